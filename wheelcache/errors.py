@@ -1,0 +1,27 @@
+"""What the engine raises of its own."""
+
+from __future__ import annotations
+
+
+class WheelClosed(RuntimeError):
+    """The timers were stopped; nothing can be set, moved or asked for any more."""
+
+
+class CacheClosed(RuntimeError):
+    """The cache was closed."""
+
+
+class LoadDeadlock(RuntimeError):
+    """A loader takes a key that waits, directly or through other loaders, for that very loader.
+
+    Attributes:
+        key: the key that was taken.
+    """
+
+    def __init__(self, key: object) -> None:
+        super().__init__(key)
+        self.key = key
+
+    def __str__(self) -> str:
+        # Made when asked for: the exception is raised under a lock, and repr() may be anybody's code.
+        return f"the loader of {self.key!r} takes, itself or through other loaders, {self.key!r}"

@@ -1,0 +1,93 @@
+"""Keys whose hashing and comparing runs no Python code, so that it may be done under a lock.
+
+Most keys are strings, numbers or tuples of them: C code hashes and compares them, in nanoseconds, without calling
+anybody. A key of a class with an ``__eq__`` or ``__hash__`` of its own may be slow, may raise, may call back into the
+cache. Such a key is exchanged, with no lock held, for a handle that stands for it and for every key equal to it, and
+that is hashed by identity.
+
+Such keys are compared with each other only: one that claims to equal a string is still not that string.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable
+from datetime import date, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from weakref import ref
+
+_C_HASHED: Final[set[tuple[Any, Any]]] = {
+    (kind.__hash__, kind.__eq__)
+    for kind in (object, str, bytes, int, float, complex, type(None), type(...), range, date, time, timedelta, Decimal)
+}
+
+
+def is_plain(key: Any) -> bool:
+    """Whether hashing and comparing ``key`` runs C code only."""
+    kind = type(key)
+    if kind is tuple or kind is frozenset:
+        return all(map(is_plain, key))
+    return (kind.__hash__, kind.__eq__) in _C_HASHED
+
+
+class Handle:
+    """Stands for one key, equal only to itself."""
+
+    __slots__ = ("__weakref__", "key")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+
+    def __repr__(self) -> str:
+        return repr(self.key)
+
+
+def original(key: Any) -> Any:
+    """The caller's key for what ``Handles.plain`` made of it."""
+    return key.key if type(key) is Handle else key
+
+
+class Handles:
+    """The handles in use: one for all keys that are equal. They live as long as somebody holds them."""
+
+    __slots__ = ("_buckets", "_lock")
+
+    def __init__(self) -> None:
+        # Hash -> the handles with that hash. Tuples, so that a bucket can be searched while another thread replaces it.
+        self._buckets: dict[int, tuple[ref[Handle], ...]] = {}
+        self._lock = threading.RLock()
+
+    def plain(self, key: Any) -> Any:
+        """``key`` itself if it is plain, else its handle. Call it without a lock.
+
+        Raises:
+            TypeError: ``key`` is not hashable.
+        """
+        if is_plain(key):
+            return key
+        digest = hash(key)
+        while True:
+            bucket = self._buckets.get(digest)
+            for reference in bucket or ():
+                handle = reference()
+                if handle is not None and (handle.key is key or handle.key == key):
+                    return handle
+            handle = Handle(key)
+            with self._lock:
+                if self._buckets.get(digest) is bucket:
+                    live = (each for each in bucket or () if each() is not None)
+                    self._buckets[digest] = (*live, ref(handle, lambda gone: self._drop(digest, gone)))
+                    return handle
+
+    def forget_locks(self) -> None:
+        """After a fork: another thread may have held the lock."""
+        self._lock = threading.RLock()
+
+    def _drop(self, digest: int, gone: ref[Handle]) -> None:
+        with self._lock:
+            live = tuple(each for each in self._buckets.get(digest, ()) if each is not gone)
+            if live:
+                self._buckets[digest] = live
+            else:
+                self._buckets.pop(digest, None)

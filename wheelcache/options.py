@@ -1,0 +1,89 @@
+"""What an option may be. Checked by the engine and, under their own spelling, by the backends.
+
+Every check takes the name as the user wrote it and what was given, returns what is to be used, and otherwise raises a
+TypeError or ValueError that says the name, what it takes and what it got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, isfinite
+from typing import Any
+
+Check = Callable[[str, Any], Any]
+
+
+def _checked(name: str, value: Any, takes: str, kind: Any, holds: Callable[[Any], bool]) -> Any:
+    # A bool is an int to Python, but nobody means one interval by True.
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise TypeError(f"{name} must be {takes}, not {value!r}")
+    if not holds(value):
+        raise ValueError(f"{name} must be {takes}, not {value!r}")
+    return value
+
+
+def _is_duration(value: float) -> bool:
+    return value > 0 and isfinite(value)
+
+
+def seconds(name: str, value: Any) -> float:
+    """A finite time > 0."""
+    return float(_checked(name, value, "a number of seconds > 0", (int, float), _is_duration))
+
+
+def seconds_or_none(name: str, value: Any) -> float | None:
+    """A finite time > 0, or None."""
+    if value is None:
+        return None
+    return float(_checked(name, value, "a number of seconds > 0, or None", (int, float), _is_duration))
+
+
+def ttl(name: str, value: Any) -> float | None:
+    """A time to live > 0, or None. An infinite one is the same as None."""
+    takes = "a number of seconds > 0, or None for no expiry"
+    if value is None or _checked(name, value, takes, (int, float), lambda given: given > 0) == inf:
+        return None
+    return float(value)
+
+
+def count(name: str, value: Any) -> int:
+    """A whole number >= 1."""
+    return int(_checked(name, value, "a whole number >= 1", int, lambda given: given >= 1))
+
+
+def count_or_none(name: str, value: Any) -> int | None:
+    """A whole number >= 1, or None for no bound."""
+    if value is None:
+        return None
+    return int(_checked(name, value, "a whole number >= 1, or None for no bound", int, lambda given: given >= 1))
+
+
+def whole(name: str, value: Any) -> int:
+    """A whole number >= 0."""
+    return int(_checked(name, value, "a whole number >= 0", int, lambda given: given >= 0))
+
+
+def fraction(name: str, value: Any) -> float:
+    """A number with 0 <= value < 1."""
+    return float(_checked(name, value, "a fraction, 0 <= fraction < 1", (int, float), lambda given: 0 <= given < 1))
+
+
+def function(name: str, value: Any) -> Any:
+    """Something to call."""
+    if not callable(value):
+        raise TypeError(f"{name} must be callable, not {value!r}")
+    return value
+
+
+def function_or_none(name: str, value: Any) -> Any:
+    """Something to call, or None."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be callable, or None, not {value!r}")
+    return value
+
+
+def text(name: str, value: Any) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, not {value!r}")
+    return value

@@ -1,0 +1,122 @@
+"""Single flight: many ask for the same missing value, one computes it, all get what it got.
+
+The idea is that of Go's ``golang.org/x/sync/singleflight``. Three things are added. A flight can be superseded: its key
+was written or deleted meanwhile, so its result is for those who already wait for it, and for nobody after them. A
+flight can be abandoned: its leader was cancelled or is being torn down, so one of the waiters leads the next. And a
+wait that could never end is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from concurrent.futures import Future
+from contextvars import ContextVar, Token
+from typing import Any
+
+from wheelcache.errors import LoadDeadlock
+from wheelcache.keys import original
+
+_leading: ContextVar[tuple[Flight, ...]] = ContextVar("wheelcache_leading", default=())
+"""The flights that the running code is part of. Tasks and ``asyncio.to_thread`` inherit it."""
+
+
+class Abandoned(Exception):
+    """The leader went away without a result; somebody else has to load. Never reaches a user."""
+
+
+class Flight:
+    """One computation of one key's value, and the place where its result will be."""
+
+    __slots__ = ("_outer", "blocked_on", "future", "key", "loop", "superseded")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.superseded = False
+        self.blocked_on: list[Flight] = []
+        self.loop = asyncio._get_running_loop()
+        self.future: Future[Any] = Future()
+        # Running futures cannot be cancelled: a waiter that is cancelled must not take the others with it.
+        self.future.set_running_or_notify_cancel()
+        self._outer: Token[tuple[Flight, ...]] | None = None
+
+    def take_off(self) -> None:
+        """The leader starts to load."""
+        self._outer = _leading.set((*_leading.get(), self))
+
+    def touch_down(self) -> None:
+        """The leader stopped loading."""
+        if self._outer is not None:
+            _leading.reset(self._outer)
+
+    def succeed(self, value: Any) -> None:
+        self.future.set_result(value)
+
+    def fail(self, error: BaseException) -> None:
+        # What is no Exception (a cancellation, an exit) is about the leader, not about the value.
+        self.future.set_exception(error if isinstance(error, Exception) else Abandoned())
+
+
+class SingleFlight:
+    """The flights in progress, at most one a key. The owner calls every method under its own lock."""
+
+    __slots__ = ("_flights",)
+
+    def __init__(self) -> None:
+        self._flights: dict[Hashable, Flight] = {}
+
+    def join(self, key: Hashable, *, blocking: bool) -> tuple[Flight, bool]:
+        """The flight for ``key``, and whether the caller is to lead it. A caller that is not calls ``leave`` later.
+
+        Args:
+            blocking: the caller's thread will wait, and with it any event loop that runs in it.
+
+        Raises:
+            LoadDeadlock: the flight waits for a loader that is calling this.
+        """
+        flight = self._flights.get(key)
+        if flight is None:
+            flight = self._flights[key] = Flight(key)
+            return flight, True
+        mine = _leading.get()
+        if any(each in mine for each in _everything_awaited_by(flight)):
+            raise LoadDeadlock(original(key))
+        if blocking and flight.loop is not None and flight.loop is asyncio._get_running_loop():
+            # Led by a task of the very loop that waiting would stop. Load apart, outside the table.
+            return Flight(key), True
+        for each in mine:
+            each.blocked_on.append(flight)
+        return flight, False
+
+    def leave(self, flight: Flight) -> None:
+        """The caller no longer waits for ``flight``."""
+        for each in _leading.get():
+            each.blocked_on.remove(flight)
+
+    def land(self, flight: Flight) -> bool:
+        """The leader is done. False if the flight was superseded, so that its value is not to be kept."""
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
+        return not flight.superseded
+
+    def supersede(self, key: Hashable) -> None:
+        """``key`` was written or deleted: what its flight brings is old."""
+        if self._flights:
+            flight = self._flights.get(key)
+            if flight is not None:
+                flight.superseded = True
+
+    def supersede_all(self) -> None:
+        for flight in self._flights.values():
+            flight.superseded = True
+
+    def forget_all(self) -> None:
+        """After a fork: the leaders are in the other process."""
+        self._flights = {}
+
+
+def _everything_awaited_by(flight: Flight) -> list[Flight]:
+    seen = [flight]
+    for each in seen:
+        seen.extend(other for other in each.blocked_on if other not in seen)
+    return seen

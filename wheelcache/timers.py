@@ -1,0 +1,312 @@
+"""Keyed timers for anyone: ten thousand delayed calls on one wheel and one thread.
+
+The interface is that of go-zero's ``TimingWheel`` (SetTimer, MoveTimer, RemoveTimer, Drain), with two things beside it:
+``after``, a broadcast to everyone who waits for the same tick, and ``every``, periodic jobs in the manner of Redis's
+time events, where the job says when it wants to run again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from enum import Enum
+from typing import Any, Final
+
+from wheelcache import options
+from wheelcache.clock import Clock
+from wheelcache.driven import Driven
+from wheelcache.errors import WheelClosed
+from wheelcache.keys import Handles, original
+from wheelcache.timing_wheel import Timer
+
+logger = logging.getLogger("wheelcache")
+
+WORKERS: Final = 4
+"""Threads that run ``execute``. Timers are for short calls; a long one should hand its work on."""
+
+
+class _Stop(Enum):
+    STOP = "stop"
+
+    def __repr__(self) -> str:
+        return "STOP"
+
+
+STOP: Final = _Stop.STOP
+"""What a periodic job returns to be the last of its runs."""
+
+Job = Callable[[], Any]
+
+
+class _KeyedTimer(Timer):
+    __slots__ = ("key", "value")
+
+    def __init__(self, key: Hashable, value: Any) -> None:
+        super().__init__()
+        self.key = key
+        self.value = value
+
+
+class _Broadcast(Timer):
+    __slots__ = ("event", "tick")
+
+    def __init__(self, tick: int) -> None:
+        super().__init__()
+        self.tick = tick
+        self.event = threading.Event()
+
+
+class _PeriodicJob(Timer):
+    __slots__ = ("function", "period")
+
+    def __init__(self, period: float, function: Job) -> None:
+        super().__init__()
+        self.period = period
+        self.function = function
+
+
+class Timers(Driven):
+    """Timers by key, events after a delay, and periodic jobs.
+
+    A timer never fires early, and at most one ``interval`` late, given a processor to run on; ``lag`` tells by how much
+    it is behind. Timers belong to the process that set them: the child of a fork starts with none.
+
+    Args:
+        interval: seconds a tick, > 0: how exact timers are.
+        slots: ticks a turn of the wheel's finest level, >= 1. Delays may be longer.
+        execute: ``execute(key, value)``, called on a pool of four threads when a timer's time comes. An exception in it
+            is logged with the key.
+        clock: seconds; a ``ManualClock`` moves the wheel itself, otherwise the process's wheel thread does.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
+    """
+
+    __slots__ = ("_broadcasts", "_execute", "_handles", "_jobs", "_pool", "_timers")
+
+    def __init__(
+        self,
+        interval: float,
+        slots: int,
+        execute: Callable[[Any, Any], object],
+        *,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        options.function("clock", clock)
+        super().__init__(options.seconds("interval", interval), options.count("slots", slots), clock)
+        self._execute = options.function("execute", execute)
+        self._handles = Handles()
+        self._timers: dict[Hashable, _KeyedTimer] = {}
+        self._broadcasts: dict[int, _Broadcast] = {}
+        self._jobs: set[_PeriodicJob] = set()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __repr__(self) -> str:
+        return f"<Timers every {self._wheel.interval} s on {self._wheel.slots} slots>"
+
+    def set_timer(self, key: Hashable, value: Any, delay: float) -> None:
+        """Call ``execute(key, value)`` in ``delay`` seconds. A key that has a timer gets the new value and time.
+
+        Raises:
+            ValueError, TypeError: ``key`` is None or not hashable, or ``delay`` is not a finite number > 0.
+            WheelClosed: after ``stop``.
+        """
+        key = self._plain(key)
+        timer = _KeyedTimer(key, value)
+        now, due = self._due(delay)
+        with self._lock:
+            old = self._timers.get(key)
+            if old is not None:
+                self._wheel.cancel(old)
+            self._timers[key] = timer
+            self._wheel.schedule(timer, due)
+        self._scheduled(due, now)
+
+    def move_timer(self, key: Hashable, delay: float) -> bool:
+        """Give a timer ``delay`` seconds from now; under one interval means at once. False if ``key`` has no timer.
+
+        Raises:
+            ValueError, TypeError, WheelClosed: as ``set_timer``.
+        """
+        key = self._plain(key)
+        now, due = self._due(delay)
+        with self._lock:
+            timer = self._timers.get(key)
+            if timer is None:
+                return False
+            if delay < self._wheel.interval:
+                self._wheel.cancel(timer)
+                del self._timers[key]
+            else:
+                self._wheel.move(timer, due)
+        if delay < self._wheel.interval:
+            self._submit(timer)
+        else:
+            self._scheduled(due, now)
+        return True
+
+    def remove_timer(self, key: Hashable) -> bool:
+        """Take a timer away before its time. False if ``key`` has none.
+
+        Raises:
+            ValueError, TypeError, WheelClosed: as ``set_timer``.
+        """
+        key = self._plain(key)
+        with self._lock:
+            timer = self._timers.pop(key, None)
+            if timer is not None:
+                self._wheel.cancel(timer)
+        return timer is not None
+
+    def drain(self, fn: Callable[[Any, Any], object]) -> None:
+        """Take every pending timer away, then call ``fn(key, value)`` for each, here, in no particular order.
+
+        An exception in ``fn`` is logged with the key; the others still get their call.
+
+        Raises:
+            TypeError: ``fn`` is not callable.
+            WheelClosed: after ``stop``.
+        """
+        options.function("fn", fn)
+        with self._lock:
+            # All of them at once, or a timer could both fire and be drained; and by leaving them the old wheel, or the
+            # lock would be held for as long as there are timers.
+            timers, self._timers = self._timers, {}
+            self._wheel = self._wheel.emptied()
+            for timer in (*self._broadcasts.values(), *self._jobs):
+                self._wheel.schedule(timer, timer.due)
+        for keyed in timers.values():
+            self._call(fn, keyed)
+
+    def after(self, delay: float) -> threading.Event:
+        """An event that is set in ``delay`` seconds, or when the timers stop.
+
+        Everyone whose time falls in the same tick gets the same event: ten thousand waiters cost one object.
+
+        Raises:
+            ValueError, TypeError: ``delay`` is not a finite number > 0.
+            WheelClosed: after ``stop``.
+        """
+        now, due = self._due(delay)
+        with self._lock:
+            tick = self._wheel.tick_of(due)
+            broadcast = self._broadcasts.get(tick)
+            if broadcast is None:
+                broadcast = self._broadcasts[tick] = _Broadcast(tick)
+                self._wheel.schedule(broadcast, self._wheel.time_of(tick))
+        self._scheduled(due, now)
+        return broadcast.event
+
+    def every(self, period: float, fn: Job) -> None:
+        """Call ``fn()`` in ``period`` seconds, and again and again, on the thread that drives the wheel.
+
+        Args:
+            period: seconds from one run's end to the next run, > 0.
+            fn: returns None (again after the period), a number > 0 (seconds until the next run), or ``STOP``. If it
+                raises, or returns anything else, that is logged, and it runs again after the period.
+
+        Raises:
+            ValueError, TypeError: naming the argument.
+            WheelClosed: after ``stop``.
+        """
+        job = _PeriodicJob(options.seconds("period", period), options.function("fn", fn))
+        with self._lock:
+            self._jobs.add(job)
+        self._schedule_job(job, job.period)
+
+    def __len__(self) -> int:
+        """How many keys have a timer."""
+        with self._lock:
+            return len(self._timers)
+
+    def stop(self) -> None:
+        """Drop what is pending and release who waits in ``after``. May be called again; all else raises WheelClosed."""
+        if self._is_closed():
+            return
+        with self._lock:
+            broadcasts = list(self._broadcasts.values())
+            self._forget_all()
+            self._close(WheelClosed("these timers were stopped"))
+        for broadcast in broadcasts:
+            broadcast.event.set()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+
+    def after_fork_in_child(self) -> None:
+        super().after_fork_in_child()
+        self._handles.forget_locks()
+        self._pool = None
+        self._forget_all()
+
+    def _take_out(self, due: list[Any]) -> None:
+        for timer in due:
+            if type(timer) is _KeyedTimer:
+                del self._timers[timer.key]
+            elif type(timer) is _Broadcast:
+                del self._broadcasts[timer.tick]
+
+    def _finish(self, due: list[Any]) -> None:
+        for timer in due:
+            if type(timer) is _KeyedTimer:
+                self._submit(timer)
+            elif type(timer) is _Broadcast:
+                timer.event.set()
+            else:
+                self._run_job(timer)
+
+    def _submit(self, timer: _KeyedTimer) -> None:
+        pool = self._pool
+        if pool is None:
+            with self._lock:
+                pool = self._pool
+                if pool is None:
+                    pool = self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="wheelcache-timers")
+        pool.submit(self._call, self._execute, timer)
+
+    def _call(self, fn: Callable[[Any, Any], object], timer: _KeyedTimer) -> None:
+        key = original(timer.key)
+        try:
+            fn(key, timer.value)
+        except Exception:
+            logger.exception("The timer of %r raised.", key)
+
+    def _run_job(self, job: _PeriodicJob) -> None:
+        pause = job.period
+        try:
+            answer = job.function()
+            if answer is STOP:
+                self._jobs.discard(job)
+                return
+            if answer is not None:
+                pause = options.seconds("what a periodic job returns", answer)
+        except Exception:
+            logger.exception("The periodic job %r raised.", job.function)
+        with suppress(WheelClosed):
+            self._schedule_job(job, pause)
+
+    def _schedule_job(self, job: _PeriodicJob, pause: float) -> None:
+        now = self.clock()
+        with self._lock:
+            if job not in self._jobs:
+                return
+            self._wheel.schedule(job, now + pause)
+        self._scheduled(now + pause, now)
+
+    def _plain(self, key: Hashable) -> Any:
+        if key is None:
+            raise ValueError("key must not be None")
+        return self._handles.plain(key)
+
+    def _due(self, delay: float) -> tuple[float, float]:
+        now = self.clock()
+        return now, now + options.seconds("delay", delay)
+
+    def _forget_all(self) -> None:
+        self._timers = {}
+        self._broadcasts = {}
+        self._jobs = set()
+        self._wheel = self._wheel.emptied()

@@ -1,0 +1,250 @@
+"""A hierarchical timing wheel: schedule, move and cancel in O(1), whatever the number of timers.
+
+The structure is scheme 7 of Varghese & Lauck, "Hashed and Hierarchical Timing Wheels" (SOSP 1987). Level 0 has
+``slots`` slots of one tick each. Each further level has 64 slots, each as wide as the whole level below it. A timer
+waits in the coarsest level whose slots still tell it apart from now; when the wheel comes to that slot, its timers are
+filed again, one level finer at least. A timer further off than the last level waits in its furthest slot.
+
+It is driven from outside: it has no thread, no lock and no clock. ``advance(now)`` hands out what is due.
+
+Why a hierarchy and not one wheel with rounds (scheme 6): the latter looks at every timer once a turn, until it is due.
+With 200,000 timers on 512 slots of 1 s (CPython 3.11, ``python -m benchmarks.wheel_design``), the mean cost of a tick
+over a simulated hour was:
+
+    ==========  =========  =========
+    timers due  rounds     hierarchy
+    ==========  =========  =========
+    in 5 min      296 us     296 us
+    in 1 hour      95 us      59 us
+    in 1 day       51 us     8.5 us
+    in 30 days     49 us     0.4 us
+    ==========  =========  =========
+
+A slot is a doubly linked list threaded through the timers themselves, so a timer costs its owner two pointers, a cancel
+touches two neighbours and leaves nothing behind, and no table keeps the size it once had.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+COARSE_SLOTS: Final = 64
+COARSE_LEVELS: Final = 3
+"""512 slots of 1 s reach 8.5 min on level 0, then 9 hours, 24 days and 4 years."""
+
+
+class Timer:
+    """Something due at a time. Subclass it to say what; the wheel knows only when.
+
+    ``due`` is in seconds on the clock that drives the wheel. ``prev`` and ``next`` belong to the wheel; both are None
+    while the timer is in no slot.
+    """
+
+    __slots__ = ("due", "next", "prev")
+
+    due: float
+    prev: Timer | None
+    next: Timer | None
+
+    def __init__(self, due: float = inf) -> None:
+        self.due = due
+        self.prev = None
+        self.next = None
+
+
+class _Slot(Timer):
+    """The head of a circular list of timers: first is ``next``, last is ``prev``, and itself when empty."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.due = inf
+        self.prev = self
+        self.next = self
+
+
+class _Level:
+    """One ring of slots, each ``span`` ticks wide. A slot is made when first used."""
+
+    __slots__ = ("reach", "slots", "span", "width")
+
+    def __init__(self, width: int, span: int) -> None:
+        self.width = width
+        self.span = span
+        self.reach = width * span
+        self.slots: list[_Slot | None] = [None] * width
+
+    def next_tick(self, tick: int, before: float) -> float:
+        """The first tick after ``tick`` at which a slot with timers comes by; inf if none does ahead of ``before``."""
+        slots, width, span = self.slots, self.width, self.span
+        turn = tick // span
+        for step in range(turn + 1, turn + width + 1):
+            if step * span >= before:
+                break
+            slot = slots[step % width]
+            if slot is not None:
+                if slot.next is not slot:
+                    return step * span
+                slots[step % width] = None
+        return inf
+
+
+class TimingWheel:
+    """Timers in slots, one slot a tick, a tick every ``interval`` seconds since ``now``.
+
+    A timer never comes out early, and at most one interval after it was due, given that ``advance`` is called in time.
+
+    Args:
+        interval: seconds a tick, > 0.
+        slots: ticks that the finest level spans, >= 1.
+        now: the time of tick 0, in seconds on the caller's clock.
+    """
+
+    __slots__ = ("_finest", "_levels", "_pending", "interval", "origin", "slots", "tick")
+
+    def __init__(self, interval: float, slots: int, now: float) -> None:
+        self.interval = interval
+        self.slots = slots
+        self.origin = now
+        self.tick = 0
+        self._levels = [_Level(slots, 1)]
+        for _ in range(COARSE_LEVELS):
+            self._levels.append(_Level(COARSE_SLOTS, self._levels[-1].reach))
+        self._finest = self._levels[0].slots
+        # Slots whose time has come and that a budget left unfinished.
+        self._pending: list[_Slot] = []
+
+    def schedule(self, timer: Timer, due: float) -> None:
+        """File a timer that is in no slot. Due at or before the current tick means the next tick."""
+        timer.due = due
+        tick = self.tick_of(due)
+        delta = tick - self.tick
+        if 0 < delta < self.slots:
+            # The common case, spelled out: 70 ns less a call than through _slot_for.
+            slot = self._finest[tick % self.slots]
+            if slot is None:
+                self._finest[tick % self.slots] = slot = _Slot()
+        else:
+            slot = self._slot_for(tick, delta)
+        last = slot.prev
+        timer.prev = last
+        timer.next = slot
+        last.next = slot.prev = timer  # type: ignore[union-attr]  # a slot's ring has no gaps
+
+    def cancel(self, timer: Timer) -> bool:
+        """Take a timer out of its slot, at once. False if it is in none."""
+        before, after = timer.prev, timer.next
+        if before is None or after is None:
+            return False
+        before.next = after
+        after.prev = before
+        timer.prev = timer.next = None
+        return True
+
+    def move(self, timer: Timer, due: float) -> None:
+        """Give a timer another time.
+
+        Later is lazy: the timer stays where it is, and is filed again when the wheel comes to that slot.
+        Earlier takes effect at once.
+        """
+        if timer.prev is not None and due >= timer.due:
+            timer.due = due
+        else:
+            self.cancel(timer)
+            self.schedule(timer, due)
+
+    def advance(self, now: float, budget: float = inf) -> list[Timer]:
+        """Move on to ``now`` and take out the timers that are due, earliest tick first.
+
+        Args:
+            now: seconds; a time before the last one does nothing.
+            budget: how many timers and ticks to look at, at most; what is left waits for the next call, and
+                ``next_wake() <= now`` tells that there is some.
+        """
+        due: list[Timer] = []
+        target = (now - self.origin) // self.interval
+        while self.origin + target * self.interval > now:
+            target -= 1
+        while True:
+            budget = self._empty_pending(due, budget)
+            if self._pending or budget <= 0:
+                return due
+            tick = self._next_tick()
+            if tick > target:
+                self.tick = max(self.tick, int(target))
+                return due
+            self.tick = int(tick)
+            budget -= 1
+            for level in self._levels:
+                if self.tick % level.span:
+                    break
+                index = self.tick // level.span % level.width
+                slot = level.slots[index]
+                if slot is not None:
+                    level.slots[index] = None
+                    self._pending.append(slot)
+
+    def next_wake(self) -> float:
+        """When ``advance`` has something to do next, in seconds; inf when there are no timers."""
+        if self._pending:
+            return self.time_of(self.tick)
+        return self.time_of(self._next_tick())
+
+    def emptied(self) -> TimingWheel:
+        """A wheel at the same tick without timers: how to drop a million of them without touching one."""
+        wheel = TimingWheel(self.interval, self.slots, self.origin)
+        wheel.tick = self.tick
+        return wheel
+
+    def _empty_pending(self, due: list[Timer], budget: float) -> float:
+        tick_time = self.time_of(self.tick)
+        while self._pending:
+            slot = self._pending[-1]
+            while budget > 0:
+                timer = slot.next
+                if timer is slot or timer is None:
+                    self._pending.pop()
+                    break
+                budget -= 1
+                self.cancel(timer)
+                if timer.due <= tick_time:
+                    due.append(timer)
+                else:
+                    self.schedule(timer, timer.due)
+            else:
+                break
+        return budget
+
+    def _slot_for(self, tick: int, delta: int) -> _Slot:
+        if delta < 1:
+            tick, delta = self.tick + 1, 1
+        for level in self._levels:
+            if delta < level.reach:
+                break
+        else:
+            tick = self.tick + level.reach - 1
+        index = tick // level.span % level.width
+        slot = level.slots[index]
+        if slot is None:
+            level.slots[index] = slot = _Slot()
+        return slot
+
+    def tick_of(self, due: float) -> int:
+        """The first tick that is not before ``due``."""
+        # ceil((due - origin) / interval) by floor division, which is exact where a quotient would be rounded; the
+        # product below may round too, and a timer must not be early by as much as one bit.
+        tick = -int((self.origin - due) // self.interval)
+        if self.origin + tick * self.interval < due:
+            tick += 1
+        return tick
+
+    def time_of(self, tick: float) -> float:
+        """When a tick is, in seconds."""
+        return self.origin + tick * self.interval
+
+    def _next_tick(self) -> float:
+        tick = inf
+        for level in self._levels:
+            tick = min(tick, level.next_tick(self.tick, tick))
+        return tick
