@@ -11,7 +11,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from math import inf
 from typing import Any, Final
 
@@ -38,11 +37,16 @@ class _Closed:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def __enter__(self) -> None:
+    def acquire(self) -> None:
         raise self._error
 
-    def __exit__(self, *exc_info: object) -> None:
+    __enter__ = acquire
+
+    def release(self) -> None:
         """Never reached: nothing gets in."""
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Never reached either."""
 
 
 class Driven:
@@ -58,7 +62,7 @@ class Driven:
     def __init__(self, interval: float, slots: int, clock: Clock) -> None:
         self.clock = clock
         self._wheel = TimingWheel(interval, slots, clock())
-        self._lock: AbstractContextManager[Any] = threading.RLock()
+        self._lock: Any = threading.RLock()
         self._driver: WheelThread | ManualClock = clock if isinstance(clock, ManualClock) else wheel_thread
         self.wake_at = inf
         self._patience = 2 * interval
@@ -119,11 +123,11 @@ class Driven:
     def before_fork(self) -> None:
         # Held through the fork, so that no other thread is halfway through a change when memory is copied.
         if not self._is_closed():
-            self._lock.__enter__()
+            self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
         if not self._is_closed():
-            self._lock.__exit__(None, None, None)
+            self._lock.release()
 
     def after_fork_in_child(self) -> None:
         """Start afresh: a new lock, and nothing awake until the next write."""

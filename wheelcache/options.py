@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf, isfinite
+from numbers import Real
 from typing import Any
 
 Check = Callable[[str, Any], Any]
@@ -28,20 +29,20 @@ def _is_duration(value: float) -> bool:
 
 def seconds(name: str, value: Any) -> float:
     """A finite time > 0."""
-    return float(_checked(name, value, "a number of seconds > 0", (int, float), _is_duration))
+    return float(_checked(name, value, "a number of seconds > 0", Real, _is_duration))
 
 
 def seconds_or_none(name: str, value: Any) -> float | None:
     """A finite time > 0, or None."""
     if value is None:
         return None
-    return float(_checked(name, value, "a number of seconds > 0, or None", (int, float), _is_duration))
+    return float(_checked(name, value, "a number of seconds > 0, or None", Real, _is_duration))
 
 
 def ttl(name: str, value: Any) -> float | None:
     """A time to live > 0, or None. An infinite one is the same as None."""
     takes = "a number of seconds > 0, or None for no expiry"
-    if value is None or _checked(name, value, takes, (int, float), lambda given: given > 0) == inf:
+    if value is None or _checked(name, value, takes, Real, lambda given: given > 0) == inf:
         return None
     return float(value)
 
@@ -65,7 +66,7 @@ def whole(name: str, value: Any) -> int:
 
 def fraction(name: str, value: Any) -> float:
     """A number with 0 <= value < 1."""
-    return float(_checked(name, value, "a fraction, 0 <= fraction < 1", (int, float), lambda given: 0 <= given < 1))
+    return float(_checked(name, value, "a fraction, 0 <= fraction < 1", Real, lambda given: 0 <= given < 1))
 
 
 def function(name: str, value: Any) -> Any:

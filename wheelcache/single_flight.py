@@ -60,10 +60,10 @@ class Flight:
 class SingleFlight:
     """The flights in progress, at most one a key. The owner calls every method under its own lock."""
 
-    __slots__ = ("_flights",)
+    __slots__ = ("in_progress",)
 
     def __init__(self) -> None:
-        self._flights: dict[Hashable, Flight] = {}
+        self.in_progress: dict[Hashable, Flight] = {}
 
     def join(self, key: Hashable, *, blocking: bool) -> tuple[Flight, bool]:
         """The flight for ``key``, and whether the caller is to lead it. A caller that is not calls ``leave`` later.
@@ -74,9 +74,9 @@ class SingleFlight:
         Raises:
             LoadDeadlock: the flight waits for a loader that is calling this.
         """
-        flight = self._flights.get(key)
+        flight = self.in_progress.get(key)
         if flight is None:
-            flight = self._flights[key] = Flight(key)
+            flight = self.in_progress[key] = Flight(key)
             return flight, True
         mine = _leading.get()
         if any(each in mine for each in _everything_awaited_by(flight)):
@@ -95,24 +95,23 @@ class SingleFlight:
 
     def land(self, flight: Flight) -> bool:
         """The leader is done. False if the flight was superseded, so that its value is not to be kept."""
-        if self._flights.get(flight.key) is flight:
-            del self._flights[flight.key]
+        if self.in_progress.get(flight.key) is flight:
+            del self.in_progress[flight.key]
         return not flight.superseded
 
     def supersede(self, key: Hashable) -> None:
         """``key`` was written or deleted: what its flight brings is old."""
-        if self._flights:
-            flight = self._flights.get(key)
-            if flight is not None:
-                flight.superseded = True
+        flight = self.in_progress.get(key)
+        if flight is not None:
+            flight.superseded = True
 
     def supersede_all(self) -> None:
-        for flight in self._flights.values():
+        for flight in self.in_progress.values():
             flight.superseded = True
 
     def forget_all(self) -> None:
         """After a fork: the leaders are in the other process."""
-        self._flights = {}
+        self.in_progress = {}
 
 
 def _everything_awaited_by(flight: Flight) -> list[Flight]:

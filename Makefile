@@ -1,0 +1,32 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8000
+
+.PHONY: run test lint bench clean
+
+# The virtual environment, anew whenever the dependencies change.
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+run: $(VENV)/.installed  ## Serve the example site with its data
+	$(BIN)/python example_project/manage.py migrate --verbosity 0
+	$(BIN)/python example_project/manage.py import_cities
+	$(BIN)/python example_project/manage.py runserver $(PORT)
+
+test: lint  ## Every check
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed  ## Style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed  ## wheelcache beside its peers
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .fetched .pytest_cache .mypy_cache .ruff_cache .hypothesis

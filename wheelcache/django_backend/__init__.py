@@ -1,0 +1,8 @@
+"""A Django cache backend in memory: ``"BACKEND": "wheelcache.django_backend.WheelCache"``.
+
+Add ``"wheelcache.django_backend"`` to ``INSTALLED_APPS`` to have Django's system checks look at the settings, too.
+"""
+
+from wheelcache.django_backend.backend import WheelCache
+
+__all__ = ["WheelCache"]
