@@ -550,6 +550,7 @@ class Cache(Driven):
         self._handles.forget_locks()
         self._flights.forget_all()
         self._logging = self._log_interval is None
+        self._logged = (self._hit_tally.read(), self._miss_tally.read(), 0.0)
 
     # Below: under the lock.
 
@@ -802,7 +803,9 @@ class Cache(Driven):
             if self._logging or interval is None:
                 return
             self._logging = True
-            self._logged = (self._hit_tally.read(), self._miss_tally.read(), self.clock())
+            # The requests counted so far and not logged yet are the first of this interval.
+            hits, misses, _ = self._logged
+            self._logged = (hits, misses, self.clock())
             if self._timers is None:
                 self._timers = Timers(min(self._wheel.interval, interval), 64, _nothing, clock=self.clock)
             timers = self._timers

@@ -57,7 +57,17 @@ class Driven:
         clock: a ``ManualClock``, which then drives this wheel, or any callable that returns seconds.
     """
 
-    __slots__ = ("__weakref__", "_driver", "_far_behind", "_lag_warned", "_lock", "_patience", "_wheel", "clock", "wake_at")
+    __slots__ = (
+        "__weakref__",
+        "_driver",
+        "_far_behind",
+        "_lag_warned",
+        "_lock",
+        "_patience",
+        "_wheel",
+        "clock",
+        "wake_at",
+    )
 
     def __init__(self, interval: float, slots: int, clock: Clock) -> None:
         self.clock = clock

@@ -265,7 +265,12 @@ class Timers(Driven):
                 pool = self._pool
                 if pool is None:
                     pool = self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="wheelcache-timers")
-        pool.submit(self._call, self._execute, timer)
+        try:
+            pool.submit(self._call, self._execute, timer)
+        except RuntimeError as error:
+            # After stop(), and while the interpreter exits, pools refuse: these timers have come to their end.
+            if "shutdown" not in str(error):
+                raise
 
     def _call(self, fn: Callable[[Any, Any], object], timer: _KeyedTimer) -> None:
         key = original(timer.key)

@@ -221,7 +221,9 @@ class WheelCache(BaseCache):
     async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
         return self.incr(key, delta, version)
 
-    def set_many(self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> list[Any]:
+    def set_many(
+        self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> list[Any]:
         made = {self._key(key, version): key for key in data}
         store = self.store.isolation.store
         stored = {key: store(data[original]) for key, original in made.items()}

@@ -29,9 +29,7 @@ class Store:
 
     __slots__ = ("cache", "cull_frequency", "isolation", "max_entries")
 
-    def __init__(
-        self, cache: Cache, isolation: Isolation, max_entries: int | None, cull_frequency: int | None
-    ) -> None:
+    def __init__(self, cache: Cache, isolation: Isolation, max_entries: int | None, cull_frequency: int | None) -> None:
         self.cache = cache
         self.isolation = isolation
         self.max_entries = max_entries

@@ -1,0 +1,8 @@
+import pytest
+
+from wheelcache import ManualClock
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()

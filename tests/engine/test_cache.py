@@ -1,0 +1,433 @@
+"""The cache, one promise at a time."""
+
+import gc
+import sys
+import tracemalloc
+from math import inf, nan
+
+import pytest
+
+from tests.engine import invariants
+from wheelcache import Cache, CacheClosed, RemovalCause
+
+EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
+
+
+@pytest.fixture
+def removals():
+    return []
+
+
+@pytest.fixture
+def cache(clock, removals):
+    made = Cache(
+        clock=clock,
+        jitter=0,
+        ttl=10,
+        max_entries=3,
+        log_interval=None,
+        on_removal=lambda *removal: removals.append(removal),
+    )
+    yield made
+    invariants.check(made)
+
+
+def test_what_was_set_is_got(cache):
+    assert cache.set("a", 1)
+    assert cache.get("a") == 1
+    assert cache.get("b") is None
+    assert cache.get("b", "default") == "default"
+
+
+def test_none_is_a_value(cache):
+    cache.set("a", None)
+    assert cache.get("a", "default") is None
+    assert "a" in cache
+
+
+def test_an_expired_entry_is_never_returned_although_the_wheel_stands_still(cache, clock):
+    cache.set("a", 1, ttl=5)
+    clock._now = 4.999
+    assert cache.get("a") == 1
+    clock._now = 5.0
+    assert len(cache) == 1
+    assert "a" not in cache
+    assert cache.get("a") is None
+    assert cache.stats().expirations == 1
+
+
+def test_the_wheel_takes_expired_entries_out_of_memory(cache, clock, removals):
+    cache.set("a", 1, ttl=5)
+    cache.set("b", 2)
+    clock.advance(5)
+    assert len(cache) == 1
+    assert removals == [("a", 1, EXPIRED)]
+    assert cache.stats().expirations == 1
+
+
+def test_no_ttl_means_for_ever(cache, clock):
+    for key, ttl in (("a", None), ("b", inf)):
+        cache.set(key, 1, ttl=ttl)
+        assert cache.expires_in(key) is None
+    clock.advance(10**9)
+    assert cache.get_many(["a", "b"]) == {"a": 1, "b": 1}
+
+
+def test_a_long_ttl_is_as_good_as_a_short_one(cache, clock):
+    cache.set("a", 1, ttl=10**8)
+    clock.advance(10**8 - 1)
+    assert cache.get("a") == 1
+    clock.advance(1)
+    assert len(cache) == 0
+
+
+@pytest.mark.parametrize("ttl", [0, -1, nan, "5", [], True])
+def test_a_wrong_ttl_is_an_error_that_says_so(cache, ttl):
+    for call in (cache.set, cache.add):
+        with pytest.raises((TypeError, ValueError), match="ttl must be a number of seconds > 0, or None"):
+            call("a", 1, ttl=ttl)
+    cache.set("a", 1)
+    with pytest.raises((TypeError, ValueError), match="ttl must be"):
+        cache.touch("a", ttl=ttl)
+
+
+def test_the_least_recently_used_leaves_first_and_hits_and_sets_are_uses(cache, removals):
+    for key in "abc":
+        cache.set(key, key)
+    cache.get("a")
+    cache.set("b", "B")
+    cache.set("d", "d")
+    assert cache.keys() == ["a", "b", "d"]
+    assert removals == [("b", "b", REPLACED), ("c", "c", EVICTED)]
+    assert cache.stats().evictions == 1
+
+
+def test_looking_without_getting_is_no_use(cache):
+    for key in "abc":
+        cache.set(key, key)
+    assert "a" in cache
+    cache.expires_in("a")
+    cache.touch("a")
+    cache.set("d", "d")
+    assert cache.keys() == ["b", "c", "d"]
+
+
+def test_an_entry_that_is_evicted_after_its_time_expired(cache, clock, removals):
+    for key in "abc":
+        cache.set(key, key, ttl=5)
+    clock._now = 6.0
+    cache.set("d", 1)
+    cache.set("b", 2)
+    cache.delete("c")
+    assert [cause for _, _, cause in removals] == [EXPIRED] * 3
+    assert cache.stats().evictions == 0
+
+
+def test_delete_pop_and_clear(cache, removals):
+    for key in "abc":
+        cache.set(key, key)
+    assert cache.delete("a") is True
+    assert cache.delete("a") is False
+    assert cache.pop("b") == "b"
+    assert cache.pop("b", None) is None
+    with pytest.raises(KeyError, match="'b'"):
+        cache.pop("b")
+    cache.clear()
+    assert len(cache) == 0
+    assert removals == [("a", "a", DELETED), ("b", "b", DELETED), ("c", "c", CLEARED)]
+
+
+def test_add_stores_only_what_is_missing_or_expired(cache, clock):
+    assert cache.add("a", 1, ttl=5) is True
+    assert cache.add("a", 2) is False
+    assert cache.get("a") == 1
+    clock._now = 5.0
+    assert cache.add("a", 3) is True
+    assert cache.get("a") == 3
+
+
+def test_touch_moves_the_expiry_both_ways(cache, clock):
+    cache.set("a", 1, ttl=5)
+    cache.set("b", 1, ttl=5)
+    assert cache.touch("a", ttl=8)
+    assert cache.touch("b", ttl=2)
+    assert not cache.touch("c")
+    assert cache.expires_in("a") == 8
+    clock.advance(2)
+    assert cache.keys() == ["a"]
+    assert len(cache) == 1
+    cache.touch("a", ttl=None)
+    clock.advance(1000)
+    assert cache.get("a") == 1
+    cache.touch("a", ttl=3)
+    clock.advance(3)
+    assert len(cache) == 0
+
+
+def test_expires_in_of_a_missing_key_is_a_key_error(cache):
+    with pytest.raises(KeyError, match="nothing"):
+        cache.expires_in("nothing")
+
+
+def test_incr_keeps_the_expiry(cache, clock):
+    cache.set("a", 1, ttl=5)
+    clock.advance(2)
+    assert cache.incr("a") == 2
+    assert cache.incr("a", 2.5) == 4.5
+    assert cache.expires_in("a") == 3
+    with pytest.raises(KeyError):
+        cache.incr("b")
+    cache.set("a", "text")
+    with pytest.raises(TypeError):
+        cache.incr("a")
+    assert cache.get("a") == "text"
+
+
+def test_an_increment_that_calls_back_into_the_cache_does_not_lose_what_it_wrote(cache):
+    calls = []
+
+    def function(value):
+        calls.append(value)
+        if len(calls) == 1:
+            cache.set("a", 10)
+        return value + 1
+
+    cache.set("a", 1)
+    assert cache.transform("a", function) == 11
+    assert calls == [1, 10]
+
+
+def test_many_at_once(cache):
+    assert cache.set_many({"a": 1, "b": 2}) == []
+    assert cache.get_many(["a", "b", "c"]) == {"a": 1, "b": 2}
+    assert cache.delete_many(["a", "c"]) == 1
+    stats = cache.stats()
+    assert (stats.hits, stats.misses, stats.size) == (2, 1, 1)
+
+
+def test_many_at_once_may_come_from_an_iterator_and_exceed_a_batch(clock):
+    cache = Cache(clock=clock)
+    keys = range(5000)
+    cache.set_many({key: -key for key in keys})
+    assert cache.get_many(iter(keys)) == {key: -key for key in keys}
+    assert cache.delete_many(iter(keys)) == 5000
+    assert len(cache) == 0
+
+
+def test_evict_to_takes_the_oldest(cache, removals):
+    for key in "abc":
+        cache.set(key, key)
+    cache.evict_to(1)
+    assert cache.keys() == ["c"]
+    assert [cause for _, _, cause in removals] == [EVICTED, EVICTED]
+
+
+def test_weights_bound_the_cache(clock, removals):
+    cache = Cache(
+        clock=clock,
+        max_weight=10,
+        weigher=lambda key, value: value,
+        on_removal=lambda *removal: removals.append(removal),
+    )
+    for key, weight in (("a", 4), ("b", 4), ("c", 0), ("d", 3)):
+        assert cache.set(key, weight)
+    assert cache.keys() == ["b", "c", "d"]
+    assert cache.stats().weight == 7
+    cache.set("b", 7)
+    assert cache.keys() == ["c", "d", "b"]
+    invariants.check(cache)
+
+
+def test_an_entry_heavier_than_the_cache_is_refused_evicts_nothing_and_leaves_no_old_value(clock, removals):
+    cache = Cache(
+        clock=clock,
+        max_weight=10,
+        weigher=lambda key, value: value,
+        on_removal=lambda *removal: removals.append(removal),
+    )
+    assert cache.set_many({"a": 4, "b": 5}) == []
+    assert cache.set("heavy", 11) is False
+    assert cache.add("heavy", 11) is False
+    assert cache.keys() == ["a", "b"]
+    assert cache.set_many({"a": 11}) == ["a"]
+    assert cache.get("a") is None, "a value that was overwritten must not be served"
+    assert removals == [("a", 4, REPLACED)]
+    assert cache.take("heavy", lambda: 11) == 11
+    invariants.check(cache)
+
+
+def test_one_heavy_entry_may_cost_any_number_of_light_ones(clock):
+    cache = Cache(clock=clock, max_weight=5000, weigher=lambda key, value: value)
+    cache.set_many(dict.fromkeys(range(5000), 1))
+    assert cache.set("heavy", 5000)
+    assert cache.keys() == ["heavy"]
+    invariants.check(cache)
+
+
+@pytest.mark.parametrize("weight", [-1, 1.5, None])
+def test_a_weigher_must_return_a_whole_number(clock, weight):
+    cache = Cache(clock=clock, max_weight=5, weigher=lambda key, value: weight)
+    with pytest.raises((TypeError, ValueError), match="what the weigher returns must be a whole number >= 0, not"):
+        cache.set("a", 1)
+
+
+def test_jitter_spreads_expiries_over_the_whole_range_and_no_further(clock):
+    cache = Cache(clock=clock, jitter=0.1)
+    cache.set_many(dict.fromkeys(range(2000), 0), ttl=100)
+    expiries = [cache.expires_in(key) for key in range(2000)]
+    assert 90 <= min(expiries) < 91
+    assert 109 < max(expiries) <= 110
+
+
+@pytest.mark.parametrize(
+    ("argument", "value", "takes"),
+    [
+        ("name", 5, "a string"),
+        ("max_entries", 0, "a whole number >= 1, or None"),
+        ("max_entries", 1.5, "a whole number >= 1, or None"),
+        ("max_entries", True, "a whole number >= 1, or None"),
+        ("max_weight", -1, "a whole number >= 1, or None"),
+        ("weigher", 5, "callable"),
+        ("ttl", 0, "a number of seconds > 0"),
+        ("ttl", "5", "a number of seconds > 0"),
+        ("jitter", 1, "a fraction"),
+        ("jitter", -0.1, "a fraction"),
+        ("interval", 0, "a number of seconds > 0"),
+        ("interval", inf, "a number of seconds > 0"),
+        ("interval", nan, "a number of seconds > 0"),
+        ("slots", 0, "a whole number >= 1"),
+        ("slots", 2.0, "a whole number >= 1"),
+        ("log_interval", 0, "a number of seconds > 0, or None"),
+        ("on_removal", 5, "callable"),
+        ("clock", 5, "callable"),
+    ],
+)
+def test_a_wrong_argument_is_an_error_that_names_it_what_it_takes_and_what_it_got(argument, value, takes):
+    with pytest.raises((TypeError, ValueError)) as raised:
+        Cache(**{argument: value})
+    assert str(raised.value).startswith(f"{argument} must be {takes}")
+    assert str(raised.value).endswith(f"not {value!r}")
+
+
+def test_a_bound_on_weight_and_a_weigher_come_together():
+    with pytest.raises(TypeError, match="max_weight and weigher"):
+        Cache(max_weight=5)
+    with pytest.raises(TypeError, match="max_weight and weigher"):
+        Cache(weigher=len)
+
+
+def test_a_listener_that_raises_is_logged_and_harms_nothing(clock, caplog):
+    cache = Cache(clock=clock, max_entries=1, on_removal=lambda key, value, cause: 1 / 0)
+    cache.set("a", 1)
+    assert cache.set("b", 2)
+    assert cache.get("b") == 2
+    assert "raised for 'a'" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_listener_may_use_the_cache(clock):
+    cache = Cache(clock=clock, max_entries=2, ttl=5)
+    cache._on_removal = lambda key, value, cause: cache.set("last", key) if key != "last" else None
+    cache._watched = True
+    for key in "abc":
+        cache.set(key, key)
+    clock.advance(5)
+    invariants.check(cache)
+
+
+def test_the_last_reference_to_a_value_is_dropped_without_the_lock(clock):
+    owned = []
+
+    class Value:
+        def __del__(self):
+            owned.append(cache._lock._is_owned())
+
+    cache = Cache(clock=clock, max_entries=2, ttl=5, jitter=0)
+    for key in "aab":
+        cache.set(key, Value())
+    cache.set("c", Value())
+    cache.delete("b")
+    cache.clear()
+    cache.set("d", Value())
+    clock.advance(5)
+    cache.set("e", Value())
+    cache.pop("e")
+    gc.collect()
+    assert owned == [False] * 6
+
+
+def test_a_closed_cache_says_so_and_closing_again_is_nothing(cache, clock):
+    cache.set("a", 1)
+    cache.close()
+    cache.close()
+    for use in (
+        lambda: cache.get("a"),
+        lambda: cache.set("a", 1),
+        lambda: cache.add("a", 1),
+        lambda: cache.take("a", int),
+        lambda: cache.touch("a"),
+        lambda: cache.delete("a"),
+        lambda: cache.get_many(["a"]),
+        lambda: cache.keys(),
+        lambda: cache.stats(),
+        lambda: cache.clear(),
+        lambda: "a" in cache,
+    ):
+        with pytest.raises(CacheClosed, match="'default' was closed"):
+            use()
+
+
+def test_an_unhashable_key_is_a_type_error(cache):
+    for use in (cache.get, cache.delete, lambda key: cache.set(key, 1), lambda key: cache.get_many([key])):
+        with pytest.raises(TypeError, match="unhashable"):
+            use([])
+
+
+def test_a_million_overwrites_and_deletes_with_long_ttls_leave_nothing_behind(clock):
+    cache = Cache(clock=clock, ttl=10**6, log_interval=None)
+    for i in range(1000):
+        cache.set(i, i)
+    cache.delete_many(range(1000))
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for i in range(50_000):
+        cache.set("overwritten", i)
+        cache.set(i, i)
+        cache.delete(i)
+    after = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(cache) == 1
+    assert after - before < 5_000
+    invariants.check(cache)
+
+
+@pytest.mark.parametrize("survivors", [0, 500])
+def test_after_a_mass_expiry_the_maps_own_table_shrinks_too(clock, survivors):
+    cache = Cache(clock=clock)
+    cache.set_many(dict.fromkeys(range(100_000), 0), ttl=5)
+    cache.set_many(dict.fromkeys(range(survivors), 0), ttl=500)
+    table = sys.getsizeof(cache.entries)
+    clock.advance(6)
+    assert len(cache) == survivors
+    assert sys.getsizeof(cache.entries) < table / 20
+    assert cache.keys() == list(range(survivors))
+    invariants.check(cache)
+
+
+def test_deleting_nearly_all_shrinks_the_table(clock):
+    cache = Cache(clock=clock)
+    cache.set_many(dict.fromkeys(range(100_000), 0), ttl=5)
+    table = sys.getsizeof(cache.entries)
+    cache.delete_many(range(99_000))
+    assert sys.getsizeof(cache.entries) < table / 20
+    assert cache.keys() == list(range(99_000, 100_000))
+
+
+def test_keys_of_numbers_are_equal_as_in_a_dict(cache):
+    cache.set(1, "one")
+    cache.set(True, "true")
+    assert cache.get(1.0) == "true"
+    assert len(cache) == 1
+    cache.set(("a", 1), "tuple")
+    assert cache.get(("a", 1)) == "tuple"

@@ -1,0 +1,184 @@
+"""Keys with code of their own, which may be slow, raise, or call back."""
+
+import gc
+from datetime import date
+from decimal import Decimal
+from enum import Enum, IntEnum
+from fractions import Fraction
+from uuid import UUID
+
+import pytest
+
+from tests.engine import invariants
+from wheelcache import Cache
+from wheelcache.keys import Handles, is_plain
+
+
+class Key:
+    """Equal by name; every hash collides; complains if a lock is held while its code runs."""
+
+    cache = None
+
+    def __init__(self, name):
+        self.name = name
+
+    def __repr__(self):
+        return f"Key({self.name})"
+
+    def __hash__(self):
+        self.check()
+        return 7
+
+    def __eq__(self, other):
+        self.check()
+        return isinstance(other, Key) and self.name == other.name
+
+    def check(self):
+        if Key.cache is not None:
+            assert not Key.cache._lock._is_owned()
+
+
+@pytest.fixture
+def cache(clock):
+    Key.cache = Cache(clock=clock, jitter=0, max_entries=3, log_interval=None)
+    yield Key.cache
+    invariants.check(Key.cache)
+    Key.cache = None
+
+
+def test_code_of_a_key_never_runs_under_the_lock_and_the_cache_works_as_a_dict_would(cache, clock):
+    removals = []
+    cache._on_removal = lambda key, value, cause: removals.append((key.name, value, cause.value))
+    cache._watched = True
+    cache.set(Key("a"), 1, ttl=5)
+    cache.set(Key("a"), 2, ttl=5)
+    cache.set_many({Key("b"): 3, Key("c"): 4})
+    assert cache.get(Key("a")) == 2
+    assert cache.get_many([Key("b"), Key("x")]) == {Key("b"): 3}
+    assert cache.take(Key("b"), int) == 3
+    assert cache.incr(Key("b")) == 4
+    assert cache.touch(Key("b"), 3)
+    assert Key("c") in cache
+    assert not cache.add(Key("c"), 1)
+    cache.set(Key("d"), 5)
+    assert [key.name for key in cache.keys()] == ["a", "b", "d"]
+    clock.advance(5)
+    assert cache.delete(Key("d"))
+    assert removals == [
+        ("a", 1, "replaced"),
+        ("b", 3, "replaced"),
+        ("c", 4, "evicted"),
+        ("b", 4, "expired"),
+        ("a", 2, "expired"),
+        ("d", 5, "deleted"),
+    ]
+
+
+def test_a_key_may_call_back_into_the_cache(cache):
+    class Curious(Key):
+        def check(self):
+            cache.get("plain")
+            cache.set("plain", 1)
+
+        __hash__ = Key.__hash__
+
+    cache.set(Curious("a"), 1)
+    cache.set(Curious("b"), 2)
+    assert cache.get(Curious("a")) == 1
+    assert cache.get("plain") == 1
+
+
+def test_a_key_that_raises_harms_nothing(cache):
+    class Broken(Key):
+        def __eq__(self, other):
+            raise OSError
+
+        __hash__ = Key.__hash__
+
+    cache.set(Key("a"), 1)
+    for use in (cache.get, cache.delete, lambda key: cache.set(key, 1), lambda key: cache.take(key, int)):
+        with pytest.raises(OSError):  # noqa: PT011 - its message is empty
+            use(Broken("b"))
+    assert cache.get(Key("a")) == 1
+    assert len(cache) == 1
+
+
+def test_a_key_error_of_a_key_is_not_taken_for_a_miss(cache):
+    class Missing(Key):
+        def __hash__(self):
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        cache.get(Missing("a"))
+
+
+class Colour(Enum):
+    RED = 1
+
+
+class Number(IntEnum):
+    ONE = 1
+
+
+class Text(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("key", "plain"),
+    [
+        ("a", True),
+        (Text("a"), True),
+        (1, True),
+        (Number.ONE, True),
+        (1.5, True),
+        (None, True),
+        (b"a", True),
+        (Decimal(1), True),
+        (date(2026, 1, 1), True),
+        (("a", (1, frozenset([2]))), True),
+        (object(), True),
+        (int, True),
+        (Key("a"), False),
+        (("a", Key("a")), False),
+        (Colour.RED, False),
+        (Fraction(1, 2), False),
+        (UUID(int=1), False),
+    ],
+)
+def test_what_is_hashed_and_compared_in_c(key, plain):
+    assert is_plain(key) is plain
+    cache = Cache()
+    cache.set(key, "value")
+    assert cache.get(key) == "value"
+    assert cache.keys() == [key]
+    cache.close()
+
+
+def test_a_subclass_of_str_without_code_of_its_own_is_the_same_key(cache):
+    cache.set(Text("a"), 1)
+    assert cache.get("a") == 1
+    assert len(cache) == 1
+
+
+def test_handles_are_forgotten_with_their_last_use():
+    handles = Handles()
+    held = [handles.plain(Key(number)) for number in range(10)]
+    assert handles.plain(Key(3)) is held[3]
+    assert len(handles._buckets[7]) == 10
+    del held[3:]
+    gc.collect()
+    assert len(handles._buckets[7]) == 3
+    held.clear()
+    gc.collect()
+    assert handles._buckets == {}
+
+
+def test_an_expired_entry_takes_its_handle_with_it(clock):
+    cache = Cache(clock=clock, ttl=5)
+    for number in range(100):
+        cache.set(UUID(int=number), 1)
+    assert len(cache._handles._buckets) == 100
+    clock.advance(6)
+    gc.collect()
+    assert cache._handles._buckets == {}

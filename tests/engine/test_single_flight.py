@@ -1,0 +1,274 @@
+"""take and atake: one load, whoever else asks."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from wheelcache import Cache, LoadDeadlock
+
+SOON = 10
+
+
+@pytest.fixture
+def cache(clock):
+    return Cache(clock=clock, ttl=10, jitter=0)
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(32) as made:
+        yield made
+
+
+class SlowLoader:
+    """Loads when told to. ``started`` is set when somebody runs it; it ends with ``finish``."""
+
+    def __init__(self, value=None, error=None):
+        self.started = threading.Event()
+        self.go = threading.Event()
+        self.calls = 0
+        self.value, self.error = value, error
+
+    def __call__(self):
+        self.calls += 1
+        self.started.set()
+        assert self.go.wait(SOON)
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def waiters(cache, count):
+    """Until so many callers wait for a flight of the cache, as seen by the callbacks on its future."""
+    deadline = threading.Event()
+    for _ in range(1000):
+        with cache._lock:
+            flights = list(cache._flights.in_progress.values())
+        waiting = sum(
+            flight.future._condition._waiters.__len__() + len(flight.future._done_callbacks) for flight in flights
+        )
+        if waiting >= count:
+            return
+        deadline.wait(0.01)
+    raise AssertionError(f"{waiting} wait, not {count}")
+
+
+def test_however_many_miss_together_one_loads_and_all_get_its_value(cache, pool):
+    loader = SlowLoader(value=[1])
+    results = [pool.submit(cache.take, "k", loader) for _ in range(32)]
+    waiters(cache, 31)
+    loader.go.set()
+    values = [result.result(SOON) for result in results]
+    assert loader.calls == 1
+    assert all(value is loader.value for value in values)
+    stats = cache.stats()
+    assert (stats.loads, stats.load_failures, stats.misses, stats.hits) == (1, 0, 32, 0)
+    assert cache.get("k") is loader.value
+
+
+def test_an_exception_reaches_all_who_waited_and_nothing_is_stored(cache, pool):
+    loader = SlowLoader(error=LookupError("no"))
+    results = [pool.submit(cache.take, "k", loader) for _ in range(8)]
+    waiters(cache, 7)
+    loader.go.set()
+    assert {result.exception(SOON) for result in results} == {loader.error}
+    assert loader.calls == 1
+    assert "k" not in cache
+    assert cache.stats().load_failures == 1
+    assert cache.take("k", lambda: "next time") == "next time"
+
+
+def test_loaders_of_different_keys_never_wait_for_each_other(cache, pool):
+    both = threading.Barrier(2)
+    loads = [pool.submit(cache.take, key, lambda: both.wait(SOON)) for key in "ab"]
+    assert sorted(load.result(SOON) for load in loads) == [0, 1]
+
+
+def test_a_loader_that_takes_its_own_key_raises_instead_of_hanging(cache):
+    with pytest.raises(LoadDeadlock, match="loader of 'k' takes, itself or through other loaders, 'k'"):
+        cache.take("k", lambda: cache.take("k", lambda: 1))
+    assert cache.take("k", lambda: 1) == 1
+
+
+def test_a_loader_that_takes_its_own_key_through_another_raises(cache):
+    with pytest.raises(LoadDeadlock):
+        cache.take("a", lambda: cache.take("b", lambda: cache.take("a", lambda: 1)))
+
+
+def test_two_loaders_in_two_threads_that_take_each_others_keys_do_not_hang(cache, pool):
+    both = threading.Barrier(2)
+
+    def load(other):
+        both.wait(SOON)
+        return cache.take(other, lambda: "unreached")
+
+    first = pool.submit(cache.take, "a", lambda: load("b"))
+    second = pool.submit(cache.take, "b", lambda: load("a"))
+    errors = [first.exception(SOON), second.exception(SOON)]
+    assert all(isinstance(error, LoadDeadlock) for error in errors)
+
+
+def test_a_loader_may_take_other_keys_and_fork_out_to_a_task(cache):
+    async def main():
+        async def own_key_in_a_task():
+            return await asyncio.create_task(cache.atake("k", lambda: 1))
+
+        with pytest.raises(LoadDeadlock):
+            await cache.atake("k", own_key_in_a_task)
+        return await cache.atake("k", lambda: cache.take("other", lambda: 2))
+
+    assert asyncio.run(main()) == 2
+
+
+def test_what_is_set_while_the_loader_runs_wins(cache, pool):
+    loader = SlowLoader(value="loaded")
+    result = pool.submit(cache.take, "k", loader)
+    assert loader.started.wait(SOON)
+    cache.set("k", "set")
+    loader.go.set()
+    assert result.result(SOON) == "loaded"
+    assert cache.get("k") == "set"
+
+
+@pytest.mark.parametrize(
+    "remove",
+    [
+        lambda cache: cache.delete("k"),
+        lambda cache: cache.delete_many(["k"]),
+        lambda cache: cache.pop("k", None),
+        lambda cache: cache.clear(),
+    ],
+)
+def test_a_value_deleted_while_its_loader_runs_is_not_resurrected(cache, pool, remove):
+    loader = SlowLoader(value="old")
+    first = pool.submit(cache.take, "k", loader)
+    assert loader.started.wait(SOON)
+    remove(cache)
+    # Whoever comes after the deletion must not get what was computed before it, nor start a second load beside it.
+    fresh = SlowLoader(value="new")
+    second = pool.submit(cache.take, "k", fresh)
+    waiters(cache, 1)
+    assert fresh.calls == 0
+    loader.go.set()
+    fresh.go.set()
+    assert first.result(SOON) == "old"
+    assert second.result(SOON) == "new"
+    assert cache.get("k") == "new"
+
+
+def test_a_leader_that_is_torn_down_hands_over_to_one_waiter(cache, pool):
+    loader = SlowLoader(error=SystemExit())
+    leader = pool.submit(cache.take, "k", loader)
+    assert loader.started.wait(SOON)
+    heir = SlowLoader(value="heir")
+    heirs = [pool.submit(cache.take, "k", heir) for _ in range(4)]
+    waiters(cache, 4)
+    loader.go.set()
+    heir.go.set()
+    assert [each.result(SOON) for each in heirs] == ["heir"] * 4
+    assert heir.calls == 1
+    assert isinstance(leader.exception(SOON), SystemExit)
+
+
+def test_a_ttl_that_is_wrong_reaches_the_caller_and_the_waiters(cache, pool):
+    loader = SlowLoader(value=1)
+    leader = pool.submit(cache.take, "k", loader, -1)
+    assert loader.started.wait(SOON)
+    waiter = pool.submit(cache.take, "k", loader, -1)
+    waiters(cache, 1)
+    loader.go.set()
+    for result in (leader, waiter):
+        with pytest.raises(ValueError, match="ttl must be"):
+            result.result(SOON)
+    assert cache.take("k", lambda: 2) == 2
+
+
+def test_tasks_and_threads_share_a_flight(cache, pool):
+    async def main():
+        calls = []
+        go = asyncio.Event()
+
+        async def load():
+            calls.append(1)
+            await go.wait()
+            return "async"
+
+        tasks = [asyncio.create_task(cache.atake("k", load)) for _ in range(50)]
+        await asyncio.sleep(0)
+        thread = asyncio.get_running_loop().run_in_executor(pool, cache.take, "k", lambda: "sync")
+        while not any(flight.future._condition._waiters for flight in cache._flights.in_progress.values()):
+            await asyncio.sleep(0)
+        go.set()
+        values = await asyncio.gather(*tasks, thread)
+        return values, calls
+
+    values, calls = asyncio.run(main())
+    assert values == ["async"] * 51
+    assert calls == [1]
+
+
+def test_a_cancelled_waiter_takes_nobody_with_it_and_a_cancelled_leader_hands_over(cache):
+    async def main():
+        go = asyncio.Event()
+        loads = []
+
+        async def load():
+            loads.append(asyncio.current_task().get_name())
+            await go.wait()
+            return "loaded"
+
+        leader = asyncio.create_task(cache.atake("k", load), name="leader")
+        await asyncio.sleep(0)
+        waiters = [asyncio.create_task(cache.atake("k", load), name=f"waiter {i}") for i in range(3)]
+        await asyncio.sleep(0)
+        waiters[0].cancel()
+        await asyncio.sleep(0)
+        leader.cancel()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        go.set()
+        results = await asyncio.gather(leader, *waiters, return_exceptions=True)
+        return loads, results
+
+    loads, results = asyncio.run(main())
+    assert loads == ["leader", "waiter 1"]
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert isinstance(results[1], asyncio.CancelledError)
+    assert results[2:] == ["loaded", "loaded"]
+
+
+def test_a_blocking_take_in_the_loop_of_the_leading_task_does_not_hang(cache):
+    async def main():
+        go = asyncio.Event()
+
+        async def load():
+            await go.wait()
+            return "async"
+
+        leading = asyncio.create_task(cache.atake("k", load))
+        await asyncio.sleep(0)
+        value = cache.take("k", lambda: "sync")
+        go.set()
+        return value, await leading
+
+    assert asyncio.run(main()) == ("sync", "async")
+
+
+def test_a_load_that_ended_between_the_miss_and_the_flight_is_not_repeated(cache):
+    cache.set("k", "there by now")
+    found, flight, leading = cache._join("k", blocking=True)
+    assert (found, flight, leading) == ("there by now", None, False)
+
+
+def test_load_seconds_add_up_on_the_caches_clock(cache, clock):
+    def loader():
+        clock._now += 1.5
+        return 1
+
+    cache.take("a", loader)
+    with pytest.raises(ZeroDivisionError):
+        cache.take("b", lambda: loader() / 0)
+    stats = cache.stats()
+    assert (stats.loads, stats.load_failures, stats.load_seconds) == (1, 1, 3.0)

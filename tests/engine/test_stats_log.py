@@ -1,0 +1,84 @@
+"""The line a minute, and the figures in it."""
+
+import logging
+
+import pytest
+
+from wheelcache import Cache
+
+
+@pytest.fixture
+def lines(caplog):
+    caplog.set_level(logging.INFO, "wheelcache.stats")
+    return lambda: caplog.records
+
+
+def test_the_line_has_the_figures_of_its_interval_only_and_the_same_as_fields(clock, lines):
+    cache = Cache("pages", clock=clock, log_interval=60)
+    cache.set("a", 1)
+    for _ in range(2):
+        cache.get("a")
+    cache.get("b")
+    clock.advance(60)
+    cache.get("a")
+    clock.advance(60)
+    assert [line.getMessage() for line in lines()] == [
+        "cache(pages) - qpm: 3, hit_ratio: 66.7%, elements: 1, hit: 2, miss: 1",
+        "cache(pages) - qpm: 1, hit_ratio: 100.0%, elements: 1, hit: 1, miss: 0",
+    ]
+    line = lines()[0]
+    assert line.levelno == logging.INFO
+    assert line.name == "wheelcache.stats"
+    assert (line.cache, line.qpm, line.hit_ratio, line.elements, line.hit, line.miss) == ("pages", 3, 66.7, 1, 2, 1)
+
+
+def test_requests_are_given_per_minute_whatever_the_interval(clock, lines):
+    cache = Cache(clock=clock, log_interval=10)
+    for _ in range(5):
+        cache.get("a")
+    clock.advance(10)
+    assert lines()[0].qpm == 30
+
+
+def test_no_line_for_an_interval_without_traffic(clock, lines):
+    cache = Cache(clock=clock)
+    cache.set("a", 1)
+    clock.advance(600)
+    assert lines() == []
+    cache.get("a")
+    clock.advance(60)
+    assert len(lines()) == 1
+
+
+def test_an_empty_and_idle_cache_schedules_nothing_until_it_is_asked_again(clock, lines):
+    cache = Cache(clock=clock, ttl=5)
+    cache.set("a", 1)
+    cache.get("a")
+    clock.advance(180)
+    assert len(lines()) == 1
+    assert cache.wake_at == cache._timers.wake_at == float("inf")
+    cache.get("a")
+    clock.advance(60)
+    assert lines()[1].getMessage() == "cache(default) - qpm: 1, hit_ratio: 0.0%, elements: 0, hit: 0, miss: 1"
+
+
+def test_no_line_if_none_is_wanted(clock, lines):
+    cache = Cache(clock=clock, log_interval=None)
+    cache.get("a")
+    clock.advance(600)
+    assert lines() == []
+    assert cache._timers is None
+
+
+def test_reading_the_figures_does_not_change_them(clock):
+    cache = Cache(clock=clock)
+    assert cache.stats().hit_ratio == 0
+    cache.set("a", 1)
+    for _ in range(3):
+        cache.get("a")
+    cache.get("b")
+    first = cache.stats()
+    assert first == cache.stats() == cache.stats()
+    assert (first.hits, first.misses, first.hit_ratio) == (3, 1, 0.75)
+    with pytest.raises(AttributeError):
+        first.hits = 5

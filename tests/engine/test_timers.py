@@ -1,0 +1,386 @@
+"""Keyed timers, broadcasts and periodic jobs."""
+
+import logging
+import threading
+from math import inf, nan
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from wheelcache import STOP, ManualClock, Timers, WheelClosed
+
+SOON = 10
+"""Seconds that a test waits for another thread before it fails."""
+
+
+class Fired:
+    """What was executed, and on which threads; ``wait(n)`` until there are n."""
+
+    def __init__(self):
+        self.calls = []
+        self.threads = set()
+        self._changed = threading.Condition()
+
+    def __call__(self, key, value):
+        with self._changed:
+            self.calls.append((key, value))
+            self.threads.add(threading.current_thread().name)
+            self._changed.notify_all()
+
+    def wait(self, count):
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.calls) >= count, SOON)
+            return list(self.calls)
+
+
+@pytest.fixture
+def fired():
+    return Fired()
+
+
+@pytest.fixture
+def timers(clock, fired):
+    made = Timers(1.0, 8, fired, clock=clock)
+    yield made
+    made.stop()
+
+
+def test_a_timer_executes_once_at_its_time_on_the_pool(timers, clock, fired):
+    timers.set_timer("a", 1, 3)
+    clock.advance(2.9)
+    assert len(timers) == 1
+    clock.advance(0.1)
+    assert fired.wait(1) == [("a", 1)]
+    assert len(timers) == 0
+    clock.advance(100)
+    assert fired.calls == [("a", 1)]
+    assert all(name.startswith("wheelcache-timers") for name in fired.threads)
+
+
+def test_setting_a_key_again_gives_it_the_new_value_and_time(timers, clock, fired):
+    timers.set_timer("a", "old", 2)
+    timers.set_timer("a", "new", 5)
+    timers.set_timer("b", "old", 50)
+    timers.set_timer("b", "new", 3)
+    assert len(timers) == 2
+    clock.advance(4)
+    assert fired.wait(1) == [("b", "new")]
+    clock.advance(1)
+    assert fired.wait(2) == [("b", "new"), ("a", "new")]
+
+
+def test_move_and_remove(timers, clock, fired):
+    for key in "abcd":
+        timers.set_timer(key, key, 10)
+    assert timers.move_timer("a", 20)
+    assert timers.move_timer("b", 5)
+    assert timers.move_timer("x", 5) is False
+    assert timers.remove_timer("c") is True
+    assert timers.remove_timer("c") is False
+    clock.advance(5)
+    assert fired.wait(1) == [("b", "b")]
+    clock.advance(5)
+    assert fired.wait(2)[1:] == [("d", "d")]
+    clock.advance(10)
+    assert fired.wait(3)[2:] == [("a", "a")]
+
+
+def test_moving_to_less_than_an_interval_from_now_means_now(timers, fired):
+    timers.set_timer("a", 1, 100)
+    assert timers.move_timer("a", 0.5)
+    assert fired.wait(1) == [("a", 1)]
+    assert len(timers) == 0
+
+
+def test_drain_takes_everything_away_and_hands_it_out_once(timers, clock, fired):
+    for key in range(3000):
+        timers.set_timer(key, -key, 1 + key % 700)
+    event = timers.after(5)
+    drained = []
+    timers.drain(lambda key, value: drained.append((key, value)))
+    assert sorted(drained) == [(key, -key) for key in range(3000)]
+    assert len(timers) == 0
+    clock.advance(5)
+    assert event.is_set(), "an event is no timer of a key"
+    clock.advance(1000)
+    assert fired.calls == []
+    timers.set_timer("again", 1, 1)
+    clock.advance(1)
+    assert fired.wait(1) == [("again", 1)]
+
+
+def test_an_exception_in_drain_or_execute_is_logged_with_its_key_and_harms_nothing_else(clock, caplog):
+    survived = threading.Event()
+
+    def execute(key, value):
+        if key == "good":
+            survived.set()
+        raise RuntimeError("no")
+
+    timers = Timers(1.0, 8, execute, clock=clock)
+    for key in ("bad", "good"):
+        timers.set_timer(key, 1, 1)
+    clock.advance(1)
+    assert survived.wait(SOON)
+    drained = []
+    for key in "xy":
+        timers.set_timer(key, 1, 1)
+    timers.drain(lambda key, value: drained.append(key) or 1 / 0)
+    assert sorted(drained) == ["x", "y"]
+    timers.stop()
+    timers._pool.shutdown(wait=True)
+    for key in ("bad", "good", "x", "y"):
+        assert f"The timer of {key!r} raised" in caplog.text
+
+
+def test_ten_thousand_waiters_of_one_tick_share_one_event(timers, clock):
+    events = {id(timers.after(3.5)) for _ in range(10_000)}
+    assert len(events) == 1
+    event = timers.after(3.2)
+    assert id(event) in events
+    assert timers.after(4.5) is not event
+    clock.advance(3.9)
+    assert not event.is_set()
+    clock.advance(0.1)
+    assert event.is_set()
+    assert timers.after(3.5) is not event
+
+
+def test_a_periodic_job_says_when_it_wants_to_run_again(timers, clock):
+    runs = []
+    answers = iter([None, 10, None, STOP])
+
+    def job():
+        runs.append(clock())
+        return next(answers)
+
+    timers.every(3, job)
+    clock.advance(1000)
+    assert runs == [3, 6, 16, 19]
+
+
+@pytest.mark.parametrize("answer", [-1, 0, nan, inf, "soon", True])
+def test_a_periodic_job_with_a_wrong_answer_is_logged_and_goes_on(timers, clock, caplog, answer):
+    runs = []
+    timers.every(3, lambda: runs.append(clock()) or answer)
+    clock.advance(9)
+    assert runs == [3, 6, 9]
+    assert "what a periodic job returns must be a number of seconds > 0" in caplog.text
+
+
+def test_a_periodic_job_that_raises_is_logged_and_goes_on(timers, clock, caplog):
+    runs = []
+    timers.every(3, lambda: runs.append(clock()) or 1 / 0)
+    clock.advance(9)
+    assert runs == [3, 6, 9]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_one_thread_serves_many_periodic_jobs():
+    names = set()
+    enough = threading.Barrier(2)
+    timers = Timers(0.01, 8, print)
+
+    def job_number(number):
+        def job():
+            names.add(threading.current_thread().name)
+            if number == 99:
+                enough.wait(SOON)
+            return STOP
+
+        return job
+
+    for number in range(100):
+        timers.every(0.01, job_number(number))
+    enough.wait(SOON)
+    timers.stop()
+    assert names == {"wheelcache-wheel"}
+
+
+def test_stop_is_idempotent_releases_waiters_and_ends_everything(timers, clock, fired):
+    timers.set_timer("a", 1, 1)
+    event = timers.after(1000)
+    timers.every(1, lambda: fired("job", 0))
+    timers.stop()
+    timers.stop()
+    assert event.is_set()
+    clock.advance(10)
+    assert fired.calls == []
+    for use in (
+        lambda: timers.set_timer("a", 1, 1),
+        lambda: timers.move_timer("a", 1),
+        lambda: timers.remove_timer("a"),
+        lambda: timers.drain(print),
+        lambda: timers.after(1),
+        lambda: timers.every(1, print),
+        lambda: len(timers),
+    ):
+        with pytest.raises(WheelClosed, match="were stopped"):
+            use()
+
+
+def test_a_job_may_stop_its_own_timers(clock, caplog):
+    timers = Timers(1.0, 8, print, clock=clock)
+    timers.every(1, timers.stop)
+    clock.advance(5)
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((0, 8, print), "interval must be a number of seconds > 0, not 0"),
+        ((-1, 8, print), "interval must be"),
+        ((nan, 8, print), "interval must be"),
+        (("1", 8, print), "interval must be"),
+        ((1, 0, print), "slots must be a whole number >= 1, not 0"),
+        ((1, 1.5, print), "slots must be"),
+        ((1, 8, None), "execute must be callable, not None"),
+    ],
+)
+def test_wrong_arguments_are_errors_that_name_them(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        Timers(*arguments)
+
+
+@pytest.mark.parametrize("delay", [0, -1, nan, inf, None, "1"])
+def test_wrong_delays_are_errors_that_name_them(timers, delay):
+    for use in (
+        lambda: timers.set_timer("a", 1, delay),
+        lambda: timers.move_timer("a", delay),
+        lambda: timers.after(delay),
+    ):
+        with pytest.raises((TypeError, ValueError), match="delay must be a number of seconds > 0, not"):
+            use()
+    with pytest.raises((TypeError, ValueError), match="period must be a number of seconds > 0, not"):
+        timers.every(delay, print)
+
+
+def test_a_key_of_none_and_a_job_that_cannot_be_called_are_errors_that_name_them(timers):
+    for use in (
+        lambda: timers.set_timer(None, 1, 1),
+        lambda: timers.move_timer(None, 1),
+        lambda: timers.remove_timer(None),
+    ):
+        with pytest.raises(ValueError, match="key must not be None"):
+            use()
+    with pytest.raises(TypeError, match="fn must be callable, not 5"):
+        timers.every(1, 5)
+    with pytest.raises(TypeError, match="fn must be callable, not 5"):
+        timers.drain(5)
+
+
+def test_lag_tells_how_far_behind_and_is_warned_of_once_an_episode(timers, clock, caplog, fired):
+    caplog.set_level(logging.WARNING, "wheelcache")
+    for key in range(3):
+        timers.set_timer(key, 0, 1 + key)
+    assert timers.lag == 0
+    clock._now = 41.0
+    assert timers.lag == 40
+    timers.advance(41.0, budget=1)
+    assert len(caplog.records) == 1
+    assert "40.0 s behind" in caplog.text
+    while timers.wake_at <= 41.0:
+        timers.advance(41.0, budget=1)
+    assert timers.lag == 0
+    assert fired.wait(3) == [(0, 0), (1, 0), (2, 0)]
+    assert len(caplog.records) == 1
+    timers.set_timer("later", 0, 5)
+    clock.advance(5)
+    timers.set_timer("late again", 0, 5)
+    clock._now += 50
+    timers.advance(clock())
+    assert len(caplog.records) == 2
+
+
+def test_keys_with_code_of_their_own_are_compared_and_hashed_without_the_lock(clock, fired):
+    class Key:
+        def __init__(self, name):
+            self.name = name
+
+        def __hash__(self):
+            assert not timers._lock._is_owned()
+            return 1
+
+        def __eq__(self, other):
+            assert not timers._lock._is_owned()
+            return self.name == other.name
+
+    timers = Timers(1.0, 8, fired, clock=clock)
+    timers.set_timer(Key("a"), 1, 5)
+    timers.set_timer(Key("a"), 2, 5)
+    timers.set_timer(Key("b"), 3, 5)
+    assert len(timers) == 2
+    assert timers.remove_timer(Key("b"))
+    clock.advance(5)
+    ((key, value),) = fired.wait(1)
+    assert (key.name, value) == ("a", 2)
+    timers.stop()
+
+
+class TimersWithoutPool(Timers):
+    """Executes nothing: what is looked at is the wheel."""
+
+    def _submit(self, timer):
+        self.submitted.append((timer.key, timer.value))
+
+
+class TimersAgainstADict(RuleBasedStateMachine):
+    """Key -> (value, due); what fell due is compared as a set for each step of the clock."""
+
+    keys = st.integers(0, 5)
+    delays = st.one_of(st.integers(1, 20), st.floats(0.01, 3000))
+
+    def __init__(self):
+        super().__init__()
+        self.clock = ManualClock()
+        self.fired = []
+        self.timers = TimersWithoutPool(1.0, 4, print, clock=self.clock)
+        self.timers.submitted = self.fired
+        self.model = {}
+
+    @rule(key=keys, value=st.integers(), delay=delays)
+    def set_timer(self, key, value, delay):
+        self.timers.set_timer(key, value, delay)
+        self.model[key] = (value, self.clock() + delay)
+
+    @rule(key=keys, delay=delays)
+    def move_timer(self, key, delay):
+        assert self.timers.move_timer(key, delay) == (key in self.model)
+        if key in self.model:
+            value, _ = self.model[key]
+            self.model[key] = (value, self.clock() + delay)
+            if delay < 1:
+                assert self.fired.pop() == (key, value)
+                del self.model[key]
+
+    @rule(key=keys)
+    def remove_timer(self, key):
+        assert self.timers.remove_timer(key) == (self.model.pop(key, None) is not None)
+
+    @rule()
+    def drain(self):
+        drained = []
+        self.timers.drain(lambda key, value: drained.append((key, value)))
+        assert sorted(drained) == sorted((key, value) for key, (value, _) in self.model.items())
+        self.model.clear()
+
+    @rule(seconds=st.one_of(st.floats(0, 5), st.floats(0, 5000)))
+    def advance(self, seconds):
+        self.clock.advance(seconds)
+        for key, value in self.fired:
+            expected, due = self.model.pop(key)
+            assert value == expected
+            assert due <= self.clock()
+        assert all(due > self.clock() - 1 for _, due in self.model.values())
+        self.fired.clear()
+
+    @invariant()
+    def as_many(self):
+        assert len(self.timers) == len(self.model)
+
+
+TimersAgainstADict.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestTimersAgainstADict = TimersAgainstADict.TestCase
