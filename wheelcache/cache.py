@@ -20,13 +20,14 @@ from enum import Enum
 from inspect import isawaitable
 from itertools import islice
 from math import inf
+from random import random
 from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed
-from wheelcache.jitter import jitter as jitter_of
+from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, original
 from wheelcache.single_flight import Abandoned, Flight, SingleFlight
 from wheelcache.stats import Stats, Tally, hit_ratio
@@ -78,8 +79,8 @@ to a value may run its ``__del__``."""
 class Entry(Timer):
     """A key, its value, and, being a timer, when it expires.
 
-    A new value for a key goes into the entry that is there. A reader without the lock sees it or the old one, both whole:
-    ``value`` is one reference, and is written before ``due``.
+    A new value for a key goes into the entry that is there. A reader without the lock sees it or the old one, both
+    whole: ``value`` is one reference, and is written before ``due``.
     """
 
     __slots__ = ("key", "value")
@@ -118,9 +119,9 @@ class Cache(Driven):
             that removed it. An exception in it is logged with the key.
         clock: seconds. With a ``ManualClock``, moving the clock advances the wheel; otherwise a thread does.
 
-    Keys are hashable. Values are kept by reference. ``len`` counts what is in memory, which may for one interval include
-    entries that are expired and no longer returned. Every method but a hit of ``get`` takes one lock, for a bounded
-    time and never while a loader, a listener, a weigher or a key's own code runs.
+    Keys are hashable. Values are kept by reference. ``len`` counts what is in memory, which may for one interval
+    include entries that are expired and no longer returned. Every method but a hit of ``get`` takes one lock, for a
+    bounded time and never while a loader, a listener, a weigher or a key's own code runs.
 
     Raises:
         TypeError, ValueError: naming the argument, what it takes and what it got.
@@ -176,7 +177,7 @@ class Cache(Driven):
         if (max_weight is None) != (weigher is None):
             raise TypeError("max_weight and weigher must be given together")
         self._ttl = options.ttl("ttl", ttl)
-        self._jitter = jitter_of(options.fraction("jitter", jitter))
+        self._jitter = Jitter(options.fraction("jitter", jitter))
         self._log_interval = options.seconds_or_none("log_interval", log_interval)
         self._on_removal = options.function_or_none("on_removal", on_removal)
         self._watched = on_removal is not None or weigher is not None
@@ -233,12 +234,16 @@ class Cache(Driven):
             key = self._plain(key)
         clock = self.clock
         now = clock()
-        # _due, spelled out.
+        # _due, and Jitter in it, spelled out: 120 ns less.
         if ttl is DEFAULT_TTL:
             ttl = self._ttl
         elif type(ttl) is not int or ttl <= 0:
             ttl = options.ttl("ttl", ttl)
-        due = inf if ttl is None else now + self._jitter(ttl)
+        if ttl is None:
+            due = inf
+        else:
+            jitter = self._jitter
+            due = now + ttl * (jitter.least + jitter.spread * random())
         if self._watched:
             return self._set(key, value, due, now)
         # Below, what _set does to an entry that is there when nobody looks: 700 ns instead of 1,300.
@@ -274,7 +279,7 @@ class Cache(Driven):
         key = self._plain(key)
         now = self.clock()
         due = self._due(ttl, now)
-        weight = 0 if self._weigher is None else self._weigh(key, value)
+        weight = self._weigh(key, value)
         removed: Removals = []
         with self._lock:
             if self._live(key, now) is not None:
@@ -390,7 +395,7 @@ class Cache(Driven):
                     raise KeyError(key)
                 old = entry.value
             value = function(old)
-            weight = 0 if self._weigher is None else self._weigh(plain, value)
+            weight = self._weigh(plain, value)
             removed: Removals = []
             with self._lock:
                 if self.entries.get(plain) is not entry or entry.value is not old:
@@ -443,10 +448,7 @@ class Cache(Driven):
         refused = []
         for batch in _batched((key, self._plain(key), value) for key, value in values.items()):
             now = self.clock()
-            ready = [
-                (key, plain, value, self._due(ttl, now), 0 if self._weigher is None else self._weigh(plain, value))
-                for key, plain, value in batch
-            ]
+            ready = [(key, plain, value, self._due(ttl, now), self._weigh(plain, value)) for key, plain, value in batch]
             removed: Removals = []
             with self._lock:
                 for key, plain, value, due, weight in ready:
@@ -574,6 +576,12 @@ class Cache(Driven):
                 self._unlink(entry, REPLACED, now, removed)
             return False
         if entry is None:
+            # First room, then the entry: the bound holds for whoever looks without the lock, too.
+            size = len(entries)
+            if size >= self._max_entries:
+                self._evict_oldest(now, removed)
+            elif size >= self._most:
+                self._most = size + 1
             entry = Entry() if self._weigher is None else _WeighedEntry()
             entry.key = key
             entry.value = value
@@ -582,11 +590,6 @@ class Cache(Driven):
             entries[key] = entry
             if due != inf:
                 self._wheel.schedule(entry, due)
-            size = len(entries)
-            if size > self._max_entries:
-                self._evict_oldest(now, removed)
-            elif size > self._most:
-                self._most = size
         else:
             if entry.due <= now:
                 self._expirations += 1
@@ -650,7 +653,7 @@ class Cache(Driven):
     # Below: without the lock.
 
     def _set(self, key: Any, value: Any, due: float, now: float) -> bool:
-        weight = 0 if self._weigher is None else self._weigh(key, value)
+        weight = self._weigh(key, value)
         removed: Removals = []
         with self._lock:
             stored = self._put(key, value, due, weight, now, removed)
@@ -674,7 +677,8 @@ class Cache(Driven):
         return inf if ttl is None else now + self._jitter(ttl)
 
     def _weigh(self, key: Any, value: Any) -> int:
-        assert self._weigher is not None
+        if self._weigher is None:
+            return 0
         return options.whole("what the weigher returns", self._weigher(original(key), value))
 
     def _look_up(self, key: Any) -> Entry | None:
@@ -773,7 +777,7 @@ class Cache(Driven):
         try:
             now = self.clock()
             due = self._due(ttl, now)
-            weight = 0 if self._weigher is None else self._weigh(flight.key, value)
+            weight = self._weigh(flight.key, value)
         except BaseException as error:
             self._load_failed(flight, error, started)
             raise

@@ -104,7 +104,7 @@ class Driven:
         raise NotImplementedError
 
     def _scheduled(self, due: float, now: float) -> None:
-        """A timer was set. Wake the driver if it sleeps past ``due``; do its work if it is overdue. Without the lock."""
+        """A timer was set, now without the lock: wake who sleeps past ``due``, and do what is overdue."""
         if due < self.wake_at:
             with self._lock:
                 wake_at = self._wheel.next_wake()

@@ -38,7 +38,7 @@ class Timer:
     """Something due at a time. Subclass it to say what; the wheel knows only when.
 
     ``due`` is in seconds on the clock that drives the wheel. The rest belongs to the wheel: the neighbours, which are
-    None while the timer is in no slot, and ``filed``, the time that its slot was chosen for, which is never after ``due``.
+    None while the timer is in no slot, and ``filed``, the time that its slot was chosen for, never after ``due``.
     """
 
     __slots__ = ("due", "filed", "next", "prev")

@@ -1,8 +1,8 @@
 """Runs Django's own cache tests on WheelCache: ``python django_suite.py <Django's tests folder>``.
 
 Two things are run, both as they stand in Django's source distribution: the contract ``BaseCacheTests``, as a class for
-our backend; and every test that uses LocMemCache (middleware, ``cache_page``, fragments, i18n, sessions), with our class
-standing where LocMemCache was.
+our backend; and every test that uses LocMemCache (middleware, ``cache_page``, fragments, i18n, sessions), with our
+class standing where LocMemCache was.
 """
 
 from __future__ import annotations

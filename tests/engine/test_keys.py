@@ -5,6 +5,7 @@ from datetime import date
 from decimal import Decimal
 from enum import Enum, IntEnum
 from fractions import Fraction
+from operator import attrgetter
 from uuid import UUID
 
 import pytest
@@ -61,7 +62,7 @@ def test_code_of_a_key_never_runs_under_the_lock_and_the_cache_works_as_a_dict_w
     assert Key("c") in cache
     assert not cache.add(Key("c"), 1)
     cache.set(Key("d"), 5)
-    assert [key.name for key in cache.keys()] == ["a", "b", "d"]
+    assert list(map(attrgetter("name"), cache.keys())) == ["a", "b", "d"]
     clock.advance(5)
     assert cache.delete(Key("d"))
     assert removals == [

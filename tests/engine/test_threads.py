@@ -44,7 +44,6 @@ def in_threads(work):
 
 
 def test_a_million_operations_keep_exact_counters_and_the_bound():
-    removals = [0] * THREADS * 100
     causes = {cause: [] for cause in RemovalCause}
     cache = Cache(
         max_entries=50, ttl=1000, interval=0.01, on_removal=lambda key, value, cause: causes[cause].append(None)
@@ -79,7 +78,6 @@ def test_a_million_operations_keep_exact_counters_and_the_bound():
     with cache._lock:
         assert sum(map(len, causes.values())) + len(cache) == sum(added), "every entry left once"
         invariants.check(cache)
-    assert not any(removals)
     cache.close()
 
 
@@ -101,9 +99,7 @@ def test_of_many_who_add_one_does():
     winners = []
 
     def work(number):
-        for key in range(2_000):
-            if cache.add(key, number):
-                winners.append(key)
+        winners.extend(key for key in range(2_000) if cache.add(key, number))
 
     in_threads(work)
     assert sorted(winners) == list(range(2_000))

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.conf import settings
+from django.core import checks
 from django.core.cache import caches
-from django.core.checks import CheckMessage, Warning
+from django.core.checks import CheckMessage
 
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.stores import OPTIONS
@@ -27,7 +28,7 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     for alias, cache in _aliases():
         stores[cache.location].setdefault(cache.store, []).append(alias)
     return [
-        Warning(
+        checks.Warning(
             f"The caches {' and '.join(repr(names[0]) for names in by_store.values())} have the same LOCATION "
             f"{location!r} but different OPTIONS, so they do not share their entries.",
             hint="Give them the same OPTIONS to share one store, or different LOCATIONs to say that they don't.",
@@ -41,7 +42,7 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """An option beside OPTIONS instead of in it does nothing."""
     return [
-        Warning(
+        checks.Warning(
             f"CACHES[{alias!r}] has {option!r} beside its OPTIONS, where Django does not look for it.",
             hint=f"Move it: 'OPTIONS': {{{option!r}: ...}}.",
             id="wheelcache.W002",

@@ -1,0 +1,129 @@
+"""The example site, run as a user would: its commands in processes of their own, its pages over HTTP."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
+
+
+class Atlas:
+    """The site with a database of its own."""
+
+    def __init__(self, database: Path) -> None:
+        self.environment = {**os.environ, "ATLAS_DATABASE": str(database)}
+
+    def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, MANAGE, *arguments], env=self.environment, capture_output=True, text=True, check=False
+        )
+
+    def serve(self) -> tuple[subprocess.Popen[str], str]:
+        """waitress on a port of its choice, which it says in its first line."""
+        server = subprocess.Popen(
+            [sys.executable, "-u", "-m", "waitress", "--listen=127.0.0.1:0", "atlas_site.wsgi:application"],
+            env=self.environment,
+            cwd=MANAGE.parent,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        line = server.stderr.readline()
+        return server, re.search(r"http://\S+", line)[0]
+
+
+@pytest.fixture(scope="module")
+def atlas(tmp_path_factory):
+    atlas = Atlas(tmp_path_factory.mktemp("atlas") / "atlas.sqlite3")
+    for command in (["migrate", "--verbosity", "0"], ["import_cities"]):
+        done = atlas.manage(*command)
+        assert done.returncode == 0, done.stderr
+    return atlas
+
+
+@pytest.fixture(scope="module")
+def url(atlas):
+    server, url = atlas.serve()
+    with server:
+        yield url
+        server.terminate()
+
+
+@pytest.fixture
+def visitor(url):
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        client.post("/cache/empty/")
+        yield client
+
+
+def served(response: httpx.Response) -> str:
+    assert response.status_code == 200
+    assert float(response.headers["X-Duration-ms"]) > 0
+    assert "<!-- served -->" not in response.text
+    outcome = response.headers["X-Cache"]
+    assert {"HIT": "from the cache</span> in <b>", "MISS": "computed</span> "}[outcome] in response.text
+    return outcome
+
+
+def test_the_checks_find_nothing(atlas):
+    checked = atlas.manage("check", "--fail-level", "WARNING")
+    assert checked.returncode == 0
+    assert "no issues (0 silenced)" in checked.stdout
+
+
+def test_the_migrations_are_complete(atlas):
+    assert atlas.manage("makemigrations", "--check", "--dry-run").returncode == 0
+
+
+def test_importing_twice_does_nothing_the_second_time(atlas):
+    started = time.monotonic()
+    again = atlas.manage("import_cities")
+    assert again.returncode == 0
+    count = re.match(r"([\d,]+) cities are already here", again.stdout)[1]
+    assert int(count.replace(",", "")) > 30_000
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("path", ["/", "/country/FR/", "/city/2988507/", "/statistics/", "/async/EU/"])
+def test_a_page_is_computed_once_and_then_comes_from_the_cache(visitor, path):
+    assert [served(visitor.get(path)) for _ in range(3)] == ["MISS", "HIT", "HIT"]
+
+
+def test_a_country_that_one_visitor_saw_comes_from_the_cache_for_the_next(visitor, url):
+    assert served(visitor.get("/country/JP/")) == "MISS"
+    with httpx.Client(base_url=url, trust_env=False) as another:
+        assert served(another.get("/country/JP/")) == "HIT"
+
+
+def test_the_home_page_names_the_countries_that_its_visitor_saw_last(visitor, url):
+    for code in ("FR", "JP", "FR"):
+        visitor.get(f"/country/{code}/")
+    recent = re.search(r'<p class="recent">(.*?)</p>', visitor.get("/").text, re.DOTALL)[1]
+    assert re.findall(r"/country/(\w\w)/", recent) == ["FR", "JP"]
+    with httpx.Client(base_url=url, trust_env=False) as another:
+        assert 'class="recent"' not in another.get("/").text
+
+
+@pytest.mark.parametrize("path", ["/country/XX/", "/city/1/", "/async/XX/"])
+def test_what_is_not_there_is_not_found(visitor, path):
+    assert [visitor.get(path).status_code for _ in range(2)] == [404, 404]
+
+
+def test_visit_prints_how_a_cold_cache_compares_with_a_warm_one(atlas):
+    visited = atlas.manage("visit", "--requests", "200", "--clients", "4")
+    assert visited.returncode == 0, visited.stderr
+    rows = dict(re.findall(r"│ (cold|warm)\s+│\s+200 │\s+([\d.]+)% │", visited.stdout))
+    assert float(rows["warm"]) > float(rows["cold"])
+
+
+def test_visit_fails_if_nobody_answers(atlas):
+    visited = atlas.manage("visit", "--url", "http://127.0.0.1:9")
+    assert visited.returncode == 1
+    assert "http://127.0.0.1:9 does not answer" in visited.stderr
