@@ -53,6 +53,7 @@ DATABASES = {
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
 

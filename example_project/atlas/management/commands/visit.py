@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from itertools import chain
 from math import ceil
 from statistics import median
@@ -107,10 +106,7 @@ def own_site() -> Iterator[str]:
     """A threaded server of this site in a process of its own, up and answering. Yields its URL."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    if find_spec("waitress"):
-        command = ["-m", "waitress", "--threads=8", f"--listen={address}", "atlas_site.wsgi:application"]
-    else:
-        command = ["manage.py", "runserver", "--noreload", address]
+    command = ["-m", "waitress", "--threads=8", f"--listen={address}", "atlas_site.wsgi:application"]
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen([sys.executable, *command], cwd=settings.BASE_DIR, stdout=log, stderr=log) as server,
