@@ -6,7 +6,7 @@ The engine needs nothing but the standard library. Its backends are ``wheelcache
 
 from wheelcache.cache import DEFAULT_TTL, Cache, RemovalCause
 from wheelcache.clock import ManualClock
-from wheelcache.errors import CacheClosed, LoadDeadlock, WheelClosed
+from wheelcache.errors import CacheClosed, LoadDeadlock, MissingKey, WheelClosed
 from wheelcache.stats import Stats
 from wheelcache.timers import STOP, Timers
 from wheelcache.timing_wheel import Timer, TimingWheel
@@ -18,6 +18,7 @@ __all__ = [
     "CacheClosed",
     "LoadDeadlock",
     "ManualClock",
+    "MissingKey",
     "RemovalCause",
     "Stats",
     "Timer",

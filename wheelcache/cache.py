@@ -26,7 +26,7 @@ from typing import Any, Final
 from wheelcache import options
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
-from wheelcache.errors import CacheClosed
+from wheelcache.errors import CacheClosed, MissingKey
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, original
 from wheelcache.single_flight import Abandoned, Flight, SingleFlight
@@ -59,7 +59,7 @@ EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
 class _Default(Enum):
     TTL = "the cache's own TTL"
-    RAISE = "raise KeyError"
+    RAISE = "raise MissingKey"
 
     def __repr__(self) -> str:
         return self.value
@@ -359,21 +359,21 @@ class Cache(Driven):
         """Seconds until an entry expires; None if it never does.
 
         Raises:
-            KeyError: the key isn't there.
+            MissingKey: (a KeyError) the key isn't there.
         """
         plain = self._plain(key)
         now = self.clock()
         with self._lock:
             entry = self._live(plain, now)
         if entry is None:
-            raise KeyError(key)
+            raise MissingKey(key)
         return None if entry.due == inf else entry.due - now
 
     def incr(self, key: Hashable, delta: Any = 1) -> Any:
         """Add ``delta`` to a value, keep its expiry, and return the sum. Atomic.
 
         Raises:
-            KeyError: the key isn't there.
+            MissingKey: (a KeyError) the key isn't there.
             TypeError: the value and ``delta`` don't add up.
         """
         return self.transform(key, lambda value: value + delta)
@@ -384,7 +384,7 @@ class Cache(Driven):
         ``function`` runs without a lock, and once more if somebody else wrote the key meanwhile.
 
         Raises:
-            KeyError: the key isn't there.
+            MissingKey: (a KeyError) the key isn't there.
         """
         plain = self._plain(key)
         while True:
@@ -392,7 +392,7 @@ class Cache(Driven):
             with self._lock:
                 entry = self._live(plain, now)
                 if entry is None:
-                    raise KeyError(key)
+                    raise MissingKey(key)
                 old = entry.value
             value = function(old)
             weight = self._weigh(plain, value)
@@ -408,13 +408,13 @@ class Cache(Driven):
         """Remove an entry and return its value, or ``default``.
 
         Raises:
-            KeyError: the key isn't there and no ``default`` was given.
+            MissingKey: (a KeyError) the key isn't there and no ``default`` was given.
         """
         value = self._delete(key)
         if value is not _MISSING:
             return value
         if default is _Default.RAISE:
-            raise KeyError(key)
+            raise MissingKey(key)
         return default
 
     def delete(self, key: Hashable) -> bool:

@@ -11,6 +11,10 @@ class CacheClosed(RuntimeError):
     """The cache was closed."""
 
 
+class MissingKey(KeyError):
+    """The key isn't there. Told apart from the KeyErrors of code that was called with what is."""
+
+
 class LoadDeadlock(RuntimeError):
     """A loader takes a key that waits, directly or through other loaders, for that very loader.
 

@@ -14,6 +14,7 @@ from django.core.cache.backends.base import (
 )
 
 from wheelcache.django_backend.stores import store_for
+from wheelcache.errors import MissingKey
 from wheelcache.isolation import ATOMS, Packed
 
 NO_PREFIX: Final = "\0"
@@ -214,7 +215,7 @@ class WheelCache(BaseCache):
         store, restore = self.store.isolation.store, self.store.isolation.restore
         try:
             value: int = restore(self._cache.transform(made, lambda stored: store(restore(stored) + delta)))
-        except KeyError:
+        except MissingKey:
             raise ValueError(f"Key '{key}' not found") from None
         return value
 

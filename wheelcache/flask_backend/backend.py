@@ -1,0 +1,200 @@
+"""The Flask-Caching backend. Its methods come in the order of cachelib's ``BaseCache``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
+
+from flask import Flask
+from flask_caching.backends.base import BaseCache
+
+from wheelcache import options
+from wheelcache.cache import Cache
+from wheelcache.errors import MissingKey
+from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_number, size_of
+
+Timeout = int | float | timedelta | None
+"""Seconds, or a timedelta; 0 means never, below 0 at once, None the default timeout."""
+
+DEFAULT_THRESHOLD: Final = 500
+DEFAULT_TIMEOUT: Final = 300
+
+ENGINE_OPTIONS: Final = ("jitter", "interval", "slots", "log_interval", "name")
+
+POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
+
+PICKLE: Final = Pickle()
+
+_MISSING: Final = object()
+
+
+class WheelCache(BaseCache):
+    """cachelib's cache API on ``wheelcache.Cache``: in the memory of the process, shared by its threads.
+
+    Each object has a store of its own, so two apps in one process share nothing.
+
+    Values are isolated: what is immutable is stored as it is, everything else is pickled. A ``serializer`` in
+    cachelib's form, set on the class or on the object, takes the place of pickle, and then gets every value but ints.
+
+    Args:
+        threshold: the most entries that are kept. As in cachelib's SimpleCache 0 means 500.
+        default_timeout: int, float or timedelta; 0 for entries that never expire.
+        ignore_delete_many_errors: taken as cachelib does; no delete can fail here.
+        key_prefix: put before every key.
+        max_bytes: the most that keys, values and their entries take, in bytes as Python tells; None for no bound.
+        engine_options: ``jitter``, ``interval``, ``slots``, ``log_interval`` and ``name``, as ``wheelcache.Cache``.
+
+    Raises:
+        TypeError, ValueError: an option is unknown or wrong; names it, what it takes and what it got.
+    """
+
+    serializer: Serializer = PICKLE
+
+    def __init__(
+        self,
+        threshold: int = DEFAULT_THRESHOLD,
+        default_timeout: Timeout = DEFAULT_TIMEOUT,
+        ignore_delete_many_errors: bool = False,
+        *,
+        key_prefix: str = "",
+        max_bytes: int | None = None,
+        **engine_options: Any,
+    ) -> None:
+        unknown = [option for option in engine_options if option not in ENGINE_OPTIONS]
+        if unknown:
+            takes = (
+                "threshold, default_timeout, ignore_delete_many_errors, key_prefix, max_bytes, "
+                f"{', '.join(ENGINE_OPTIONS)}"
+            )
+            raise TypeError(f"Unknown cache option {', '.join(map(repr, unknown))}. WheelCache takes {takes}.")
+        # cachelib declares an int; fractions are kept here.
+        self.default_timeout = _seconds("default_timeout", default_timeout)  # type: ignore[assignment]
+        self.ignore_delete_many_errors = ignore_delete_many_errors
+        self._prefix = options.text("key_prefix", key_prefix)
+        max_bytes = options.count_or_none("max_bytes", max_bytes)
+        make_cache = partial(
+            Cache, max_entries=options.whole("threshold", threshold) or DEFAULT_THRESHOLD, **engine_options
+        )
+        self._cache = make_cache() if max_bytes is None else make_cache(max_weight=max_bytes, weigher=size_of)
+        self._isolated_by: Serializer | None = None
+
+    @classmethod
+    def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
+        """What Flask-Caching calls at ``init_app``: CACHE_ARGS and CACHE_OPTIONS come before the other settings."""
+        if len(args) > len(POSITIONAL):
+            raise TypeError(f"CACHE_ARGS must be at most {', '.join(POSITIONAL)}, not {args!r}")
+        settings = {
+            "threshold": config["CACHE_THRESHOLD"],
+            "key_prefix": config["CACHE_KEY_PREFIX"] or "",
+            "name": app.name,
+        }
+        return cls(**{**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))})
+
+    def get(self, key: str) -> Any:
+        """The value of ``key``, or None."""
+        return self._restore(self._cache.get(f"{self._prefix}{key}"))
+
+    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
+        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
+
+        However many threads miss the key together, one runs its loader, and the others get its value or its exception.
+        """
+        made, store, ttl = f"{self._prefix}{key}", self._isolation().store, self._ttl(timeout)
+        if ttl is not None and ttl <= 0:
+            stored = self._cache.get(made, _MISSING)
+            return self._restore(store(loader()) if stored is _MISSING else stored)
+        return self._restore(self._cache.take(made, lambda: store(loader()), ttl))
+
+    def delete(self, key: str) -> bool:
+        """Whether the key was there."""
+        return self._cache.delete(f"{self._prefix}{key}")
+
+    def get_many(self, *keys: str) -> list[Any]:
+        """The values of all ``keys``, None for those that are not there."""
+        found = self._cache.get_many([f"{self._prefix}{key}" for key in keys])
+        return [self._restore(found.get(f"{self._prefix}{key}")) for key in keys]
+
+    def get_dict(self, *keys: str) -> dict[str, Any]:
+        """``get_many`` as a dict."""
+        return dict(zip(keys, self.get_many(*keys), strict=True))
+
+    def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
+        """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
+        made, stored, ttl = f"{self._prefix}{key}", self._isolation().store(value), self._ttl(timeout)
+        if ttl is not None and ttl <= 0:
+            self._cache.delete(made)
+            return True
+        return self._cache.set(made, stored, ttl)
+
+    def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
+        """``set``, unless the key is there: then False. Atomic."""
+        made, stored, ttl = f"{self._prefix}{key}", self._isolation().store(value), self._ttl(timeout)
+        if ttl is not None and ttl <= 0:
+            return made not in self._cache
+        return self._cache.add(made, stored, ttl)
+
+    def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
+        """The keys that were stored."""
+        store, ttl = self._isolation().store, self._ttl(timeout)
+        stored = {f"{self._prefix}{key}": store(value) for key, value in mapping.items()}
+        if ttl is not None and ttl <= 0:
+            self._cache.delete_many(stored)
+            return list(mapping)
+        refused = set(self._cache.set_many(stored, ttl))
+        return [key for key in mapping if f"{self._prefix}{key}" not in refused]
+
+    def delete_many(self, *keys: str) -> list[Any]:
+        """All ``keys``: one that was not there counts as deleted."""
+        self._cache.delete_many([f"{self._prefix}{key}" for key in keys])
+        return list(keys)
+
+    def has(self, key: str) -> bool:
+        """Whether the key is there."""
+        return f"{self._prefix}{key}" in self._cache
+
+    def clear(self) -> bool:
+        """True: everything is gone."""
+        self._cache.clear()
+        return True
+
+    def inc(self, key: str, delta: int = 1) -> Any:
+        """The value plus ``delta``; a key that isn't there starts at 0, one that is keeps its expiry. Atomic."""
+        made, store = f"{self._prefix}{key}", self._isolation().store
+        while True:
+            try:
+                stored = self._cache.transform(made, lambda stored: store((self._restore(stored) or 0) + delta))
+            except MissingKey:
+                if self.add(key, delta):
+                    return delta
+            else:
+                return self._restore(stored)
+
+    def dec(self, key: str, delta: int = 1) -> Any:
+        """``inc`` by ``-delta``."""
+        return self.inc(key, -delta)
+
+    def _isolation(self) -> Isolation:
+        # Flask-Caching sets CACHE_SERIALIZER on the finished object, and a subclass may bring its own.
+        serializer = self.serializer
+        if serializer is not self._isolated_by:
+            self._isolated = Isolation(serializer) if serializer is PICKLE else Isolation(serializer, keep=is_number)
+            self._isolated_by = serializer
+        return self._isolated
+
+    def _restore(self, stored: Any) -> Any:
+        return self.serializer.loads(stored) if type(stored) is Packed else stored
+
+    def _ttl(self, timeout: Timeout) -> float | None:
+        """Seconds to live, None for ever; below zero if it is over at once."""
+        seconds = self.default_timeout if timeout is None else _seconds("timeout", timeout)
+        return seconds or None
+
+
+def _seconds(name: str, timeout: Any) -> float:
+    if isinstance(timeout, timedelta):
+        return timeout.total_seconds()
+    if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout == timeout:
+        return timeout
+    raise TypeError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {timeout!r}")
