@@ -293,7 +293,7 @@ class Cache(Driven):
 
         However many threads and tasks miss a key together, one runs its loader, and the others wait for its value or
         its exception. A failed load stores nothing. What is set or deleted while the loader runs wins: then the loaded
-        value goes to those who waited, and is not stored.
+        value is for its own caller only, and is not stored; the others look again.
 
         Raises:
             LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
@@ -478,9 +478,9 @@ class Cache(Driven):
         """Evict the least recently used entries until at most ``size``, an int >= 0, are left."""
         options.whole("size", size)
         while len(self.entries) > size:
+            now = self.clock()
             removed: Removals = []
             with self._lock:
-                now = self.clock()
                 while len(self.entries) > size and len(removed) < BATCH:
                     self._evict_oldest(now, removed)
                 self._fit_table()
@@ -488,8 +488,8 @@ class Cache(Driven):
 
     def clear(self) -> None:
         """Remove every entry."""
+        now = self.clock()
         with self._lock:
-            now = self.clock()
             gone, self.entries = self.entries, OrderedDict()
             self._wheel = self._wheel.emptied()
             self._flights.supersede_all()
@@ -683,9 +683,10 @@ class Cache(Driven):
 
     def _look_up(self, key: Any) -> Entry | None:
         """The way of a miss, and of the rare hit that the lock-free way could not be sure of."""
+        now = self.clock()
         removed: Removals = []
         with self._lock:
-            entry = self._live(key, self.clock(), removed)
+            entry = self._live(key, now, removed)
             if entry is not None:
                 self.entries.move_to_end(key)
         if entry is None:
@@ -698,13 +699,14 @@ class Cache(Driven):
 
     def _delete(self, key: Hashable) -> Any:
         plain = self._plain(key)
+        now = self.clock()
         removed: Removals = []
         with self._lock:
             self._flights.supersede(plain)
             entry = self.entries.get(plain)
             if entry is None:
                 return _MISSING
-            self._unlink(entry, DELETED, self.clock(), removed)
+            self._unlink(entry, DELETED, now, removed)
             self._fit_table()
         self._removed(removed)
         (_, value, cause) = removed[0]
@@ -733,9 +735,10 @@ class Cache(Driven):
 
     def _join(self, key: Any, *, blocking: bool) -> tuple[Any, Flight | None, bool]:
         """The value, if it is there by now; else the flight to wait for, or to lead."""
+        now = self.clock()
         with self._lock:
             # Whoever led a flight until a moment ago has stored its value before it landed.
-            found = self._live(key, self.clock())
+            found = self._live(key, now)
             if found is not None:
                 return found.value, None, False
             return _MISSING, *self._flights.join(key, blocking=blocking)
@@ -790,9 +793,10 @@ class Cache(Driven):
         self._written(due, now, removed)
 
     def _load_failed(self, flight: Flight, error: BaseException, started: float) -> None:
+        seconds = self.clock() - started
         with self._lock:
             self._load_failures += 1
-            self._load_seconds += self.clock() - started
+            self._load_seconds += seconds
             self._flights.land(flight)
         flight.fail(error)
 
@@ -803,21 +807,23 @@ class Cache(Driven):
     def _start_logging(self) -> None:
         """The first request or write of the process starts the line a minute."""
         interval = self._log_interval
+        now = self.clock()
         with self._lock:
             if self._logging or interval is None:
                 return
             self._logging = True
             # The requests counted so far and not logged yet are the first of this interval.
             hits, misses, _ = self._logged
-            self._logged = (hits, misses, self.clock())
+            self._logged = (hits, misses, now)
             if self._timers is None:
                 self._timers = Timers(min(self._wheel.interval, interval), 64, _nothing, clock=self.clock)
             timers = self._timers
         timers.every(interval, self._log)
 
     def _log(self) -> object:
+        now = self.clock()
         with self._lock:
-            hits, misses, now = self._hit_tally.read(), self._miss_tally.read(), self.clock()
+            hits, misses = self._hit_tally.read(), self._miss_tally.read()
             (hits_before, misses_before, then), self._logged = self._logged, (hits, misses, now)
             size = len(self.entries)
             hits, misses = hits - hits_before, misses - misses_before

@@ -61,6 +61,7 @@ class Driven:
         "__weakref__",
         "_driver",
         "_far_behind",
+        "_finishing",
         "_lag_warned",
         "_lock",
         "_patience",
@@ -78,6 +79,7 @@ class Driven:
         self._patience = 2 * interval
         self._far_behind = max(1.0, FAR_BEHIND * interval)
         self._lag_warned = False
+        self._finishing: set[int] = set()
         self._driver.attach(self)
         _forkable.add(self)
 
@@ -93,7 +95,12 @@ class Driven:
             due = self._wheel.advance(now, budget)
             self._take_out(due)
             self.wake_at = self._wheel.next_wake()
-        self._finish(due)
+        thread = threading.get_ident()
+        self._finishing.add(thread)
+        try:
+            self._finish(due)
+        finally:
+            self._finishing.discard(thread)
 
     def _take_out(self, due: list[Any]) -> None:
         """The timers in ``due`` left the wheel. Called under the lock."""
@@ -112,7 +119,8 @@ class Driven:
                 self.wake_at = wake_at
             if sooner:
                 self._driver.wake()
-        elif now - self.wake_at > self._patience:
+        elif now - self.wake_at > self._patience and threading.get_ident() not in self._finishing:
+            # Not when a listener writes: advance would call it, and it advance, as deep as there is work.
             self.advance(now, BATCH_IN_LINE)
 
     def _close(self, error: Exception) -> None:
@@ -143,6 +151,7 @@ class Driven:
         """Start afresh: a new lock, and nothing awake until the next write."""
         if not self._is_closed():
             self._lock = threading.RLock()
+            self._finishing = set()
             self.wake_at = inf
 
 

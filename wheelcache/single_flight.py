@@ -1,8 +1,8 @@
 """Single flight: many ask for the same missing value, one computes it, all get what it got.
 
 The idea is that of Go's ``golang.org/x/sync/singleflight``. Three things are added. A flight can be superseded: its key
-was written or deleted meanwhile, so its result is for those who already wait for it, and for nobody after them. A
-flight can be abandoned: its leader was cancelled or is being torn down, so one of the waiters leads the next. And a
+was written or deleted meanwhile, so its result is for its leader only, and who waits has to look again. A flight can
+be abandoned: its leader was cancelled or is being torn down, so one of the waiters leads the next. And a
 wait that could never end is refused.
 """
 
@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable
 from concurrent.futures import Future
-from contextvars import ContextVar, Token
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 from wheelcache.errors import LoadDeadlock
@@ -38,16 +39,17 @@ class Flight:
         self.future: Future[Any] = Future()
         # Running futures cannot be cancelled: a waiter that is cancelled must not take the others with it.
         self.future.set_running_or_notify_cancel()
-        self._outer: Token[tuple[Flight, ...]] | None = None
+        self._outer: tuple[Flight, ...] = ()
 
     def take_off(self) -> None:
         """The leader starts to load."""
-        self._outer = _leading.set((*_leading.get(), self))
+        self._outer = _leading.get()
+        _leading.set((*self._outer, self))
 
     def touch_down(self) -> None:
         """The leader stopped loading."""
-        if self._outer is not None:
-            _leading.reset(self._outer)
+        # Not by a token: a coroutine may be resumed in another context than it began in.
+        _leading.set(self._outer)
 
     def succeed(self, value: Any) -> None:
         self.future.set_result(value)
@@ -91,7 +93,8 @@ class SingleFlight:
     def leave(self, flight: Flight) -> None:
         """The caller no longer waits for ``flight``."""
         for each in _leading.get():
-            each.blocked_on.remove(flight)
+            with suppress(ValueError):
+                each.blocked_on.remove(flight)
 
     def land(self, flight: Flight) -> bool:
         """The leader is done. False if the flight was superseded, so that its value is not to be kept."""

@@ -185,3 +185,17 @@ def test_a_mass_expiry_holds_the_lock_for_one_batch_at_a_time(clock):
     assert len(cache) == 0
     assert sum(held) == 10_000
     assert max(held) <= 1024
+
+
+def test_a_listener_that_writes_when_all_is_overdue_does_not_recurse(monkeypatch):
+    monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
+    monkeypatch.setattr(WheelThread, "wake", lambda thread: None)
+    now = [0.0]
+    cache = Cache(clock=lambda: now[0], jitter=0, log_interval=None)
+    cache.set_many(dict.fromkeys(range(50_000), 0), ttl=5)
+    cache._on_removal = lambda key, value, cause: cause is RemovalCause.EXPIRED and cache.set(("again", key), 1, ttl=5)
+    now[0] = 60.0
+    for _ in range(5):
+        cache.advance(60.0)
+    assert len(cache) == 50_000
+    assert sum(type(key) is tuple for key in cache.keys()) > 5_000 - 10
