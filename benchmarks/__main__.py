@@ -1,0 +1,68 @@
+"""``python -m benchmarks``: everything, in one run; tables at the end, and results.json beside this file."""
+
+import argparse
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from benchmarks import django_rows, engine_rows, memory_rows, pause_rows, wheel_rows
+from benchmarks.report import Section, print_sections, write_json
+from benchmarks.timing import Step
+
+RESULTS = Path(__file__).with_name("results.json")
+
+Measurement = Callable[[Step], Section]
+
+
+def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
+    """Of each subject: how many steps it takes, and what measures it."""
+    return {
+        "django": (django_rows.STEPS, django_rows.measure),
+        "engine": (engine_rows.STEPS, engine_rows.measure),
+        "wheel": (wheel_rows.STEPS, wheel_rows.measure),
+        "memory": (memory_rows.STEPS, partial(memory_rows.measure, executor)),
+        "pause": (pause_rows.STEPS, partial(pause_rows.measure, executor)),
+    }
+
+
+def main() -> None:
+    # A process for each figure that another measurement's memory or threads could touch.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as executor:
+        subjects = measurements(executor)
+        parser = argparse.ArgumentParser(prog="python -m benchmarks", description="wheelcache beside its peers")
+        parser.add_argument("--only", nargs="+", choices=subjects, help="these subjects, and no results.json")
+        chosen = parser.parse_args().only
+        console = Console()
+        if not console.is_terminal:
+            # In a file or a log, where rich would take 80.
+            console.width = 120
+        sections = []
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=console) as progress:
+            tasks = {
+                name: progress.add_task(name, total=steps, start=False)
+                for name, (steps, _) in subjects.items()
+                if chosen is None or name in chosen
+            }
+            for name, task in tasks.items():
+                progress.start_task(task)
+                sections.append(subjects[name][1](partial(progress.advance, task)))
+    print_sections(console, sections)
+    if chosen is None:
+        write_json(RESULTS, sections)
+        console.print(f"All figures: {RESULTS}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Django's cache API: wheelcache beside Django's own LocMemCache and DummyCache.
+
+Each backend object is looked up once and called by its bound method, never through the ``cache`` proxy, which would
+add the same to all. A round is 1,000 calls over 100 keys.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, islice
+from typing import Any
+
+import django
+from django.conf import settings
+from django.core.cache import caches
+
+from benchmarks.report import Row, Section, costlier, faster
+from benchmarks.timing import Contender, Step, Timing, awaiting, calling, calling_with_two, interleaved
+
+KEYS = 100
+CALLS = 1_000
+ROUNDS = 100
+ASYNC_CALLS = 100
+"""LocMemCache goes to a thread and back for each."""
+MAX_ENTRIES = 10_000
+STEPS = 5 * ROUNDS
+
+LOCMEM = "LocMemCache"
+DUMMY = "DummyCache"
+FLOOR = "floor"
+OURS = "wheelcache"
+
+VALUE = "a name and an address, such as a cache might hold"
+DICT = {"id": 1, "name": "Ada Lovelace", "tags": ["mathematics", "engines"], "active": True}
+
+keys = [f"user:{number}:profile" for number in range(KEYS)]
+dict_keys = [f"{key}:dict" for key in keys]
+
+
+class Floor:
+    """The least a ``get`` can do in Python: prefix + key, and one look-up in a dict."""
+
+    def __init__(self) -> None:
+        self._prefix = ":1:"
+        self._entries = {self._prefix + key: VALUE for key in keys}
+
+    def get(self, key: str) -> str:
+        return self._entries[self._prefix + key]
+
+
+def measure(step: Step) -> Section:
+    _configure()
+    ours, locmem, dummy = caches["default"], caches["locmem"], caches["dummy"]
+    for cache in (ours, locmem):
+        cache.set_many(dict.fromkeys(keys, VALUE))
+        cache.set_many(dict.fromkeys(dict_keys, DICT))
+
+    gets = interleaved(
+        [
+            Contender(OURS, calling(ours.get), _repeated(keys)),
+            Contender(LOCMEM, calling(locmem.get), _repeated(keys)),
+            Contender(DUMMY, calling(dummy.get), _repeated(keys)),
+            Contender(FLOOR, calling(Floor().get), _repeated(keys)),
+        ],
+        ROUNDS,
+        step,
+    )
+    dict_gets = interleaved(
+        [Contender(name, calling(cache.get), _repeated(dict_keys)) for name, cache in ((OURS, ours), (LOCMEM, locmem))],
+        ROUNDS,
+        step,
+    )
+    pairs = [(key, VALUE) for key in keys]
+    sets = interleaved(
+        [
+            Contender(name, calling_with_two(cache.set), _repeated(pairs))
+            for name, cache in ((OURS, ours), (LOCMEM, locmem), (DUMMY, dummy))
+        ],
+        ROUNDS,
+        step,
+    )
+    new_sets = interleaved(
+        [_filled(name, alias) for name, alias in ((OURS, "full"), (LOCMEM, "full-locmem"))], ROUNDS, step
+    )
+    with asyncio.Runner() as runner:
+        agets = interleaved(
+            [
+                Contender(name, awaiting(cache.aget, runner), _repeated(keys, ASYNC_CALLS))
+                for name, cache in ((OURS, ours), (LOCMEM, locmem), (DUMMY, dummy))
+            ],
+            ROUNDS,
+            step,
+        )
+
+    def medians(what: str, timings: dict[str, Timing], **targets: float) -> list[Row]:
+        return [
+            faster(what, timings[OURS].median, peer, timing.median, targets.get(peer))
+            for peer, timing in timings.items()
+            if peer not in (OURS, FLOOR)
+        ]
+
+    return Section(
+        "Django",
+        f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls (aget: {ASYNC_CALLS}). "
+        "Into a full cache: the mean, since LocMemCache drops a third of its entries now and then.",
+        [
+            *medians("get, hit, str", gets, LocMemCache=8, DummyCache=5),
+            costlier("get, hit, str", gets[OURS].median, FLOOR, gets[FLOOR].median, 3.2),
+            *medians("get, hit, dict", dict_gets, LocMemCache=2.5),
+            *medians("set, str, existing key", sets, LocMemCache=3),
+            faster("set, str, new key into a full cache", new_sets[OURS].mean, LOCMEM, new_sets[LOCMEM].mean),
+            *medians("aget, hit, str", agets, LocMemCache=30),
+        ],
+        {
+            "get": gets,
+            "get dict": dict_gets,
+            "set": sets,
+            "set new key into full cache": new_sets,
+            "aget": agets,
+        },
+    )
+
+
+def configure_django(**aliases: dict[str, Any]) -> None:
+    """Settings without a project: nothing but CACHES."""
+    if not settings.configured:
+        settings.configure(CACHES=aliases)
+        django.setup()
+
+
+def wheel_alias(location: str, max_entries: int) -> dict[str, Any]:
+    return {
+        "BACKEND": "wheelcache.django_backend.WheelCache",
+        "LOCATION": location,
+        "OPTIONS": {"MAX_ENTRIES": max_entries},
+    }
+
+
+def locmem_alias(location: str, max_entries: int) -> dict[str, Any]:
+    return {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        "LOCATION": location,
+        "OPTIONS": {"MAX_ENTRIES": max_entries},
+    }
+
+
+def _configure() -> None:
+    configure_django(
+        **{
+            "default": wheel_alias("default", MAX_ENTRIES),
+            "locmem": locmem_alias("default", MAX_ENTRIES),
+            "dummy": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"},
+            "full": wheel_alias("full", MAX_ENTRIES),
+            "full-locmem": locmem_alias("full", MAX_ENTRIES),
+        }
+    )
+
+
+def _repeated(items: Sequence[Any], calls: int = CALLS) -> Callable[[], Sequence[Any]]:
+    arguments = [items[number % len(items)] for number in range(calls)]
+    return lambda: arguments
+
+
+def _filled(name: str, alias: str) -> Contender:
+    """A cache with MAX_ENTRIES entries, and a key it has not seen for each call."""
+    cache = caches[alias]
+    new: Iterator[tuple[str, str]] = ((f"visitor:{number}:profile", VALUE) for number in count())
+    for key, value in islice(new, MAX_ENTRIES):
+        cache.set(key, value)
+    return Contender(name, calling_with_two(cache.set), lambda: list(islice(new, CALLS)))

@@ -1,0 +1,143 @@
+"""The engine beside libraries of its kind.
+
+``cachetools.TTLCache`` is not safe under threads, so it is used as its documentation says, under a lock. The others,
+of which cachebox, moka-py and (in part) theine are written in Rust, are safe as they are. All hold 10,000 entries at
+most, with a TTL of 300 s.
+"""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import count, islice
+from typing import Any
+
+import cachebox
+import cachetools
+import moka_py
+import theine
+
+from benchmarks.report import Section, faster
+from benchmarks.timing import Contender, Step, calling, calling_with_two, interleaved
+from wheelcache import Cache
+
+CALLS = 1_000
+ROUNDS = 100
+MAX_ENTRIES = 10_000
+TTL = 300
+STEPS = 3 * ROUNDS
+
+OURS = "wheelcache"
+LOCKED = "cachetools.TTLCache + lock"
+
+VALUE = "a name and an address, such as a cache might hold"
+
+Get = Callable[[str], object]
+Set = Callable[[str, Any], object]
+
+
+class LockedTTLCache:
+    """``cachetools.TTLCache`` as threads may use it."""
+
+    def __init__(self, max_entries: int, ttl: float) -> None:
+        self._entries: cachetools.TTLCache[str, Any] = cachetools.TTLCache(max_entries, ttl)
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> Any:
+        with self._lock:
+            return self._entries.get(key)
+
+    def set(self, key: str, value: Any) -> None:
+        with self._lock:
+            self._entries[key] = value
+
+
+class TheineWithTTL:
+    """theine takes the TTL with each call; the others got theirs when they were made."""
+
+    def __init__(self, max_entries: int, ttl: float) -> None:
+        cache: theine.Cache[str, Any] = theine.Cache(max_entries)
+        duration = timedelta(seconds=ttl)
+        self.get = cache.get
+        self.set = lambda key, value: cache.set(key, value, duration)
+
+
+def make_all(max_entries: int) -> dict[str, tuple[Get, Set]]:
+    """A new cache of every kind: how to get and how to set."""
+    return {name: make(max_entries) for name, make in MAKERS.items()}
+
+
+def _wheelcache(max_entries: int) -> tuple[Get, Set]:
+    cache = Cache("benchmark", max_entries=max_entries, ttl=TTL)
+    return cache.get, cache.set
+
+
+def _cachetools(max_entries: int) -> tuple[Get, Set]:
+    cache = LockedTTLCache(max_entries, TTL)
+    return cache.get, cache.set
+
+
+def _cachebox(max_entries: int) -> tuple[Get, Set]:
+    cache: cachebox.TTLCache[str, Any] = cachebox.TTLCache(max_entries, TTL)
+    return cache.get, cache.insert
+
+
+def _moka(max_entries: int) -> tuple[Get, Set]:
+    cache: moka_py.Moka[str, Any] = moka_py.Moka(max_entries, ttl=TTL)
+    return cache.get, cache.set
+
+
+def _theine(max_entries: int) -> tuple[Get, Set]:
+    cache = TheineWithTTL(max_entries, TTL)
+    return cache.get, cache.set
+
+
+MAKERS: dict[str, Callable[[int], tuple[Get, Set]]] = {
+    OURS: _wheelcache,
+    LOCKED: _cachetools,
+    "cachebox.TTLCache": _cachebox,
+    "moka-py": _moka,
+    "theine": _theine,
+}
+
+
+def measure(step: Step) -> Section:
+    keys = [f"user:{number % 100}:profile" for number in range(CALLS)]
+    pairs = [(key, VALUE) for key in keys]
+    caches = make_all(MAX_ENTRIES)
+    for _, set_ in caches.values():
+        for key in keys:
+            set_(key, VALUE)
+    gets = interleaved([Contender(name, calling(get), lambda: keys) for name, (get, _) in caches.items()], ROUNDS, step)
+    sets = interleaved(
+        [Contender(name, calling_with_two(set_), lambda: pairs) for name, (_, set_) in caches.items()], ROUNDS, step
+    )
+    new_sets = interleaved([_filled(name, set_) for name, (_, set_) in make_all(MAX_ENTRIES).items()], ROUNDS, step)
+
+    rows = []
+    for what, timings, at_least in (
+        ("get, hit", gets, 4.0),
+        ("set, existing key", sets, 1.2),
+        ("set, new key into a full cache", new_sets, None),
+    ):
+        for peer, timing in timings.items():
+            if peer != OURS:
+                target = at_least if peer == LOCKED else None
+                # The mean where work is put off and done now and then.
+                if timings is new_sets:
+                    rows.append(faster(what, timings[OURS].mean, peer, timing.mean, target))
+                else:
+                    rows.append(faster(what, timings[OURS].median, peer, timing.median, target))
+    return Section(
+        "Engine",
+        f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls; into a full cache, the mean. "
+        "theine and moka-py admit new keys by frequency, so not every set of theirs stores something.",
+        rows,
+        {"get": gets, "set": sets, "set new key into full cache": new_sets},
+    )
+
+
+def _filled(name: str, set_: Set) -> Contender:
+    new = ((f"visitor:{number}:profile", VALUE) for number in count())
+    for key, value in islice(new, MAX_ENTRIES):
+        set_(key, value)
+    return Contender(name, calling_with_two(set_), lambda: list(islice(new, CALLS)))

@@ -1,0 +1,145 @@
+"""Memory an entry, and what is left when all have expired.
+
+Every figure comes from a process of its own. ``tracemalloc`` counts what Python allocated, to the byte, and sees
+nothing of what Rust allocates; the resident memory of the process, in another process without ``tracemalloc``, sees
+everything, in pages. Keys and values are distinct and belong to the cache alone.
+"""
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+from resource import getpagesize
+from typing import Any
+
+from django.core.cache import caches
+
+from benchmarks import engine_rows
+from benchmarks.django_rows import configure_django, locmem_alias, wheel_alias
+from benchmarks.report import Row, Section, Target, costlier
+from benchmarks.timing import Step
+from wheelcache import Cache, ManualClock
+
+ENTRIES = 100_000
+EXPIRING = 1_000_000
+VALUE_LENGTH = 100
+MEGABYTE = 1 << 20
+
+OURS = "wheelcache, Django"
+LOCMEM = "LocMemCache"
+ENGINE = "wheelcache, engine"
+UNSEEN_BY_TRACEMALLOC = ("cachebox.TTLCache", "moka-py", "theine")
+
+ENGINES = {ENGINE if name == engine_rows.OURS else name: make for name, make in engine_rows.MAKERS.items()}
+NAMES = (OURS, LOCMEM, *ENGINES)
+STEPS = 2 * len(NAMES) - len(UNSEEN_BY_TRACEMALLOC) + 1
+
+STATM = Path("/proc/self/statm")
+
+
+def measure(executor: Executor, step: Step) -> Section:
+    traced: dict[str, float | None] = {}
+    resident: dict[str, float | None] = {}
+    for name in NAMES:
+        if name not in UNSEEN_BY_TRACEMALLOC:
+            traced[name] = executor.submit(traced_bytes, name).result()
+            step()
+        resident[name] = executor.submit(resident_bytes, name).result()
+        step()
+    peak, left = executor.submit(bytes_after_expiry).result()
+    step()
+
+    def rows(what: str, figures: dict[str, float | None], at_most: float | None) -> list[Row]:
+        ours = figures[OURS]
+        if ours is None:
+            return []
+        return [
+            costlier(what, ours, peer, theirs, at_most if peer == LOCMEM else None, "B")
+            for peer, theirs in figures.items()
+            if peer != OURS and theirs is not None
+        ]
+
+    return Section(
+        "Memory",
+        f"An entry of a {VALUE_LENGTH}-character value and its key, among {ENTRIES:,}; each figure from a process of "
+        "its own. The ratio is that of wheelcache's Django backend to the other.",
+        [
+            *rows("bytes an entry (tracemalloc)", traced, 1),
+            *rows("bytes an entry (resident memory)", resident, None),
+            Row(
+                f"left after {EXPIRING:,} entries expire",
+                left / MEGABYTE,
+                "peak",
+                peak / MEGABYTE,
+                "MB",
+                100 * left / peak,
+                "%",
+                Target(5, at_least=False),
+            ),
+        ],
+        {"traced": traced, "resident": resident, "peak": peak, "left": left},
+    )
+
+
+def traced_bytes(name: str) -> float:
+    """Bytes an entry by ``tracemalloc``. In a process of its own."""
+    set_ = _setter(name)
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    _fill(set_, ENTRIES)
+    gc.collect()
+    after, _ = tracemalloc.get_traced_memory()
+    return (after - before) / ENTRIES
+
+
+def resident_bytes(name: str) -> float | None:
+    """Bytes an entry by the growth of the process; None where the system doesn't tell. In a process of its own."""
+    if not STATM.exists():
+        return None
+    set_ = _setter(name)
+    gc.collect()
+    before = _resident()
+    _fill(set_, ENTRIES)
+    gc.collect()
+    return (_resident() - before) / ENTRIES
+
+
+def bytes_after_expiry() -> tuple[int, int]:
+    """The most that a million entries took, and what is left when the clock has passed their TTLs."""
+    clock = ManualClock()
+    cache = Cache("expiring", max_entries=EXPIRING, ttl=300, clock=clock)
+    gc.collect()
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    _fill(cache.set, EXPIRING)
+    _, peak = tracemalloc.get_traced_memory()
+    clock.advance(600)
+    after, _ = tracemalloc.get_traced_memory()
+    if len(cache):
+        raise AssertionError(f"{len(cache)} entries did not expire")
+    return peak - before, after - before
+
+
+def _setter(name: str) -> Callable[[str, Any], object]:
+    """The ``set`` of a new cache that has set once, so that what it makes on its first write is there."""
+    configure_django(default=wheel_alias("default", 2 * ENTRIES), locmem=locmem_alias("default", 2 * ENTRIES))
+    set_: Callable[[str, Any], object]
+    if name == OURS:
+        set_ = caches["default"].set
+    elif name == LOCMEM:
+        set_ = caches["locmem"].set
+    else:
+        _, set_ = ENGINES[name](2 * ENTRIES)
+    set_("first", "")
+    return set_
+
+
+def _fill(set_: Callable[[str, Any], object], entries: int) -> None:
+    for number in range(entries):
+        set_(f"user:{number}:profile", str(number).rjust(VALUE_LENGTH))
+
+
+def _resident() -> int:
+    return int(STATM.read_text().split()[1]) * getpagesize()

@@ -1,0 +1,202 @@
+"""How long a reader stands still while 500,000 entries expire in one tick.
+
+A real cache, a real wheel thread, jitter 0: every entry is set to expire at the same instant. One thread reads on
+without a break, in turns a key that is there (a hit, which takes no lock) and one that isn't (a miss, which takes the
+lock that the expiry holds), and keeps the longest time between two of its calls, from before the expiry until after.
+
+Beside it: the same with a budget without end, so that the wheel thread does all 500,000 under one hold of the lock;
+and the longest pause of the same reader, before anything expires, beside a thread that only computes for 0.5 ms at a
+time and then gives way, which is what the interpreter and the machine do to any two threads.
+
+``sys.setswitchinterval`` is left at its default of 5 ms. The garbage collector is run and what it found frozen before
+the reader starts, in both, since a full collection with so many objects would be a pause of its own.
+"""
+
+import gc
+import statistics
+import threading
+import time
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from math import inf
+
+from benchmarks.report import Row, Section, Target
+from benchmarks.timing import Step
+from wheelcache import Cache
+
+EXPIRING = 500_000
+TRIALS = 5
+STEPS = 2 * TRIALS
+FILL_SECONDS = 3.0
+CONTROL_SECONDS = 1.5
+
+BATCH_SECONDS = 0.0005
+"""About what a batch of the wheel thread takes."""
+
+
+class UnbatchedCache(Cache):
+    """What the cache would be if it did all that is due under one hold of its lock."""
+
+    __slots__ = ()
+
+    def advance(self, now: float, budget: float = inf) -> None:
+        super().advance(now, inf)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """One trial, in milliseconds.
+
+    Attributes:
+        control: the reader's longest pause beside a thread that has nothing to do with the cache.
+        longest: its longest while entries expired.
+        longest_hit, longest_miss: that, by kind of call.
+        expiry: how long it took until all were gone.
+    """
+
+    control: float
+    longest: float
+    longest_hit: float
+    longest_miss: float
+    expiry: float
+
+
+class Reader(threading.Thread):
+    """Reads a key that is there and one that isn't, in turns, until it is told to stop."""
+
+    def __init__(self, cache: Cache) -> None:
+        super().__init__(daemon=True)
+        self._cache = cache
+        self._stop_reading = False
+        self.longest_hit = self.longest_miss = 0.0
+
+    def run(self) -> None:
+        get, clock = self._cache.get, time.perf_counter
+        last = clock()
+        while not self._stop_reading:
+            get("there")
+            now = clock()
+            if now - last > self.longest_hit:
+                self.longest_hit = now - last
+            get("not there")
+            last = clock()
+            if last - now > self.longest_miss:
+                self.longest_miss = last - now
+
+    def stop(self) -> None:
+        self._stop_reading = True
+        self.join()
+
+
+def measure(executor: Executor, step: Step) -> Section:
+    trials: dict[str, list[Pauses]] = {"batched": [], "unbatched": []}
+    # In turns, as everywhere.
+    for _ in range(TRIALS):
+        for name, each in trials.items():
+            each.append(executor.submit(mass_expiry, batched=name == "batched").result())
+            step()
+
+    def median(name: str, figure: str) -> float:
+        milliseconds: list[float] = [getattr(trial, figure) for trial in trials[name]]
+        return statistics.median(milliseconds)
+
+    what = f"a reader's longest pause while {EXPIRING:,} entries expire in one tick"
+    ours = median("batched", "longest")
+    return Section(
+        "Mass expiry",
+        f"Median of {TRIALS} trials of each, in turns, each in a process of its own; garbage collected and frozen "
+        "before the reader starts, the interpreter's switch interval at its default.",
+        [
+            Row(
+                what,
+                ours,
+                "without batching",
+                median("unbatched", "longest"),
+                "ms",
+                ours,
+                "ms",
+                Target(10, at_least=False),
+            ),
+            Row(what, ours, "the same, worst trial", max(t.longest for t in trials["batched"]), "ms", None, "ms"),
+            Row(what, ours, "beside a thread that only computes", median("batched", "control"), "ms", None, "ms"),
+            Row(
+                "of its hits, which take no lock",
+                median("batched", "longest_hit"),
+                "misses, which take it",
+                median("batched", "longest_miss"),
+                "ms",
+                None,
+                "ms",
+            ),
+            Row(
+                "until all are gone",
+                median("batched", "expiry"),
+                "without batching",
+                median("unbatched", "expiry"),
+                "ms",
+                None,
+                "ms",
+            ),
+        ],
+        trials,
+    )
+
+
+def mass_expiry(*, batched: bool) -> Pauses:
+    """One trial, in a process of its own."""
+    cache, deadline = _filled(Cache if batched else UnbatchedCache)
+    gc.collect()
+    gc.freeze()
+    control = Reader(cache)
+    control.start()
+    _compute_in_batches(CONTROL_SECONDS)
+    control.stop()
+
+    reader = Reader(cache)
+    time.sleep(max(0.0, deadline - 0.2 - cache.clock()))
+    if len(cache) != EXPIRING + 1:
+        raise AssertionError(f"{len(cache)} entries instead of {EXPIRING + 1} before they are due")
+    reader.start()
+    while len(cache) == EXPIRING + 1:
+        time.sleep(0.02)
+    started = cache.clock()
+    while len(cache) > 1:
+        time.sleep(0.02)
+    gone = cache.clock()
+    # The table is rebuilt, the last batch's entries are freed.
+    time.sleep(0.2)
+    reader.stop()
+    return Pauses(
+        control=1_000 * max(control.longest_hit, control.longest_miss),
+        longest=1_000 * max(reader.longest_hit, reader.longest_miss),
+        longest_hit=1_000 * reader.longest_hit,
+        longest_miss=1_000 * reader.longest_miss,
+        expiry=1_000 * (gone - started),
+    )
+
+
+def _compute_in_batches(seconds: float) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        batch_end = time.perf_counter() + BATCH_SECONDS
+        while time.perf_counter() < batch_end:
+            pass
+        time.sleep(0)
+
+
+def _filled(kind: type[Cache]) -> tuple[Cache, float]:
+    """A cache of which all entries but one are due at one instant, in the middle of a tick, and when that is."""
+    seconds = FILL_SECONDS
+    while True:
+        cache = kind("pause", jitter=0.0, interval=1.0)
+        deadline = cache.clock() + seconds + CONTROL_SECONDS + 1.5
+        cache.set("there", "value", None)
+        for number in range(EXPIRING):
+            cache.set(f"user:{number}:profile", f"the profile of {number}", deadline - cache.clock())
+            if number % 1024 == 0 and cache.clock() > deadline - CONTROL_SECONDS - 1.0:
+                break
+        else:
+            return cache, deadline
+        # A slow machine: once more, with more time.
+        cache.close()
+        seconds *= 2

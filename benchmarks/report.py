@@ -1,0 +1,154 @@
+"""What was measured, as rich tables for people and as JSON for programs."""
+
+import json
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+PEERS = ("Django", "cachetools", "cachebox", "moka-py", "theine", "wheelcache")
+"""The distributions whose versions belong to the figures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a row must reach."""
+
+    bound: float
+    at_least: bool
+
+    def is_reached(self, measured: float) -> bool:
+        return measured >= self.bound if self.at_least else measured <= self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """wheelcache beside one peer.
+
+    Attributes:
+        ours, theirs: figures in ``unit``; None for a peer of which there is none.
+        peer: the peer, or whatever else the figure is beside.
+        measured: what the target is about, in ``measured_unit``.
+    """
+
+    what: str
+    ours: float
+    peer: str
+    theirs: float | None
+    unit: str
+    measured: float | None
+    measured_unit: str
+    target: Target | None = None
+
+    @property
+    def reached(self) -> bool | None:
+        if self.target is None or self.measured is None:
+            return None
+        return self.target.is_reached(self.measured)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Rows on one subject, how they were measured, and every figure behind them."""
+
+    title: str
+    method: str
+    rows: list[Row]
+    figures: Mapping[str, Any]
+
+
+def faster(what: str, ours: float, peer: str, theirs: float, at_least: float | None = None, unit: str = "ns") -> Row:
+    """How many times ``ours`` goes into ``theirs``: at least so often, if there is a target."""
+    target = None if at_least is None else Target(at_least, at_least=True)
+    return Row(what, ours, peer, theirs, unit, theirs / ours, "x", target)
+
+
+def costlier(what: str, ours: float, peer: str, theirs: float, at_most: float | None = None, unit: str = "ns") -> Row:
+    """How many times ``theirs`` goes into ``ours``: at most so often, if there is a target."""
+    target = None if at_most is None else Target(at_most, at_least=False)
+    return Row(what, ours, peer, theirs, unit, ours / theirs, "x its cost", target)
+
+
+def print_sections(console: Console, sections: Iterable[Section]) -> None:
+    """A table for each section, and how many targets were reached."""
+    reached = []
+    for section in sections:
+        table = Table(
+            title=section.title,
+            title_justify="left",
+            title_style="bold",
+            caption=section.method,
+            caption_justify="left",
+        )
+        table.add_column("what", max_width=44)
+        table.add_column("wheelcache", justify="right", no_wrap=True)
+        table.add_column("beside", max_width=30)
+        table.add_column("its figure", justify="right", no_wrap=True)
+        table.add_column("ratio", justify="right", no_wrap=True)
+        table.add_column("target", justify="right", no_wrap=True)
+        table.add_column("reached")
+        for what, rows in groupby(section.rows, key=lambda row: row.what):
+            for number, row in enumerate(rows):
+                table.add_row(
+                    "" if number else what,
+                    _figure(row.ours, row.unit),
+                    row.peer,
+                    _figure(row.theirs, row.unit),
+                    _figure(row.measured, row.measured_unit),
+                    _bound(row),
+                    {True: "[green]yes[/]", False: "[red]no[/]", None: ""}[row.reached],
+                )
+                if row.reached is not None:
+                    reached.append(row.reached)
+            table.add_section()
+        console.print(table)
+        console.print()
+    console.print(f"{sum(reached)} of {len(reached)} targets reached.", style="bold")
+
+
+def write_json(path: Path, sections: Iterable[Section]) -> None:
+    """Everything in one file: rows, the figures behind them, and what they were measured with."""
+    document = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": sys.version,
+        "implementation": platform.python_implementation(),
+        "platform": platform.platform(),
+        "cpu": _cpu_model(),
+        "peers": {name: version(name) for name in PEERS},
+        "sections": [
+            asdict(section) | {"rows": [asdict(row) | {"reached": row.reached} for row in section.rows]}
+            for section in sections
+        ],
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def _figure(value: float | None, unit: str) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:,.2f} {unit}"
+
+
+def _bound(row: Row) -> str:
+    if row.target is None:
+        return ""
+    sign = "≥" if row.target.at_least else "≤"
+    return f"{sign} {row.target.bound:g} {row.measured_unit.removesuffix(' its cost')}"
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,251 @@
+"""Setting and cancelling one timer among a thousand and among a million.
+
+One operation cancels a timer picked at random among those pending and sets one in its place, due in 2 to 62 minutes,
+so that as many stay pending and none falls due meanwhile.
+
+At 1,000 and 1,000,000 timers the wheel is given the same operations on timers that are there already. It executes the
+same number of bytecodes, which is counted; what is left of the difference is memory: in a large wheel a timer's
+neighbours are not in the processor's cache.
+
+The peers keep cancelled timers in their heap and clear them out now and then, so what counts for them is the mean over
+as many operations as there are timers, which has one whole clear-out in it. Here every contender, the wheel too, makes
+a new object for each timer.
+"""
+
+import asyncio
+import heapq
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, islice
+from time import perf_counter_ns
+from types import FrameType
+from typing import Any
+
+from benchmarks.report import Section, costlier, faster
+from benchmarks.timing import Contender, Round, Step, interleaved
+from wheelcache import Timer, TimingWheel
+
+FEW = 1_000
+MANY = 1_000_000
+OPERATIONS = 1_000
+ROUNDS = 200
+CYCLE_ROUNDS = MANY // OPERATIONS
+TRACED_OPERATIONS = 500
+STEPS = ROUNDS + CYCLE_ROUNDS + 5
+
+SOONEST = 120.0
+LATEST = 3_720.0
+
+INTERVAL = 1.0
+SLOTS = 512
+
+FEW_NAME = "itself at 1,000"
+MANY_NAME = "wheel at 1,000,000"
+HEAP = "heapq with lazy deletion"
+CALL_LATER = "loop.call_later"
+
+Operation = tuple[int, float]
+"""Which of the pending timers to cancel, and the delay of the new one, in seconds."""
+
+
+def operations(timers: int) -> Iterator[Operation]:
+    """The same random delays whatever the number of timers."""
+    victims, delays = random.Random(1), random.Random(2)
+    while True:
+        yield int(victims.random() * timers), delays.uniform(SOONEST, LATEST)
+
+
+class WheelOf:
+    """A wheel with so many timers."""
+
+    def __init__(self, size: int) -> None:
+        self.wheel = TimingWheel(INTERVAL, SLOTS, 0.0)
+        self.timers = [Timer() for _ in range(size)]
+        # In no order, as after a while of use: then neighbours in a slot are not neighbours in memory.
+        random.Random(3).shuffle(self.timers)
+        for timer, (_, delay) in zip(self.timers, operations(size), strict=False):
+            self.wheel.schedule(timer, delay)
+
+    def move_each(self, batch: Sequence[Operation]) -> int:
+        """Cancel a timer and set the same object anew."""
+        timers, cancel, schedule = self.timers, self.wheel.cancel, self.wheel.schedule
+        started = perf_counter_ns()
+        for index, delay in batch:
+            timer = timers[index]
+            cancel(timer)
+            schedule(timer, delay)
+        return perf_counter_ns() - started
+
+    def replace_each(self, batch: Sequence[Operation]) -> int:
+        """Cancel a timer and set a new one in its place."""
+        timers, cancel, schedule = self.timers, self.wheel.cancel, self.wheel.schedule
+        started = perf_counter_ns()
+        for index, delay in batch:
+            cancel(timers[index])
+            timer = timers[index] = Timer()
+            schedule(timer, delay)
+        return perf_counter_ns() - started
+
+
+class HeapEntry:
+    """A timer in ``Heap``: what the wheel's ``Timer`` is to the wheel."""
+
+    __slots__ = ("cancelled",)
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+
+class Heap:
+    """Timers in a heap, cancelled by a mark. When more than half are, it is rebuilt without them, as asyncio does.
+
+    The entries are tuples (due, number, entry), which C compares.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, HeapEntry]] = []
+        self._numbers = count()
+        self._dead = 0
+
+    def schedule(self, entry: HeapEntry, due: float) -> None:
+        heapq.heappush(self._heap, (due, next(self._numbers), entry))
+
+    def cancel(self, entry: HeapEntry) -> None:
+        entry.cancelled = True
+        self._dead += 1
+        heap = self._heap
+        if self._dead * 2 > len(heap):
+            self._heap = [item for item in heap if not item[2].cancelled]
+            heapq.heapify(self._heap)
+            self._dead = 0
+        while self._heap[0][2].cancelled:
+            heapq.heappop(self._heap)
+            self._dead -= 1
+
+
+class HeapOf:
+    """A heap with so many timers."""
+
+    def __init__(self, size: int) -> None:
+        self.heap = Heap()
+        self.timers = [HeapEntry() for _ in range(size)]
+        random.Random(3).shuffle(self.timers)
+        for timer, (_, delay) in zip(self.timers, operations(size), strict=False):
+            self.heap.schedule(timer, delay)
+
+    def replace_each(self, batch: Sequence[Operation]) -> int:
+        timers, cancel, schedule = self.timers, self.heap.cancel, self.heap.schedule
+        started = perf_counter_ns()
+        for index, delay in batch:
+            cancel(timers[index])
+            timer = timers[index] = HeapEntry()
+            schedule(timer, delay)
+        return perf_counter_ns() - started
+
+
+class LoopOf:
+    """An event loop with so many pending ``call_later``. After each round it runs once, which is when it clears out."""
+
+    def __init__(self, runner: asyncio.Runner, size: int) -> None:
+        self._runner = runner
+        loop = runner.get_loop()
+        self.handles = [loop.call_later(delay, _nothing) for _, delay in islice(operations(size), size)]
+        random.Random(3).shuffle(self.handles)
+
+    def replace_each(self, batch: Sequence[Operation]) -> int:
+        return self._runner.run(self._replace_each(batch))
+
+    async def _replace_each(self, batch: Sequence[Operation]) -> int:
+        handles, call_later = self.handles, asyncio.get_running_loop().call_later
+        started = perf_counter_ns()
+        for index, delay in batch:
+            handles[index].cancel()
+            handles[index] = call_later(delay, _nothing)
+        await asyncio.sleep(0)
+        return perf_counter_ns() - started
+
+
+def executed_bytecodes(work: Callable[[Sequence[Operation]], object], batch: Sequence[Operation]) -> float:
+    """Bytecodes an operation, counted one by one as the interpreter executes them."""
+    executed = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal executed
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            executed += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work(batch)
+    finally:
+        sys.settrace(before)
+    return executed / len(batch)
+
+
+def measure(step: Step) -> Section:
+    few, many = WheelOf(FEW), WheelOf(MANY)
+    step()
+    own = interleaved(
+        [
+            _contender(FEW_NAME, few.move_each, FEW),
+            _contender(MANY_NAME, many.move_each, MANY),
+        ],
+        ROUNDS,
+        step,
+    )
+    counted = {
+        FEW_NAME: executed_bytecodes(few.move_each, list(islice(operations(FEW), TRACED_OPERATIONS))),
+        MANY_NAME: executed_bytecodes(many.move_each, list(islice(operations(MANY), TRACED_OPERATIONS))),
+    }
+    step()
+    heap = HeapOf(MANY)
+    step()
+    with asyncio.Runner() as runner:
+        loop = LoopOf(runner, MANY)
+        step()
+        peers = interleaved(
+            [
+                _contender(MANY_NAME, many.replace_each, MANY),
+                _contender(HEAP, heap.replace_each, MANY),
+                _contender(CALL_LATER, loop.replace_each, MANY),
+            ],
+            CYCLE_ROUNDS,
+            step,
+        )
+        # Before the loop closes: its million handles go at once instead of one by one.
+        loop.handles.clear()
+    step()
+    what = "set + cancel at 1,000,000 timers"
+    return Section(
+        "Timing wheel",
+        f"Nanoseconds for one set and one cancel. Beside itself: median of {ROUNDS} interleaved rounds of "
+        f"{OPERATIONS:,}. Beside the others: mean of {CYCLE_ROUNDS:,} such rounds, a new timer object each, so that "
+        "their clear-out of cancelled timers comes by once.",
+        [
+            costlier(what, own[MANY_NAME].median, FEW_NAME, own[FEW_NAME].median, 2.5),
+            costlier("bytecodes executed for that", counted[MANY_NAME], FEW_NAME, counted[FEW_NAME], 1, ""),
+            costlier(f"{what}, new objects", peers[MANY_NAME].mean, HEAP, peers[HEAP].mean, 1),
+            costlier(f"{what}, new objects", peers[MANY_NAME].mean, CALL_LATER, peers[CALL_LATER].mean, 1),
+            faster("the same, without the clear-out (median)", peers[MANY_NAME].median, HEAP, peers[HEAP].median),
+            faster(
+                "the same, without the clear-out (median)",
+                peers[MANY_NAME].median,
+                CALL_LATER,
+                peers[CALL_LATER].median,
+            ),
+        ],
+        {"beside itself": own, "bytecodes": counted, "beside peers": peers},
+    )
+
+
+def _contender(name: str, work: Round, timers: int) -> Contender:
+    batches = operations(timers)
+    return Contender(name, work, lambda: list(islice(batches, OPERATIONS)))
+
+
+def _nothing() -> None:
+    """What the timers do, though none of them comes to it."""
