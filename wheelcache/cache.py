@@ -29,7 +29,7 @@ from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, MissingKey
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, original
-from wheelcache.single_flight import Abandoned, Flight, SingleFlight
+from wheelcache.single_flight import Flight, SingleFlight
 from wheelcache.stats import Stats, Tally, hit_ratio
 from wheelcache.timers import STOP, Timers
 from wheelcache.timing_wheel import Timer
@@ -184,7 +184,7 @@ class Cache(Driven):
         self._watched = on_removal is not None or weigher is not None
         super().__init__(
             options.seconds("interval", interval),
-            options.count("slots", slots),
+            options.slots("slots", slots),
             options.function("clock", clock),
         )
 
@@ -308,13 +308,10 @@ class Cache(Driven):
             if leading:
                 return self._lead(flight, loader, ttl)
             try:
-                value = flight.future.result()
-            except Abandoned:
-                continue
+                outcome = flight.future.result()
             finally:
                 self._leave(flight)
-            if not flight.superseded:
-                return value
+            found = self._landed(flight, *outcome)
         return found
 
     async def atake(
@@ -330,13 +327,10 @@ class Cache(Driven):
             if leading:
                 return await self._alead(flight, loader, ttl)
             try:
-                value = await asyncio.wrap_future(flight.future)
-            except Abandoned:
-                continue
+                outcome = await asyncio.wrap_future(flight.future)
             finally:
                 self._leave(flight)
-            if not flight.superseded:
-                return value
+            found = self._landed(flight, *outcome)
         return found
 
     def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
@@ -748,6 +742,13 @@ class Cache(Driven):
         with self._lock:
             self._flights.leave(flight)
 
+    def _landed(self, flight: Flight, value: Any, error: BaseException | None) -> Any:
+        """What a flight brought to one who waited for it; _MISSING if he has to look again."""
+        if isinstance(error, Exception):
+            raise error
+        # What is no Exception (a cancellation, an exit) is about the leader, not about the value.
+        return _MISSING if error is not None or flight.superseded else value
+
     def _lead(self, flight: Flight, loader: Callable[[], Any], ttl: TTL) -> Any:
         started = self.clock()
         flight.take_off()
@@ -790,7 +791,7 @@ class Cache(Driven):
             self._load_seconds += now - started
             if self._flights.land(flight):
                 self._put(flight.key, value, due, weight, now, removed)
-        flight.succeed(value)
+        flight.end(value, None)
         self._written(due, now, removed)
 
     def _load_failed(self, flight: Flight, error: BaseException, started: float) -> None:
@@ -799,7 +800,7 @@ class Cache(Driven):
             self._load_failures += 1
             self._load_seconds += seconds
             self._flights.land(flight)
-        flight.fail(error)
+        flight.end(None, error)
 
     def _request_seen(self) -> None:
         if not self._logging:

@@ -7,9 +7,10 @@ is set and deserialized each time it is got, outside every lock, since pickling 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from itertools import chain
 from sys import getsizeof
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -56,8 +57,29 @@ def is_immutable(value: Any) -> bool:
     if kind in ATOMS:
         return True
     if kind is tuple or kind is frozenset:
-        return all(map(is_immutable, value))
+        return all(map(_is_immutable_leaf, chain.from_iterable(_containers(value))))
+    return _is_immutable_leaf(value)
+
+
+def _is_immutable_leaf(value: Any) -> bool:
+    """Whether ``value`` cannot change, if what it contains is looked at elsewhere."""
+    kind = type(value)
+    if kind in ATOMS or kind is tuple or kind is frozenset:
+        return True
     return (kind is datetime or kind is time) and type(value.tzinfo) in _ZONES
+
+
+def _containers(outermost: Any) -> Iterator[Any]:
+    """A tuple or frozenset and those in it, each once: ``(t, t)``, nested, would be walked 2 ** depth times."""
+    seen = {id(outermost)}
+    todo = [outermost]
+    while todo:
+        container = todo.pop()
+        yield container
+        for item in container:
+            if (type(item) is tuple or type(item) is frozenset) and id(item) not in seen:
+                seen.add(id(item))
+                todo.append(item)
 
 
 class Isolation:
@@ -106,13 +128,17 @@ def is_number(value: Any) -> bool:
 
 def size_of(key: Any, stored: Any) -> int:
     """The bytes that an entry takes: a weigher for what ``Isolation`` stores."""
-    return ENTRY_BYTES + getsizeof(key) + _deep_size(stored)
+    return ENTRY_BYTES + _size(key) + _size(stored)
 
 
-def _deep_size(stored: Any) -> int:
-    if type(stored) is tuple or type(stored) is frozenset:
-        return getsizeof(stored) + sum(map(_deep_size, stored))
-    return getsizeof(stored)
+def _size(value: Any) -> int:
+    if type(value) is not tuple and type(value) is not frozenset:
+        return getsizeof(value)
+    size = 0
+    for container in _containers(value):
+        size += getsizeof(container)
+        size += sum(getsizeof(item) for item in container if type(item) is not tuple and type(item) is not frozenset)
+    return size
 
 
 def _anything(value: Any) -> bool:

@@ -18,7 +18,12 @@ def _checked(name: str, value: Any, takes: str, kind: Any, holds: Callable[[Any]
     # A bool is an int to Python, but nobody means one interval by True.
     if isinstance(value, bool) or not isinstance(value, kind):
         raise TypeError(f"{name} must be {takes}, not {value!r}")
-    if not holds(value):
+    try:
+        holding = holds(value)
+    except OverflowError:
+        # An int that no float can hold.
+        holding = False
+    if not holding:
         raise ValueError(f"{name} must be {takes}, not {value!r}")
     return value
 
@@ -57,6 +62,11 @@ def count_or_none(name: str, value: Any) -> int | None:
     if value is None:
         return None
     return int(_checked(name, value, "a whole number >= 1, or None for no bound", int, lambda given: given >= 1))
+
+
+def slots(name: str, value: Any) -> int:
+    """A whole number from 1 to a million: each may cost a hundred bytes."""
+    return int(_checked(name, value, "a whole number from 1 to 1,000,000", int, lambda given: 1 <= given <= 1_000_000))
 
 
 def whole(name: str, value: Any) -> int:

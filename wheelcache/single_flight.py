@@ -22,10 +22,6 @@ _leading: ContextVar[tuple[Flight, ...]] = ContextVar("wheelcache_leading", defa
 """The flights that the running code is part of. Tasks and ``asyncio.to_thread`` inherit it."""
 
 
-class Abandoned(Exception):
-    """The leader went away without a result; somebody else has to load. Never reaches a user."""
-
-
 class Flight:
     """One computation of one key's value, and the place where its result will be."""
 
@@ -36,7 +32,7 @@ class Flight:
         self.superseded = False
         self.blocked_on: list[Flight] = []
         self.loop = asyncio._get_running_loop()
-        self.future: Future[Any] = Future()
+        self.future: Future[tuple[Any, BaseException | None]] = Future()
         # Running futures cannot be cancelled: a waiter that is cancelled must not take the others with it.
         self.future.set_running_or_notify_cancel()
         self._outer: tuple[Flight, ...] = ()
@@ -51,12 +47,9 @@ class Flight:
         # Not by a token: a coroutine may be resumed in another context than it began in.
         _leading.set(self._outer)
 
-    def succeed(self, value: Any) -> None:
-        self.future.set_result(value)
-
-    def fail(self, error: BaseException) -> None:
-        # What is no Exception (a cancellation, an exit) is about the leader, not about the value.
-        self.future.set_exception(error if isinstance(error, Exception) else Abandoned())
+    def end(self, value: Any, error: BaseException | None) -> None:
+        """Tell the waiters. The error is part of the result: an asyncio future refuses to raise some, StopIteration."""
+        self.future.set_result((value, error))
 
 
 class SingleFlight:

@@ -97,7 +97,7 @@ class Timers(Driven):
         clock: Clock = time.monotonic,
     ) -> None:
         options.function("clock", clock)
-        super().__init__(options.seconds("interval", interval), options.count("slots", slots), clock)
+        super().__init__(options.seconds("interval", interval), options.slots("slots", slots), clock)
         self._execute = options.function("execute", execute)
         self._handles = Handles()
         self._timers: dict[Hashable, _KeyedTimer] = {}

@@ -35,6 +35,9 @@ COARSE_SLOTS: Final = 64
 COARSE_LEVELS: Final = 3
 """512 slots of 1 s reach 8.5 min on level 0, then 9 hours, 24 days and 4 years."""
 
+NEVER: Final = 1 << 62
+"""The tick of what is due later than a float can count ticks. It is filed again every few years."""
+
 
 class Timer:
     """Something due at a time. Subclass it to say what; the wheel knows only when.
@@ -121,7 +124,10 @@ class TimingWheel:
         """File a timer that is in no slot. Due at or before the current tick means the next tick."""
         timer.due = timer.filed = due
         # tick_of, spelled out, as is the common case of _slot_for: every set of a cache comes by here.
-        tick = -int((self.origin - due) // self.interval)
+        try:
+            tick = -int((self.origin - due) // self.interval)
+        except OverflowError:
+            tick = NEVER
         if self.origin + tick * self.interval < due:
             tick += 1
         if 0 < tick - self.tick < self.slots:
@@ -245,7 +251,10 @@ class TimingWheel:
         """The first tick that is not before ``due``."""
         # ceil((due - origin) / interval) by floor division, which is exact where a quotient would be rounded; the
         # product below may round too, and a timer must not be early by as much as one bit.
-        tick = -int((self.origin - due) // self.interval)
+        try:
+            tick = -int((self.origin - due) // self.interval)
+        except OverflowError:
+            return NEVER
         if self.origin + tick * self.interval < due:
             tick += 1
         return tick

@@ -272,3 +272,20 @@ def test_load_seconds_add_up_on_the_caches_clock(cache, clock):
         cache.take("b", lambda: loader() / 0)
     stats = cache.stats()
     assert (stats.loads, stats.load_failures, stats.load_seconds) == (1, 1, 3.0)
+
+
+def test_a_stop_iteration_of_a_thread_reaches_the_tasks_that_wait(cache, pool):
+    """asyncio futures refuse to raise it, and left the task waiting for ever."""
+    loader = SlowLoader(error=StopIteration())
+
+    async def main():
+        leading = asyncio.get_running_loop().run_in_executor(pool, lambda: pool.submit(cache.take, "k", loader))
+        assert await asyncio.to_thread(loader.started.wait, SOON)
+        waiting = asyncio.create_task(cache.atake("k", lambda: 1))
+        await asyncio.sleep(0)
+        loader.go.set()
+        with pytest.raises(RuntimeError, match="coroutine raised StopIteration"):
+            await asyncio.wait_for(waiting, SOON)
+        assert isinstance((await leading).exception(SOON), StopIteration)
+
+    asyncio.run(main())

@@ -221,3 +221,12 @@ class WheelAgainstAList(RuleBasedStateMachine):
 
 WheelAgainstAList.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestWheelAgainstAList = WheelAgainstAList.TestCase
+
+
+def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits():
+    wheel = TimingWheel(0.1, 8, 0.0)
+    (timer,) = scheduled(wheel, 1.7e308)
+    assert timers_in(wheel) == [timer]
+    assert wheel.advance(1e9) == []
+    assert timers_in(wheel) == [timer]
+    assert wheel.cancel(timer)

@@ -32,13 +32,13 @@ class WheelCache(BaseCache):
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
-        self._prefix = NO_PREFIX
-        super().__init__(params)
+        # First, so that a wrong option is named before BaseCache makes something of it.
+        self.store = store_for(location, params.get("OPTIONS", {}))
         self.location = location
-        self.store = store_for(location, params.get("OPTIONS") or {})
         self._cache = self.store.cache
         self._loads = self.store.isolation.loads
         self._culls = self.store.cull_frequency is not None
+        super().__init__(params)
 
     # Each of these three is part of every key, and may be changed at any time.
 
@@ -72,15 +72,17 @@ class WheelCache(BaseCache):
     def _find_prefix(self) -> None:
         """What the default key function puts before every key, so that a hit need not call it."""
         cls = type(self)
+        self._prefix = NO_PREFIX
         if (
             getattr(self, "_key_func", None) is default_key_func
             and cls.make_key is BaseCache.make_key
             and cls.validate_key is BaseCache.validate_key
             and cls.make_and_validate_key is BaseCache.make_and_validate_key
+            # Of anything else the text may change from call to call.
+            and type(self._key_prefix) is str
+            and type(self._version) in (int, str)
         ):
             self._prefix = default_key_func("", self._key_prefix, self._version)
-        else:
-            self._prefix = NO_PREFIX
 
     def _key(self, key: Any, version: int | None) -> Any:
         """What an entry is stored under: the made key, or a tuple of it if Django warns of it."""
@@ -100,8 +102,8 @@ class WheelCache(BaseCache):
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:
             return made not in self._cache
-        if self._culls and made not in self._cache:
-            self._make_room()
+        if self._culls:
+            self._make_room([made])
         return self._cache.add(made, stored, ttl)
 
     async def aadd(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
@@ -135,15 +137,15 @@ class WheelCache(BaseCache):
         made: Any = f"{self._prefix}{key!s}"
         cache = self._cache
         if version is not None or made not in cache.entries:
-            # A key that is there was validated when it came, and takes no room.
+            # A key that is there was validated when it came.
             made = self._key(key, version)
-            if self._culls and made not in cache:
-                self._make_room()
         stored = value if type(value) is str or type(value) in ATOMS else self.store.isolation.store(value)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:
             cache.delete(made)
         else:
+            if self._culls:
+                self._make_room([made])
             cache.set(made, stored, ttl)
 
     async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
@@ -166,9 +168,10 @@ class WheelCache(BaseCache):
         return self.delete(key, version)
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        made = {self._key(key, version): key for key in keys}
+        made = [(key, self._key(key, version)) for key in keys]
+        found = self._cache.get_many([each for _, each in made])
         restore = self.store.isolation.restore
-        return {made[key]: restore(stored) for key, stored in self._cache.get_many(made).items()}
+        return {key: restore(found[each]) for key, each in made if each in found}
 
     async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         return self.get_many(keys, version)
@@ -180,7 +183,10 @@ class WheelCache(BaseCache):
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
 
         def load() -> Any:
-            return store(default() if callable(default) else default)
+            stored = store(default() if callable(default) else default)
+            if self._culls:
+                self._make_room([made])
+            return stored
 
         if ttl is not None and ttl <= 0:
             stored = self._cache.get(made, self._missing_key)
@@ -197,7 +203,10 @@ class WheelCache(BaseCache):
 
         async def load() -> Any:
             value = default() if callable(default) else default
-            return store(await value if isawaitable(value) else value)
+            stored = store(await value if isawaitable(value) else value)
+            if self._culls:
+                self._make_room([made])
+            return stored
 
         if ttl is not None and ttl <= 0:
             stored = self._cache.get(made, self._missing_key)
@@ -232,7 +241,8 @@ class WheelCache(BaseCache):
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return []
-        self._make_room()
+        if self._culls:
+            self._make_room(stored)
         return [made[key] for key in self._cache.set_many(stored, ttl)]
 
     async def aset_many(
@@ -252,11 +262,9 @@ class WheelCache(BaseCache):
     async def aclear(self) -> None:
         self.clear()
 
-    def _make_room(self) -> None:
-        """CULL_FREQUENCY, if it was given: before a write into a full cache, drop 1/n of it, or with 0 all."""
+    def _make_room(self, keys: Iterable[Any]) -> None:
+        """CULL_FREQUENCY: before new ``keys`` come into a full cache, drop 1/n of it, or with 0 all."""
         frequency, most = self.store.cull_frequency, self.store.max_entries
-        if frequency is None or most is None:
-            return
         size = len(self._cache)
-        if size >= most:
-            self._cache.evict_to(0 if frequency == 0 else size - size // frequency)
+        if most is not None and size >= most and any(key not in self._cache for key in keys):
+            self._cache.evict_to(size - size // frequency if frequency else 0)

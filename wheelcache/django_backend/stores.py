@@ -7,7 +7,6 @@ the options are checked once, when the store is made.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
@@ -17,11 +16,9 @@ from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.isolation import Isolation, Pickle, is_number, size_of
 
-DEFAULT_MAX_ENTRIES: Final = 10_000
-
 
 class Store:
-    """A cache and how values get in and out of it.
+    """A cache and how values get in and out of it, made of checked options.
 
     Attributes:
         cull_frequency: None evicts one by one; 0 empties a full cache; n drops 1/n of it.
@@ -29,97 +26,107 @@ class Store:
 
     __slots__ = ("cache", "cull_frequency", "isolation", "max_entries")
 
-    def __init__(self, cache: Cache, isolation: Isolation, max_entries: int | None, cull_frequency: int | None) -> None:
-        self.cache = cache
-        self.isolation = isolation
-        self.max_entries = max_entries
-        self.cull_frequency = cull_frequency
+    def __init__(self, location: str, checked: Mapping[str, Any]) -> None:
+        self.max_entries: int | None = checked["MAX_ENTRIES"]
+        self.cull_frequency: int | None = checked["CULL_FREQUENCY"]
+        self.isolation = _isolation(checked["SERIALIZER"])
+        max_bytes = checked["MAX_BYTES"]
+        if max_bytes is not None and checked["SERIALIZER"] == "reference":
+            raise ValueError(
+                f"MAX_BYTES must be None with SERIALIZER 'reference', not {max_bytes!r}: "
+                "the size of an object that is kept by reference is not known"
+            )
+        self.cache = Cache(
+            location or "default",
+            max_entries=self.max_entries,
+            max_weight=max_bytes,
+            weigher=None if max_bytes is None else size_of,
+            jitter=checked["JITTER"],
+            interval=checked["INTERVAL"],
+            slots=checked["SLOTS"],
+            log_interval=checked["LOG_INTERVAL"],
+        )
 
 
-def _serializer(name: str, value: Any) -> Isolation:
-    if value == "pickle":
-        return Isolation(Pickle())
-    if value == "reference":
-        return Isolation(None)
-    takes = "'pickle', 'reference', or the dotted path of an object with dumps() and loads()"
+SERIALIZER_TAKES: Final = "'pickle', 'reference', or the dotted path of an object with dumps() and loads()"
+
+
+def _name_of_a_serializer(name: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be {takes}, not {value!r}")
+        raise TypeError(f"{name} must be {SERIALIZER_TAKES}, not {value!r}")
+    return value
+
+
+def _isolation(name: str) -> Isolation:
+    if name == "pickle":
+        return Isolation(Pickle())
+    if name == "reference":
+        return Isolation(None)
     try:
-        serializer = import_string(value)
-    except ImportError as error:
-        raise ValueError(f"{name} must be {takes}, not {value!r}: {error}") from error
-    if isinstance(serializer, type):
-        serializer = serializer()
+        serializer = import_string(name)
+        if isinstance(serializer, type):
+            serializer = serializer()
+    except Exception as error:
+        raise ValueError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {name!r}: {error!r}") from error
     if not (callable(getattr(serializer, "dumps", None)) and callable(getattr(serializer, "loads", None))):
-        raise TypeError(f"{name} must be {takes}, not {value!r}")
+        raise TypeError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {name!r}")
     return Isolation(serializer, keep=is_number)
 
 
-OPTIONS: Final[Mapping[str, options.Check]] = {
-    "MAX_ENTRIES": options.count_or_none,
-    "CULL_FREQUENCY": options.whole,
-    "MAX_BYTES": options.count_or_none,
-    "JITTER": options.fraction,
-    "INTERVAL": options.seconds,
-    "SLOTS": options.count,
-    "LOG_INTERVAL": options.seconds_or_none,
-    "SERIALIZER": _serializer,
+OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
+    "MAX_ENTRIES": (options.count_or_none, 10_000),
+    "CULL_FREQUENCY": (options.whole, None),
+    "MAX_BYTES": (options.count_or_none, None),
+    "JITTER": (options.fraction, 0.05),
+    "INTERVAL": (options.seconds, 1.0),
+    "SLOTS": (options.slots, 512),
+    "LOG_INTERVAL": (options.seconds_or_none, 60.0),
+    "SERIALIZER": (_name_of_a_serializer, "pickle"),
 }
+"""Of each option what checks it, and its default, which need not be what one may give: see CULL_FREQUENCY."""
 
-_stores: dict[tuple[str, frozenset[tuple[str, Any]]], Store] = {}
+_stores: Final[dict[Any, Store]] = {}
+"""By location and checked options, defaults included."""
+
+_looked_up: Final[dict[Any, Store]] = {}
+"""By location and options as they were given, with their types: True is no 1 here. Spares the checks."""
 
 
-def store_for(location: str, given: Mapping[str, Any]) -> Store:
-    """The store of ``location`` and the OPTIONS ``given``, made when first asked for.
+def store_for(location: Any, given: Any) -> Store:
+    """The store of LOCATION ``location`` and OPTIONS ``given``, made when first asked for.
 
     Raises:
-        ImproperlyConfigured: an option is unknown or wrong; names it, what it got and what it takes.
+        ImproperlyConfigured: an option is unknown or wrong; names it, what it takes and what it got.
     """
-    if not isinstance(location, str):
-        raise ImproperlyConfigured(f"LOCATION must be a string, the name of the store, not {location!r}.")
     try:
-        identity = (location, frozenset(given.items()))
-        store = _stores.get(identity)
-    except TypeError:
-        # Something in it cannot be hashed, so something is wrong: the checks below say what.
-        identity, store = None, None
-    if store is None:
-        made = _make_store(location, given)
-        if identity is None:
-            raise ImproperlyConfigured(f"The OPTIONS of {location!r} must be hashable, not {given!r}.")
-        # One C call, so two threads that come first together get the same one.
-        store = _stores.setdefault(identity, made)
+        asked = (location, frozenset((option, type(value), value) for option, value in given.items()))
+        return _looked_up[asked]
+    except (AttributeError, TypeError):
+        # No dict, or nothing that can be hashed: the checks say what is wrong.
+        asked = None
+    except KeyError:
+        pass
+    try:
+        checked = _check(location, given)
+        store = _stores.get((location, frozenset(checked.items())))
+        if store is None:
+            # One C call, so two threads that come first together get the same one.
+            store = _stores.setdefault((location, frozenset(checked.items())), Store(location, checked))
+    except (TypeError, ValueError) as error:
+        raise ImproperlyConfigured(f"Wrong cache setting: {error}.") from error
+    _looked_up[asked] = store
     return store
 
 
-def _make_store(location: str, given: Mapping[str, Any]) -> Store:
+def _check(location: Any, given: Any) -> dict[str, Any]:
+    options.text("LOCATION", location)
+    if not isinstance(given, Mapping):
+        raise TypeError(f"OPTIONS must be a dict, not {given!r}")
     unknown = [option for option in given if option not in OPTIONS]
     if unknown:
-        raise ImproperlyConfigured(
-            f"Unknown cache option {', '.join(map(repr, unknown))}. WheelCache takes {', '.join(OPTIONS)}."
-        )
-    try:
-        checked = {option: OPTIONS[option](option, value) for option, value in given.items()}
-    except (TypeError, ValueError) as error:
-        raise ImproperlyConfigured(f"Wrong cache option: {error}.") from error
-    max_entries = checked.get("MAX_ENTRIES", DEFAULT_MAX_ENTRIES)
-    max_bytes = checked.get("MAX_BYTES")
-    if max_bytes is not None and given.get("SERIALIZER") == "reference":
-        raise ImproperlyConfigured(
-            f"Wrong cache option: MAX_BYTES must be None with SERIALIZER 'reference', not {max_bytes!r}: "
-            "the size of an object that is kept by reference is not known."
-        )
-    tuning = {
-        name: checked[option]
-        for option, name in (
-            ("JITTER", "jitter"),
-            ("INTERVAL", "interval"),
-            ("SLOTS", "slots"),
-            ("LOG_INTERVAL", "log_interval"),
-        )
-        if option in checked
+        takes = ", ".join(OPTIONS)
+        raise ValueError(f"OPTIONS must be of {takes}, not {', '.join(map(repr, unknown))}")
+    return {
+        option: check(option, given[option]) if option in given else default
+        for option, (check, default) in OPTIONS.items()
     }
-    make_cache = partial(Cache, location or "default", max_entries=max_entries, **tuning)
-    cache = make_cache() if max_bytes is None else make_cache(max_weight=max_bytes, weigher=size_of)
-    isolation = checked.get("SERIALIZER") or Isolation(Pickle())
-    return Store(cache, isolation, max_entries, checked.get("CULL_FREQUENCY"))

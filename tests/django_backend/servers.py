@@ -1,0 +1,88 @@
+"""Servers that need more than a command line: ``python -m tests.django_backend.servers <which> <port>...``."""
+
+import os
+import socket
+import sys
+import threading
+from ctypes import PyDLL, create_string_buffer
+from urllib.parse import unquote
+from wsgiref.simple_server import make_server
+from wsgiref.util import setup_testing_defaults
+
+
+def serve_gevent(port):
+    """Everything patched, before Django and wheelcache are imported."""
+    from gevent import monkey
+
+    monkey.patch_all()
+
+    from gevent.pywsgi import WSGIServer
+
+    from tests.django_backend.tiny_site import application
+
+    WSGIServer(("127.0.0.1", int(port)), application, log=None).serve_forever()
+
+
+def serve_fork(*ports):
+    """One child a port, forked after the cache was used and its wheel thread runs."""
+    from django.core.cache import cache
+
+    from tests.django_backend.tiny_site import application
+    from wheelcache.wheel_thread import wheel_thread
+
+    cache.set("inherited", ["from the parent"], None)
+    cache.set("inherited-short", ["from the parent"], 3600)
+    assert wheel_thread.is_alive()
+    for port in ports:
+        if os.fork() == 0:
+            make_server("127.0.0.1", int(port), application).serve_forever()
+    for _ in ports:
+        os.wait()
+
+
+def serve_locked(port):
+    """As uWSGI without --enable-threads: threads start, and then never run, since the server keeps the GIL.
+
+    pyuwsgi 2.0.30 says "python threads support enabled" whatever it is told. So here the calls that wait are made
+    through ``PyDLL``, which does not let go of the GIL as the socket module would.
+    """
+    from tests.django_backend.tiny_site import application
+
+    sys.setswitchinterval(1e6)
+    libc = PyDLL(None)
+    buffer = create_string_buffer(65_536)
+    listener = socket.create_server(("127.0.0.1", int(port)))
+    while True:
+        connection = libc.accept(listener.fileno(), None, None)
+        request = b""
+        while b"\r\n\r\n" not in request and (size := libc.recv(connection, buffer, len(buffer), 0)) > 0:
+            request += buffer.raw[:size]
+        if request:
+            answer = _answer(application, request.split()[1].decode())
+            libc.send(connection, answer, len(answer), 0)
+        libc.close(connection)
+
+
+def _answer(application, url):
+    path, _, query = url.partition("?")
+    environ = {"PATH_INFO": unquote(path), "QUERY_STRING": query}
+    setup_testing_defaults(environ)
+    statuses = []
+    response = application(environ, lambda status, headers: statuses.append(status))
+    body = b"".join(response)
+    response.close()
+    return f"HTTP/1.0 {statuses[0]}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def serve_refused(port):
+    """No thread can be started: each would need a stack as large as all there is."""
+    threading.stack_size(1 << 46)
+
+    from tests.django_backend.tiny_site import application
+
+    make_server("127.0.0.1", int(port), application).serve_forever()
+
+
+if __name__ == "__main__":
+    serve = {"gevent": serve_gevent, "fork": serve_fork, "locked": serve_locked, "refused": serve_refused}
+    serve[sys.argv[1]](*sys.argv[2:])

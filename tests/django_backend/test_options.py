@@ -1,0 +1,253 @@
+"""The settings in CACHES: what is taken, what is refused, and in which words."""
+
+import sys
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from django.core.cache import caches
+from django.core.cache.backends.base import default_key_func
+from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
+
+from tests.django_backend import serializers
+from wheelcache.django_backend import WheelCache, stores
+
+COUNT_OR_NONE = "a whole number >= 1, or None"
+WHOLE = "a whole number >= 0"
+FRACTION = "a fraction, 0 <= fraction < 1"
+SECONDS = "a number of seconds > 0"
+SECONDS_OR_NONE = "a number of seconds > 0, or None"
+SERIALIZER = "'pickle', 'reference', or the dotted path"
+
+NAN, INF = float("nan"), float("inf")
+
+WRONG = [
+    *(("MAX_ENTRIES", wrong, COUNT_OR_NONE) for wrong in (0, -1, 1.5, 10.0, "10", True, NAN, [10], {}, b"1")),
+    *(("MAX_BYTES", wrong, COUNT_OR_NONE) for wrong in (0, -1, 1e6, "1MB", False, [], Decimal(5))),
+    *(("CULL_FREQUENCY", wrong, WHOLE) for wrong in (-1, 3.0, "3", None, True, {1})),
+    *(("JITTER", wrong, FRACTION) for wrong in (-0.1, 1, 1.0, 5, "0.1", None, True, NAN, INF, [0.1])),
+    *(("INTERVAL", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, (1,), {})),
+    *(("SLOTS", wrong, "a whole number from 1 to 1,000,000") for wrong in (0, -8, 8.0, "8", None, True, [8])),
+    *(("LOG_INTERVAL", wrong, SECONDS_OR_NONE) for wrong in (0, -1, "60", False, NAN, INF, [60])),
+    *(("SERIALIZER", wrong, SERIALIZER) for wrong in (None, 1, True, "", "json", "Pickle", "PICKLE", pytest, [], {})),
+    *(("SERIALIZER", wrong, SERIALIZER) for wrong in ("no.such.module", "json.no_such_name", "json.dumps", "os.path")),
+]
+
+
+@pytest.mark.parametrize(("option", "wrong", "takes"), WRONG, ids=[f"{name}={wrong!r}" for name, wrong, _ in WRONG])
+def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(make, option, wrong, takes):
+    with pytest.raises(ImproperlyConfigured) as refused:
+        make({option: wrong})
+    assert option in str(refused.value)
+    assert takes in str(refused.value)
+    assert repr(wrong) in str(refused.value)
+
+
+# What goes wrong elsewhere than in a comparison: in int(), in float(), in an import, in a constructor.
+@pytest.mark.parametrize(
+    ("option", "wrong"),
+    [
+        ("MAX_ENTRIES", INF),
+        ("CULL_FREQUENCY", INF),
+        ("INTERVAL", 10**400),
+        ("LOG_INTERVAL", 10**400),
+        ("SLOTS", 10**30),
+        ("SERIALIZER", ".json"),
+        ("SERIALIZER", "..json"),
+        ("SERIALIZER", "functools.partial"),
+        ("SERIALIZER", "tests.django_backend.serializers.NeedsAnArgument"),
+        ("SERIALIZER", "tests.django_backend.serializers.WithoutLoads"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_an_option_that_breaks_its_own_check_is_an_error_that_names_it(make, option, wrong):
+    with pytest.raises(ImproperlyConfigured, match=option):
+        make({option: wrong})
+
+
+@pytest.mark.parametrize(
+    ("option", "first", "wrong"),
+    [("MAX_ENTRIES", 1, True), ("MAX_ENTRIES", 7, 7.0), ("CULL_FREQUENCY", 0, False), ("SLOTS", 8, 8.0)],
+)
+def test_a_wrong_option_is_refused_even_if_a_store_with_an_equal_right_one_is_there(make, option, first, wrong):
+    location = f"equal options {option} {wrong}"
+    make({option: first}, location=location)
+    with pytest.raises(ImproperlyConfigured, match=option):
+        make({option: wrong}, location=location)
+
+
+@pytest.mark.parametrize("name", ["MAX_ENTRY", "max_entries", "TIMEOUT", "", 1, None, ("SLOTS",)])
+def test_an_unknown_option_is_an_error_that_names_it_and_those_there_are(make, name):
+    with pytest.raises(ImproperlyConfigured) as refused:
+        make({name: 1})
+    assert repr(name) in str(refused.value)
+    for known in stores.OPTIONS:
+        assert known in str(refused.value)
+
+
+def test_all_unknown_options_are_named_at_once(make):
+    with pytest.raises(ImproperlyConfigured, match=r"'MAX_AGE', 'SHARDS'"):
+        make({"MAX_AGE": 1, "SLOTS": 8, "SHARDS": 2})
+
+
+@pytest.mark.parametrize("wrong", [["a", "b"], None, 1, ("a",), b"a", {}])
+def test_a_location_that_is_no_string_is_an_error_that_says_so(make, wrong):
+    with pytest.raises(ImproperlyConfigured, match="LOCATION must be a string") as refused:
+        WheelCache(wrong, {})
+    assert repr(wrong) in str(refused.value)
+
+
+@pytest.mark.parametrize("wrong", [["MAX_ENTRIES"], "MAX_ENTRIES", 5])
+def test_options_that_are_no_mapping_are_an_error_that_names_them(wrong):
+    with pytest.raises(ImproperlyConfigured, match="OPTIONS"):
+        WheelCache("options are no mapping", {"OPTIONS": wrong})
+
+
+def test_max_bytes_with_references_is_an_error_since_their_size_is_unknown(make):
+    with pytest.raises(ImproperlyConfigured, match="MAX_BYTES must be None with SERIALIZER 'reference', not 4096"):
+        make({"MAX_BYTES": 4096, "SERIALIZER": "reference"})
+
+
+def test_a_refused_setting_leaves_no_store_behind(make):
+    before = set(stores._stores)
+    with pytest.raises(ImproperlyConfigured):
+        make({"SLOTS": -1}, location="refused")
+    with pytest.raises(ImproperlyConfigured):
+        make({"MAX_BYTES": 1, "SERIALIZER": "reference"}, location="refused")
+    assert set(stores._stores) == before
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"MAX_ENTRIES": 1},
+        {"MAX_ENTRIES": None},
+        {"MAX_BYTES": None, "SERIALIZER": "reference"},
+        {"MAX_BYTES": 1 << 30},
+        {"CULL_FREQUENCY": 0},
+        {"CULL_FREQUENCY": 10**9},
+        {"JITTER": 0.99, "INTERVAL": 0.001, "SLOTS": 1},
+        {"JITTER": Fraction(1, 3), "INTERVAL": Fraction(1, 2)},
+        {"INTERVAL": 1e9, "LOG_INTERVAL": 1e9},
+        {"LOG_INTERVAL": None},
+        {"SERIALIZER": "pickle"},
+        {"SERIALIZER": "reference"},
+        {"SERIALIZER": "tests.django_backend.serializers.Json"},
+        {"SERIALIZER": "django.core.signing.JSONSerializer"},
+    ],
+)
+def test_a_right_option_makes_a_cache_that_works(make, options):
+    cache = make(options)
+    cache.set("key", ["value"], 60)
+    assert cache.get("key") == ["value"]
+
+
+def test_ten_thousand_entries_are_kept_unless_told_otherwise():
+    cache = WheelCache("ten thousand", {"OPTIONS": {}})
+    cache.set_many({str(number): number for number in range(10_001)})
+    assert len(cache.store.cache) == 10_000
+    assert cache.get("0") is None
+    assert cache.get("10000") == 10_000
+
+
+def test_no_bound_on_entries_is_none(make):
+    cache = make({"MAX_ENTRIES": None})
+    cache.set_many({str(number): number for number in range(10_001)})
+    assert len(cache.store.cache) == 10_001
+
+
+def test_the_serializer_of_a_dotted_path_does_the_work(make):
+    cache = make({"SERIALIZER": "tests.django_backend.serializers.Json"})
+    cache.set("key", {"a": (1, 2)})
+    assert cache.get("key") == {"a": [1, 2]}
+
+
+def test_the_serializer_of_a_dotted_path_may_be_an_object(make):
+    cache = make({"SERIALIZER": "tests.django_backend.serializers.AN_OBJECT"})
+    cache.set("key", {"a": (1, 2)})
+    assert cache.get("key") == {"a": [1, 2]}
+
+
+def test_counters_work_whatever_the_serializer(make):
+    cache = make({"SERIALIZER": "tests.django_backend.serializers.Json"})
+    cache.set("count", 41)
+    assert cache.incr("count") == 42
+    assert cache.decr("count", 2) == 40
+
+
+def test_a_serializer_that_returns_no_bytes_is_an_error_at_the_set_that_stores_nothing(make):
+    cache = make({"SERIALIZER": "tests.django_backend.serializers.ReturnsText"})
+    with pytest.raises(TypeError, match=r"dumps\(\) must return bytes, not '\[\]'"):
+        cache.set("key", [])
+    assert "key" not in cache
+
+
+def test_jitter_spreads_expiry_around_the_timeout_by_its_fraction(make, clock):
+    cache = make({"JITTER": 0.5})
+    cache.set_many({str(number): number for number in range(1000)}, 100)
+    remaining = [cache.store.cache.expires_in(key) for key in map(":1:{}".format, range(1000))]
+    assert 50 <= min(remaining) < 75
+    assert 125 < max(remaining) <= 150
+
+
+def test_interval_is_how_soon_an_expired_entry_leaves_memory(make, clock):
+    cache = make({"INTERVAL": 30, "SLOTS": 2})
+    cache.set("key", 1, 10)
+    clock.advance(29)
+    assert (cache.get("other"), len(cache.store.cache)) == (None, 1)
+    clock.advance(1)
+    assert len(cache.store.cache) == 0
+
+
+def test_log_interval_is_the_time_between_lines_of_figures(make, clock, caplog):
+    caplog.set_level("INFO", "wheelcache.stats")
+    cache = make({"LOG_INTERVAL": 10}, location="figures")
+    cache.set("key", 1, None)
+    cache.get("key")
+    cache.get("missing")
+    clock.advance(9)
+    assert caplog.messages == []
+    clock.advance(1)
+    assert caplog.messages == ["cache(figures) - qpm: 12, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
+
+
+@pytest.mark.parametrize("version", [2, "v2"])
+def test_timeout_key_prefix_and_version_are_django_s(make, clock, version):
+    cache = make(TIMEOUT=10, KEY_PREFIX="site", VERSION=version)
+    cache.set("key", 1)
+    assert cache.store.cache.keys() == [default_key_func("key", "site", version)]
+    clock.advance(9)
+    assert cache.get("key") == 1
+    clock.advance(1)
+    assert cache.get("key") is None
+
+
+@pytest.mark.parametrize(("timeout", "seconds"), [("60", 60), ("soon", 300), ([], 300), (1.9, 1), (None, None)])
+def test_timeout_is_read_as_leniently_as_django_reads_it(make, clock, timeout, seconds):
+    cache = make(TIMEOUT=timeout)
+    cache.set("key", 1)
+    assert cache.store.cache.expires_in(":1:key") == seconds
+
+
+@override_settings(
+    CACHES={
+        "default": {"BACKEND": "wheelcache.django_backend.WheelCache"},
+        "wrong": {"BACKEND": "wheelcache.django_backend.WheelCache", "OPTIONS": {"MAX_ENTRIES": "many"}},
+    }
+)
+def test_a_wrong_setting_is_an_error_at_the_first_use_of_its_alias_only():
+    caches["default"].set("key", 1)
+    with pytest.raises(ImproperlyConfigured, match=r"MAX_ENTRIES must be a whole number >= 1, or None.*not 'many'"):
+        caches["wrong"]
+    assert caches["default"].get("key") == 1
+
+
+def test_the_option_of_a_serializer_is_imported_once_however_many_backends_are_made(make, monkeypatch):
+    made = []
+    monkeypatch.setattr(serializers.Json, "__init__", lambda self: made.append(self))
+    for _ in range(5):
+        make({"SERIALIZER": "tests.django_backend.serializers.Json"}, location="imported once")
+    assert len(made) == 1
+    assert "tests.django_backend.serializers" in sys.modules

@@ -1,0 +1,317 @@
+"""What Django builds on its caches, on ours: whole views, whole sites, fragments, sessions."""
+
+import contextlib
+from itertools import count
+
+import pytest
+from django.contrib.sessions.backends.cached_db import SessionStore as CachedDbSession
+from django.core.cache import cache, caches
+from django.core.management import call_command
+from django.db import connection
+from django.http import HttpResponse
+from django.template import Context, Template
+from django.test import Client, override_settings
+from django.urls import path
+from django.utils.cache import get_max_age
+from django.utils.translation import get_language
+from django.views.decorators.cache import cache_control, cache_page, never_cache
+from django.views.decorators.vary import vary_on_headers
+
+BACKEND = "wheelcache.django_backend.WheelCache"
+
+runs = count()
+
+
+def plain(request):
+    return HttpResponse(f"run {next(runs)} in {get_language()}")
+
+
+@cache_page(60)
+def for_a_minute(request):
+    return plain(request)
+
+
+@cache_page(60, cache="other", key_prefix="special")
+def in_the_other_cache(request):
+    return plain(request)
+
+
+@cache_page(60)
+@vary_on_headers("X-Who")
+def for_each(request):
+    return HttpResponse(f"{request.headers.get('X-Who')} {next(runs)}")
+
+
+@cache_control(max_age=30, public=True)
+def for_half_a_minute(request):
+    return plain(request)
+
+
+@cache_control(private=True)
+def private(request):
+    return plain(request)
+
+
+@never_cache
+def never(request):
+    return plain(request)
+
+
+def failing(request):
+    return HttpResponse(f"{next(runs)}", status=500)
+
+
+def visits(request):
+    seen = request.session.get("visits", [])
+    request.session["visits"] = [*seen, len(seen)]
+    return HttpResponse(str(request.session["visits"]))
+
+
+def log_out(request):
+    request.session.flush()
+    return HttpResponse("gone")
+
+
+def cycle(request):
+    request.session.cycle_key()
+    return HttpResponse("new key")
+
+
+async def async_visits(request):
+    seen = await request.session.aget("visits", [])
+    await request.session.aset("visits", [*seen, len(seen)])
+    return HttpResponse(str([*seen, len(seen)]))
+
+
+urlpatterns = [
+    path("plain", plain),
+    path("minute", for_a_minute),
+    path("other", in_the_other_cache),
+    path("each", for_each),
+    path("half", for_half_a_minute),
+    path("private", private),
+    path("never", never),
+    path("failing", failing),
+    path("visits", visits),
+    path("async-visits", async_visits),
+    path("log-out", log_out),
+    path("cycle", cycle),
+]
+
+TWO_CACHES = {
+    "default": {"BACKEND": BACKEND, "LOCATION": "sites"},
+    "other": {"BACKEND": BACKEND, "LOCATION": "sites, other"},
+}
+WHOLE_SITE = [
+    "django.middleware.cache.UpdateCacheMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.cache.FetchFromCacheMiddleware",
+]
+SESSIONS = ["django.contrib.sessions.middleware.SessionMiddleware"]
+
+
+@pytest.fixture
+def client():
+    return Client()
+
+
+@pytest.fixture
+def frozen(clock):
+    """Django's default caches on a clock of the test: new stores, since those of before have a clock already."""
+    renamed = {
+        name: {**alias, "LOCATION": f"at {next(runs)}", "OPTIONS": {"JITTER": 0}} for name, alias in TWO_CACHES.items()
+    }
+    with override_settings(CACHES=renamed):
+        yield clock
+
+
+def body(response):
+    return response.content.decode()
+
+
+# Per-view
+
+
+def test_cache_page_answers_from_the_cache_until_its_time_is_up(frozen, client):
+    first = body(client.get("/minute"))
+    frozen.advance(59)
+    assert body(client.get("/minute")) == first
+    frozen.advance(1)
+    assert body(client.get("/minute")) != first
+    assert get_max_age(client.get("/minute")) == 60
+
+
+def test_cache_page_keeps_urls_and_methods_apart(frozen, client):
+    first = body(client.get("/minute"))
+    assert body(client.get("/minute?page=2")) != first
+    assert body(client.post("/minute")) != first
+    assert body(client.get("/minute")) == first
+    assert client.head("/minute").status_code == 200
+
+
+def test_cache_page_in_another_cache_leaves_the_default_one_empty(frozen, client):
+    first = body(client.get("/other"))
+    assert body(client.get("/other")) == first
+    assert len(caches["default"].store.cache) == 0
+    assert len(caches["other"].store.cache) == 2
+    caches["other"].clear()
+    assert body(client.get("/other")) != first
+
+
+def test_cache_page_keeps_a_response_for_every_value_of_a_header_it_varies_on(frozen, client):
+    ann, bob = (body(client.get("/each", headers={"X-Who": name})) for name in ("ann", "bob"))
+    assert ann.startswith("ann")
+    assert bob.startswith("bob")
+    assert body(client.get("/each", headers={"X-Who": "ann"})) == ann
+    assert body(client.get("/each", headers={"X-Who": "bob"})) == bob
+
+
+def test_a_cached_response_is_not_changed_by_what_is_done_to_the_one_that_was_served(frozen, client):
+    first = client.get("/minute")
+    first["X-Changed"] = "yes"
+    first.content = b"changed"
+    again = client.get("/minute")
+    assert again.content != b"changed"
+    assert "X-Changed" not in again
+
+
+# Per-site
+
+
+@override_settings(MIDDLEWARE=WHOLE_SITE, CACHE_MIDDLEWARE_SECONDS=20)
+def test_a_whole_site_is_answered_from_the_cache(frozen, client):
+    first = body(client.get("/plain"))
+    frozen.advance(19)
+    assert body(client.get("/plain")) == first
+    frozen.advance(1)
+    assert body(client.get("/plain")) != first
+
+
+@override_settings(MIDDLEWARE=WHOLE_SITE, CACHE_MIDDLEWARE_SECONDS=20, CACHE_MIDDLEWARE_ALIAS="other")
+def test_a_whole_site_may_have_an_alias_of_its_own(frozen, client):
+    assert body(client.get("/plain")) == body(client.get("/plain"))
+    assert len(caches["default"].store.cache) == 0
+
+
+@override_settings(MIDDLEWARE=WHOLE_SITE, CACHE_MIDDLEWARE_SECONDS=20)
+@pytest.mark.parametrize("url", ["/private", "/never", "/failing"])
+def test_what_is_not_to_be_cached_is_not(frozen, client, url):
+    assert body(client.get(url)) != body(client.get(url))
+    assert len(caches["default"].store.cache) == 0
+
+
+@override_settings(MIDDLEWARE=WHOLE_SITE, CACHE_MIDDLEWARE_SECONDS=600)
+def test_cache_control_says_how_long_a_page_is_kept(frozen, client):
+    first = client.get("/half")
+    assert (get_max_age(first), "public" in first["Cache-Control"]) == (30, True)
+    frozen.advance(29)
+    assert body(client.get("/half")) == body(first)
+    frozen.advance(1)
+    assert body(client.get("/half")) != body(first)
+
+
+@override_settings(MIDDLEWARE=[*WHOLE_SITE[:1], "django.middleware.locale.LocaleMiddleware", *WHOLE_SITE[1:]])
+def test_a_site_in_several_languages_has_a_page_for_each(frozen, client):
+    german, french = (body(client.get("/plain", headers={"accept-language": each})) for each in ("de", "fr"))
+    assert german.endswith("de")
+    assert french.endswith("fr")
+    assert body(client.get("/plain", headers={"accept-language": "de"})) == german
+
+
+# Fragments
+
+FRAGMENT = Template("{% load cache %}{% cache 50 side user %}{{ user }} {{ run }}{% endcache %}")
+
+
+def fragment(user, run):
+    return FRAGMENT.render(Context({"user": user, "run": run}))
+
+
+def test_a_template_fragment_is_kept_for_each_of_its_arguments_until_its_time_is_up(frozen):
+    assert (fragment("ann", 1), fragment("bob", 2)) == ("ann 1", "bob 2")
+    frozen.advance(49)
+    assert (fragment("ann", 3), fragment("bob", 4)) == ("ann 1", "bob 2")
+    frozen.advance(1)
+    assert fragment("ann", 5) == "ann 5"
+
+
+def test_a_template_fragment_stays_safe_and_escaped_once(frozen):
+    assert fragment("<b>", 1) == fragment("<b>", 2) == "&lt;b&gt; 1"
+
+
+def test_a_template_fragment_may_name_its_cache(frozen):
+    named = Template('{% load cache %}{% cache None side using="other" %}{{ run }}{% endcache %}')
+    assert named.render(Context({"run": 1})) == "1"
+    assert named.render(Context({"run": 2})) == "1"
+    assert len(caches["default"].store.cache) == 0
+    frozen.advance(10**6)
+    assert named.render(Context({"run": 3})) == "1"
+
+
+# Sessions
+
+
+@override_settings(MIDDLEWARE=SESSIONS, SESSION_ENGINE="django.contrib.sessions.backends.cache")
+@pytest.mark.parametrize("url", ["/visits", "/async-visits"])
+def test_a_session_in_the_cache_remembers_and_forgets(frozen, client, url):
+    assert [body(client.get(url)) for _ in range(3)] == ["[0]", "[0, 1]", "[0, 1, 2]"]
+    assert body(Client().get(url)) == "[0]"
+    key = client.cookies["sessionid"].value
+    client.get("/cycle")
+    assert client.cookies["sessionid"].value != key
+    assert body(client.get(url)) == "[0, 1, 2, 3]"
+    client.get("/log-out")
+    assert body(client.get(url)) == "[0]"
+
+
+@override_settings(MIDDLEWARE=SESSIONS, SESSION_ENGINE="django.contrib.sessions.backends.cache", SESSION_COOKIE_AGE=100)
+def test_a_session_in_the_cache_ends_with_its_age(frozen, client):
+    client.get("/visits")
+    frozen.advance(99)
+    assert body(client.get("/visits")) == "[0, 1]"
+    frozen.advance(100)
+    assert body(client.get("/visits")) == "[0]"
+
+
+@pytest.fixture
+def database(request):
+    """The table of sessions. pytest-django, where it happens to be installed, keeps tests from databases by default."""
+    with contextlib.ExitStack() as stack:
+        if request.config.pluginmanager.hasplugin("django"):
+            stack.enter_context(request.getfixturevalue("django_db_blocker").unblock())
+        call_command("migrate", verbosity=0)
+        yield connection
+        call_command("flush", verbosity=0, interactive=False)
+        connection.close()
+
+
+@override_settings(MIDDLEWARE=SESSIONS, SESSION_ENGINE="django.contrib.sessions.backends.cached_db")
+def test_a_cached_db_session_is_read_from_the_cache_and_survives_its_loss(frozen, client, database):
+    assert [body(client.get("/visits")) for _ in range(2)] == ["[0]", "[0, 1]"]
+    key = client.cookies["sessionid"].value
+    with database.execute_wrapper(lambda *args: pytest.fail("asked the database for what is in the cache")):
+        assert CachedDbSession(key)["visits"] == [0, 1]
+    cache.clear()
+    assert body(client.get("/visits")) == "[0, 1, 2]"
+    client.get("/log-out")
+    assert not CachedDbSession(key).exists(key)
+    assert body(client.get("/visits")) == "[0]"
+
+
+def test_a_cached_db_session_that_was_read_cannot_be_changed_through_what_was_read(frozen, database):
+    session = CachedDbSession()
+    session["list"] = [1]
+    session.save()
+    CachedDbSession(session.session_key)["list"].append(2)
+    assert CachedDbSession(session.session_key)["list"] == [1]
+
+
+# caches[...]
+
+
+def test_caches_by_alias_are_apart_and_the_same_at_every_look(frozen):
+    caches["default"].set("key", 1)
+    assert caches["other"].get("key") is None
+    assert caches["default"] is caches["default"]
+    assert cache.get("key") == 1
+    assert {type(each).__name__ for each in caches.all(initialized_only=True)} == {"WheelCache"}

@@ -1,0 +1,13 @@
+"""For what another thread or process does in its own time: look until it is done, or give up."""
+
+import time
+
+
+def until(condition, seconds=10):
+    """Look at ``condition()`` until it is true. Whether it came true within ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True

@@ -1,0 +1,104 @@
+"""What is stored as it is, and what is serialized."""
+
+import sys
+from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from wheelcache.isolation import Isolation, Packed, Pickle, is_immutable, is_number, size_of
+
+
+class Zone(tzinfo):
+    pass
+
+
+class Text(str):
+    __slots__ = ("mutable",)
+
+
+@pytest.mark.parametrize(
+    ("value", "immutable"),
+    [
+        ("text", True),
+        (1, True),
+        (None, True),
+        (True, True),
+        (b"bytes", True),
+        (1.5, True),
+        (Decimal("1.5"), True),
+        (UUID(int=1), True),
+        (timedelta(1), True),
+        (datetime(2026, 1, 1), True),
+        (datetime(2026, 1, 1, tzinfo=UTC), True),
+        (datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Rome")), True),
+        (datetime(2026, 1, 1, tzinfo=Zone()), False),
+        ((1, ("a", frozenset([b"b"]))), True),
+        ((1, ("a", [])), False),
+        ([], False),
+        ({}, False),
+        (bytearray(b"a"), False),
+        (Text("a"), False),
+        (object(), False),
+    ],
+)
+def test_what_cannot_change_is_stored_as_it_is_and_the_rest_is_pickled(value, immutable):
+    assert is_immutable(value) is immutable
+    if immutable:
+        assert Isolation(Pickle()).store(value) is value
+
+
+def test_what_is_restored_is_equal_and_nobody_elses():
+    isolation = Isolation(Pickle())
+    value = {"a": [1]}
+    stored = isolation.store(value)
+    assert type(stored) is Packed
+    value["a"].append(2)
+    assert isolation.restore(stored) == {"a": [1]}
+    assert isolation.restore(stored) is not isolation.restore(stored)
+    assert isolation.restore(isolation.store(bytes(stored))) == bytes(stored), "bytes that look like a pickle are bytes"
+
+
+def test_nested_tuples_that_share_their_parts_are_walked_once():
+    shared = ("leaf",)
+    for _ in range(200):
+        shared = (shared, shared)
+    assert is_immutable(shared)
+    assert size_of("key", shared) < 100_000
+
+
+def test_deep_tuples_need_no_recursion():
+    deep = ()
+    for _ in range(5 * sys.getrecursionlimit()):
+        deep = (deep,)
+    assert is_immutable(deep)
+
+
+def test_a_serializer_of_the_users_own_gets_all_but_ints():
+    class Upper:
+        def dumps(self, value):
+            return repr(value).upper().encode()
+
+        def loads(self, data):
+            return data.decode()
+
+    isolation = Isolation(Upper(), keep=is_number)
+    assert isolation.restore(isolation.store("a")) == "'A'"
+    assert isolation.store(5) == 5
+    assert isolation.restore(isolation.store(True)) == "TRUE"
+
+
+def test_a_serializer_that_returns_no_bytes_is_an_error():
+    class Text:
+        dumps = loads = staticmethod(str)
+
+    with pytest.raises(TypeError, match="must return bytes, not 'a'"):
+        Isolation(Text(), keep=is_number).store("a")
+
+
+def test_the_size_of_an_entry_counts_all_of_its_key_and_value():
+    short, long = "k", "k" * 10_000
+    assert size_of((long,), "v") - size_of((short,), "v") == 9_999
+    assert size_of(short, (long, (long + "x",))) > 20_000
