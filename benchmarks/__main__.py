@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import django_rows, engine_rows, memory_rows, pause_rows, wheel_rows
+from benchmarks import django_rows, engine_rows, flask_rows, memory_rows, pause_rows, wheel_rows
 from benchmarks.report import Section, print_sections, write_json
 from benchmarks.timing import Step
 
@@ -23,6 +23,7 @@ def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
     """Of each subject: how many steps it takes, and what measures it."""
     return {
         "django": (django_rows.STEPS, django_rows.measure),
+        "flask": (flask_rows.STEPS, flask_rows.measure),
         "engine": (engine_rows.STEPS, engine_rows.measure),
         "wheel": (wheel_rows.STEPS, wheel_rows.measure),
         "memory": (memory_rows.STEPS, partial(memory_rows.measure, executor)),

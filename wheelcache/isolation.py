@@ -45,10 +45,12 @@ class Serializer(Protocol):
 class Pickle:
     """The default serializer."""
 
+    def __init__(self) -> None:
+        # Not a method: the call would be a tenth of what loading a small dict takes.
+        self.loads = pickle.loads
+
     def dumps(self, value: Any, /) -> bytes:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-
-    loads = staticmethod(pickle.loads)
 
 
 def is_immutable(value: Any) -> bool:

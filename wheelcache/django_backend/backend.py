@@ -126,7 +126,10 @@ class WheelCache(BaseCache):
                 pass
             else:
                 stored = entry.value
-                return self._loads(stored) if type(stored) is Packed else stored
+                if type(stored) is Packed:
+                    loads = self._loads
+                    return loads(stored)
+                return stored
         stored = self._cache.get(self._key(key, version), self._missing_key)
         return default if stored is self._missing_key else self.store.isolation.restore(stored)
 

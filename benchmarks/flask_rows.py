@@ -1,0 +1,122 @@
+"""Flask-Caching's backends: wheelcache beside SimpleCache, and what a memoized call costs with either.
+
+Of a memoized call that hits, most is Flask-Caching's own: it makes a key from the arguments and looks up a version. How
+much, a backend tells that does nothing but one look-up in a dict.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, islice
+from typing import Any
+
+from flask import Flask
+from flask_caching import Cache
+from flask_caching.backends.base import BaseCache
+from flask_caching.backends.simplecache import SimpleCache
+
+from benchmarks.report import Row, Section, faster
+from benchmarks.timing import Contender, Step, calling, calling_with_two, interleaved
+from wheelcache.flask_backend import WheelCache
+
+KEYS = 100
+CALLS = 1_000
+ROUNDS = 60
+THRESHOLD = 10_000
+FULL_CALLS = 10
+"""SimpleCache sorts its 10,000 entries for each, some milliseconds."""
+MEMOIZED_CALLS = 100
+STEPS = 4 * ROUNDS
+
+OURS = "wheelcache"
+SIMPLE = "SimpleCache"
+NO_BACKEND = "Flask-Caching's own"
+
+VALUE = "a name and an address, such as a cache might hold"
+DICT = {"id": 1, "name": "Ada Lovelace", "tags": ["mathematics", "engines"], "active": True}
+
+keys = [f"user:{number}:profile" for number in range(KEYS)]
+
+
+class DictBackend(BaseCache):  # type: ignore[misc]  # Flask-Caching has no types
+    """The least a backend can do: one look-up in a dict. Nothing expires, nothing is bounded or copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: dict[str, Any] = {}
+
+    def get(self, key: str) -> Any:
+        return self._entries.get(key)
+
+    def set(self, key: str, value: Any, timeout: Any = None) -> bool:
+        self._entries[key] = value
+        return True
+
+    def has(self, key: str) -> bool:
+        return key in self._entries
+
+
+def measure(step: Step) -> Section:
+    strings = interleaved([_reading(name, VALUE) for name in (OURS, SIMPLE)], ROUNDS, step)
+    dicts = interleaved([_reading(name, DICT) for name in (OURS, SIMPLE)], ROUNDS, step)
+    full = interleaved([_filling(name) for name in (OURS, SIMPLE)], ROUNDS, step)
+    memoized = interleaved(
+        [
+            _memoizing(OURS, "wheelcache.flask_backend.WheelCache"),
+            _memoizing(SIMPLE, "SimpleCache"),
+            _memoizing(NO_BACKEND, f"{__name__}.DictBackend"),
+        ],
+        ROUNDS,
+        step,
+    )
+    call, own = memoized[OURS].median, memoized[NO_BACKEND].median
+    return Section(
+        "Flask",
+        f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls "
+        f"(into a full cache: {FULL_CALLS}, memoized: {MEMOIZED_CALLS}).",
+        [
+            faster("get, hit, str", strings[OURS].median, SIMPLE, strings[SIMPLE].median, 2),
+            faster("get, hit, dict", dicts[OURS].median, SIMPLE, dicts[SIMPLE].median, 1.2),
+            faster("set, new key, threshold reached", full[OURS].median, SIMPLE, full[SIMPLE].median, 10),
+            faster("call of a memoized function, hit", call, SIMPLE, memoized[SIMPLE].median),
+            Row("call of a memoized function, hit", call, NO_BACKEND, own, "ns", 100 * own / call, "% of it"),
+        ],
+        {"get": strings, "get dict": dicts, "set into full cache": full, "memoized": memoized},
+    )
+
+
+def _backend(name: str, threshold: int = THRESHOLD) -> Any:
+    return WheelCache(threshold) if name == OURS else SimpleCache(threshold)
+
+
+def _reading(name: str, value: Any) -> Contender:
+    backend = _backend(name)
+    backend.set_many(dict.fromkeys(keys, value))
+    arguments = [keys[number % KEYS] for number in range(CALLS)]
+    return Contender(name, calling(backend.get), lambda: arguments)
+
+
+def _filling(name: str) -> Contender:
+    """A backend at its threshold, and a key it has not seen for each call."""
+    backend = _backend(name)
+    new: Iterator[tuple[str, str]] = ((f"visitor:{number}:profile", VALUE) for number in count())
+    for key, value in islice(new, THRESHOLD + 1):
+        backend.set(key, value)
+    return Contender(name, calling_with_two(backend.set), lambda: list(islice(new, FULL_CALLS)))
+
+
+def _memoizing(name: str, cache_type: str) -> Contender:
+    """A memoized function of one argument in a real app, whose context is open around a round."""
+    app = Flask(name)
+    cache = Cache(app, config={"CACHE_TYPE": cache_type})
+
+    @cache.memoize(300)  # type: ignore[untyped-decorator]
+    def square(number: int) -> int:
+        return number * number
+
+    call: Callable[[Sequence[Any]], int] = calling(square)
+
+    def in_context(arguments: Sequence[Any]) -> int:
+        with app.app_context():
+            return call(arguments)
+
+    arguments = [number % 10 for number in range(MEMOIZED_CALLS)]
+    return Contender(name, in_context, lambda: arguments)
