@@ -16,6 +16,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from inspect import isawaitable
 from itertools import islice
@@ -26,10 +27,10 @@ from typing import Any, Final
 from wheelcache import options
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
-from wheelcache.errors import CacheClosed, MissingKey
+from wheelcache.errors import CacheClosed, MissingKey, WheelClosed
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, original
-from wheelcache.single_flight import Flight, SingleFlight
+from wheelcache.single_flight import Flight, Seat, SingleFlight
 from wheelcache.stats import Stats, Tally, hit_ratio
 from wheelcache.timers import STOP, Timers
 from wheelcache.timing_wheel import Timer
@@ -37,9 +38,11 @@ from wheelcache.timing_wheel import Timer
 logger = logging.getLogger("wheelcache")
 stats_logger = logging.getLogger("wheelcache.stats")
 
+FEW: Final = 8192
+SPARSE_IF_FEW: Final = 8
 SPARSE: Final = 64
-"""The map's table is rebuilt when it once held this many times what it holds now. Of half a million entries that takes
-3 ms, during which nothing else runs; with 16 it took 12."""
+"""The map's table is rebuilt when it once held this many times what it holds now. Nothing else runs meanwhile: 8,192
+entries take 1 to 3 ms, and a 16th of half a million, which was tried, 12."""
 
 SMALL_TABLE: Final = 1024
 """Entries. A table that never held more is not worth rebuilding: some 90 KB."""
@@ -182,12 +185,6 @@ class Cache(Driven):
         self._log_interval = options.seconds_or_none("log_interval", log_interval)
         self._on_removal = options.function_or_none("on_removal", on_removal)
         self._watched = on_removal is not None or weigher is not None
-        super().__init__(
-            options.seconds("interval", interval),
-            options.slots("slots", slots),
-            options.function("clock", clock),
-        )
-
         # The two below and ``clock`` are public for the backends, whose ``get`` spells out the hit path once more.
         self.entries: OrderedDict[Any, Entry] = OrderedDict()
         self._hit_tally = Tally()
@@ -205,6 +202,8 @@ class Cache(Driven):
         self._timers: Timers | None = None
         self._logging = self._log_interval is None
         self._logged = (0, 0, 0.0)
+        # Last: from here on the wheel thread and forks know of this object.
+        super().__init__(interval, slots, clock)
 
     def __repr__(self) -> str:
         return f"<Cache {self.name!r}, {len(self.entries)} entries>"
@@ -215,7 +214,8 @@ class Cache(Driven):
             entries = self.entries
             entry = entries[key]
             clock = self.clock
-            if entry.due > clock():
+            # Of another type, the key that was found may be one that ``key`` only claims to equal: see keys.py.
+            if entry.due > clock() and type(entry.key) is type(key):
                 entries.move_to_end(key)
                 next(self.hits)
                 return entry.value
@@ -294,24 +294,26 @@ class Cache(Driven):
 
         However many threads and tasks miss a key together, one runs its loader, and the others wait for its value or
         its exception. A failed load stores nothing. What is set or deleted while the loader runs wins: then the loaded
-        value is for its own caller only, and is not stored; the others look again.
+        value is for those who waited for it by then, and is not stored.
 
         Raises:
             LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
         """
         found = self.get(key, _MISSING)
-        while found is _MISSING:
+        if found is _MISSING:
+            self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
             plain = self._plain(key)
-            found, flight, leading = self._join(plain, blocking=True)
-            if flight is None:
+        while found is _MISSING:
+            found, seat = self._join(plain, blocking=True)
+            if seat is None:
                 break
-            if leading:
-                return self._lead(flight, loader, ttl)
+            if seat.leads:
+                return self._lead(seat.flight, loader, ttl)
             try:
-                outcome = flight.future.result()
+                outcome = seat.flight.future.result()
             finally:
-                self._leave(flight)
-            found = self._landed(flight, *outcome)
+                self._leave(seat)
+            found = self._landed(seat, *outcome)
         return found
 
     async def atake(
@@ -319,18 +321,20 @@ class Cache(Driven):
     ) -> Any:
         """``take`` for coroutines: what ``loader()`` returns is awaited if it can be, and waiting blocks no loop."""
         found = self.get(key, _MISSING)
-        while found is _MISSING:
+        if found is _MISSING:
+            self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
             plain = self._plain(key)
-            found, flight, leading = self._join(plain, blocking=False)
-            if flight is None:
+        while found is _MISSING:
+            found, seat = self._join(plain, blocking=False)
+            if seat is None:
                 break
-            if leading:
-                return await self._alead(flight, loader, ttl)
+            if seat.leads:
+                return await self._alead(seat.flight, loader, ttl)
             try:
-                outcome = await asyncio.wrap_future(flight.future)
+                outcome = await asyncio.wrap_future(seat.flight.future)
             finally:
-                self._leave(flight)
-            found = self._landed(flight, *outcome)
+                self._leave(seat)
+            found = self._landed(seat, *outcome)
         return found
 
     def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
@@ -360,9 +364,10 @@ class Cache(Driven):
         now = self.clock()
         with self._lock:
             entry = self._live(plain, now)
+            due = 0.0 if entry is None else entry.due
         if entry is None:
             raise MissingKey(key)
-        return None if entry.due == inf else entry.due - now
+        return None if due == inf else due - now
 
     def incr(self, key: Hashable, delta: Any = 1) -> Any:
         """Add ``delta`` to a value, keep its expiry, and return the sum. Atomic.
@@ -485,19 +490,8 @@ class Cache(Driven):
         """Remove every entry."""
         now = self.clock()
         with self._lock:
-            gone, self.entries = self.entries, OrderedDict()
-            self._wheel = self._wheel.emptied()
-            self._flights.supersede_all()
-            self._weight = 0
-            self._most = 0
-            self.wake_at = inf
-        for batch in _batched(gone.values()):
-            with self._lock:
-                removed = [(entry.key, entry.value, self._count(entry, CLEARED, now)) for entry in batch]
-            for entry in batch:
-                # They point at each other, and would wait for the garbage collector.
-                entry.prev = entry.next = None
-            self._removed(removed)
+            gone = self._emptied()
+        self._cleared(gone, now)
 
     def keys(self) -> list[Any]:
         """The keys that are there, least recently used first. A snapshot."""
@@ -533,12 +527,14 @@ class Cache(Driven):
             )
 
     def close(self) -> None:
-        """Drop all entries and leave the wheel thread. May be called again; any other use raises CacheClosed."""
+        """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
+        now = self.clock()
         if self._is_closed():
             return
-        self.clear()
         with self._lock:
+            gone = self._emptied()
             self._close(CacheClosed(f"the cache {self.name!r} was closed"))
+        self._cleared(gone, now)
         if self._timers is not None:
             self._timers.stop()
 
@@ -551,6 +547,16 @@ class Cache(Driven):
 
     # Below: under the lock.
 
+    def _emptied(self) -> OrderedDict[Any, Entry]:
+        """Take everything out, at once however much it is. What was in."""
+        gone, self.entries = self.entries, OrderedDict()
+        self._wheel = self._wheel.emptied()
+        self._flights.supersede_all()
+        self._weight = 0
+        self._most = 0
+        self.wake_at = inf
+        return gone
+
     def _live(self, key: Any, now: float, removed: Removals | None = None) -> Entry | None:
         """The entry of ``key`` if its time has not come. With ``removed``, one whose time has is taken out."""
         entry = self.entries.get(key)
@@ -562,6 +568,11 @@ class Cache(Driven):
 
     def _put(self, key: Any, value: Any, due: float, weight: int, now: float, removed: Removals) -> bool:
         """File a value. Whether it is stored; what left for it goes to ``removed``."""
+        if self._is_closed():
+            # Whoever waited for the old lock when the cache was closed.
+            self._lock.acquire()
+        # Made before anything is looked up: making it may start the collector, and with it somebody's __del__.
+        new = Entry() if self._weigher is None else _WeighedEntry()
         if self._flights.in_progress:
             self._flights.supersede(key)
         entries = self.entries
@@ -577,11 +588,11 @@ class Cache(Driven):
                 self._evict_oldest(now, removed)
             elif size >= self._most:
                 self._most = size + 1
-            entry = Entry() if self._weigher is None else _WeighedEntry()
+            entry = new
             entry.key = key
             entry.value = value
             entry.prev = entry.next = None
-            entry.due = due
+            entry.due = entry.filed = due
             entries[key] = entry
             if due != inf:
                 self._wheel.schedule(entry, due)
@@ -606,10 +617,9 @@ class Cache(Driven):
         return True
 
     def _evict_excess(self, now: float, removed: Removals) -> None:
-        budget = BATCH
-        while self._weight > self._max_weight and budget:
+        """Until the weight is right, or until ``removed`` is as long as one hold of the lock allows."""
+        while self._weight > self._max_weight and len(removed) < 2 * BATCH:
             self._evict_oldest(now, removed)
-            budget -= 1
 
     def _evict_oldest(self, now: float, removed: Removals) -> None:
         _, entry = self.entries.popitem(last=False)
@@ -633,9 +643,11 @@ class Cache(Driven):
 
     def _fit_table(self) -> None:
         """Give memory back: a table that once held many keeps its size until it is rebuilt."""
-        if self._most > SMALL_TABLE and len(self.entries) * SPARSE < self._most:
+        size = len(self.entries)
+        sparse = size * (SPARSE_IF_FEW if size <= FEW else SPARSE)
+        if self._most > SMALL_TABLE and sparse < self._most:
             self.entries = OrderedDict(self.entries)
-            self._most = len(self.entries)
+            self._most = size
 
     def _take_out(self, due: list[Any]) -> None:
         entries = self.entries
@@ -646,6 +658,19 @@ class Cache(Driven):
         self._fit_table()
 
     # Below: without the lock.
+
+    def _cleared(self, gone: OrderedDict[Any, Entry], now: float) -> None:
+        # A list, made in one step: a hit that began before may still move an entry in the old map.
+        for batch in _batched(list(gone.values())):
+            removed = [(entry.key, entry.value, EXPIRED if entry.due <= now else CLEARED) for entry in batch]
+            expired = sum(cause is EXPIRED for _, _, cause in removed)
+            if expired and not self._is_closed():
+                with self._lock:
+                    self._expirations += expired
+            for entry in batch:
+                # They point at each other, and would wait for the garbage collector.
+                entry.prev = entry.next = None
+            self._removed(removed)
 
     def _set(self, key: Any, value: Any, due: float, now: float) -> bool:
         weight = self._weigh(key, value)
@@ -711,12 +736,14 @@ class Cache(Driven):
         """After a write: tell the listener, and see that the wheel turns."""
         while self._weight > self._max_weight:
             # One heavy entry can cost more light ones than one hold of the lock allows.
+            more: Removals = []
             with self._lock:
-                self._evict_excess(now, removed)
+                self._evict_excess(now, more)
+                self._fit_table()
+            removed += more
         self._removed(removed)
         self._scheduled(due, now)
-        if not self._logging:
-            self._start_logging()
+        self._request_seen()
 
     def _removed(self, removals: Removals) -> None:
         if self._on_removal is None:
@@ -728,86 +755,80 @@ class Cache(Driven):
             except Exception:
                 logger.exception("on_removal of the cache %r raised for %r.", self.name, key)
 
-    def _join(self, key: Any, *, blocking: bool) -> tuple[Any, Flight | None, bool]:
-        """The value, if it is there by now; else the flight to wait for, or to lead."""
+    def _join(self, key: Any, *, blocking: bool) -> tuple[Any, Seat | None]:
+        """The value, if it is there by now; else a seat on the flight that brings it."""
         now = self.clock()
         with self._lock:
             # Whoever led a flight until a moment ago has stored its value before it landed.
             found = self._live(key, now)
             if found is not None:
-                return found.value, None, False
-            return _MISSING, *self._flights.join(key, blocking=blocking)
+                return found.value, None
+            return _MISSING, self._flights.join(key, now, blocking=blocking)
 
-    def _leave(self, flight: Flight) -> None:
-        with self._lock:
-            self._flights.leave(flight)
+    def _leave(self, seat: Seat) -> None:
+        if seat.blocked:
+            with self._lock:
+                self._flights.leave(seat)
 
-    def _landed(self, flight: Flight, value: Any, error: BaseException | None) -> Any:
+    def _landed(self, seat: Seat, value: Any, error: BaseException | None) -> Any:
         """What a flight brought to one who waited for it; _MISSING if he has to look again."""
         if isinstance(error, Exception):
             raise error
         # What is no Exception (a cancellation, an exit) is about the leader, not about the value.
-        return _MISSING if error is not None or flight.superseded else value
+        return _MISSING if error is not None or seat.late else value
 
     def _lead(self, flight: Flight, loader: Callable[[], Any], ttl: TTL) -> Any:
-        started = self.clock()
-        flight.take_off()
         try:
-            value = loader()
+            with flight:
+                value = loader()
+            self._loaded(flight, value, ttl)
         except BaseException as error:
-            self._load_failed(flight, error, started)
+            self._load_failed(flight, error)
             raise
-        finally:
-            flight.touch_down()
-        self._loaded(flight, value, ttl, started)
         return value
 
     async def _alead(self, flight: Flight, loader: Callable[[], Any], ttl: TTL) -> Any:
-        started = self.clock()
-        flight.take_off()
         try:
-            value = loader()
-            if isawaitable(value):
-                value = await value
+            with flight:
+                value = loader()
+                if isawaitable(value):
+                    value = await value
+            self._loaded(flight, value, ttl)
         except BaseException as error:
-            self._load_failed(flight, error, started)
+            self._load_failed(flight, error)
             raise
-        finally:
-            flight.touch_down()
-        self._loaded(flight, value, ttl, started)
         return value
 
-    def _loaded(self, flight: Flight, value: Any, ttl: TTL, started: float) -> None:
+    def _loaded(self, flight: Flight, value: Any, ttl: TTL) -> None:
+        now = self.clock()
+        due = self._due(ttl, now)
+        weight = self._weigh(flight.key, value)
         removed: Removals = []
-        try:
-            now = self.clock()
-            due = self._due(ttl, now)
-            weight = self._weigh(flight.key, value)
-        except BaseException as error:
-            self._load_failed(flight, error, started)
-            raise
         with self._lock:
             self._loads += 1
-            self._load_seconds += now - started
+            self._load_seconds += now - flight.started
             if self._flights.land(flight):
                 self._put(flight.key, value, due, weight, now, removed)
         flight.end(value, None)
         self._written(due, now, removed)
 
-    def _load_failed(self, flight: Flight, error: BaseException, started: float) -> None:
-        seconds = self.clock() - started
-        with self._lock:
-            self._load_failures += 1
-            self._load_seconds += seconds
-            self._flights.land(flight)
-        flight.end(None, error)
+    def _load_failed(self, flight: Flight, error: BaseException) -> None:
+        try:
+            now = self.clock()
+            with self._lock:
+                self._load_failures += 1
+                self._load_seconds += now - flight.started
+                self._flights.land(flight)
+        finally:
+            # Whatever went wrong, here too: nobody waits for ever.
+            flight.end(None, error)
 
     def _request_seen(self) -> None:
         if not self._logging:
             self._start_logging()
 
     def _start_logging(self) -> None:
-        """The first request or write of the process starts the line a minute."""
+        """The first miss or write of the process starts the line a minute; a hit touches nothing that could."""
         interval = self._log_interval
         now = self.clock()
         with self._lock:
@@ -820,7 +841,8 @@ class Cache(Driven):
             if self._timers is None:
                 self._timers = Timers(min(self._wheel.interval, interval), 64, _nothing, clock=self.clock)
             timers = self._timers
-        timers.every(interval, self._log)
+        with suppress(WheelClosed):
+            timers.every(interval, self._log)
 
     def _log(self) -> object:
         now = self.clock()

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from math import inf, isfinite
-from typing import Protocol
+from math import isfinite
+from typing import TYPE_CHECKING
 
 from wheelcache.weak_registry import WeakRegistry
 
+if TYPE_CHECKING:
+    from wheelcache.driven import Driven
+
 Clock = Callable[[], float]
-
-
-class Driven(Protocol):
-    """What a clock or the wheel thread drives: something with timers."""
-
-    clock: Clock
-    wake_at: float
-
-    def advance(self, now: float) -> None:
-        """Do a bounded amount of the work that is due at ``now``, and set ``wake_at``."""
 
 
 class ManualClock:
@@ -37,6 +30,7 @@ class ManualClock:
         self._now = now
         self._driven: WeakRegistry[Driven] = WeakRegistry()
         self._moving = threading.Lock()
+        self._mover: int | None = None
 
     def __call__(self) -> float:
         return self._now
@@ -53,16 +47,24 @@ class ManualClock:
 
         Raises:
             ValueError: ``seconds`` is negative or not finite.
+            RuntimeError: called by something that this clock's moving set off.
         """
         if not (seconds >= 0 and isfinite(seconds)):
             raise ValueError(f"seconds must be a finite number >= 0, not {seconds!r}")
+        if self._mover == threading.get_ident():
+            raise RuntimeError("a ManualClock cannot be advanced by what it advances")
         with self._moving:
-            target = self._now + seconds
-            while True:
-                driven = min(self._driven, key=lambda each: each.wake_at, default=None)
-                wake_at = inf if driven is None else driven.wake_at
-                if driven is None or wake_at > target:
-                    break
-                self._now = max(self._now, wake_at)
-                driven.advance(self._now)
-            self._now = target
+            self._mover = threading.get_ident()
+            try:
+                self._advance(self._now + seconds)
+            finally:
+                self._mover = None
+
+    def _advance(self, target: float) -> None:
+        while True:
+            driven = min(self._driven, key=lambda each: each.wake_at, default=None)
+            if driven is None or driven.wake_at > target:
+                break
+            self._now = max(self._now, driven.wake_at)
+            driven.advance(self._now)
+        self._now = target

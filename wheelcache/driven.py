@@ -1,7 +1,7 @@
 """What everything on a wheel shares: the lock, the clock, being advanced, and surviving a fork.
 
-``Cache`` and ``Timers`` each own a wheel. Both guard it with one re-entrant lock (re-entrant because the garbage
-collector may run a ``__del__`` in the middle of anything), hold that lock for one batch at a time, and are advanced by
+``Cache`` and ``Timers`` each own a wheel. Both guard it with one lock (re-entrant, because the garbage collector may
+run a ``__del__`` that writes in the middle of a write), hold that lock for one batch at a time, and are advanced by
 the wheel thread, by a ``ManualClock``, or, where no thread runs, by their own writes.
 """
 
@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
 from math import inf
 from typing import Any, Final
 
+from wheelcache import options
 from wheelcache.clock import Clock, ManualClock
 from wheelcache.timing_wheel import TimingWheel
 from wheelcache.weak_registry import WeakRegistry
@@ -32,7 +32,7 @@ FAR_BEHIND: Final = 10
 
 
 class _Closed:
-    """Stands in for the lock of what was closed, so that every use but a hit, which can't be, raises."""
+    """Stands in for the lock of what was closed, so that every use raises that needs it."""
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -42,11 +42,8 @@ class _Closed:
 
     __enter__ = acquire
 
-    def release(self) -> None:
-        """Never reached: nothing gets in."""
-
     def __exit__(self, *exc_info: object) -> None:
-        """Never reached either."""
+        """Never reached: nothing gets in."""
 
 
 class Driven:
@@ -62,6 +59,7 @@ class Driven:
         "_driver",
         "_far_behind",
         "_finishing",
+        "_forked",
         "_lag_warned",
         "_lock",
         "_patience",
@@ -70,12 +68,17 @@ class Driven:
         "wake_at",
     )
 
+    clock: Clock
+    wake_at: float
+    """When there is something to do next, in seconds on ``clock``; inf if nothing is scheduled."""
+
     def __init__(self, interval: float, slots: int, clock: Clock) -> None:
-        self.clock = clock
+        self.clock = options.function("clock", clock)
         self._wheel = TimingWheel(interval, slots, clock())
         self._lock: Any = threading.RLock()
         self._driver: WheelThread | ManualClock = clock if isinstance(clock, ManualClock) else wheel_thread
         self.wake_at = inf
+        self._forked = False
         self._patience = 2 * interval
         self._far_behind = max(1.0, FAR_BEHIND * interval)
         self._lag_warned = False
@@ -85,7 +88,7 @@ class Driven:
 
     @property
     def lag(self) -> float:
-        """Seconds by which the wheel is behind: since when the earliest undone work was due; 0.0 if none is."""
+        """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
         return max(0.0, self.clock() - self.wake_at)
 
     def advance(self, now: float, budget: int = BATCH) -> None:
@@ -112,15 +115,17 @@ class Driven:
 
     def _scheduled(self, due: float, now: float) -> None:
         """A timer was set, now without the lock: wake who sleeps past ``due``, and do what is overdue."""
-        if due < self.wake_at:
+        if due < self.wake_at or self._forked:
             with self._lock:
                 wake_at = self._wheel.next_wake()
                 sooner = wake_at < self.wake_at
                 self.wake_at = wake_at
+                self._forked = False
             if sooner:
                 self._driver.wake()
-        elif now - self.wake_at > self._patience and threading.get_ident() not in self._finishing:
-            # Not when a listener writes: advance would call it, and it advance, as deep as there is work.
+        elif now - self.wake_at > self._patience and not self._finishing:
+            # Not while somebody is at it: a listener that writes would be called by what it calls, as deep as there is
+            # work, and periodic jobs would run in two threads at once.
             self.advance(now, BATCH_IN_LINE)
 
     def _close(self, error: Exception) -> None:
@@ -138,43 +143,42 @@ class Driven:
         else:
             self._lag_warned = False
 
-    def before_fork(self) -> None:
-        # Held through the fork, so that no other thread is halfway through a change when memory is copied.
-        if not self._is_closed():
-            self._lock.acquire()
-
-    def after_fork_in_parent(self) -> None:
-        if not self._is_closed():
-            self._lock.release()
-
     def after_fork_in_child(self) -> None:
-        """Start afresh: a new lock, and nothing awake until the next write."""
-        if not self._is_closed():
-            self._lock = threading.RLock()
-            self._finishing = set()
-            self.wake_at = inf
+        """Start afresh: a new lock, and nobody who advances the wheel until the next write sees that it has timers."""
+        self._lock = threading.RLock()
+        self._finishing = set()
+        self._forked = True
+        self.wake_at = inf
 
 
 _forkable: Final[WeakRegistry[Driven]] = WeakRegistry()
-_held: list[Driven] = []
+_held: list[tuple[Driven, Any]] = []
 
 
 def _hold_all() -> None:
+    """Before a fork: no other thread may be halfway through a change when memory is copied."""
     for driven in _forkable:
-        driven.before_fork()
-        _held.append(driven)
+        lock = driven._lock
+        if not isinstance(lock, _Closed):
+            lock.acquire()
+            _held.append((driven, lock))
 
 
-def _let_go(step: Callable[[Driven], None]) -> None:
+def _taken_from_held() -> list[tuple[Driven, Any]]:
     # Copied and emptied first: as soon as the first lock is free, another thread may fork and fill it anew.
     held = _held[::-1]
     _held.clear()
-    for driven in held:
-        step(driven)
+    return held
 
 
-os.register_at_fork(
-    before=_hold_all,
-    after_in_parent=lambda: _let_go(lambda driven: driven.after_fork_in_parent()),
-    after_in_child=lambda: _let_go(lambda driven: driven.after_fork_in_child()),
-)
+def _release_all() -> None:
+    for _, lock in _taken_from_held():
+        lock.release()
+
+
+def _renew_all() -> None:
+    for driven, _ in _taken_from_held():
+        driven.after_fork_in_child()
+
+
+os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)

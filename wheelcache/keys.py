@@ -12,23 +12,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
-from datetime import date, time, timedelta
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any, Final
 from weakref import ref
 
 _C_HASHED: Final[set[tuple[Any, Any]]] = {
     (kind.__hash__, kind.__eq__)
-    for kind in (object, str, bytes, int, float, complex, type(None), type(...), range, date, time, timedelta, Decimal)
+    for kind in (object, str, bytes, int, float, complex, type(None), type(...), range, date, timedelta, Decimal)
 }
+_TUPLES: Final[Any] = (tuple.__hash__, tuple.__eq__)
+"""Of named tuples, too."""
+
+_FROZENSETS: Final[Any] = (frozenset.__hash__, frozenset.__eq__)
 
 
 def is_plain(key: Any) -> bool:
     """Whether hashing and comparing ``key`` runs C code only."""
     kind = type(key)
-    if kind is tuple or kind is frozenset:
-        return all(map(is_plain, key))
-    return (kind.__hash__, kind.__eq__) in _C_HASHED
+    methods = (kind.__hash__, kind.__eq__)
+    if methods == _TUPLES:
+        return all(map(is_plain, tuple.__iter__(key)))
+    if methods == _FROZENSETS:
+        return all(map(is_plain, frozenset.__iter__(key)))
+    return methods in _C_HASHED
 
 
 class Handle:

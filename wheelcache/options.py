@@ -37,6 +37,12 @@ def seconds(name: str, value: Any) -> float:
     return float(_checked(name, value, "a number of seconds > 0", Real, _is_duration))
 
 
+def interval(name: str, value: Any) -> float:
+    """A finite time of at least a microsecond: below, a float cannot count the ticks of a year."""
+    takes = "a number of seconds > 0, at least 0.000001"
+    return float(_checked(name, value, takes, Real, lambda given: isfinite(given) and given >= 1e-6))
+
+
 def seconds_or_none(name: str, value: Any) -> float | None:
     """A finite time > 0, or None."""
     if value is None:

@@ -1,55 +1,112 @@
 """Single flight: many ask for the same missing value, one computes it, all get what it got.
 
 The idea is that of Go's ``golang.org/x/sync/singleflight``. Three things are added. A flight can be superseded: its key
-was written or deleted meanwhile, so its result is for its leader only, and who waits has to look again. A flight can
-be abandoned: its leader was cancelled or is being torn down, so one of the waiters leads the next. And a
-wait that could never end is refused.
+was written or deleted meanwhile, so its result is for those who wait for it already; who comes later waits too, lest
+two loads run at once, and then looks again. A flight can be abandoned: its leader was cancelled or is being torn down,
+so one of the waiters leads the next. And a wait that could never end is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import Hashable
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
 from typing import Any
 
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import original
 
-_leading: ContextVar[tuple[Flight, ...]] = ContextVar("wheelcache_leading", default=())
-"""The flights that the running code is part of. Tasks and ``asyncio.to_thread`` inherit it."""
+_graph_lock = threading.RLock()
+"""Guards who waits for whom, which goes across caches; taken under a cache's own lock."""
+
+
+def _renew_graph_lock() -> None:
+    global _graph_lock
+    _graph_lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_graph_lock)
+
+
+class _Lead:
+    """Somebody's loading: what the context of the loading code carries. It knows no value, so it keeps none alive.
+
+    Attributes:
+        loop: the event loop that the leader would block, or is run by; None outside of one.
+        blocked_on: the leads whose ends this one's code waits for.
+        over: the loader returned; code that it left running is on its own.
+    """
+
+    __slots__ = ("blocked_on", "key", "loop", "over", "table")
+
+    def __init__(self, table: SingleFlight, key: Hashable) -> None:
+        self.table = table
+        self.key = key
+        self.loop = asyncio._get_running_loop()
+        self.blocked_on: list[_Lead] = []
+        self.over = False
+
+
+_leading: ContextVar[tuple[_Lead, ...]] = ContextVar("wheelcache_leading", default=())
+"""What the running code is part of. Tasks and ``asyncio.to_thread`` inherit it."""
 
 
 class Flight:
-    """One computation of one key's value, and the place where its result will be."""
+    """One computation of one key's value, and the place where its result will be.
 
-    __slots__ = ("_outer", "blocked_on", "future", "key", "loop", "superseded")
+    Attributes:
+        started: when, in seconds on the cache's clock.
+        future: ends with a pair of value and error. The error is not its exception: asyncio refuses to raise some.
+    """
 
-    def __init__(self, key: Hashable) -> None:
+    __slots__ = ("_token", "future", "key", "lead", "started", "superseded", "waited_for")
+
+    def __init__(self, table: SingleFlight, key: Hashable, started: float) -> None:
         self.key = key
+        self.started = started
         self.superseded = False
-        self.blocked_on: list[Flight] = []
-        self.loop = asyncio._get_running_loop()
+        self.waited_for = False
+        self.lead = _Lead(table, key)
         self.future: Future[tuple[Any, BaseException | None]] = Future()
         # Running futures cannot be cancelled: a waiter that is cancelled must not take the others with it.
         self.future.set_running_or_notify_cancel()
-        self._outer: tuple[Flight, ...] = ()
+        self._token: Token[tuple[_Lead, ...]] | None = None
 
-    def take_off(self) -> None:
-        """The leader starts to load."""
-        self._outer = _leading.get()
-        _leading.set((*self._outer, self))
+    def __enter__(self) -> None:
+        """The leader loads."""
+        self._token = _leading.set((*_leading.get(), self.lead))
 
-    def touch_down(self) -> None:
-        """The leader stopped loading."""
-        # Not by a token: a coroutine may be resumed in another context than it began in.
-        _leading.set(self._outer)
+    def __exit__(self, *exc_info: object) -> None:
+        self.lead.over = True
+        if self._token is not None:
+            # A coroutine that is closed from outside ends in another context than it began in.
+            with suppress(ValueError):
+                _leading.reset(self._token)
 
     def end(self, value: Any, error: BaseException | None) -> None:
-        """Tell the waiters. The error is part of the result: an asyncio future refuses to raise some, StopIteration."""
-        self.future.set_result((value, error))
+        """Tell the waiters, once. Without waiters, keep nothing: error, traceback and flight would be a cycle."""
+        if not self.future.done():
+            self.future.set_result((value, error) if self.waited_for else (None, None))
+
+
+@dataclass(slots=True)
+class Seat:
+    """A place on a flight.
+
+    Attributes:
+        leads: the caller is to load; otherwise it waits, and calls ``leave`` when it no longer does.
+        late: the flight was superseded already.
+    """
+
+    flight: Flight
+    leads: bool
+    late: bool = False
+    blocked: tuple[_Lead, ...] = ()
 
 
 class SingleFlight:
@@ -60,8 +117,8 @@ class SingleFlight:
     def __init__(self) -> None:
         self.in_progress: dict[Hashable, Flight] = {}
 
-    def join(self, key: Hashable, *, blocking: bool) -> tuple[Flight, bool]:
-        """The flight for ``key``, and whether the caller is to lead it. A caller that is not calls ``leave`` later.
+    def join(self, key: Hashable, now: float, *, blocking: bool) -> Seat:
+        """A seat on the flight for ``key``, which begins ``now`` if there is none.
 
         Args:
             blocking: the caller's thread will wait, and with it any event loop that runs in it.
@@ -69,30 +126,37 @@ class SingleFlight:
         Raises:
             LoadDeadlock: the flight waits for a loader that is calling this.
         """
+        mine = tuple(lead for lead in _leading.get() if not lead.over)
+        if any(lead.table is self and lead.key == key for lead in mine):
+            raise LoadDeadlock(original(key))
         flight = self.in_progress.get(key)
         if flight is None:
-            flight = self.in_progress[key] = Flight(key)
-            return flight, True
-        mine = _leading.get()
-        if any(each in mine for each in _everything_awaited_by(flight)):
-            raise LoadDeadlock(original(key))
-        if blocking and flight.loop is not None and flight.loop is asyncio._get_running_loop():
-            # Led by a task of the very loop that waiting would stop. Load apart, outside the table.
-            return Flight(key), True
-        for each in mine:
-            each.blocked_on.append(flight)
-        return flight, False
+            flight = self.in_progress[key] = Flight(self, key, now)
+            return Seat(flight, leads=True)
+        with _graph_lock:
+            awaited = _everything_awaited_by(flight.lead)
+            if any(lead in awaited for lead in mine):
+                raise LoadDeadlock(original(key))
+            loop = asyncio._get_running_loop() if blocking else None
+            if loop is not None and any(lead.loop is loop for lead in awaited):
+                # It ends by way of a task of the very loop that waiting would stop. Load apart, and store nothing.
+                return Seat(Flight(self, key, now), leads=True)
+            flight.waited_for = True
+            for lead in mine:
+                lead.blocked_on.append(flight.lead)
+        return Seat(flight, leads=False, late=flight.superseded, blocked=mine)
 
-    def leave(self, flight: Flight) -> None:
-        """The caller no longer waits for ``flight``."""
-        for each in _leading.get():
-            with suppress(ValueError):
-                each.blocked_on.remove(flight)
+    def leave(self, seat: Seat) -> None:
+        """The caller no longer waits."""
+        with _graph_lock:
+            for lead in seat.blocked:
+                lead.blocked_on.remove(seat.flight.lead)
 
     def land(self, flight: Flight) -> bool:
-        """The leader is done. False if the flight was superseded, so that its value is not to be kept."""
-        if self.in_progress.get(flight.key) is flight:
-            del self.in_progress[flight.key]
+        """The leader is done. Whether its value is to be kept: not if it was superseded, or loaded apart."""
+        if self.in_progress.get(flight.key) is not flight:
+            return False
+        del self.in_progress[flight.key]
         return not flight.superseded
 
     def supersede(self, key: Hashable) -> None:
@@ -110,8 +174,11 @@ class SingleFlight:
         self.in_progress = {}
 
 
-def _everything_awaited_by(flight: Flight) -> list[Flight]:
-    seen = [flight]
-    for each in seen:
-        seen.extend(other for other in each.blocked_on if other not in seen)
+def _everything_awaited_by(lead: _Lead) -> set[_Lead]:
+    seen = {lead}
+    todo = [lead]
+    while todo:
+        new = set(todo.pop().blocked_on) - seen
+        seen |= new
+        todo.extend(new)
     return seen

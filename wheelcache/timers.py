@@ -96,14 +96,14 @@ class Timers(Driven):
         *,
         clock: Clock = time.monotonic,
     ) -> None:
-        options.function("clock", clock)
-        super().__init__(options.seconds("interval", interval), options.slots("slots", slots), clock)
         self._execute = options.function("execute", execute)
         self._handles = Handles()
         self._timers: dict[Hashable, _KeyedTimer] = {}
         self._broadcasts: dict[int, _Broadcast] = {}
         self._jobs: set[_PeriodicJob] = set()
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool = _pool()
+        # Last: from here on the wheel thread and forks know of this object.
+        super().__init__(interval, slots, clock)
 
     def __repr__(self) -> str:
         return f"<Timers every {self._wheel.interval} s on {self._wheel.slots} slots>"
@@ -119,6 +119,7 @@ class Timers(Driven):
         timer = _KeyedTimer(key, value)
         now, due = self._due(delay)
         with self._lock:
+            self._check_open()
             old = self._timers.get(key)
             if old is not None:
                 self._wheel.cancel(old)
@@ -178,8 +179,11 @@ class Timers(Driven):
             timers, self._timers = self._timers, {}
             self._wheel = self._wheel.emptied()
             for timer in (*self._broadcasts.values(), *self._jobs):
-                self._wheel.schedule(timer, timer.due)
+                if timer.next is not None:
+                    # A job that runs at this moment is in no slot, and will be when it has run.
+                    self._wheel.schedule(timer, timer.due)
         for keyed in timers.values():
+            _cut_loose(keyed)
             self._call(fn, keyed)
 
     def after(self, delay: float) -> threading.Event:
@@ -193,16 +197,19 @@ class Timers(Driven):
         """
         now, due = self._due(delay)
         with self._lock:
+            self._check_open()
             tick = self._wheel.tick_of(due)
             broadcast = self._broadcasts.get(tick)
             if broadcast is None:
                 broadcast = self._broadcasts[tick] = _Broadcast(tick)
-                self._wheel.schedule(broadcast, self._wheel.time_of(tick))
+                self._wheel.schedule(broadcast, due)
         self._scheduled(due, now)
         return broadcast.event
 
     def every(self, period: float, fn: Job) -> None:
         """Call ``fn()`` in ``period`` seconds, and again and again, on the thread that drives the wheel.
+
+        Where that thread cannot run, writes drive the wheel, and the job runs in theirs.
 
         Args:
             period: seconds from one run's end to the next run, > 0.
@@ -214,9 +221,12 @@ class Timers(Driven):
             WheelClosed: after ``stop``.
         """
         job = _PeriodicJob(options.seconds("period", period), options.function("fn", fn))
+        now = self.clock()
         with self._lock:
+            self._check_open()
             self._jobs.add(job)
-        self._schedule_job(job, job.period)
+            self._wheel.schedule(job, now + job.period)
+        self._scheduled(now + job.period, now)
 
     def __len__(self) -> int:
         """How many keys have a timer."""
@@ -228,18 +238,19 @@ class Timers(Driven):
         if self._is_closed():
             return
         with self._lock:
-            broadcasts = list(self._broadcasts.values())
+            broadcasts, timers = self._broadcasts, self._timers
             self._forget_all()
             self._close(WheelClosed("these timers were stopped"))
-        for broadcast in broadcasts:
+        for broadcast in broadcasts.values():
             broadcast.event.set()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
+        for timer in timers.values():
+            _cut_loose(timer)
+        self._pool.shutdown(wait=False)
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
         self._handles.forget_locks()
-        self._pool = None
+        self._pool = _pool()
         self._forget_all()
 
     def _take_out(self, due: list[Any]) -> None:
@@ -250,27 +261,23 @@ class Timers(Driven):
                 del self._broadcasts[timer.tick]
 
     def _finish(self, due: list[Any]) -> None:
+        # Events first: they take no time, and cannot go wrong.
+        for timer in due:
+            if type(timer) is _Broadcast:
+                timer.event.set()
         for timer in due:
             if type(timer) is _KeyedTimer:
                 self._submit(timer)
-            elif type(timer) is _Broadcast:
-                timer.event.set()
-            else:
+            elif type(timer) is _PeriodicJob:
                 self._run_job(timer)
 
     def _submit(self, timer: _KeyedTimer) -> None:
-        pool = self._pool
-        if pool is None:
-            with self._lock:
-                pool = self._pool
-                if pool is None:
-                    pool = self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="wheelcache-timers")
         try:
-            pool.submit(self._call, self._execute, timer)
+            self._pool.submit(self._call, self._execute, timer)
         except RuntimeError as error:
             # After stop(), and while the interpreter exits, pools refuse: these timers have come to their end.
             if "shutdown" not in str(error):
-                raise
+                logger.exception("The timer of %r found no thread to run on.", original(timer.key))
 
     def _call(self, fn: Callable[[Any, Any], object], timer: _KeyedTimer) -> None:
         key = original(timer.key)
@@ -290,16 +297,12 @@ class Timers(Driven):
                 pause = options.seconds("what a periodic job returns", answer)
         except Exception:
             logger.exception("The periodic job %r raised.", job.function)
-        with suppress(WheelClosed):
-            self._schedule_job(job, pause)
-
-    def _schedule_job(self, job: _PeriodicJob, pause: float) -> None:
         now = self.clock()
-        with self._lock:
-            if job not in self._jobs:
-                return
-            self._wheel.schedule(job, now + pause)
-        self._scheduled(now + pause, now)
+        with suppress(WheelClosed):
+            with self._lock:
+                if job in self._jobs:
+                    self._wheel.move(job, now + pause)
+            self._scheduled(now + pause, now)
 
     def _plain(self, key: Hashable) -> Any:
         if key is None:
@@ -310,8 +313,23 @@ class Timers(Driven):
         now = self.clock()
         return now, now + options.seconds("delay", delay)
 
+    def _check_open(self) -> None:
+        if self._is_closed():
+            # Whoever waited for the old lock when the timers were stopped.
+            self._lock.acquire()
+
     def _forget_all(self) -> None:
         self._timers = {}
         self._broadcasts = {}
         self._jobs = set()
         self._wheel = self._wheel.emptied()
+
+
+def _pool() -> ThreadPoolExecutor:
+    """Starts a thread when there is something to run, and not before."""
+    return ThreadPoolExecutor(WORKERS, thread_name_prefix="wheelcache-timers")
+
+
+def _cut_loose(timer: Timer) -> None:
+    """Timers of a wheel that was left point at each other, and would wait for the garbage collector."""
+    timer.prev = timer.next = None

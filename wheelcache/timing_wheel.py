@@ -31,6 +31,8 @@ from __future__ import annotations
 from math import inf
 from typing import Any, Final
 
+from wheelcache import options
+
 COARSE_SLOTS: Final = 64
 COARSE_LEVELS: Final = 3
 """512 slots of 1 s reach 8.5 min on level 0, then 9 hours, 24 days and 4 years."""
@@ -101,16 +103,19 @@ class TimingWheel:
     A timer never comes out early, and at most one interval after it was due, given that ``advance`` is called in time.
 
     Args:
-        interval: seconds a tick, > 0.
-        slots: ticks that the finest level spans, >= 1.
+        interval: seconds a tick, at least a microsecond.
+        slots: ticks that the finest level spans, 1 to 1,000,000.
         now: the time of tick 0, in seconds on the caller's clock.
+
+    Raises:
+        TypeError, ValueError: naming the argument.
     """
 
     __slots__ = ("_finest", "_levels", "_pending", "interval", "origin", "slots", "tick")
 
     def __init__(self, interval: float, slots: int, now: float) -> None:
-        self.interval = interval
-        self.slots = slots
+        self.interval = options.interval("interval", interval)
+        self.slots = options.slots("slots", slots)
         self.origin = now
         self.tick = 0
         self._levels = [_Level(slots, 1)]
@@ -130,11 +135,15 @@ class TimingWheel:
             tick = NEVER
         if self.origin + tick * self.interval < due:
             tick += 1
+        elif self.origin + (tick - 1) * self.interval >= due:
+            tick -= 1
         if 0 < tick - self.tick < self.slots:
             index = tick % self.slots
             slot = self._finest[index]
             if slot is None:
-                self._finest[index] = slot = _Slot()
+                # Made first: making it may start the collector, and with it a __del__ that sets a timer here.
+                made = _Slot()
+                self._finest[index] = slot = self._finest[index] or made
         else:
             slot = self._slot_for(tick)
         last = slot.prev
@@ -176,16 +185,18 @@ class TimingWheel:
                 ``next_wake() <= now`` tells that there is some.
         """
         due: list[Timer] = []
-        target = (now - self.origin) // self.interval
-        while self.origin + target * self.interval > now:
+        target = int((now - self.origin) // self.interval)
+        while self.time_of(target) > now:
             target -= 1
+        while self.time_of(target + 1) <= now:
+            target += 1
         while True:
             budget = self._empty_pending(due, budget)
             if self._pending or budget <= 0:
                 return due
             tick = self._next_tick()
             if tick > target:
-                self.tick = max(self.tick, int(target))
+                self.tick = max(self.tick, target)
                 return due
             self.tick = int(tick)
             budget -= 1
@@ -244,19 +255,22 @@ class TimingWheel:
         index = tick // level.span % level.width
         slot = level.slots[index]
         if slot is None:
-            level.slots[index] = slot = _Slot()
+            made = _Slot()
+            level.slots[index] = slot = level.slots[index] or made
         return slot
 
     def tick_of(self, due: float) -> int:
         """The first tick that is not before ``due``."""
-        # ceil((due - origin) / interval) by floor division, which is exact where a quotient would be rounded; the
-        # product below may round too, and a timer must not be early by as much as one bit.
+        # ceil((due - origin) / interval), and then whatever tick is right by time_of: both round, and a timer must not
+        # be early by one bit, nor late by one tick for it.
         try:
             tick = -int((self.origin - due) // self.interval)
         except OverflowError:
             return NEVER
         if self.origin + tick * self.interval < due:
             tick += 1
+        elif self.origin + (tick - 1) * self.interval >= due:
+            tick -= 1
         return tick
 
     def time_of(self, tick: float) -> float:

@@ -13,10 +13,12 @@ import os
 import threading
 import time
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from wheelcache.clock import Driven
 from wheelcache.weak_registry import WeakRegistry
+
+if TYPE_CHECKING:
+    from wheelcache.driven import Driven
 
 logger = logging.getLogger("wheelcache")
 
@@ -47,11 +49,16 @@ class WheelThread:
 
     def wake(self) -> None:
         """Something is due earlier than the thread knows. Starts the thread if there is none."""
+        error = None
         with self._condition:
             self._woken = True
             self._condition.notify()
             if not self.is_alive() and not self._exiting:
-                self._start()
+                error = self._start()
+        if error is not None and not self._start_failed:
+            # Logged without the condition: a handler may write to a cache.
+            self._start_failed = True
+            logger.warning("The wheel thread cannot start (%s); writes advance the wheels instead.", error)
 
     def is_alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
@@ -64,15 +71,14 @@ class WheelThread:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=1.0)
 
-    def _start(self) -> None:
+    def _start(self) -> RuntimeError | None:
         self._thread = threading.Thread(target=self._run, name="wheelcache-wheel", daemon=True)
         try:
             self._thread.start()
         except RuntimeError as error:
             self._thread = None
-            if not self._start_failed:
-                self._start_failed = True
-                logger.warning("The wheel thread cannot start (%s); writes advance the wheels instead.", error)
+            return error
+        return None
 
     def _run(self) -> None:
         while True:
@@ -96,7 +102,8 @@ class WheelThread:
                 if driven.wake_at <= now:
                     driven.advance(now)
                 pause = min(pause, driven.wake_at - driven.clock())
-            except Exception:
+            except BaseException:
+                # SystemExit too: a listener that calls sys.exit() must not end the only wheel thread of the process.
                 logger.exception("A wheel could not be advanced; trying again in %s s.", PAUSE_AFTER_ERROR)
                 pause = min(pause, PAUSE_AFTER_ERROR)
         return pause

@@ -3,6 +3,7 @@
 import gc
 import sys
 import tracemalloc
+from collections import namedtuple
 from math import inf, nan
 
 import pytest
@@ -433,3 +434,77 @@ def test_keys_of_numbers_are_equal_as_in_a_dict(cache):
     assert len(cache) == 1
     cache.set(("a", 1), "tuple")
     assert cache.get(("a", 1)) == "tuple"
+
+
+def test_clearing_while_others_read_tells_of_every_entry(clock):
+    told = []
+    cache = Cache(clock=clock, log_interval=None)
+    cache.set_many(dict.fromkeys(range(5000), 0))
+    entries = cache.entries
+
+    def listener(key, value, cause):
+        told.append(key)
+        # What a hit does that looked up its entry just before the cache was cleared.
+        entries.move_to_end(4999 if key % 2 else 4998)
+
+    cache._on_removal = listener
+    cache.clear()
+    assert sorted(told) == list(range(5000))
+
+
+def test_a_listener_cannot_revive_a_cache_that_closes(clock):
+    cache = Cache(clock=clock)
+
+    def listener(key, value, cause):
+        with pytest.raises(CacheClosed):
+            cache.set("again", 1)
+
+    cache._on_removal = listener
+    cache._watched = True
+    cache.set("a", 1)
+    cache.close()
+    assert len(cache) == 0
+
+
+def test_who_waits_for_the_lock_while_the_cache_is_closed_is_told(clock):
+    cache = Cache(clock=clock)
+    waiting = cache._lock
+    cache.close()
+    with waiting, pytest.raises(CacheClosed):
+        cache._put("a", 1, inf, 0, 0.0, [])
+    assert len(cache) == 0
+
+
+def test_named_tuples_are_the_tuples_they_equal(clock):
+    Point = namedtuple("Point", "x y")
+    cache = Cache(clock=clock)
+    cache.set((1, 2), "old")
+    cache.set(Point(1, 2), "new")
+    assert cache.get((1, 2)) == cache.get(Point(1, 2)) == "new"
+    assert cache.delete(Point(1, 2))
+    assert cache.get((1, 2)) is None
+
+
+def test_one_hold_of_the_lock_evicts_a_bounded_number_however_heavy_what_comes(clock):
+    cache = Cache(clock=clock, max_weight=300_000, weigher=lambda key, value: value)
+    cache.set_many(dict.fromkeys(range(300_000), 1))
+    table = sys.getsizeof(cache.entries)
+    held = []
+    cache._lock = counting_lock(cache, held)
+    cache.set_many({("heavy", i): 290 for i in range(1000)})
+    assert max(held) <= 2 * 1024
+    assert cache.stats().weight <= 300_000
+    cache.set("heaviest", 300_000)
+    assert len(cache) == 1
+    assert sys.getsizeof(cache.entries) < table / 100
+
+
+def counting_lock(cache, held):
+    class Lock:
+        def __enter__(self):
+            self.before = cache._evictions
+
+        def __exit__(self, *exc_info):
+            held.append(cache._evictions - self.before)
+
+    return Lock()

@@ -1,12 +1,15 @@
 """take and atake: one load, whoever else asks."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
-from wheelcache import Cache, LoadDeadlock
+from wheelcache import Cache, CacheClosed, LoadDeadlock
 
 SOON = 10
 
@@ -172,17 +175,178 @@ def test_a_leader_that_is_torn_down_hands_over_to_one_waiter(cache, pool):
     assert isinstance(leader.exception(SOON), SystemExit)
 
 
-def test_a_ttl_that_is_wrong_reaches_the_caller_and_the_waiters(cache, pool):
+def test_a_wrong_ttl_is_an_error_before_anything_is_loaded(cache):
     loader = SlowLoader(value=1)
-    leader = pool.submit(cache.take, "k", loader, -1)
+    with pytest.raises(ValueError, match="ttl must be"):
+        cache.take("k", loader, -1)
+    assert loader.calls == 0
+    assert cache.take("k", lambda: 2) == 2
+
+
+def test_what_goes_wrong_after_the_load_reaches_the_caller_and_the_waiters(clock, pool):
+    cache = Cache(clock=clock, max_weight=5, weigher=lambda key, value: -1)
+    loader = SlowLoader(value=1)
+    leader = pool.submit(cache.take, "k", loader)
     assert loader.started.wait(SOON)
-    waiter = pool.submit(cache.take, "k", loader, -1)
+    waiter = pool.submit(cache.take, "k", loader)
     waiters(cache, 1)
     loader.go.set()
     for result in (leader, waiter):
-        with pytest.raises(ValueError, match="ttl must be"):
+        with pytest.raises(ValueError, match="what the weigher returns"):
             result.result(SOON)
-    assert cache.take("k", lambda: 2) == 2
+
+
+def test_closing_a_cache_lets_nobody_wait_for_ever(cache, pool):
+    loader = SlowLoader(value=1)
+    leader = pool.submit(cache.take, "k", loader)
+    assert loader.started.wait(SOON)
+    waiter = pool.submit(cache.take, "k", loader)
+    waiters(cache, 1)
+    cache.close()
+    loader.go.set()
+    for result in (leader, waiter):
+        with pytest.raises(CacheClosed):
+            result.result(SOON)
+
+
+def test_who_waited_before_a_deletion_gets_the_value_and_who_came_after_a_new_one(cache, pool):
+    loader, fresh = SlowLoader(value="old"), SlowLoader(value="new")
+    results = [pool.submit(cache.take, "k", loader) for _ in range(8)]
+    waiters(cache, 7)
+    cache.delete("k")
+    late = pool.submit(cache.take, "k", fresh)
+    waiters(cache, 8)
+    loader.go.set()
+    fresh.go.set()
+    assert [result.result(SOON) for result in results] == ["old"] * 8
+    assert late.result(SOON) == "new"
+    assert (loader.calls, fresh.calls) == (1, 1)
+
+
+def test_two_caches_whose_loaders_take_from_each_other_do_not_hang(clock, pool):
+    first, second = Cache(clock=clock), Cache(clock=clock)
+    for round_ in range(200):
+        both = threading.Barrier(2)
+
+        def load(other, key=round_, both=both):
+            both.wait(SOON)
+            return other.take(key, lambda: None)
+
+        results = [
+            pool.submit(first.take, round_, lambda load=load: load(second)),
+            pool.submit(second.take, round_, lambda load=load: load(first)),
+        ]
+        assert any(isinstance(result.exception(SOON), LoadDeadlock) for result in results)
+
+
+def test_a_blocking_take_in_a_loop_that_its_flight_waits_for_in_a_roundabout_way_does_not_hang(cache, pool):
+    async def main():
+        go = asyncio.Event()
+        in_thread = threading.Event()
+
+        async def load_a():
+            await go.wait()
+            return "a"
+
+        leading = asyncio.create_task(cache.atake("a", load_a))
+        await asyncio.sleep(0)
+
+        def load_b():
+            in_thread.set()
+            return cache.take("a", lambda: "unreached")
+
+        thread = asyncio.get_running_loop().run_in_executor(pool, cache.take, "b", load_b)
+        assert await asyncio.to_thread(in_thread.wait, SOON)
+        while not cache._flights.in_progress["a"].waited_for:
+            await asyncio.sleep(0)
+        value = cache.take("b", lambda: "apart")
+        go.set()
+        return value, await leading, await thread
+
+    assert asyncio.run(main()) == ("apart", "a", "a")
+
+
+def test_a_load_apart_stores_nothing_and_may_not_take_its_own_key_either(cache):
+    async def main():
+        go = asyncio.Event()
+        leading = asyncio.create_task(cache.atake("k", go.wait))
+        await asyncio.sleep(0)
+
+        def load_apart():
+            cache.set("k", "written meanwhile")
+            return "stale"
+
+        assert cache.take("k", load_apart) == "stale"
+        assert cache.get("k") == "written meanwhile"
+        cache.delete("k")
+        with pytest.raises(LoadDeadlock):
+            cache.take("k", lambda: cache.take("k", lambda: 1))
+        go.set()
+        assert await leading is True
+
+    asyncio.run(main())
+
+
+def test_a_coroutine_that_is_closed_inside_another_load_leaves_that_load_its_protection(cache):
+    async def forever():
+        await asyncio.Future()
+
+    def loader():
+        other = cache.atake("other", forever)
+        other.send(None)
+        other.close()
+        return cache.take("k", lambda: 1)
+
+    async def main():
+        with pytest.raises(LoadDeadlock):
+            cache.take("k", loader)
+
+    asyncio.run(main())
+
+
+def test_what_a_loader_left_running_may_take_its_key_when_the_load_is_over_and_keeps_no_value_alive(cache):
+    class Value:
+        pass
+
+    async def main():
+        go = asyncio.Event()
+        tasks = []
+
+        async def later():
+            await go.wait()
+            return await cache.atake("k", Value)
+
+        async def load():
+            tasks.append(asyncio.create_task(later()))
+            return Value()
+
+        value = weakref.ref(await cache.atake("k", load))
+        cache.clear()
+        assert value() is None
+        go.set()
+        assert isinstance(await tasks[0], Value)
+
+    asyncio.run(main())
+
+
+def test_a_failed_load_that_nobody_else_waited_for_leaves_no_cycle(cache):
+    class Local:
+        pass
+
+    left = []
+
+    def loader():
+        local = Local()
+        left.append(weakref.ref(local))
+        raise LookupError
+
+    gc.disable()
+    try:
+        with suppress(LookupError):
+            cache.take("k", loader)
+        assert left[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_tasks_and_threads_share_a_flight(cache, pool):
@@ -258,8 +422,7 @@ def test_a_blocking_take_in_the_loop_of_the_leading_task_does_not_hang(cache):
 
 def test_a_load_that_ended_between_the_miss_and_the_flight_is_not_repeated(cache):
     cache.set("k", "there by now")
-    found, flight, leading = cache._join("k", blocking=True)
-    assert (found, flight, leading) == ("there by now", None, False)
+    assert cache._join("k", blocking=True) == ("there by now", None)
 
 
 def test_load_seconds_add_up_on_the_caches_clock(cache, clock):

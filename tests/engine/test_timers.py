@@ -231,7 +231,7 @@ def test_a_job_may_stop_its_own_timers(clock, caplog):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 8, print), "interval must be a number of seconds > 0, not 0"),
+        ((0, 8, print), "interval must be a number of seconds > 0, at least 0.000001, not 0"),
         ((-1, 8, print), "interval must be"),
         ((nan, 8, print), "interval must be"),
         (("1", 8, print), "interval must be"),
@@ -318,6 +318,69 @@ def test_keys_with_code_of_their_own_are_compared_and_hashed_without_the_lock(cl
     ((key, value),) = fired.wait(1)
     assert (key.name, value) == ("a", 2)
     timers.stop()
+
+
+def test_a_job_may_drain_its_own_timers_and_goes_on(timers, clock, fired):
+    runs = []
+
+    def job():
+        runs.append(clock())
+        timers.drain(lambda key, value: None)
+
+    timers.every(1, job)
+    timers.every(3, lambda: runs.append("other"))
+    timers.set_timer("a", 1, 50)
+    clock.advance(4)
+    assert runs == [1, 2, 3, "other", 4] or runs == [1, 2, "other", 3, 4]
+    timers.set_timer("b", 1, 1)
+    assert len(timers) == 1
+    assert fired.calls == []
+
+
+def test_a_timer_that_finds_no_thread_is_logged_and_takes_nothing_with_it(timers, clock, caplog, monkeypatch):
+    def refuse(*arguments):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(timers._pool, "submit", refuse)
+    ran = []
+    timers.set_timer("a", 1, 1)
+    event = timers.after(1)
+    timers.every(1, lambda: ran.append(clock()))
+    clock.advance(2)
+    assert event.is_set()
+    assert ran == [1, 2]
+    assert "The timer of 'a' found no thread" in caplog.text
+
+
+def test_an_event_that_was_taken_out_is_set_although_the_timers_stop_meanwhile(timers, clock):
+    event = timers.after(1)
+    timers.every(1, timers.stop)
+    clock.advance(1)
+    assert event.is_set()
+
+
+@pytest.mark.parametrize("interval", [0.1, 0.3, 1 / 3, 0.7])
+def test_everyone_who_shares_an_event_waits_one_interval_too_long_at_most(interval):
+    clock = ManualClock(100_000.1)
+    timers = Timers(interval, 8, print, clock=clock)
+    for _ in range(300):
+        start = clock()
+        delays = [interval * (1 + share / 7) for share in range(8)]
+        events = [(start + delay, timers.after(delay)) for delay in delays]
+        for _ in range(40):
+            clock.advance(interval / 10)
+            for due, event in events:
+                assert not (event.is_set() and clock() < due)
+                assert event.is_set() or clock() <= due + interval * (1 + 1e-6)
+    timers.stop()
+
+
+def test_a_fork_handler_meets_no_half_built_timers():
+    with pytest.raises(TypeError):
+        Timers(1, 8, None)
+    from wheelcache.driven import _forkable
+
+    assert all(hasattr(driven, "_handles") for driven in _forkable)
 
 
 class TimersWithoutPool(Timers):

@@ -199,3 +199,25 @@ def test_a_listener_that_writes_when_all_is_overdue_does_not_recurse(monkeypatch
         cache.advance(60.0)
     assert len(cache) == 50_000
     assert sum(type(key) is tuple for key in cache.keys()) > 5_000 - 10
+
+
+def test_a_listener_that_exits_does_not_end_the_thread(caplog, monkeypatch):
+    monkeypatch.setattr("wheelcache.wheel_thread.PAUSE_AFTER_ERROR", 0.01)
+    thread = WheelThread()
+    monkeypatch.setattr("wheelcache.driven.wheel_thread", thread)
+    exits = Cache("exits", interval=0.01, on_removal=lambda *removal: sys.exit())
+    left = threading.Event()
+    other = Cache(interval=0.01, on_removal=lambda *removal: left.set())
+    exits.set("a", 1, ttl=0.02)
+    other.set("b", 1, ttl=0.1)
+    assert left.wait(SOON)
+    assert thread.is_alive()
+    assert "SystemExit" in caplog.text
+    thread.stop()
+
+
+def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
+    timers = Timers(1, 8, print, clock=clock)
+    timers.every(1, lambda: clock.advance(1))
+    clock.advance(1)
+    assert "cannot be advanced by what it advances" in caplog.text
