@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
 
-.PHONY: run test lint bench clean
+.PHONY: run run-flask test lint bench clean
 
 # The virtual environment, anew whenever the dependencies change.
 $(VENV)/.installed: pyproject.toml
@@ -16,6 +16,11 @@ run: $(VENV)/.installed  ## Serve the example site with its data
 	$(BIN)/python example_project/manage.py migrate --verbosity 0
 	$(BIN)/python example_project/manage.py import_cities
 	$(BIN)/python example_project/manage.py runserver $(PORT)
+
+run-flask: $(VENV)/.installed  ## Serve the Flask app over the same data
+	$(BIN)/python example_project/manage.py migrate --verbosity 0
+	$(BIN)/python example_project/manage.py import_cities
+	$(BIN)/python -m flask --app example_project/flask_atlas run --port $(PORT)
 
 test: lint  ## Every check
 	$(BIN)/python -m pytest

@@ -440,7 +440,6 @@ class Cache(Driven):
             # Outside: a dict hashes the caller's keys.
             found.update(live)
         self._removed(removed)
-        self._request_seen()
         return found
 
     def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL) -> list[Any]:
@@ -714,7 +713,6 @@ class Cache(Driven):
         else:
             next(self.hits)
         self._removed(removed)
-        self._request_seen()
         return entry
 
     def _delete(self, key: Hashable) -> Any:
@@ -743,7 +741,8 @@ class Cache(Driven):
             removed += more
         self._removed(removed)
         self._scheduled(due, now)
-        self._request_seen()
+        if not self._logging:
+            self._start_logging()
 
     def _removed(self, removals: Removals) -> None:
         if self._on_removal is None:
@@ -823,12 +822,8 @@ class Cache(Driven):
             # Whatever went wrong, here too: nobody waits for ever.
             flight.end(None, error)
 
-    def _request_seen(self) -> None:
-        if not self._logging:
-            self._start_logging()
-
     def _start_logging(self) -> None:
-        """The first miss or write of the process starts the line a minute; a hit touches nothing that could."""
+        """The first write of the process starts the line a minute, and with it the thread. Requests before it count."""
         interval = self._log_interval
         now = self.clock()
         with self._lock:
@@ -852,7 +847,7 @@ class Cache(Driven):
             size = len(self.entries)
             hits, misses = hits - hits_before, misses - misses_before
             if not hits and not misses and not size:
-                # Nothing can be hit, and a miss starts the line again: until then the wheel thread may sleep.
+                # Nothing can be hit, and a write starts the line again: until then the wheel thread may sleep.
                 self._logging = False
                 return STOP
         if hits or misses:

@@ -51,10 +51,11 @@ def load(tests_folder: str) -> unittest.TestSuite:
     from wheelcache.django_backend.stores import _stores as stores
 
     class InLocMemsPlace(WheelCache):
-        """With LocMemCache's default for culling, which its tests of recency count on."""
+        """As LocMemCache is by default: it culls, which its tests of recency count on, and its timeouts are exact."""
 
         def __init__(self, location, params):
-            super().__init__(location, {**params, "OPTIONS": {"CULL_FREQUENCY": 3, **params.get("OPTIONS", {})}})
+            as_locmem = {"CULL_FREQUENCY": 3, "JITTER": 0}
+            super().__init__(location, {**params, "OPTIONS": {**as_locmem, **params.get("OPTIONS", {})}})
 
     locmem.LocMemCache = InLocMemsPlace
     django.setup()

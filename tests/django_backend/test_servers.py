@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.django_backend.waiting import until
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SITE = "tests.django_backend.tiny_site"

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.django_backend.waiting import until
+from tests.waiting import until
 from wheelcache.wheel_thread import wheel_thread
 
 THREADS = 32

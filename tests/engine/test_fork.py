@@ -165,6 +165,7 @@ def test_the_line_a_minute_goes_on_in_the_child_with_its_own_figures():
             lines.clear()
             cache.get("a")
             cache.get("b")
+            cache.set("b", 1)
             until(lambda: lines)
             assert lines[0] == (1, 1), lines
 

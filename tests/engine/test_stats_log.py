@@ -36,6 +36,7 @@ def test_requests_are_given_per_minute_whatever_the_interval(clock, lines):
     cache = Cache(clock=clock, log_interval=10)
     for _ in range(5):
         cache.get("a")
+    cache.set("a", 1)
     clock.advance(10)
     assert lines()[0].qpm == 30
 
@@ -50,7 +51,7 @@ def test_no_line_for_an_interval_without_traffic(clock, lines):
     assert len(lines()) == 1
 
 
-def test_an_empty_and_idle_cache_schedules_nothing_until_it_is_asked_again(clock, lines):
+def test_an_empty_and_idle_cache_schedules_nothing_until_it_is_written_again(clock, lines):
     cache = Cache(clock=clock, ttl=5)
     cache.set("a", 1)
     cache.get("a")
@@ -58,8 +59,9 @@ def test_an_empty_and_idle_cache_schedules_nothing_until_it_is_asked_again(clock
     assert len(lines()) == 1
     assert cache.wake_at == cache._timers.wake_at == float("inf")
     cache.get("a")
+    cache.set("a", 1, ttl=1000)
     clock.advance(60)
-    assert lines()[1].getMessage() == "cache(default) - qpm: 1, hit_ratio: 0.0%, elements: 0, hit: 0, miss: 1"
+    assert lines()[1].getMessage() == "cache(default) - qpm: 1, hit_ratio: 0.0%, elements: 1, hit: 0, miss: 1"
 
 
 def test_no_line_if_none_is_wanted(clock, lines):

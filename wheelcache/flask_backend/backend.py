@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from functools import partial
+from math import isnan
+from sys import float_info
 from typing import Any, Final
 
 from flask import Flask
@@ -73,11 +74,13 @@ class WheelCache(BaseCache):
         self.default_timeout = _seconds("default_timeout", default_timeout)  # type: ignore[assignment]
         self.ignore_delete_many_errors = ignore_delete_many_errors
         self._prefix = options.text("key_prefix", key_prefix)
-        max_bytes = options.count_or_none("max_bytes", max_bytes)
-        make_cache = partial(
-            Cache, max_entries=options.whole("threshold", threshold) or DEFAULT_THRESHOLD, **engine_options
+        self._max_bytes = options.count_or_none("max_bytes", max_bytes)
+        self._cache = Cache(
+            max_entries=options.whole("threshold", threshold) or DEFAULT_THRESHOLD,
+            max_weight=self._max_bytes,
+            weigher=None if self._max_bytes is None else size_of,
+            **engine_options,
         )
-        self._cache = make_cache() if max_bytes is None else make_cache(max_weight=max_bytes, weigher=size_of)
         self._isolate()
 
     @classmethod
@@ -95,7 +98,8 @@ class WheelCache(BaseCache):
     def get(self, key: str) -> Any:
         """The value of ``key``, or None."""
         # The hit path of Cache.get, spelled out: a call of it would add 60 ns to 210.
-        made = f"{self._prefix}{key}"
+        prefix = self._prefix
+        made = prefix + key if prefix else key
         cache = self._cache
         try:
             entries = cache.entries
@@ -119,7 +123,7 @@ class WheelCache(BaseCache):
 
         However many threads miss the key together, one runs its loader, and the others get its value or its exception.
         """
-        made, store, ttl = f"{self._prefix}{key}", self._isolation.store, self._ttl(timeout)
+        made, store, ttl = self._made(key), self._isolation.store, self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             stored = self._cache.get(made, _MISSING)
             return self._isolation.restore(store(loader()) if stored is _MISSING else stored)
@@ -127,12 +131,12 @@ class WheelCache(BaseCache):
 
     def delete(self, key: str) -> bool:
         """Whether the key was there."""
-        return self._cache.delete(f"{self._prefix}{key}")
+        return self._cache.delete(self._made(key))
 
     def get_many(self, *keys: str) -> list[Any]:
         """The values of all ``keys``, None for those that are not there."""
-        found = self._cache.get_many([f"{self._prefix}{key}" for key in keys])
-        return [self._isolation.restore(found.get(f"{self._prefix}{key}")) for key in keys]
+        found = self._cache.get_many([self._made(key) for key in keys])
+        return [self._isolation.restore(found.get(self._made(key))) for key in keys]
 
     def get_dict(self, *keys: str) -> dict[str, Any]:
         """``get_many`` as a dict."""
@@ -140,7 +144,7 @@ class WheelCache(BaseCache):
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
-        made, stored, ttl = f"{self._prefix}{key}", self._isolation.store(value), self._ttl(timeout)
+        made, stored, ttl = self._made(key), self._isolation.store(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             self._cache.delete(made)
             return True
@@ -148,7 +152,7 @@ class WheelCache(BaseCache):
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """``set``, unless the key is there: then False. Atomic."""
-        made, stored, ttl = f"{self._prefix}{key}", self._isolation.store(value), self._ttl(timeout)
+        made, stored, ttl = self._made(key), self._isolation.store(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             return made not in self._cache
         return self._cache.add(made, stored, ttl)
@@ -156,21 +160,21 @@ class WheelCache(BaseCache):
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
         """The keys that were stored."""
         store, ttl = self._isolation.store, self._ttl(timeout)
-        stored = {f"{self._prefix}{key}": store(value) for key, value in mapping.items()}
+        stored = {self._made(key): store(value) for key, value in mapping.items()}
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return list(mapping)
         refused = set(self._cache.set_many(stored, ttl))
-        return [key for key in mapping if f"{self._prefix}{key}" not in refused]
+        return [key for key in mapping if self._made(key) not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
         """All ``keys``: one that was not there counts as deleted."""
-        self._cache.delete_many([f"{self._prefix}{key}" for key in keys])
+        self._cache.delete_many([self._made(key) for key in keys])
         return list(keys)
 
     def has(self, key: str) -> bool:
         """Whether the key is there."""
-        return f"{self._prefix}{key}" in self._cache
+        return self._made(key) in self._cache
 
     def clear(self) -> bool:
         """True: everything is gone."""
@@ -178,28 +182,41 @@ class WheelCache(BaseCache):
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """The value plus ``delta``; a key that isn't there starts at 0, one that is keeps its expiry. Atomic."""
-        made, store = f"{self._prefix}{key}", self._isolation.store
+        """The value plus ``delta``; a key that isn't there starts at 0, one that is keeps its expiry. Atomic.
+
+        None if the new value alone exceeds ``max_bytes``: then it is not stored.
+        """
+        made, store, restore = self._made(key), self._isolation.store, self._isolation.restore
         while True:
             try:
-                stored = self._cache.transform(
-                    made, lambda stored: store((self._isolation.restore(stored) or 0) + delta)
-                )
+                stored = self._cache.transform(made, lambda stored: store((restore(stored) or 0) + delta))
+                return restore(stored) if self._fits(made, stored) else None
             except MissingKey:
+                if not self._fits(made, store(delta)):
+                    return None
                 if self.add(key, delta):
                     return delta
-            else:
-                return self._isolation.restore(stored)
 
     def dec(self, key: str, delta: int = 1) -> Any:
         """``inc`` by ``-delta``."""
         return self.inc(key, -delta)
+
+    def _made(self, key: str) -> str:
+        return self._prefix + key if self._prefix else key
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Flask-Caching sets CACHE_SERIALIZER on the finished object.
         super().__setattr__(name, value)
         if name == "serializer":
             self._isolate()
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        if name == "serializer":
+            self._isolate()
+
+    def _fits(self, made: str, stored: Any) -> bool:
+        return self._max_bytes is None or size_of(made, stored) <= self._max_bytes
 
     def _isolate(self) -> None:
         serializer = self.serializer
@@ -215,6 +232,9 @@ class WheelCache(BaseCache):
 def _seconds(name: str, timeout: Any) -> float:
     if isinstance(timeout, timedelta):
         return timeout.total_seconds()
-    if isinstance(timeout, (int, float)) and not isinstance(timeout, bool) and timeout == timeout:
+    if isinstance(timeout, float) and not isnan(timeout):
+        return timeout
+    # An int beyond what floats can hold is beyond what clocks can count.
+    if isinstance(timeout, int) and not isinstance(timeout, bool) and timeout <= float_info.max:
         return timeout
     raise TypeError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {timeout!r}")

@@ -1,0 +1,56 @@
+"""The app factory and its settings. They are for a developer's own machine."""
+
+import logging
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+from flask import Flask, render_template
+
+from flask_atlas import served
+from flask_atlas.cities import NoCities
+from flask_atlas.pages import cache, pages
+
+EXAMPLE_PROJECT: Final = Path(__file__).resolve().parent.parent
+
+
+def create_app(settings: dict[str, Any] | None = None) -> Flask:
+    """An app with a cache of its own. ``settings`` come before the ones below."""
+    # The style sheet is the Django site's.
+    app = Flask("flask_atlas", static_folder=EXAMPLE_PROJECT / "atlas" / "static", static_url_path="/static")
+    app.config.from_mapping(
+        DATABASE=os.environ.get("ATLAS_DATABASE", EXAMPLE_PROJECT / "atlas.sqlite3"),
+        CACHE_TYPE="wheelcache.flask_backend.WheelCache",
+        CACHE_THRESHOLD=5000,
+        CACHE_DEFAULT_TIMEOUT=300,
+    )
+    app.config.from_mapping(settings)
+    app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}
+    cache.init_app(app)
+    served.init_app(app)
+    app.register_blueprint(pages)
+    app.add_template_filter(_thousands, "thousands")
+    app.register_error_handler(NoCities, _empty)
+    app.register_error_handler(sqlite3.OperationalError, _empty)
+    _log_the_figures()
+    return app
+
+
+def _thousands(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _empty(error: Exception) -> tuple[str, int]:
+    """The database is not there, has no tables, or nothing in them."""
+    return render_template("empty.html", error=error), 503
+
+
+def _log_the_figures() -> None:
+    """wheelcache.stats has a line a minute on every cache that is in use."""
+    logger = logging.getLogger("wheelcache")
+    logger.setLevel(logging.INFO)
+    if not logger.handlers:
+        lines = logging.StreamHandler()
+        lines.setFormatter(logging.Formatter("{asctime} {name} {message}", style="{"))
+        logger.addHandler(lines)

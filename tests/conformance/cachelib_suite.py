@@ -1,0 +1,35 @@
+"""cachelib's own tests, as they stand in its source distribution, for WheelCache.
+
+To be run by pytest with cachelib's ``tests`` folder as the working directory: ``common``, ``has``, ``clear``,
+``serializer``, ``test_simple_cache`` and the ``conftest`` that they import are cachelib's.
+"""
+
+import pytest
+import test_simple_cache
+from cachelib.serializers import BaseSerializer
+from clear import ClearTests
+from common import CommonTests
+from delete_many_with_prefix import DeleteManyWithPrefixTests
+from has import HasTests
+from serializer import SerializerTests
+
+from wheelcache.flask_backend import WheelCache
+
+
+class WithItsOwnSerializer(WheelCache):
+    serializer = BaseSerializer()
+
+
+@pytest.fixture(autouse=True, params=[WheelCache, WithItsOwnSerializer])
+def cache_factory(request):
+    request.cls.cache_factory = staticmethod(request.param)
+
+
+class TestWheelCache(CommonTests, HasTests, ClearTests, SerializerTests, DeleteManyWithPrefixTests):
+    # Those of SimpleCache's tests that hold for any cache in memory; the others look at its private parts, or sleep
+    # for what CommonTests sleeps for.
+    test_delete_nonexistent_returns_false = test_simple_cache.TestSimpleCache.test_delete_nonexistent_returns_false
+    test_concurrent_set_no_data_corruption = test_simple_cache.TestSimpleCache.test_concurrent_set_no_data_corruption
+    test_concurrent_inc_is_consistent = test_simple_cache.TestSimpleCache.test_concurrent_inc_is_consistent
+    test_concurrent_add_only_one_winner = test_simple_cache.TestSimpleCache.test_concurrent_add_only_one_winner
+    test_concurrent_get_set = test_simple_cache.TestSimpleCache.test_concurrent_get_set_preserves_valid_shared_values

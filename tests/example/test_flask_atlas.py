@@ -1,0 +1,205 @@
+"""The Flask app of the example: on a database that the Django site filled, through its test client and its command."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from math import acos, cos, radians, sin
+from pathlib import Path
+
+import httpx
+import pytest
+from markupsafe import escape
+
+EXAMPLE_PROJECT = Path(__file__).resolve().parents[2] / "example_project"
+THREADS = 8
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    database = tmp_path_factory.mktemp("flask_atlas") / "an atlas?#.sqlite3"
+    for command in (["migrate", "--verbosity", "0"], ["import_cities"]):
+        subprocess.run(
+            [sys.executable, EXAMPLE_PROJECT / "manage.py", *command],
+            env={**os.environ, "ATLAS_DATABASE": str(database)},
+            capture_output=True,
+            check=True,
+        )
+    return database
+
+
+@pytest.fixture
+def make_app(monkeypatch):
+    """Make an app over a database. What an app sets up for the log, which is everybody's, ends with the test."""
+    monkeypatch.syspath_prepend(EXAMPLE_PROJECT)
+    from flask_atlas import create_app
+
+    logger = logging.getLogger("wheelcache")
+    level, handlers = logger.level, logger.handlers[:]
+    yield lambda database: create_app({"DATABASE": database, "TESTING": True})
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
+
+
+@pytest.fixture
+def client(make_app, database):
+    return make_app(database).test_client()
+
+
+def direction(latitude, longitude):
+    """The unit vector from the middle of the earth."""
+    phi, lam = radians(latitude), radians(longitude)
+    return cos(phi) * cos(lam), cos(phi) * sin(lam), sin(phi)
+
+
+def sumprod(one, other):
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def served(response):
+    assert response.status_code == 200
+    assert float(response.headers["X-Duration-ms"]) > 0
+    assert "<!-- served -->" not in response.text
+    outcome = response.headers["X-Cache"]
+    assert {"HIT": "from the cache</span> in <b>", "MISS": "computed</span> "}[outcome] in response.text
+    return outcome
+
+
+@pytest.mark.parametrize("path", ["/", "/country/FR", "/nearest?lat=48.86&lon=2.29", "/nearest"])
+def test_a_page_is_computed_once_and_then_comes_from_the_cache(client, path):
+    assert [served(client.get(path)) for _ in range(3)] == ["MISS", "HIT", "HIT"]
+
+
+def test_a_page_from_the_cache_is_the_one_that_was_computed(client):
+    pages = [re.sub('<p class="served">.*', "", client.get("/country/JP").text) for _ in range(2)]
+    assert pages[0] == pages[1]
+    assert "Tokyo" in pages[0]
+
+
+def test_the_home_page_leads_to_every_country(client):
+    page = client.get("/").text
+    codes = re.findall(r"/country/(\w\w)\"", page)
+    assert len(codes) == len(set(codes)) == int(re.search(r"in (\d+) countries", page)[1])
+    assert [served(client.get(f"/country/{code}")) for code in codes] == ["MISS"] * len(codes)
+
+
+@pytest.mark.parametrize(
+    ("lat", "lon"), [(48.86, 2.29), (-48.88, -123.39), (0, 0), (-17, 180), (-17, -179.99), (90, 0), (-90, 12)]
+)
+def test_the_nearest_city_is_the_one_whose_direction_from_the_middle_of_the_earth_differs_least(
+    client, database, lat, lon
+):
+    with closing(sqlite3.connect(database)) as connection:
+        cities = connection.execute("SELECT latitude, longitude, name FROM atlas_city").fetchall()
+    here = direction(lat, lon)
+    cosine, name = max((sumprod(here, direction(*place)), name) for *place, name in cities)
+    page = client.get("/nearest", query_string={"lat": lat, "lon": lon}).text
+    heading = re.search(r"<h1>([\d,]+) km to (.+)</h1>", page)
+    assert heading[2] == escape(name)
+    assert float(heading[1].replace(",", "")) == pytest.approx(6371 * acos(cosine), abs=0.6)
+    distances = [float(each.replace(",", "")) for each in re.findall(r"([\d,.]+) km</td>", page)]
+    assert len(distances) == 12
+    assert distances == sorted(distances)
+
+
+def test_points_that_round_to_the_same_hundredth_of_a_degree_share_a_search(client):
+    assert served(client.get("/nearest?lat=10.001&lon=-0.004")) == "MISS"
+    assert served(client.get("/nearest?lat=9.996&lon=0.002")) == "HIT"
+    assert served(client.get("/nearest?lat=9.99&lon=0.002")) == "MISS"
+
+
+@pytest.mark.parametrize("query", ["lat=91", "lat=-90.01", "lon=180.5", "lat=x", "lon=", "lat=nan", "lon=inf"])
+def test_a_point_that_is_none_is_a_bad_request_that_says_what_is_taken(client, query):
+    response = client.get(f"/nearest?{query}")
+    assert response.status_code == 400
+    assert re.search(r"(lat|lon) must be a number of degrees from -(90 to 90|180 to 180)", response.text)
+
+
+@pytest.mark.parametrize("path", ["/country/XX", "/country/FRA", "/country/", "/city/1"])
+def test_what_is_not_there_is_not_found(client, path):
+    assert [client.get(path).status_code for _ in range(2)] == [404, 404]
+
+
+def test_emptying_the_cache_has_everything_computed_anew(client):
+    paths = ["/", "/country/FR", "/nearest"]
+    assert [served(client.get(path)) for path in paths * 2] == ["MISS"] * 3 + ["HIT"] * 3
+    assert client.get("/cache/empty").status_code == 405
+    assert client.post("/cache/empty").location == "/"
+    assert [served(client.get(path)) for path in paths] == ["MISS"] * 3
+
+
+def test_two_apps_over_the_same_database_have_a_cache_each(make_app, database):
+    first, second = (make_app(database).test_client() for _ in range(2))
+    assert served(first.get("/country/FR")) == "MISS"
+    assert served(second.get("/country/FR")) == "MISS"
+    second.post("/cache/empty")
+    assert served(first.get("/country/FR")) == "HIT"
+
+
+def test_visitors_at_once_all_get_the_page_and_whoever_comes_after_them_gets_it_from_the_cache(make_app, database):
+    app = make_app(database)
+    barrier = threading.Barrier(THREADS)
+
+    def visit(path):
+        barrier.wait(10)
+        return served(app.test_client().get(path))
+
+    for path in ("/", "/country/IN", "/nearest?lat=1&lon=1"):
+        with ThreadPoolExecutor(THREADS) as pool:
+            assert "MISS" in set(pool.map(visit, [path] * THREADS, timeout=60))
+        assert served(app.test_client().get(path)) == "HIT"
+
+
+def test_the_style_sheet_is_that_of_the_django_site(client):
+    href = re.search(r'rel="stylesheet" href="(.+?)"', client.get("/").text)[1]
+    with client.get(href) as response:
+        assert response.data == (EXAMPLE_PROJECT / "atlas/static/atlas/atlas.css").read_bytes()
+
+
+@pytest.mark.parametrize("path", ["/", "/country/FR", "/nearest"])
+def test_without_a_database_every_page_says_what_to_run(make_app, tmp_path, path):
+    client = make_app(tmp_path / "missing.sqlite3").test_client()
+    for _ in range(2):
+        response = client.get(path)
+        assert response.status_code == 503
+        assert "import_cities" in response.text
+    assert not (tmp_path / "missing.sqlite3").exists()
+
+
+@pytest.mark.parametrize("path", ["/", "/nearest"])
+def test_with_an_empty_database_a_page_says_what_to_run(make_app, tmp_path, path):
+    empty = tmp_path / "empty.sqlite3"
+    subprocess.run(
+        [sys.executable, EXAMPLE_PROJECT / "manage.py", "migrate", "--verbosity", "0"],
+        env={**os.environ, "ATLAS_DATABASE": str(empty)},
+        check=True,
+    )
+    response = make_app(empty).test_client().get(path)
+    assert response.status_code == 503
+    assert "import_cities" in response.text
+
+
+def test_flasks_own_command_serves_it(database):
+    """As in ``make run-flask``, on a port of its own choice."""
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "flask", "--app", "example_project/flask_atlas", "run", "--port", "0"],
+        cwd=EXAMPLE_PROJECT.parent,
+        env={**os.environ, "ATLAS_DATABASE": str(database)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            url = next(found[0] for line in server.stderr if (found := re.search(r"http://[\d.:]+", line)))
+            with httpx.Client(base_url=url, trust_env=False) as visitor:
+                assert [served(visitor.get("/country/FR")) for _ in range(2)] == ["MISS", "HIT"]
+        finally:
+            server.terminate()
+            server.stderr.read()

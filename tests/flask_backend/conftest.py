@@ -1,0 +1,47 @@
+"""Backends and Flask apps on WheelCache, if need be on a clock that the test moves."""
+
+from functools import partial
+
+import flask
+import flask_caching
+import pytest
+
+from wheelcache import Cache, ManualClock
+from wheelcache.flask_backend import WheelCache, backend
+
+BACKEND = "wheelcache.flask_backend.WheelCache"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of every backend that is made in this test. Nothing expires until the test says so."""
+    manual = ManualClock(1_000_000.0)
+    monkeypatch.setattr(backend, "Cache", partial(Cache, clock=manual))
+    return manual
+
+
+@pytest.fixture
+def make():
+    """Make a backend without jitter and without a line a minute, unless told otherwise."""
+
+    def make_backend(*args, cls=WheelCache, **options):
+        return cls(*args, **{"jitter": 0, "log_interval": None, **options})
+
+    return make_backend
+
+
+@pytest.fixture
+def make_app():
+    """Make an app with a cache of its own: ``app, cache = make_app(CACHE_THRESHOLD=..., ...)``."""
+
+    def make_app(cache=None, name=__name__, **config):
+        app = flask.Flask(name)
+        # So that what Flask-Caching would catch and log fails the test.
+        app.debug = app.testing = True
+        options = {"jitter": 0, "log_interval": None, **config.pop("CACHE_OPTIONS", {})}
+        app.config.update(CACHE_TYPE=BACKEND, CACHE_OPTIONS=options, **config)
+        cache = cache or flask_caching.Cache()
+        cache.init_app(app)
+        return app, cache
+
+    return make_app

@@ -1,0 +1,656 @@
+"""Flask-Caching's decorators, its Jinja tag and its proxies on real Flask apps, through their test clients."""
+
+import gc
+import threading
+import weakref
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import flask
+import flask_caching
+import pytest
+from flask_caching import CachedResponse
+
+from tests.flask_backend.conftest import BACKEND
+from tests.waiting import until
+from wheelcache.flask_backend import WheelCache
+
+THREADS = 16
+PATIENCE = 10
+
+
+@pytest.fixture
+def calls():
+    """Who was called how often."""
+    return Counter()
+
+
+def together(function):
+    """Call ``function`` in 16 threads that start as one; what they returned."""
+    barrier = threading.Barrier(THREADS)
+
+    def one(number):
+        barrier.wait(PATIENCE)
+        return function(number)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(one, range(THREADS), timeout=60))
+
+
+# Views.
+
+
+def test_a_cached_view_runs_once_a_path_until_its_timeout(make_app, clock, calls):
+    app, cache = make_app()
+
+    @app.route("/<name>")
+    @cache.cached(timeout=10)
+    def view(name):
+        calls[name] += 1
+        return f"{name} {calls[name]}"
+
+    client = app.test_client()
+    assert [client.get(path).text for path in ("/a", "/b", "/a", "/a?x=1")] == ["a 1", "b 1", "a 1", "a 1"]
+    clock.advance(9)
+    assert client.get("/a").text == "a 1"
+    clock.advance(1)
+    assert client.get("/a").text == "a 2"
+
+
+@pytest.mark.parametrize(
+    ("timeout", "seconds"), [(None, 300), (0, None), (7, 7), (timedelta(minutes=1), 60), ("50", 50)]
+)
+def test_the_timeout_of_a_view_is_that_of_the_decorator_or_the_default(make_app, clock, timeout, seconds):
+    app, cache = make_app(CACHE_KEY_PREFIX="")
+    app.add_url_rule("/", view_func=cache.cached(timeout=timeout)(lambda: "page"))
+    assert app.test_client().get("/").text == "page"
+    assert app.extensions["cache"][cache]._cache.expires_in("view//") == seconds
+
+
+def test_a_cached_response_brings_its_own_timeout(make_app, clock):
+    app, cache = make_app(CACHE_KEY_PREFIX="")
+    view = cache.cached(timeout=10)(lambda: CachedResponse(flask.make_response("page"), timeout=20))
+    app.add_url_rule("/", view_func=view)
+    app.test_client().get("/")
+    assert app.extensions["cache"][cache]._cache.expires_in("view//") == 20
+
+
+def test_the_query_string_counts_if_the_view_says_so_and_its_order_does_not(make_app, calls):
+    app, cache = make_app()
+
+    @app.route("/")
+    @cache.cached(query_string=True)
+    def view():
+        calls["view"] += 1
+        return "&".join(f"{key}={value}" for key, value in sorted(flask.request.args.items()))
+
+    client = app.test_client()
+    assert {client.get(path).text for path in ("/?a=1&b=2", "/?b=2&a=1")} == {"a=1&b=2"}
+    assert client.get("/?a=2&b=1").text == "a=2&b=1"
+    assert calls["view"] == 2
+
+
+def test_headers_cookies_and_status_of_a_response_are_cached_and_not_shared(make_app, calls):
+    app, cache = make_app()
+
+    @app.after_request
+    def stamp(response):
+        response.headers["X-Count"] = str(int(response.headers["X-Count"]) + 1)
+        return response
+
+    @app.route("/")
+    @cache.cached()
+    def view():
+        calls["view"] += 1
+        response = flask.make_response("teapot", 418, {"X-Count": "1"})
+        response.set_cookie("seen", "yes")
+        return response
+
+    for _ in range(3):
+        response = app.test_client().get("/")
+        # 2 each time: what after_request did to the one that was sent is not in the one that is cached.
+        assert (response.status_code, response.text, response.headers["X-Count"]) == (418, "teapot", "2")
+        assert "seen=yes" in response.headers["Set-Cookie"]
+    assert calls["view"] == 1
+
+
+@pytest.mark.parametrize(
+    "result",
+    [{"a": [1]}, [1, 2], ("text", 201), ("text", {"X-A": "b"}), b"bytes"],
+    ids=repr,
+)
+def test_whatever_a_view_may_return_is_the_same_from_the_cache(make_app, calls, result):
+    app, cache = make_app()
+
+    @app.route("/")
+    @cache.cached()
+    def view():
+        calls["view"] += 1
+        return result
+
+    first, second = (app.test_client().get("/") for _ in range(2))
+    assert (first.data, first.status_code, first.headers) == (second.data, second.status_code, second.headers)
+    assert calls["view"] == 1
+
+
+def test_an_abort_is_cached_like_a_response(make_app, calls):
+    app, cache = make_app()
+
+    @app.route("/")
+    @cache.cached()
+    def view():
+        calls["view"] += 1
+        flask.abort(404, "gone fishing")
+
+    for _ in range(2):
+        response = app.test_client().get("/")
+        assert (response.status_code, "gone fishing" in response.text) == (404, True)
+    assert calls["view"] == 1
+
+
+def test_a_streamed_page_is_cached_as_one(make_app, calls):
+    app, cache = make_app()
+
+    @app.route("/")
+    @cache.cached()
+    def view():
+        calls["view"] += 1
+        return (f"{number} " for number in range(3))
+
+    assert [app.test_client().get("/").text for _ in range(2)] == ["0 1 2 ", "0 1 2 "]
+    assert calls["view"] == 1
+
+
+def test_a_view_that_raises_is_called_again(make_app, calls):
+    app, cache = make_app()
+
+    @app.route("/")
+    @cache.cached()
+    def view():
+        calls["view"] += 1
+        if calls["view"] == 1:
+            raise ZeroDivisionError
+        return "well"
+
+    with pytest.raises(ZeroDivisionError):
+        app.test_client().get("/")
+    assert [app.test_client().get("/").text for _ in range(2)] == ["well", "well"]
+    assert calls["view"] == 2
+
+
+def test_unless_forced_update_and_response_filter_have_their_say(make_app, calls):
+    app, cache = make_app()
+    said = {"unless": False, "forced_update": False}
+
+    @app.route("/<name>")
+    @cache.cached(
+        unless=lambda: said["unless"],
+        forced_update=lambda: said["forced_update"],
+        response_filter=lambda response: response != "secret 1",
+    )
+    def view(name):
+        calls[name] += 1
+        return f"{name} {calls[name]}"
+
+    client = app.test_client()
+    assert [client.get("/secret").text for _ in range(3)] == ["secret 1", "secret 2", "secret 2"]
+    assert client.get("/page").text == "page 1"
+    said["unless"] = True
+    assert client.get("/page").text == "page 2"
+    said["unless"] = False
+    assert client.get("/page").text == "page 1"
+    said["forced_update"] = True
+    assert client.get("/page").text == "page 3"
+    said["forced_update"] = False
+    assert client.get("/page").text == "page 3"
+
+
+@pytest.mark.parametrize("cache_none", [True, False])
+def test_a_cached_none_is_computed_once_only_if_asked_for(make_app, calls, cache_none):
+    app, cache = make_app()
+
+    @cache.cached(key_prefix="nothing", cache_none=cache_none)
+    def nothing():
+        calls["nothing"] += 1
+
+    with app.test_request_context():
+        assert [nothing() for _ in range(3)] == [None] * 3
+    assert calls["nothing"] == (1 if cache_none else 3)
+
+
+def test_delete_cached_makes_the_view_run_again(make_app, calls):
+    app, cache = make_app()
+
+    @app.route("/works")
+    @cache.cached(query_string=True)
+    def view():
+        calls["view"] += 1
+        return str(calls["view"])
+
+    client = app.test_client()
+    assert client.get("/works?limit=15").text == "1"
+    with app.app_context():
+        assert cache.delete_cached(view, "/works", {"limit": 15}) is True
+        assert cache.delete_cached(view, "/works", {"limit": 15}) is False
+    assert client.get("/works?limit=15").text == "2"
+
+
+def test_many_clients_at_once_each_get_their_page_and_then_no_view_runs_any_more(make_app, calls):
+    app, cache = make_app(CACHE_THRESHOLD=100)
+
+    @app.route("/<int:number>")
+    @cache.cached()
+    def view(number):
+        calls[number] += 1
+        return {"number": number, "square": [number**2]}
+
+    def visit(number):
+        client = app.test_client()
+        numbers = [(number * 7 + step) % 50 for step in range(50)]
+        return all(client.get(f"/{each}").json == {"number": each, "square": [each**2]} for each in numbers)
+
+    assert all(together(visit))
+    before = calls.copy()
+    assert all(together(visit))
+    assert calls == before
+    assert len(calls) == 50
+
+
+def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_and_are_deleted(make_app):
+    app, cache = make_app(CACHE_THRESHOLD=5, CACHE_OPTIONS={"interval": 0.001})
+
+    @app.route("/<int:number>")
+    @cache.cached(timeout=0.001)
+    def view(number):
+        return {"number": number}
+
+    def visit(number):
+        client = app.test_client()
+        right = []
+        for step in range(100):
+            each = (number + step) % 12
+            right.append(client.get(f"/{each}").json == {"number": each})
+            if step % 20 == number:
+                with app.app_context():
+                    cache.clear()
+            elif step % 10 == 0:
+                with app.app_context():
+                    cache.delete_cached(view, f"/{each}")
+        return all(right)
+
+    assert all(together(visit))
+    assert len(app.extensions["cache"][cache]._cache) <= 5
+
+
+# Memoized functions.
+
+
+def test_a_memoized_function_runs_once_for_the_same_arguments_however_they_are_given(make_app, calls):
+    app, cache = make_app()
+
+    @cache.memoize()
+    def add(a, b=2, *rest, **named):
+        calls["add"] += 1
+        return [a + b, rest, named]
+
+    with app.app_context():
+        assert add(1) == add(1, 2) == add(a=1, b=2) == add(b=2, a=1) == [3, (), {}]
+        assert calls["add"] == 1
+        assert add(1, 3) == [4, (), {}]
+        assert add(1, 2, 5) == [3, (5,), {}]
+        assert add(1, 2, c=5) == add(1, c=5) == [3, (), {"c": 5}]
+        assert calls["add"] == 4
+
+
+def test_a_memoized_function_runs_again_after_its_timeout(make_app, clock, calls):
+    app, cache = make_app()
+
+    @cache.memoize(timeout=10)
+    def count(name):
+        calls[name] += 1
+        return calls[name]
+
+    with app.app_context():
+        assert [count("a"), count("a")] == [1, 1]
+        clock.advance(10)
+        assert [count("a"), count("a")] == [2, 2]
+
+
+def test_what_a_memoized_function_returned_can_be_changed_without_changing_what_is_cached(make_app):
+    app, cache = make_app()
+    listed = cache.memoize()(lambda: [1])
+    with app.app_context():
+        listed().append(2)
+        listed().append(3)
+        assert listed() == [1]
+
+
+def test_delete_memoized_forgets_one_call_or_all_of_a_function_and_no_other_function(make_app, calls):
+    app, cache = make_app()
+
+    def counting(name):
+        def function(a, b):
+            calls[name, a, b] += 1
+            return calls[name, a, b]
+
+        function.__name__ = function.__qualname__ = name
+        return cache.memoize()(function)
+
+    first, second = counting("first"), counting("second")
+
+    def everything():
+        return [first(1, 1), first(1, 2), second(1, 1)]
+
+    with app.app_context():
+        assert everything() == everything() == [1, 1, 1]
+        cache.delete_memoized(first, 1, 2)
+        assert everything() == [1, 2, 1]
+        cache.delete_memoized(first, a=1, b=2)
+        assert everything() == [1, 3, 1]
+        cache.delete_memoized(first)
+        assert everything() == [2, 4, 1]
+        first.delete_memoized()
+        cache.delete_memoized(second)
+        assert everything() == everything() == [3, 5, 2]
+
+
+def test_delete_memoized_forgets_a_method_of_one_object_or_of_all_and_of_a_class(make_app, calls):
+    app, cache = make_app()
+
+    class Shop:
+        def __init__(self, name):
+            self.name = name
+
+        def __repr__(self):
+            return f"Shop({self.name})"
+
+        @cache.memoize()
+        def price(self, item):
+            calls[self.name, item] += 1
+            return calls[self.name, item]
+
+        @classmethod
+        @cache.memoize()
+        def count(cls):
+            calls[cls] += 1
+            return calls[cls]
+
+    here, there = Shop("here"), Shop("there")
+
+    def everything():
+        return [here.price("a"), here.price("b"), there.price("a"), Shop.count()]
+
+    with app.app_context():
+        assert everything() == everything() == [1, 1, 1, 1]
+        cache.delete_memoized(here.price)
+        assert everything() == [2, 2, 1, 1]
+        cache.delete_memoized(Shop.price)
+        assert everything() == [3, 3, 2, 1]
+        cache.delete_memoized(Shop.price, here, "a")
+        assert everything() == [4, 3, 2, 1]
+        cache.delete_memoized(Shop.count, Shop)
+        assert everything() == [4, 3, 2, 2]
+
+
+@pytest.mark.parametrize("threshold", [1, 2, 3])
+def test_a_memoized_function_is_right_even_if_hardly_anything_fits_into_the_cache(make_app, threshold):
+    app, cache = make_app(CACHE_THRESHOLD=threshold)
+    doubled = cache.memoize()(lambda number: [2 * number])
+    with app.app_context():
+        for number in [0, 1, 0, 0, 2, 1, 1, 0]:
+            assert doubled(number) == [2 * number]
+
+
+def test_many_threads_at_once_memoize_and_then_the_function_runs_no_more(make_app, calls):
+    app, cache = make_app()
+
+    @cache.memoize()
+    def doubled(number):
+        calls[number] += 1
+        return [2 * number]
+
+    def use(number):
+        with app.app_context():
+            return [doubled((number + step) % 50) for step in range(50)]
+
+    def right(number):
+        return [[2 * ((number + step) % 50)] for step in range(50)]
+
+    # Who is first may store under a version that another has replaced already: after one more round all is settled.
+    for _ in range(2):
+        assert together(use) == [right(number) for number in range(THREADS)]
+    before = calls.copy()
+    assert together(use) == [right(number) for number in range(THREADS)]
+    assert calls == before
+
+
+def test_after_delete_memoized_no_thread_gets_what_was_computed_before(make_app):
+    app, cache = make_app()
+    version = [0]
+
+    @cache.memoize()
+    def read(name):
+        return [name, version[0]]
+
+    def use(number):
+        with app.app_context():
+            return [read(name) for name in "abcdef"]
+
+    for round_ in range(10):
+        version[0] = round_
+        with app.app_context():
+            cache.delete_memoized(read)
+        assert together(use) == [[[name, round_] for name in "abcdef"]] * THREADS
+
+
+def test_delete_memoized_in_the_midst_of_many_threads_breaks_nothing(make_app):
+    app, cache = make_app(CACHE_THRESHOLD=20)
+    squared = cache.memoize()(lambda number: {number: number**2})
+
+    def use(number):
+        right = []
+        with app.app_context():
+            for step in range(60):
+                each = (number + step) % 30
+                right.append(squared(each) == {each: each**2})
+                if step % 10 == 0:
+                    cache.delete_memoized(squared)
+                elif step % 5 == 0:
+                    cache.delete_memoized(squared, each)
+        return all(right)
+
+    assert all(together(use))
+
+
+# Templates.
+
+
+def test_a_fragment_is_rendered_once_for_what_it_varies_on(make_app, clock, calls):
+    app, cache = make_app()
+    source = "{% cache 10, 'fragment', name %}<b>{{ count(name) }}</b>{% endcache %}"
+
+    @app.route("/<name>")
+    def view(name):
+        def count(name):
+            calls[name] += 1
+            return f"{name} {calls[name]}"
+
+        return flask.render_template_string(source, name=name, count=count)
+
+    client = app.test_client()
+    assert [client.get(path).text for path in ("/a", "/a", "/b")] == ["<b>a 1</b>", "<b>a 1</b>", "<b>b 1</b>"]
+    with app.app_context():
+        cache.delete(flask_caching.make_template_fragment_key("fragment", ["a"]))
+    assert [client.get(path).text for path in ("/a", "/b")] == ["<b>a 2</b>", "<b>b 1</b>"]
+    clock.advance(10)
+    assert client.get("/b").text == "<b>b 2</b>"
+
+
+def test_a_fragment_from_the_cache_is_not_escaped_and_what_is_in_it_was(make_app):
+    app, _ = make_app()
+    source = "{% cache None, 'fragment' %}<i>{{ text }}</i>{% endcache %}"
+    with app.test_request_context():
+        rendered = [flask.render_template_string(source, text="<script>") for _ in range(2)]
+    assert rendered == ["<i>&lt;script&gt;</i>"] * 2
+
+
+def test_the_timeout_del_deletes_a_fragment(make_app, calls):
+    app, _ = make_app()
+
+    def render(timeout):
+        calls["render"] += 1
+        source = "{% cache timeout, 'fragment' %}{{ number }}{% endcache %}"
+        with app.test_request_context():
+            return flask.render_template_string(source, timeout=timeout, number=calls["render"])
+
+    assert [render(60), render(60), render("del"), render(60)] == ["1", "1", "3", "4"]
+
+
+# Apps.
+
+
+def shared_blueprint():
+    """What a reusable package brings: a cache made without an app, and a blueprint with views that use it."""
+    cache = flask_caching.Cache()
+    blueprint = flask.Blueprint("pages", __name__)
+
+    @blueprint.route("/page")
+    @cache.cached()
+    def page():
+        return f"{flask.current_app.name} {total(1)}"
+
+    @blueprint.route("/set/<value>")
+    def set_value(value):
+        return {"set": cache.set("key", value)}
+
+    @blueprint.route("/get")
+    def get_value():
+        return {"value": cache.get("key")}
+
+    @cache.memoize()
+    def total(number):
+        return f"{flask.current_app.name} {number}"
+
+    return cache, blueprint
+
+
+def created(name, cache, blueprint, **config):
+    """The app factory pattern."""
+    app = flask.Flask(name)
+    app.debug = True
+    app.config.update(CACHE_TYPE=BACKEND, **config)
+    cache.init_app(app)
+    app.register_blueprint(blueprint)
+    return app
+
+
+def test_two_apps_from_one_factory_with_one_cache_share_nothing():
+    cache, blueprint = shared_blueprint()
+    first, second = created("first", cache, blueprint), created("second", cache, blueprint)
+    assert first.extensions["cache"][cache] is not second.extensions["cache"][cache]
+    for _ in range(2):
+        assert first.test_client().get("/page").text == "first first 1"
+        assert second.test_client().get("/page").text == "second second 1"
+    first.test_client().get("/set/one")
+    assert first.test_client().get("/get").json == {"value": "one"}
+    assert second.test_client().get("/get").json == {"value": None}
+    second.test_client().get("/set/two")
+    with second.app_context():
+        assert cache.clear() is True
+    assert first.test_client().get("/get").json == {"value": "one"}
+
+
+def test_two_apps_in_many_threads_share_nothing():
+    cache, blueprint = shared_blueprint()
+    apps = [created(name, cache, blueprint, CACHE_THRESHOLD=5) for name in ("first", "second")]
+
+    def use(number):
+        app = apps[number % 2]
+        client = app.test_client()
+        for _ in range(30):
+            client.get(f"/set/{app.name}")
+            assert client.get("/page").text == f"{app.name} {app.name} 1"
+            assert client.get("/get").json == {"value": app.name}
+        return True
+
+    assert all(together(use))
+
+
+def test_each_app_of_a_factory_has_its_own_settings(clock):
+    cache, blueprint = shared_blueprint()
+    short = created("short", cache, blueprint, CACHE_DEFAULT_TIMEOUT=10, CACHE_OPTIONS={"jitter": 0})
+    long = created("long", cache, blueprint, CACHE_DEFAULT_TIMEOUT=100, CACHE_OPTIONS={"jitter": 0})
+    for app in (short, long):
+        app.test_client().get("/set/value")
+    clock.advance(10)
+    assert short.test_client().get("/get").json == {"value": None}
+    assert long.test_client().get("/get").json == {"value": "value"}
+
+
+def test_two_caches_of_one_app_share_nothing(make_app):
+    app, first = make_app()
+    second = flask_caching.Cache()
+    second.init_app(app, config={"CACHE_THRESHOLD": 7})
+    with app.app_context():
+        first.set("key", 1)
+        assert second.get("key") is None
+    assert list(app.extensions["cache"]) == [first, second]
+
+
+def test_the_extension_is_where_flask_caching_has_it(make_app):
+    app, cache = make_app()
+    assert list(app.extensions["cache"]) == [cache]
+    assert type(app.extensions["cache"][cache]) is WheelCache
+    with app.app_context():
+        assert cache.cache is app.extensions["cache"][cache]
+
+
+def test_every_proxy_of_flask_caching_returns_what_the_backend_does(make_app):
+    app, cache = make_app()
+    with app.app_context():
+        assert cache.set("a", [1], timeout=60) is True
+        assert cache.add("a", 2) is False
+        assert cache.get("a") == [1]
+        assert cache.has("a") is True
+        assert cache.set_many({"b": 2, "c": 3}, timeout=60) == ["b", "c"]
+        assert cache.get_many("a", "b", "x") == [[1], 2, None]
+        assert cache.get_dict("a", "x") == {"a": [1], "x": None}
+        assert cache.delete("a") is True
+        assert cache.delete("a") is False
+        assert cache.delete_many("a", "b") == ["a", "b"]
+        assert cache.unlink("c") == ["c"]
+        assert cache.clear() is True
+        assert cache.cache.inc("n", 2) == 2
+        assert cache.cache.dec("n", 5) == -3
+
+
+def test_an_app_that_nobody_holds_leaves_with_its_store(make_app):
+    app, cache = make_app()
+    store = weakref.ref(app.extensions["cache"][cache]._cache)
+    del app, cache
+    gc.collect()
+    assert store() is None
+
+
+def test_get_or_load_serves_a_view_of_many_clients_with_one_load(make_app, calls):
+    app, cache = make_app()
+    store = app.extensions["cache"][cache]._cache
+    everybody_missed = threading.Event()
+
+    @app.route("/")
+    def view():
+        def load():
+            calls["load"] += 1
+            everybody_missed.wait(PATIENCE)
+            return {"loads": calls["load"]}
+
+        return cache.cache.get_or_load("key", load, timeout=60)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        visits = [pool.submit(lambda: app.test_client().get("/").json) for _ in range(THREADS)]
+        try:
+            assert until(lambda: store.stats().misses == THREADS)
+        finally:
+            everybody_missed.set()
+        assert [each.result(PATIENCE) for each in visits] == [{"loads": 1}] * THREADS

@@ -1,0 +1,260 @@
+"""The settings in ``app.config``: what ``factory`` reads, what is refused, and in which words."""
+
+from datetime import timedelta
+
+import flask
+import flask_caching
+import pytest
+from cachelib.serializers import BaseSerializer, JSONSerializer
+
+from tests.flask_backend.conftest import BACKEND
+from wheelcache.flask_backend import WheelCache
+
+NAN, INF = float("nan"), float("inf")
+
+COUNT = "a whole number >= 1"
+WHOLE = "a whole number >= 0"
+SECONDS = "a number of seconds > 0"
+TIMEOUT = "a number of seconds (0 for never) or a timedelta"
+
+WRONG = [
+    *(("threshold", wrong, WHOLE) for wrong in (-1, 1.5, 10.0, "10", True, None, NAN, [10])),
+    *(("default_timeout", wrong, TIMEOUT) for wrong in (None, True, NAN, [60], b"60")),
+    *(("key_prefix", wrong, "a string") for wrong in (b"p", 1, ["p"], lambda: "p")),
+    *(("max_bytes", wrong, COUNT) for wrong in (0, -1, 1e6, "1MB", False, [])),
+    *(("jitter", wrong, "a fraction, 0 <= fraction < 1") for wrong in (-0.1, 1, "0.1", None, True, NAN, INF)),
+    *(("interval", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, timedelta(1))),
+    *(("slots", wrong, "a whole number") for wrong in (0, -8, 8.0, "8", None, True)),
+    *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF)),
+    *(("name", wrong, "a string") for wrong in (None, 1, b"name")),
+]
+
+
+def backend_of(**config):
+    app = flask.Flask("shop")
+    app.config.update(CACHE_TYPE=BACKEND, **config)
+    cache = flask_caching.Cache(app)
+    return app.extensions["cache"][cache]
+
+
+@pytest.mark.parametrize(("option", "wrong", "takes"), WRONG, ids=[f"{name}={wrong!r:.20}" for name, wrong, _ in WRONG])
+def test_a_wrong_option_is_an_error_at_init_app_that_names_it_and_what_it_takes_and_got(option, wrong, takes):
+    with pytest.raises((TypeError, ValueError)) as refused:
+        backend_of(CACHE_OPTIONS={option: wrong})
+    for part in (option, takes, repr(wrong)):
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong", "option"),
+    [
+        ("CACHE_THRESHOLD", -5, "threshold"),
+        ("CACHE_THRESHOLD", "500", "threshold"),
+        ("CACHE_DEFAULT_TIMEOUT", None, "default_timeout"),
+        ("CACHE_KEY_PREFIX", 7, "key_prefix"),
+        ("CACHE_ARGS", [-5], "threshold"),
+        ("CACHE_ARGS", [5, None], "default_timeout"),
+    ],
+)
+def test_a_wrong_setting_is_an_error_at_init_app_that_names_it_and_what_it_got(setting, wrong, option):
+    with pytest.raises((TypeError, ValueError), match=option) as refused:
+        backend_of(**{setting: wrong})
+    assert repr(wrong[-1] if setting == "CACHE_ARGS" else wrong) in str(refused.value)
+
+
+def test_unknown_options_are_an_error_at_init_app_that_names_them_all_and_those_there_are():
+    with pytest.raises(TypeError, match=r"Unknown cache options? 'shards', 'max_entries'") as refused:
+        backend_of(CACHE_OPTIONS={"shards": 4, "slots": 8, "max_entries": 1})
+    for known in (
+        *("threshold", "default_timeout", "ignore_delete_many_errors", "key_prefix", "max_bytes"),
+        *("jitter", "interval", "slots", "log_interval", "name"),
+    ):
+        assert known in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["ttl", "clock", "weigher", "on_removal", "max_weight", "max_entries", "THRESHOLD"])
+def test_what_the_engine_takes_and_the_backend_does_not_is_unknown(option):
+    with pytest.raises(TypeError, match=f"Unknown cache option '{option}'"):
+        backend_of(CACHE_OPTIONS={option: None})
+
+
+def test_too_many_args_are_an_error_that_names_those_there_are():
+    with pytest.raises(TypeError, match=r"threshold, default_timeout, ignore_delete_many_errors.*8"):
+        backend_of(CACHE_ARGS=[500, 300, False, 8])
+
+
+@pytest.mark.parametrize("option", ["default_timeout", "interval", "log_interval"])
+def test_a_time_that_is_too_long_for_a_float_is_an_error_that_names_the_option(option):
+    with pytest.raises((TypeError, ValueError), match=option):
+        backend_of(CACHE_OPTIONS={option: 10**400})
+
+
+def test_a_refused_app_has_no_cache():
+    app = flask.Flask("shop")
+    app.config.update(CACHE_TYPE=BACKEND, CACHE_OPTIONS={"shards": 4})
+    with pytest.raises(TypeError):
+        flask_caching.Cache(app)
+    assert app.extensions["cache"] == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"threshold": 1},
+        {"default_timeout": 0.5},
+        {"default_timeout": timedelta(days=1)},
+        {"ignore_delete_many_errors": True},
+        {"key_prefix": ""},
+        {"max_bytes": None},
+        {"max_bytes": 1 << 20, "threshold": 10},
+        {"jitter": 0.99, "interval": 0.001, "slots": 1},
+        {"log_interval": None},
+        {"log_interval": 1e9, "interval": 1e9},
+        {"name": "é"},
+    ],
+    ids=repr,
+)
+def test_a_right_option_makes_a_cache_that_works(options):
+    backend = backend_of(CACHE_OPTIONS=options)
+    assert backend.set("key", ["value"]) is True
+    assert backend.get("key") == ["value"]
+
+
+def kept(backend):
+    """How many of 1,000 entries stay."""
+    backend.set_many({str(number): number for number in range(1000)})
+    return sum(backend.has(str(number)) for number in range(1000))
+
+
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        ({}, 500),
+        ({"CACHE_THRESHOLD": 7}, 7),
+        ({"CACHE_THRESHOLD": 0}, 500),
+        ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}}, 8),
+        ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}, "CACHE_ARGS": [9]}, 9),
+        ({"CACHE_THRESHOLD": 7, "CACHE_ARGS": (9,)}, 9),
+    ],
+    ids=repr,
+)
+def test_the_threshold_is_that_of_args_or_options_or_the_setting(config, size):
+    assert kept(backend_of(**config)) == size
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [
+        ({}, 300),
+        ({"CACHE_DEFAULT_TIMEOUT": 60}, 60),
+        ({"CACHE_DEFAULT_TIMEOUT": "60"}, 60),
+        ({"CACHE_DEFAULT_TIMEOUT": 0.25}, 0.25),
+        ({"CACHE_DEFAULT_TIMEOUT": timedelta(minutes=2)}, 120),
+        ({"CACHE_DEFAULT_TIMEOUT": 0}, None),
+        ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_OPTIONS": {"default_timeout": 70}}, 70),
+        ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_ARGS": [9, 80]}, 80),
+    ],
+    ids=repr,
+)
+def test_the_default_timeout_is_that_of_args_or_options_or_the_setting(clock, config, seconds):
+    config["CACHE_OPTIONS"] = {"jitter": 0, **config.get("CACHE_OPTIONS", {})}
+    backend = backend_of(**config)
+    backend.set("key", 1)
+    assert backend._cache.expires_in("flask_cache_key") == seconds
+
+
+@pytest.mark.parametrize(
+    ("config", "prefix"),
+    [
+        ({}, "flask_cache_"),
+        ({"CACHE_KEY_PREFIX": "shop:"}, "shop:"),
+        ({"CACHE_KEY_PREFIX": ""}, ""),
+        ({"CACHE_KEY_PREFIX": None}, ""),
+        ({"CACHE_KEY_PREFIX": "shop:", "CACHE_OPTIONS": {"key_prefix": "other:"}}, "other:"),
+    ],
+    ids=repr,
+)
+def test_the_key_prefix_is_that_of_the_options_or_the_setting(config, prefix):
+    backend = backend_of(**config)
+    backend.set("key", 1)
+    assert backend._cache.keys() == [f"{prefix}key"]
+
+
+@pytest.mark.parametrize(
+    ("config", "ignored"),
+    [
+        ({}, False),
+        ({"CACHE_IGNORE_ERRORS": True}, True),
+        ({"CACHE_OPTIONS": {"ignore_delete_many_errors": True}}, True),
+        ({"CACHE_ARGS": [500, 300, True]}, True),
+    ],
+    ids=repr,
+)
+def test_ignore_delete_many_errors_is_kept_where_cachelib_has_it(config, ignored):
+    assert backend_of(**config).ignore_delete_many_errors is ignored
+
+
+@pytest.mark.parametrize("serializer", [JSONSerializer, JSONSerializer()], ids=["class", "object"])
+def test_the_serializer_of_the_settings_does_the_work(serializer):
+    backend = backend_of(CACHE_SERIALIZER=serializer)
+    assert isinstance(backend.serializer, JSONSerializer)
+    backend.set("key", {"a": (1, 2)})
+    assert backend.get("key") == {"a": [1, 2]}
+
+
+def test_the_serializer_of_the_settings_is_that_of_its_app_only():
+    with_json, without = backend_of(CACHE_SERIALIZER=JSONSerializer), backend_of()
+    for backend in (with_json, without):
+        backend.set("key", (1, 2))
+    assert with_json.get("key") == [1, 2]
+    assert without.get("key") == (1, 2)
+
+
+class Own(WheelCache):
+    serializer = BaseSerializer()
+
+
+def test_a_subclass_is_a_cache_type_too():
+    app = flask.Flask("shop")
+    app.config.update(CACHE_TYPE=f"{__name__}.Own")
+    cache = flask_caching.Cache(app)
+    assert type(app.extensions["cache"][cache]) is Own
+
+
+def test_the_settings_of_the_app_are_left_as_they_were():
+    app = flask.Flask("shop")
+    app.config.update(CACHE_TYPE=BACKEND, CACHE_ARGS=[9], CACHE_OPTIONS={"slots": 8})
+    flask_caching.Cache(app)
+    assert app.config["CACHE_ARGS"] == [9]
+    assert app.config["CACHE_OPTIONS"] == {"slots": 8}
+
+
+def test_jitter_spreads_expiry_around_the_timeout_by_its_fraction(clock):
+    backend = backend_of(CACHE_THRESHOLD=1000, CACHE_KEY_PREFIX="", CACHE_OPTIONS={"jitter": 0.5})
+    backend.set_many({str(number): number for number in range(1000)}, 100)
+    remaining = [backend._cache.expires_in(str(number)) for number in range(1000)]
+    assert 50 <= min(remaining) < 75
+    assert 125 < max(remaining) <= 150
+
+
+def test_interval_is_how_soon_an_expired_entry_leaves_memory(clock):
+    backend = backend_of(CACHE_OPTIONS={"jitter": 0, "interval": 30, "slots": 2})
+    backend.set("key", 1, 10)
+    clock.advance(29)
+    assert (backend.get("other"), len(backend._cache)) == (None, 1)
+    clock.advance(1)
+    assert len(backend._cache) == 0
+
+
+@pytest.mark.parametrize(("options", "name"), [({}, "shop"), ({"name": "fragments"}, "fragments")])
+def test_the_line_on_the_log_names_the_app_unless_told_otherwise(clock, caplog, options, name):
+    caplog.set_level("INFO", "wheelcache.stats")
+    backend = backend_of(CACHE_OPTIONS={"log_interval": 10, **options})
+    backend.set("key", 1)
+    backend.get("key")
+    backend.get("missing")
+    clock.advance(9)
+    assert caplog.messages == []
+    clock.advance(1)
+    assert caplog.messages == [f"cache({name}) - qpm: 12, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
