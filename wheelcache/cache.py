@@ -16,7 +16,6 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from contextlib import suppress
 from enum import Enum
 from inspect import isawaitable
 from itertools import islice
@@ -27,16 +26,15 @@ from typing import Any, Final
 from wheelcache import options
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
-from wheelcache.errors import CacheClosed, MissingKey, WheelClosed
+from wheelcache.errors import CacheClosed, MissingKey
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, original
 from wheelcache.single_flight import Flight, Seat, SingleFlight
 from wheelcache.stats import Stats, Tally, hit_ratio
-from wheelcache.timers import STOP, Timers
+from wheelcache.stats_log import StatsLog
 from wheelcache.timing_wheel import Timer
 
 logger = logging.getLogger("wheelcache")
-stats_logger = logging.getLogger("wheelcache.stats")
 
 FEW: Final = 8192
 SPARSE_IF_FEW: Final = 8
@@ -141,15 +139,12 @@ class Cache(Driven):
         "_load_failures",
         "_load_seconds",
         "_loads",
-        "_log_interval",
-        "_logged",
-        "_logging",
+        "_log",
         "_max_entries",
         "_max_weight",
         "_miss_tally",
         "_most",
         "_on_removal",
-        "_timers",
         "_ttl",
         "_watched",
         "_weigher",
@@ -182,7 +177,6 @@ class Cache(Driven):
             raise TypeError("max_weight and weigher must be given together")
         self._ttl = options.ttl("ttl", ttl)
         self._jitter = Jitter(options.fraction("jitter", jitter))
-        self._log_interval = options.seconds_or_none("log_interval", log_interval)
         self._on_removal = options.function_or_none("on_removal", on_removal)
         self._watched = on_removal is not None or weigher is not None
         # The two below and ``clock`` are public for the backends, whose ``get`` spells out the hit path once more.
@@ -199,9 +193,13 @@ class Cache(Driven):
         self._loads = 0
         self._load_failures = 0
         self._load_seconds = 0.0
-        self._timers: Timers | None = None
-        self._logging = self._log_interval is None
-        self._logged = (0, 0, 0.0)
+        self._log = StatsLog(
+            self.name,
+            options.seconds_or_none("log_interval", log_interval),
+            options.interval("interval", interval),
+            options.function("clock", clock),
+            self.stats,
+        )
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(interval, slots, clock)
 
@@ -534,15 +532,13 @@ class Cache(Driven):
             gone = self._emptied()
             self._close(CacheClosed(f"the cache {self.name!r} was closed"))
         self._cleared(gone, now)
-        if self._timers is not None:
-            self._timers.stop()
+        self._log.close()
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
         self._handles.forget_locks()
         self._flights.forget_all()
-        self._logging = self._log_interval is None
-        self._logged = (self._hit_tally.read(), self._miss_tally.read(), 0.0)
+        self._log.start_over(self._hit_tally.read(), self._miss_tally.read())
 
     # Below: under the lock.
 
@@ -741,8 +737,8 @@ class Cache(Driven):
             removed += more
         self._removed(removed)
         self._scheduled(due, now)
-        if not self._logging:
-            self._start_logging()
+        # The first write of the process starts the line a minute, and with it the thread. Requests before it count.
+        self._log.start()
 
     def _removed(self, removals: Removals) -> None:
         if self._on_removal is None:
@@ -822,57 +818,8 @@ class Cache(Driven):
             # Whatever went wrong, here too: nobody waits for ever.
             flight.end(None, error)
 
-    def _start_logging(self) -> None:
-        """The first write of the process starts the line a minute, and with it the thread. Requests before it count."""
-        interval = self._log_interval
-        now = self.clock()
-        with self._lock:
-            if self._logging or interval is None:
-                return
-            self._logging = True
-            # The requests counted so far and not logged yet are the first of this interval.
-            hits, misses, _ = self._logged
-            self._logged = (hits, misses, now)
-            if self._timers is None:
-                self._timers = Timers(min(self._wheel.interval, interval), 64, _nothing, clock=self.clock)
-            timers = self._timers
-        with suppress(WheelClosed):
-            timers.every(interval, self._log)
-
-    def _log(self) -> object:
-        now = self.clock()
-        with self._lock:
-            hits, misses = self._hit_tally.read(), self._miss_tally.read()
-            (hits_before, misses_before, then), self._logged = self._logged, (hits, misses, now)
-            size = len(self.entries)
-            hits, misses = hits - hits_before, misses - misses_before
-            if not hits and not misses and not size:
-                # Nothing can be hit, and a write starts the line again: until then the wheel thread may sleep.
-                self._logging = False
-                return STOP
-        if hits or misses:
-            figures = {
-                "cache": self.name,
-                "qpm": round((hits + misses) * 60 / (now - then)),
-                "hit_ratio": round(100 * hit_ratio(hits, misses), 1),
-                "elements": size,
-                "hit": hits,
-                "miss": misses,
-            }
-            stats_logger.info(
-                "cache(%(cache)s) - qpm: %(qpm)d, hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "
-                "hit: %(hit)d, miss: %(miss)d",
-                figures,
-                extra=figures,
-            )
-        return None
-
 
 def _batched(items: Iterable[Any]) -> Iterable[list[Any]]:
     iterator = iter(items)
     while batch := list(islice(iterator, BATCH)):
         yield batch
-
-
-def _nothing(key: Any, value: Any) -> None:
-    """The cache's own timers are periodic jobs; none has a key."""

@@ -9,14 +9,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from wheelcache.weak_registry import WeakRegistry
 
-if TYPE_CHECKING:
-    from wheelcache.driven import Driven
-
 Clock = Callable[[], float]
+
+
+class Steppable(Protocol):
+    """What a ``ManualClock`` or the wheel thread advances."""
+
+    clock: Clock
+    wake_at: float
+
+    def advance(self, now: float) -> None: ...
 
 
 class ManualClock:
@@ -28,14 +34,14 @@ class ManualClock:
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now
-        self._driven: WeakRegistry[Driven] = WeakRegistry()
+        self._driven: WeakRegistry[Steppable] = WeakRegistry()
         self._moving = threading.Lock()
         self._mover: int | None = None
 
     def __call__(self) -> float:
         return self._now
 
-    def attach(self, driven: Driven) -> None:
+    def attach(self, driven: Steppable) -> None:
         """Advance ``driven`` from now on. It is held weakly."""
         self._driven.add(driven)
 

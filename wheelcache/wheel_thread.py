@@ -13,12 +13,10 @@ import os
 import threading
 import time
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from wheelcache.clock import Steppable
 from wheelcache.weak_registry import WeakRegistry
-
-if TYPE_CHECKING:
-    from wheelcache.driven import Driven
 
 logger = logging.getLogger("wheelcache")
 
@@ -33,7 +31,7 @@ class WheelThread:
     """Advances what is attached to it, each at its ``wake_at``."""
 
     def __init__(self) -> None:
-        self._driven: WeakRegistry[Driven] = WeakRegistry()
+        self._driven: WeakRegistry[Steppable] = WeakRegistry()
         self._exiting = False
         self._reset()
 
@@ -43,7 +41,7 @@ class WheelThread:
         self._woken = False
         self._start_failed = False
 
-    def attach(self, driven: Driven) -> None:
+    def attach(self, driven: Steppable) -> None:
         """Advance ``driven`` from now on. It is held weakly."""
         self._driven.add(driven)
 
