@@ -45,7 +45,7 @@ class StatsLog:
         self._stopped: list[bool] = [] if interval is None else [True]
 
     def start(self) -> None:
-        """See that lines come, from an interval from now. Costs 30 ns if they do."""
+        """See that lines come, from an interval from now."""
         if not self._stopped or self._interval is None:
             return
         with suppress(IndexError, WheelClosed):
