@@ -29,7 +29,7 @@ from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, MissingKey
 from wheelcache.jitter import Jitter
-from wheelcache.keys import Handles, original
+from wheelcache.keys import Handles, is_plain, original
 from wheelcache.single_flight import Flight, Seat, SingleFlight
 from wheelcache.stats import Stats, Tally, hit_ratio
 from wheelcache.stats_log import StatsLog
@@ -69,6 +69,9 @@ class _Default(Enum):
 
 
 _MISSING: Final = object()
+
+CENTURIES: Final = 1 << 40
+"""Seconds. Longer TTLs, among them ints that no float can hold, take the way of the checks."""
 
 DEFAULT_TTL: Final = _Default.TTL
 """What ``ttl`` is when it isn't given: the TTL that the cache was made with."""
@@ -213,8 +216,8 @@ class Cache(Driven):
             entries = self.entries
             entry = entries[key]
             clock = self.clock
-            # Of another type, the key that was found may be one that ``key`` only claims to equal: see keys.py.
-            if entry.due > clock() and type(entry.key) is type(key):
+            # A key with code of its own may only claim to equal the one that was found: see keys.py.
+            if entry.due > clock() and (type(key) is str or type(key) is int or is_plain(key)):
                 entries.move_to_end(key)
                 next(self.hits)
                 return entry.value
@@ -237,7 +240,7 @@ class Cache(Driven):
         # _due, and Jitter in it, spelled out: 120 ns less.
         if ttl is DEFAULT_TTL:
             ttl = self._ttl
-        elif type(ttl) is not int or ttl <= 0:
+        elif type(ttl) is not int or not 0 < ttl < CENTURIES:
             ttl = options.ttl("ttl", ttl)
         if ttl is None:
             due = inf
@@ -303,15 +306,24 @@ class Cache(Driven):
             self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
             plain = self._plain(key)
         while found is _MISSING:
-            found, seat = self._join(plain, blocking=True)
-            if seat is None:
-                break
-            if seat.leads:
-                return self._lead(seat.flight, loader, ttl)
+            flight = self._flights.flight(plain, self.clock())
+            try:
+                found, seat = self._join(flight, blocking=True)
+                if seat is None:
+                    break
+                if seat.leads:
+                    with flight:
+                        value = loader()
+                    self._loaded(flight, value, ttl)
+                    return value
+            except BaseException as error:
+                # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
+                self._load_failed(flight, error)
+                raise
             try:
                 outcome = seat.flight.future.result()
             finally:
-                self._leave(seat)
+                self._flights.leave(seat)
             found = self._landed(seat, *outcome)
         return found
 
@@ -324,15 +336,26 @@ class Cache(Driven):
             self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
             plain = self._plain(key)
         while found is _MISSING:
-            found, seat = self._join(plain, blocking=False)
-            if seat is None:
-                break
-            if seat.leads:
-                return await self._alead(seat.flight, loader, ttl)
+            flight = self._flights.flight(plain, self.clock())
+            try:
+                found, seat = self._join(flight, blocking=False)
+                if seat is None:
+                    break
+                if seat.leads:
+                    with flight:
+                        value = loader()
+                        if isawaitable(value):
+                            value = await value
+                    self._loaded(flight, value, ttl)
+                    return value
+            except BaseException as error:
+                # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
+                self._load_failed(flight, error)
+                raise
             try:
                 outcome = await asyncio.wrap_future(seat.flight.future)
             finally:
-                self._leave(seat)
+                self._flights.leave(seat)
             found = self._landed(seat, *outcome)
         return found
 
@@ -452,7 +475,7 @@ class Cache(Driven):
                 for key, plain, value, due, weight in ready:
                     if not self._put(plain, value, due, weight, now, removed):
                         refused.append(key)
-            self._written(min(due for _, _, _, due, _ in ready), now, removed)
+            self._written(min(due for _, _, _, due, _ in ready), now, removed, len(ready))
         return refused
 
     def delete_many(self, keys: Iterable[Hashable]) -> int:
@@ -532,8 +555,8 @@ class Cache(Driven):
         with self._lock:
             gone = self._emptied()
             self._close(CacheClosed(f"the cache {self.name!r} was closed"))
-        self._cleared(gone, now)
         self._log.close()
+        self._cleared(gone, now)
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
@@ -688,7 +711,7 @@ class Cache(Driven):
     def _due(self, ttl: TTL, now: float) -> float:
         if ttl is DEFAULT_TTL:
             ttl = self._ttl
-        elif not (type(ttl) is int and ttl > 0):
+        elif type(ttl) is not int or not 0 < ttl < CENTURIES:
             ttl = options.ttl("ttl", ttl)
         return inf if ttl is None else now + self._jitter(ttl)
 
@@ -727,7 +750,7 @@ class Cache(Driven):
         (_, value, cause) = removed[0]
         return _MISSING if cause is EXPIRED else value
 
-    def _written(self, due: float, now: float, removed: Removals) -> None:
+    def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
         """After a write: tell the listener, and see that the wheel turns."""
         while self._weight > self._max_weight:
             # One heavy entry can cost more light ones than one hold of the lock allows.
@@ -737,34 +760,34 @@ class Cache(Driven):
                 self._fit_table()
             removed += more
         self._removed(removed)
-        self._scheduled(due, now)
+        self._scheduled(due, now, written)
         # The first write of the process starts the line a minute, and with it the thread. Requests before it count.
         self._log.start()
 
     def _removed(self, removals: Removals) -> None:
         if self._on_removal is None:
             return
+        interruption: BaseException | None = None
         for plain, value, cause in removals:
             key = original(plain)
             try:
                 self._on_removal(key, value, cause)
             except Exception:
                 logger.exception("on_removal of the cache %r raised for %r.", self.name, key)
+            except BaseException as error:
+                # An exit or Ctrl-C: after the others were told.
+                interruption = error
+        if interruption is not None:
+            raise interruption
 
-    def _join(self, key: Any, *, blocking: bool) -> tuple[Any, Seat | None]:
-        """The value, if it is there by now; else a seat on the flight that brings it."""
-        now = self.clock()
+    def _join(self, flight: Flight, *, blocking: bool) -> tuple[Any, Seat | None]:
+        """The value, if it is there by now; else a seat on the flight that brings it: ``flight``, or one before it."""
         with self._lock:
             # Whoever led a flight until a moment ago has stored its value before it landed.
-            found = self._live(key, now)
+            found = self._live(flight.key, flight.started)
             if found is not None:
                 return found.value, None
-            return _MISSING, self._flights.join(key, now, blocking=blocking)
-
-    def _leave(self, seat: Seat) -> None:
-        if seat.blocked:
-            with self._lock:
-                self._flights.leave(seat)
+            return _MISSING, self._flights.join(flight, blocking=blocking)
 
     def _landed(self, seat: Seat, value: Any, error: BaseException | None) -> Any:
         """What a flight brought to one who waited for it; _MISSING if he has to look again."""
@@ -772,28 +795,6 @@ class Cache(Driven):
             raise error
         # What is no Exception (a cancellation, an exit) is about the leader, not about the value.
         return _MISSING if error is not None or seat.late else value
-
-    def _lead(self, flight: Flight, loader: Callable[[], Any], ttl: TTL) -> Any:
-        try:
-            with flight:
-                value = loader()
-            self._loaded(flight, value, ttl)
-        except BaseException as error:
-            self._load_failed(flight, error)
-            raise
-        return value
-
-    async def _alead(self, flight: Flight, loader: Callable[[], Any], ttl: TTL) -> Any:
-        try:
-            with flight:
-                value = loader()
-                if isawaitable(value):
-                    value = await value
-            self._loaded(flight, value, ttl)
-        except BaseException as error:
-            self._load_failed(flight, error)
-            raise
-        return value
 
     def _loaded(self, flight: Flight, value: Any, ttl: TTL) -> None:
         now = self.clock()
@@ -812,11 +813,11 @@ class Cache(Driven):
         try:
             now = self.clock()
             with self._lock:
-                self._load_failures += 1
-                self._load_seconds += now - flight.started
-                self._flights.land(flight)
+                if self._flights.leads(flight):
+                    self._load_failures += 1
+                    self._load_seconds += now - flight.started
+                    self._flights.land(flight)
         finally:
-            # Whatever went wrong, here too: nobody waits for ever.
             flight.end(None, error)
 
 

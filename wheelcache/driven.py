@@ -113,20 +113,24 @@ class Driven:
         """What there is to do for the timers in ``due``. Called without the lock; user code runs here."""
         raise NotImplementedError
 
-    def _scheduled(self, due: float, now: float) -> None:
-        """A timer was set, now without the lock: wake who sleeps past ``due``, and do what is overdue."""
-        if due < self.wake_at or self._forked:
-            with self._lock:
-                wake_at = self._wheel.next_wake()
-                sooner = wake_at < self.wake_at
-                self.wake_at = wake_at
+    def _scheduled(self, due: float, now: float, written: int = 1) -> None:
+        """Timers were set, now without the lock: wake who sleeps past ``due``, and do what is overdue."""
+        wake_at = self.wake_at
+        if due < wake_at or self._forked:
+            if wake_at == inf:
+                # Parked until now, so the wheel's tick is an old one, from which the new timers look far off. Moving
+                # on to now files them as they should be.
                 self._forked = False
-            if sooner:
+                self.advance(now, 2 * BATCH)
+            else:
+                with self._lock:
+                    self.wake_at = self._wheel.next_wake()
+            if self.wake_at < wake_at:
                 self._driver.wake()
-        elif now - self.wake_at > self._patience and not self._finishing:
+        elif now - wake_at > self._patience and not self._finishing:
             # Not while somebody is at it: a listener that writes would be called by what it calls, as deep as there is
             # work, and periodic jobs would run in two threads at once.
-            self.advance(now, BATCH_IN_LINE)
+            self.advance(now, max(BATCH_IN_LINE, 2 * written))
 
     def _close(self, error: Exception) -> None:
         self.wake_at = inf
@@ -152,33 +156,38 @@ class Driven:
 
 
 _forkable: Final[WeakRegistry[Driven]] = WeakRegistry()
+_fork_lock = threading.RLock()
+"""One fork at a time, from its first lock to its last."""
+
 _held: list[tuple[Driven, Any]] = []
 
 
 def _hold_all() -> None:
     """Before a fork: no other thread may be halfway through a change when memory is copied."""
+    _fork_lock.acquire()
     for driven in _forkable:
         lock = driven._lock
-        if not isinstance(lock, _Closed):
-            lock.acquire()
+        if isinstance(lock, _Closed):
+            continue
+        lock.acquire()
+        if driven._lock is lock:
             _held.append((driven, lock))
-
-
-def _taken_from_held() -> list[tuple[Driven, Any]]:
-    # Copied and emptied first: as soon as the first lock is free, another thread may fork and fill it anew.
-    held = _held[::-1]
-    _held.clear()
-    return held
+        else:
+            # Closed while this thread waited.
+            lock.release()
 
 
 def _release_all() -> None:
-    for _, lock in _taken_from_held():
-        lock.release()
+    while _held:
+        _held.pop()[1].release()
+    _fork_lock.release()
 
 
 def _renew_all() -> None:
-    for driven, _ in _taken_from_held():
-        driven.after_fork_in_child()
+    global _fork_lock
+    _fork_lock = threading.RLock()
+    while _held:
+        _held.pop()[0].after_fork_in_child()
 
 
 os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)

@@ -55,7 +55,10 @@ def ttl(name: str, value: Any) -> float | None:
     takes = "a number of seconds > 0, or None for no expiry"
     if value is None or _checked(name, value, takes, Real, lambda given: given > 0) == inf:
         return None
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def count(name: str, value: Any) -> int:
@@ -71,8 +74,8 @@ def count_or_none(name: str, value: Any) -> int | None:
 
 
 def slots(name: str, value: Any) -> int:
-    """A whole number from 1 to a million: each may cost a hundred bytes."""
-    return int(_checked(name, value, "a whole number from 1 to 1,000,000", int, lambda given: 1 <= given <= 1_000_000))
+    """A whole number from 1 to 16,384: finding the next timer may mean a look at each, which takes a millisecond."""
+    return int(_checked(name, value, "a whole number from 1 to 16,384", int, lambda given: 1 <= given <= 16_384))
 
 
 def whole(name: str, value: Any) -> int:

@@ -25,6 +25,10 @@ _graph_lock = threading.RLock()
 """Guards who waits for whom, which goes across caches; taken under a cache's own lock."""
 
 
+_blocked_loops: dict[asyncio.AbstractEventLoop, _Lead] = {}
+"""Event loops that stand still, since their thread waits for a flight; whatever runs on one waits for it, too."""
+
+
 def _renew_graph_lock() -> None:
     global _graph_lock
     _graph_lock = threading.RLock()
@@ -101,24 +105,35 @@ class Seat:
     Attributes:
         leads: the caller is to load; otherwise it waits, and calls ``leave`` when it no longer does.
         late: the flight was superseded already.
+        blocked: the leads whose code waits.
+        loop: the event loop that stands still meanwhile.
     """
 
     flight: Flight
     leads: bool
     late: bool = False
     blocked: tuple[_Lead, ...] = ()
+    loop: asyncio.AbstractEventLoop | None = None
 
 
 class SingleFlight:
-    """The flights in progress, at most one a key. The owner calls every method under its own lock."""
+    """The flights in progress, at most one a key. The owner calls its methods under a lock of its own."""
 
     __slots__ = ("in_progress",)
 
     def __init__(self) -> None:
         self.in_progress: dict[Hashable, Flight] = {}
 
-    def join(self, key: Hashable, now: float, *, blocking: bool) -> Seat:
-        """A seat on the flight for ``key``, which begins ``now`` if there is none.
+    def flight(self, key: Hashable, now: float) -> Flight:
+        """A flight that nobody knows of yet. Made before it is joined, so that its maker can end it come what may."""
+        return Flight(self, key, now)
+
+    def leads(self, flight: Flight) -> bool:
+        """Whether others wait for this flight, or will."""
+        return self.in_progress.get(flight.key) is flight
+
+    def join(self, new: Flight, *, blocking: bool) -> Seat:
+        """A seat on the flight for the key of ``new``: on the one in progress, or on ``new``, which then is.
 
         Args:
             blocking: the caller's thread will wait, and with it any event loop that runs in it.
@@ -126,13 +141,15 @@ class SingleFlight:
         Raises:
             LoadDeadlock: the flight waits for a loader that is calling this.
         """
+        key = new.key
         mine = tuple(lead for lead in _leading.get() if not lead.over)
         if any(lead.table is self and lead.key == key for lead in mine):
             raise LoadDeadlock(original(key))
         flight = self.in_progress.get(key)
-        if flight is None:
-            flight = self.in_progress[key] = Flight(self, key, now)
-            return Seat(flight, leads=True)
+        if flight is None or flight.future.done():
+            # Done and still here: its leader was cut short by a signal.
+            self.in_progress[key] = new
+            return Seat(new, leads=True)
         with _graph_lock:
             awaited = _everything_awaited_by(flight.lead)
             if any(lead in awaited for lead in mine):
@@ -140,15 +157,19 @@ class SingleFlight:
             loop = asyncio._get_running_loop() if blocking else None
             if loop is not None and any(lead.loop is loop for lead in awaited):
                 # It ends by way of a task of the very loop that waiting would stop. Load apart, and store nothing.
-                return Seat(Flight(self, key, now), leads=True)
+                return Seat(new, leads=True)
+            if loop is not None:
+                _blocked_loops[loop] = flight.lead
             flight.waited_for = True
             for lead in mine:
                 lead.blocked_on.append(flight.lead)
-        return Seat(flight, leads=False, late=flight.superseded, blocked=mine)
+        return Seat(flight, leads=False, late=flight.superseded, blocked=mine, loop=loop)
 
     def leave(self, seat: Seat) -> None:
-        """The caller no longer waits."""
+        """The caller no longer waits. Needs no lock of the owner's."""
         with _graph_lock:
+            if seat.loop is not None:
+                _blocked_loops.pop(seat.loop, None)
             for lead in seat.blocked:
                 lead.blocked_on.remove(seat.flight.lead)
 
@@ -178,7 +199,11 @@ def _everything_awaited_by(lead: _Lead) -> set[_Lead]:
     seen = {lead}
     todo = [lead]
     while todo:
-        new = set(todo.pop().blocked_on) - seen
+        each = todo.pop()
+        new = set(each.blocked_on)
+        if each.loop is not None and each.loop in _blocked_loops:
+            new.add(_blocked_loops[each.loop])
+        new -= seen
         seen |= new
         todo.extend(new)
     return seen

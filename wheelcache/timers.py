@@ -268,8 +268,16 @@ class Timers(Driven):
         for timer in due:
             if type(timer) is _KeyedTimer:
                 self._submit(timer)
-            elif type(timer) is _PeriodicJob:
-                self._run_job(timer)
+        interruption: BaseException | None = None
+        for timer in due:
+            if type(timer) is _PeriodicJob:
+                try:
+                    self._run_job(timer)
+                except BaseException as error:
+                    # An exit or Ctrl-C: after the others have run.
+                    interruption = error
+        if interruption is not None:
+            raise interruption
 
     def _submit(self, timer: _KeyedTimer) -> None:
         try:
@@ -292,17 +300,17 @@ class Timers(Driven):
             answer = job.function()
             if answer is STOP:
                 self._jobs.discard(job)
-                return
-            if answer is not None:
+            elif answer is not None:
                 pause = options.seconds("what a periodic job returns", answer)
         except Exception:
             logger.exception("The periodic job %r raised.", job.function)
-        now = self.clock()
-        with suppress(WheelClosed):
-            with self._lock:
-                if job in self._jobs:
-                    self._wheel.move(job, now + pause)
-            self._scheduled(now + pause, now)
+        finally:
+            now = self.clock()
+            with suppress(WheelClosed):
+                with self._lock:
+                    if job in self._jobs:
+                        self._wheel.move(job, now + pause)
+                self._scheduled(now + pause, now)
 
     def _plain(self, key: Hashable) -> Any:
         if key is None:

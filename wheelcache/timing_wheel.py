@@ -104,7 +104,7 @@ class TimingWheel:
 
     Args:
         interval: seconds a tick, at least a microsecond.
-        slots: ticks that the finest level spans, 1 to 1,000,000.
+        slots: ticks that the finest level spans, 1 to 16,384.
         now: the time of tick 0, in seconds on the caller's clock.
 
     Raises:

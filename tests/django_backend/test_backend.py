@@ -1042,3 +1042,18 @@ def test_it_answers_every_call_as_locmemcache_does(calls, number):
                     # LocMemCache says True for an entry that is expired, unless somebody looked at it first.
                     theirs.has_key(*arguments)
                 assert answer(ours, name, arguments) == answer(theirs, name, arguments)
+
+
+@pytest.mark.parametrize("write", ["set", "add", "set_many", "get_or_set"])
+@pytest.mark.parametrize("value", ["text", 1.5, None, True])
+def test_a_serializer_of_ones_own_gets_every_value_but_ints_whoever_writes(make, write, value):
+    cache = make({"SERIALIZER": "tests.django_backend.serializers.Json"})
+    if write == "set_many":
+        cache.set_many({"k": value})
+    else:
+        getattr(cache, write)("k", value)
+    (entry,) = cache.store.cache.entries.values()
+    assert isinstance(entry.value, bytes)
+    assert cache.get("k", "missing") == value
+    cache.set("n", 1)
+    assert cache.store.cache.entries[":1:n"].value == 1

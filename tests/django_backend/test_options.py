@@ -28,7 +28,7 @@ WRONG = [
     *(("CULL_FREQUENCY", wrong, WHOLE) for wrong in (-1, 3.0, "3", None, True, {1})),
     *(("JITTER", wrong, FRACTION) for wrong in (-0.1, 1, 1.0, 5, "0.1", None, True, NAN, INF, [0.1])),
     *(("INTERVAL", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, (1,), {})),
-    *(("SLOTS", wrong, "a whole number from 1 to 1,000,000") for wrong in (0, -8, 8.0, "8", None, True, [8])),
+    *(("SLOTS", wrong, "a whole number from 1 to 16,384") for wrong in (0, -8, 8.0, "8", None, True, [8])),
     *(("LOG_INTERVAL", wrong, SECONDS_OR_NONE) for wrong in (0, -1, "60", False, NAN, INF, [60])),
     *(("SERIALIZER", wrong, SERIALIZER) for wrong in (None, 1, True, "", "json", "Pickle", "PICKLE", pytest, [], {})),
     *(("SERIALIZER", wrong, SERIALIZER) for wrong in ("no.such.module", "json.no_such_name", "json.dumps", "os.path")),

@@ -184,3 +184,38 @@ def test_any_write_of_the_child_starts_its_thread_if_entries_wait_to_expire():
 
         print(in_child(child))
         """) == ["0"]
+
+
+def test_threads_that_fork_at_once_release_what_they_held():
+    assert run("""
+        caches = []
+
+        def work():
+            for _ in range(40):
+                caches.append(Cache())
+                assert in_child(lambda: caches[0].set("a", 1)) == 0
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(all(cache.set("b", 1, ttl=5) for cache in caches))
+        """) == ["True"]
+
+
+def test_what_was_closed_is_closed_in_the_child():
+    assert run("""
+        cache = Cache()
+        cache.close()
+
+        def child():
+            try:
+                cache.set("a", 1)
+            except Exception as error:
+                assert type(error).__name__ == "CacheClosed"
+            else:
+                raise AssertionError
+
+        print(in_child(child))
+        """) == ["0"]

@@ -183,3 +183,19 @@ def test_an_expired_entry_takes_its_handle_with_it(clock):
     clock.advance(6)
     gc.collect()
     assert cache._handles._buckets == {}
+
+
+def test_a_key_within_a_tuple_that_claims_to_equal_a_string_is_still_not_that_string(clock):
+    class Liar:
+        def __hash__(self):
+            return hash("a")
+
+        def __eq__(self, other):
+            return other == "a" or isinstance(other, Liar)
+
+    cache = Cache(clock=clock)
+    for honest, lying in (("a", Liar()), (("a",), (Liar(),))):
+        cache.set(honest, "honest")
+        cache.set(lying, "lying")
+        assert (cache.get(honest), cache.get(lying)) == ("honest", "lying")
+        assert cache.get_many([honest]) == {honest: "honest"}

@@ -422,7 +422,58 @@ def test_a_blocking_take_in_the_loop_of_the_leading_task_does_not_hang(cache):
 
 def test_a_load_that_ended_between_the_miss_and_the_flight_is_not_repeated(cache):
     cache.set("k", "there by now")
-    assert cache._join("k", blocking=True) == ("there by now", None)
+    flight = cache._flights.flight("k", 0.0)
+    assert cache._join(flight, blocking=True) == ("there by now", None)
+
+
+def test_a_flight_whose_leader_was_cut_short_by_a_signal_is_replaced(cache):
+    """Ended and not landed: what a second exception, in the handling of the first, can leave."""
+    cut_short = cache._flights.flight("k", 0.0)
+    cache._join(cut_short, blocking=True)
+    cut_short.end(None, KeyboardInterrupt())
+    assert cache.take("k", lambda: 1) == 1
+    assert cache.stats().loads == 1
+
+
+def test_a_signal_between_joining_and_loading_leaves_no_flight_without_a_leader(cache, monkeypatch):
+    def interrupted(flight):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("wheelcache.single_flight.Flight.__enter__", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            cache.take("k", lambda: 1)
+    assert cache.take("k", lambda: 2) == 2
+
+
+def test_a_loader_that_needs_the_loop_its_own_waiter_blocks_raises_instead_of_hanging(cache, pool):
+    async def main():
+        go, started = asyncio.Event(), threading.Event()
+        proceed = threading.Event()
+
+        def load_x():
+            started.set()
+            assert proceed.wait(SOON)
+            return cache.take("y", lambda: "unreached")
+
+        leading = asyncio.create_task(cache.atake("y", go.wait))
+        await asyncio.sleep(0)
+        thread = asyncio.get_running_loop().run_in_executor(pool, cache.take, "x", load_x)
+        assert await asyncio.to_thread(started.wait, SOON)
+
+        def let_go_when_blocked():
+            waiters(cache, 1)
+            proceed.set()
+
+        watching = pool.submit(let_go_when_blocked)
+        with pytest.raises(LoadDeadlock):
+            cache.take("x", lambda: "unreached")
+        watching.result(SOON)
+        go.set()
+        assert isinstance((await asyncio.gather(thread, return_exceptions=True))[0], LoadDeadlock)
+        return await leading
+
+    assert asyncio.run(main()) is True
 
 
 def test_load_seconds_add_up_on_the_caches_clock(cache, clock):

@@ -235,7 +235,7 @@ def test_a_job_may_stop_its_own_timers(clock, caplog):
         ((-1, 8, print), "interval must be"),
         ((nan, 8, print), "interval must be"),
         (("1", 8, print), "interval must be"),
-        ((1, 0, print), "slots must be a whole number from 1 to 1,000,000, not 0"),
+        ((1, 0, print), "slots must be a whole number from 1 to 16,384, not 0"),
         ((1, 1.5, print), "slots must be"),
         ((1, 8, None), "execute must be callable, not None"),
     ],

@@ -221,3 +221,64 @@ def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
     timers.every(1, lambda: clock.advance(1))
     clock.advance(1)
     assert "cannot be advanced by what it advances" in caplog.text
+
+
+def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(monkeypatch, caplog):
+    monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
+    monkeypatch.setattr(WheelThread, "wake", lambda thread: None)
+    now = [0.0]
+    cache = Cache(clock=lambda: now[0], jitter=0)
+    for hours in (0, 12, 40):
+        now[0] = hours * 3600.0 + 5
+        cache.set_many(dict.fromkeys(range(1500), hours), ttl=600)
+        assert cache.lag == 0
+        assert now[0] < cache.wake_at <= now[0] + 601
+        now[0] += 700
+        while cache.wake_at <= now[0]:
+            cache.advance(now[0])
+        assert len(cache) == 0
+        caplog.clear()
+    assert "behind" not in caplog.text
+
+
+def test_without_a_thread_writes_of_many_keep_up_with_what_they_add(monkeypatch):
+    monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
+    monkeypatch.setattr(WheelThread, "wake", lambda thread: None)
+    now = [0.0]
+    cache = Cache(clock=lambda: now[0], interval=0.1, log_interval=None)
+    for batch in range(100):
+        cache.set_many({(batch, number): 0 for number in range(500)}, ttl=0.5)
+        now[0] += 0.2
+    assert len(cache) < 5_000
+
+
+def test_a_job_that_exits_takes_no_other_with_it(clock):
+    ran = []
+    timers = Timers(1, 8, lambda key, value: ran.append(key), clock=clock)
+    timers.every(1, sys.exit)
+    timers.every(1, lambda: ran.append("job"))
+    event = timers.after(1)
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            clock.advance(1)
+    clock._now += 1
+    with pytest.raises(SystemExit):
+        timers.advance(clock())
+    assert event.is_set()
+    assert ran.count("job") == 3
+    timers.stop()
+
+
+def test_a_listener_that_exits_is_heard_after_the_others_were_told(clock):
+    told = []
+
+    def listener(key, value, cause):
+        told.append(key)
+        if key == 0:
+            sys.exit()
+
+    cache = Cache(clock=clock, on_removal=listener, log_interval=None)
+    cache.set_many(dict.fromkeys(range(10), 0))
+    with pytest.raises(SystemExit):
+        cache.clear()
+    assert told == list(range(10))

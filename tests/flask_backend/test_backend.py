@@ -686,3 +686,12 @@ def test_any_calls_return_and_raise_what_they_do_on_cachelibs_simple_cache(calls
 
     for name, arguments in calls:
         assert outcome(ours, name, arguments) == outcome(theirs, name, arguments)
+
+
+@pytest.mark.parametrize("prefix", ["", "shop:"])
+def test_a_key_that_is_no_string_is_the_text_of_it_with_and_without_a_prefix(prefix):
+    cache = WheelCache(key_prefix=prefix, log_interval=None)
+    assert cache.set(1, "one")
+    assert cache.get(1) == cache.get("1") == "one"
+    assert cache.has(1)
+    assert cache.delete(1)

@@ -37,6 +37,7 @@ class WheelCache(BaseCache):
         self.location = location
         self._cache = self.store.cache
         self._loads = self.store.isolation.loads
+        self._atoms = ATOMS if self.store.keeps_atoms else frozenset()
         self._culls = self.store.cull_frequency is not None
         super().__init__(params)
 
@@ -147,7 +148,7 @@ class WheelCache(BaseCache):
         if version is not None or made not in cache.entries:
             # A key that is there was validated when it came.
             made = self._key(key, version)
-        stored = value if type(value) is str or type(value) in ATOMS else self.store.isolation.store(value)
+        stored = value if type(value) in self._atoms else self.store.isolation.store(value)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:
             cache.delete(made)

@@ -21,15 +21,17 @@ class Store:
     """A cache and how values get in and out of it, made of checked options.
 
     Attributes:
+        keeps_atoms: whether values that are immutable by themselves are stored as they are.
         cull_frequency: None evicts one by one; 0 empties a full cache; n drops 1/n of it.
     """
 
-    __slots__ = ("cache", "cull_frequency", "isolation", "max_entries")
+    __slots__ = ("cache", "cull_frequency", "isolation", "keeps_atoms", "max_entries")
 
     def __init__(self, location: str, checked: Mapping[str, Any]) -> None:
         self.max_entries: int | None = checked["MAX_ENTRIES"]
         self.cull_frequency: int | None = checked["CULL_FREQUENCY"]
         self.isolation = _isolation(checked["SERIALIZER"])
+        self.keeps_atoms = checked["SERIALIZER"] in ("pickle", "reference")
         max_bytes = checked["MAX_BYTES"]
         if max_bytes is not None and checked["SERIALIZER"] == "reference":
             raise ValueError(

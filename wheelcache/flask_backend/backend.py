@@ -99,7 +99,7 @@ class WheelCache(BaseCache):
         """The value of ``key``, or None."""
         # The hit path of Cache.get, spelled out: a call of it would add 60 ns to 210.
         prefix = self._prefix
-        made = prefix + key if prefix else key
+        made = key if type(key) is str and not prefix else f"{prefix}{key}"
         cache = self._cache
         try:
             entries = cache.entries
@@ -202,7 +202,7 @@ class WheelCache(BaseCache):
         return self.inc(key, -delta)
 
     def _made(self, key: str) -> str:
-        return self._prefix + key if self._prefix else key
+        return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Flask-Caching sets CACHE_SERIALIZER on the finished object.
