@@ -9,7 +9,7 @@ garbage collector is off.
 import gc
 import random
 from time import perf_counter_ns
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import Progress
@@ -64,14 +64,14 @@ class RoundsWheel:
             self.tick += 1
             tick_time = self.origin + self.tick * self.interval
             head = slots[self.tick % len(slots)]
-            timer = head.next
+            timer: Any = head.next
             while timer is not head:
-                after = timer.next  # type: ignore[union-attr]
-                if timer.due <= tick_time:  # type: ignore[union-attr]
-                    before = timer.prev  # type: ignore[union-attr]
-                    before.next, after.prev = after, before  # type: ignore[union-attr]
-                    timer.prev = timer.next = None  # type: ignore[union-attr]
-                    due.append(timer)  # type: ignore[arg-type]
+                after = timer.next
+                if timer.due <= tick_time:
+                    before = timer.prev
+                    before.next, after.prev = after, before
+                    timer.prev = timer.next = None
+                    due.append(timer)
                 timer = after
         return due
 

@@ -2,8 +2,12 @@
 
 import time
 
+THREADS = 32
+PATIENCE = 10
+"""Seconds."""
 
-def until(condition, seconds=10):
+
+def until(condition, seconds=PATIENCE):
     """Look at ``condition()`` until it is true. Whether it came true within ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -4,39 +4,15 @@ import os
 import signal
 import threading
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, THREADS, until
 from wheelcache.wheel_thread import wheel_thread
-
-THREADS = 32
-PATIENCE = 10
 
 
 class Boom(Exception):
     pass
-
-
-@pytest.fixture
-def together():
-    """Call a function in 32 threads that start as one; what each returned or raised."""
-
-    def run(function):
-        barrier = threading.Barrier(THREADS)
-
-        def one(number):
-            barrier.wait(PATIENCE)
-            try:
-                return function(number)
-            except Exception as error:
-                return error
-
-        with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(one, range(THREADS), timeout=60))
-
-    return run
 
 
 def all_but_the_leader_wait(cache):

@@ -4,39 +4,15 @@ import subprocess
 import sys
 import textwrap
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, THREADS, until
 from wheelcache.wheel_thread import wheel_thread
-
-THREADS = 32
-PATIENCE = 10
 
 
 class Boom(Exception):
     pass
-
-
-@pytest.fixture
-def together():
-    """Call a function in 32 threads that start as one; what each returned or raised."""
-
-    def run(function):
-        barrier = threading.Barrier(THREADS)
-
-        def one(number):
-            barrier.wait(PATIENCE)
-            try:
-                return function(number)
-            except Exception as error:
-                return error
-
-        with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(one, range(THREADS), timeout=60))
-
-    return run
 
 
 def everybody_missed(cache):
@@ -200,7 +176,7 @@ def test_expired_entries_leave_memory_while_nobody_touches_the_cache(make):
 PRELUDE = """
 import os, signal, sys, threading
 import flask, flask_caching
-from tests.waiting import until
+from tests.waiting import PATIENCE, THREADS, until
 
 def threads():
     return [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
