@@ -6,8 +6,14 @@ import sys
 import threading
 from ctypes import PyDLL, create_string_buffer
 from urllib.parse import unquote
-from wsgiref.simple_server import make_server
+from wsgiref.simple_server import WSGIServer, make_server
 from wsgiref.util import setup_testing_defaults
+
+
+class PatientServer(WSGIServer):
+    """Has room for all requests of a test in its queue: of 5, as is usual, the rest would be sent again and again."""
+
+    request_queue_size = 256
 
 
 def serve_gevent(port):
@@ -16,11 +22,11 @@ def serve_gevent(port):
 
     monkey.patch_all()
 
-    from gevent.pywsgi import WSGIServer
+    from gevent import pywsgi
 
     from tests.django_backend.tiny_site import application
 
-    WSGIServer(("127.0.0.1", int(port)), application, log=None).serve_forever()
+    pywsgi.WSGIServer(("127.0.0.1", int(port)), application, log=None).serve_forever()
 
 
 def serve_fork(*ports):
@@ -35,7 +41,7 @@ def serve_fork(*ports):
     assert wheel_thread.is_alive()
     for port in ports:
         if os.fork() == 0:
-            make_server("127.0.0.1", int(port), application).serve_forever()
+            make_server("127.0.0.1", int(port), application, server_class=PatientServer).serve_forever()
     for _ in ports:
         os.wait()
 
@@ -51,7 +57,7 @@ def serve_locked(port):
     sys.setswitchinterval(1e6)
     libc = PyDLL(None)
     buffer = create_string_buffer(65_536)
-    listener = socket.create_server(("127.0.0.1", int(port)))
+    listener = socket.create_server(("127.0.0.1", int(port)), backlog=256)
     while True:
         connection = libc.accept(listener.fileno(), None, None)
         request = b""
@@ -80,7 +86,7 @@ def serve_refused(port):
 
     from tests.django_backend.tiny_site import application
 
-    make_server("127.0.0.1", int(port), application).serve_forever()
+    make_server("127.0.0.1", int(port), application, server_class=PatientServer).serve_forever()
 
 
 if __name__ == "__main__":
