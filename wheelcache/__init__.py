@@ -4,9 +4,11 @@ The engine needs nothing but the standard library. Its backends are ``wheelcache
 ``wheelcache.flask_backend``.
 """
 
-from wheelcache.cache import DEFAULT_TTL, Cache, RemovalCause
+from wheelcache.bounded_map import DEFAULT_TTL, RemovalCause
+from wheelcache.cache import Cache
 from wheelcache.clock import ManualClock
-from wheelcache.errors import CacheClosed, LoadDeadlock, MissingKey, WheelClosed
+from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
+from wheelcache.memoize import MemoStats
 from wheelcache.stats import Stats
 from wheelcache.timers import STOP, Timers
 from wheelcache.timing_wheel import Timer, TimingWheel
@@ -17,7 +19,9 @@ __all__ = [
     "Cache",
     "CacheClosed",
     "LoadDeadlock",
+    "LoadTimeout",
     "ManualClock",
+    "MemoStats",
     "MissingKey",
     "RemovalCause",
     "Stats",

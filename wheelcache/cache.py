@@ -1,14 +1,4 @@
-"""The cache: a map in order of use, a timing wheel under it, and single flight around loaders.
-
-The way of an entry: ``set`` gives it a jittered expiry, files it at the young end of the map and in its slot of the
-wheel, and drops the oldest entry if the cache is full. ``get`` looks it up, compares its expiry with the clock and
-moves it to the young end, without the lock. When its time has come, the wheel hands it out and it leaves the map.
-
-The map is an ``OrderedDict``, whose ``move_to_end`` is one C call, so that recency is exact and a hit needs no lock.
-What was rejected, of a hit that takes 168 ns on CPython 3.11: a lock around it (+170 ns); linked lists through the
-entries, which need that lock (+180 ns) and would save 60 bytes an entry; and a stamp on the entry (-27 ns), which
-leaves finding the oldest of a million to the unlucky ``set``.
-"""
+"""The cache: a bounded map, and loading: single flight, stale values meanwhile, refreshes, fill leases, memoizing."""
 
 from __future__ import annotations
 
@@ -16,99 +6,57 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from enum import Enum
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
 from inspect import isawaitable
-from itertools import islice
-from math import inf
-from random import random
-from typing import Any, Final
+from typing import Any
 
 from wheelcache import options
+from wheelcache.backoff import Backoff
+from wheelcache.bounded_map import (
+    DEFAULT_TTL,
+    EXPIRED,
+    MISSING,
+    TTL,
+    BoundedMap,
+    Entry,
+    GracedEntry,
+    RemovalCause,
+    Removals,
+)
 from wheelcache.clock import Clock
-from wheelcache.driven import BATCH, Driven
-from wheelcache.errors import CacheClosed, MissingKey
-from wheelcache.jitter import Jitter
-from wheelcache.keys import Handles, is_plain, original
-from wheelcache.single_flight import Flight, Seat, SingleFlight
+from wheelcache.errors import CacheClosed, LoadTimeout
+from wheelcache.fill_leases import Waiter, current_holder
+from wheelcache.load_policy import LoadPolicy, load_policy
+from wheelcache.memoize import F, Memoized, memoizer
+from wheelcache.refresh_pool import refresh_pool, timed_load_pool
+from wheelcache.single_flight import Flight, Seat, is_loading
 from wheelcache.stats import Stats, Tally, hit_ratio
 from wheelcache.stats_log import StatsLog
-from wheelcache.timing_wheel import Timer
 
 logger = logging.getLogger("wheelcache")
 
-FEW: Final = 8192
-SPARSE_IF_FEW: Final = 8
-SPARSE: Final = 64
-"""The map's table is rebuilt when it once held this many times what it holds now. Nothing else runs meanwhile: 8,192
-entries take 1 to 3 ms, and a 16th of half a million, which was tried, 12."""
 
-SMALL_TABLE: Final = 1024
-"""Entries. A table that never held more is not worth rebuilding: some 90 KB."""
+@dataclass(slots=True)
+class _Load:
+    """What is to be loaded: the key, as it is stored and as the user wrote it, and how.
 
-
-class RemovalCause(Enum):
-    """Why an entry left. An entry whose time had come left because of that, whatever came upon it."""
-
-    EXPIRED = "expired"
-    EVICTED = "evicted"
-    REPLACED = "replaced"
-    DELETED = "deleted"
-    CLEARED = "cleared"
-
-
-EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
-
-
-class _Default(Enum):
-    TTL = "the cache's own TTL"
-    RAISE = "raise MissingKey"
-
-    def __repr__(self) -> str:
-        return self.value
-
-
-_MISSING: Final = object()
-
-CENTURIES: Final = 1 << 40
-"""Seconds. Longer TTLs, among them ints that no float can hold, take the way of the checks."""
-
-DEFAULT_TTL: Final = _Default.TTL
-"""What ``ttl`` is when it isn't given: the TTL that the cache was made with."""
-
-TTL = float | None | _Default
-Removals = list[tuple[Any, Any, RemovalCause]]
-"""Of each entry that left: its key, its value, and why. Kept until the lock is free, since dropping the last reference
-to a value may run its ``__del__``."""
-
-
-class Entry(Timer):
-    """A key, its value, and, being a timer, when it expires.
-
-    A new value for a key goes into the entry that is there. A reader without the lock sees it or the old one, both
-    whole: ``value`` is one reference, and is written before ``due``.
+    Attributes:
+        given_up: the caller no longer waits.
     """
 
-    __slots__ = ("key", "value")
-
-    # Made bare and filled in by the cache: without an __init__ in Python a new key takes 100 ns less.
-    __init__ = object.__init__
-
-    key: Any
-    value: Any
-    weight = 0
+    plain: Any
+    key: Hashable
+    loader: Callable[[], Any]
+    ttl: TTL
+    policy: LoadPolicy
+    given_up: bool = False
 
 
-class _WeighedEntry(Entry):
-    __slots__ = ("weight",)
-
-    weight: int
-
-    def __init__(self) -> None:
-        self.weight = 0
-
-
-class Cache(Driven):
+class Cache(BoundedMap):
     """A bounded map in memory whose entries expire on time, safe under threads and forks.
 
     Args:
@@ -134,28 +82,17 @@ class Cache(Driven):
     """
 
     __slots__ = (
-        "_evictions",
-        "_expirations",
-        "_flights",
-        "_handles",
-        "_hit_tally",
-        "_jitter",
+        "_backoff",
+        "_coalesced",
         "_load_failures",
         "_load_seconds",
+        "_load_timeouts",
         "_loads",
         "_log",
-        "_max_entries",
-        "_max_weight",
-        "_miss_tally",
-        "_most",
-        "_on_removal",
-        "_ttl",
-        "_watched",
-        "_weigher",
-        "_weight",
-        "entries",
-        "hits",
-        "name",
+        "_refreshes",
+        "_refreshes_dropped",
+        "_refreshing",
+        "_stale_hits",
     )
 
     def __init__(
@@ -173,367 +110,192 @@ class Cache(Driven):
         on_removal: Callable[[Any, Any, RemovalCause], object] | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self.name = options.text("name", name)
-        self._max_entries: float = options.count_or_none("max_entries", max_entries) or inf
-        self._max_weight: float = options.count_or_none("max_weight", max_weight) or inf
-        self._weigher = options.function_or_none("weigher", weigher)
-        if (max_weight is None) != (weigher is None):
-            raise TypeError("max_weight and weigher must be given together")
-        self._ttl = options.ttl("ttl", ttl)
-        self._jitter = Jitter(options.fraction("jitter", jitter))
-        self._on_removal = options.function_or_none("on_removal", on_removal)
-        self._watched = on_removal is not None or weigher is not None
-        # The two below and ``clock`` are public for the backends, whose ``get`` spells out the hit path once more.
-        self.entries: OrderedDict[Any, Entry] = OrderedDict()
-        self._hit_tally = Tally()
-        self.hits = self._hit_tally.ticks
-        self._miss_tally = Tally()
-        self._handles = Handles()
-        self._flights = SingleFlight()
-        self._most = 0
-        self._weight = 0
-        self._evictions = 0
-        self._expirations = 0
+        self._backoff = Backoff()
+        # The keys of refreshes that wait for a thread or run.
+        self._refreshing: set[Any] = set()
         self._loads = 0
         self._load_failures = 0
         self._load_seconds = 0.0
+        self._load_timeouts = 0
+        self._stale_hits = 0
+        self._refreshes = 0
+        self._refreshes_dropped = 0
+        self._coalesced = Tally()
         self._log = StatsLog(
-            self.name,
+            options.text("name", name),
             options.seconds_or_none("log_interval", log_interval),
             options.interval("interval", interval),
             options.function("clock", clock),
             self.stats,
         )
         # Last: from here on the wheel thread and forks know of this object.
-        super().__init__(interval, slots, clock)
+        super().__init__(
+            name,
+            max_entries=max_entries,
+            max_weight=max_weight,
+            weigher=weigher,
+            ttl=ttl,
+            jitter=jitter,
+            interval=interval,
+            slots=slots,
+            on_removal=on_removal,
+            clock=clock,
+        )
 
     def __repr__(self) -> str:
         return f"<Cache {self.name!r}, {len(self.entries)} entries>"
 
-    def get(self, key: Hashable, default: Any = None) -> Any:
-        """The value of ``key``, or ``default``. Never an expired one."""
-        try:
-            entries = self.entries
-            entry = entries[key]
-            clock = self.clock
-            # A key with code of its own may only claim to equal the one that was found: see keys.py.
-            if entry.due > clock() and (type(key) is str or type(key) is int or is_plain(key)):
-                entries.move_to_end(key)
-                next(self.hits)
-                return entry.value
-        except KeyError:
-            # Not there, or gone between two steps: what is true is found out under the lock.
-            pass
-        entry_or_none = self._look_up(self._plain(key))
-        return default if entry_or_none is None else entry_or_none.value
-
-    def set(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Store ``value``, in place of any other. False if it alone outweighs ``max_weight``: then it is not stored.
-
-        Args:
-            ttl: seconds, > 0; None for never; the cache's own if not given.
-        """
-        if type(key) is not str:
-            key = self._plain(key)
-        clock = self.clock
-        now = clock()
-        # _due, and Jitter in it, spelled out: 120 ns less.
-        if ttl is DEFAULT_TTL:
-            ttl = self._ttl
-        elif type(ttl) is not int or not 0 < ttl < CENTURIES:
-            ttl = options.ttl("ttl", ttl)
-        if ttl is None:
-            due = inf
-        else:
-            jitter = self._jitter
-            due = now + ttl * (jitter.least + jitter.spread * random())
-        if self._watched:
-            return self._set(key, value, due, now)
-        # Below, what _set does to an entry that is there when nobody looks: 620 ns instead of 1,050.
-        # So are acquire and release: 60 ns, where a with statement takes 140.
-        lock = self._lock
-        lock.acquire()
-        try:
-            entries = self.entries
-            entry = entries.get(key)
-            if entry is None or not now < entry.due < inf or due == inf or self._flights.in_progress:
-                settled = False
-            else:
-                settled = True
-                # Kept until the lock is free: the last reference to a value may bring a __del__ with it.
-                old = entry.value  # noqa: F841
-                entry.value = value
-                if entry.filed <= due:
-                    # As TimingWheel.move would.
-                    entry.due = due
-                else:
-                    self._wheel.move(entry, due)
-                entries.move_to_end(key)
-        finally:
-            lock.release()
-        if not settled:
-            return self._set(key, value, due, now)
-        if due < self.wake_at or now - self.wake_at > self._patience:
-            self._written(due, now, [])
-        return True
-
-    def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Store ``value`` unless the key is there. Whether it was stored."""
-        key = self._plain(key)
-        now = self.clock()
-        due = self._due(ttl, now)
-        weight = self._weigh(key, value)
-        removed: Removals = []
-        with self._lock:
-            if self._live(key, now) is not None:
-                return False
-            stored = self._put(key, value, due, weight, now, removed)
-        self._written(due, now, removed)
-        return stored
-
-    def take(self, key: Hashable, loader: Callable[[], Any], ttl: TTL = DEFAULT_TTL) -> Any:
+    def take(
+        self,
+        key: Hashable,
+        loader: Callable[[], Any],
+        ttl: TTL = DEFAULT_TTL,
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        timeout: float | None = None,
+        negative_ttl: float | None = None,
+    ) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
 
         However many threads and tasks miss a key together, one runs its loader, and the others wait for its value or
-        its exception. A failed load stores nothing. What is set or deleted while the loader runs wins: then the loaded
+        its exception. A failed load stores nothing. What is set or deleted while the loader runs wins; then the loaded
         value is for those who waited for it by then, and is not stored.
+
+        Args:
+            grace: seconds past its TTL for which the value that is loaded now may still be served by ``take`` while
+                one refresh, in the background, loads it anew. If that fails, the value is gone, and the next caller
+                gets what the loader raises. ``get`` never returns such a stale value.
+            refresh_ahead: a fraction of ``ttl``, the one given here. The first hit past it starts a refresh.
+            fail_safe: if loading it anew fails, the stale value is served on, within its grace; the next try waits for
+                1 second, then 2, 4 ... 60. Needs ``grace``.
+            timeout: seconds to wait for a load, which then runs in another thread, one of at most 32. When they are
+                over, the caller gets the stale value, if there is one; the load goes on, and what it returns is
+                stored. With it, a stale value is served no sooner than that. Where the system refuses threads, the
+                caller loads himself, for as long as it takes.
+            negative_ttl: seconds to remember that the loader returned None, in place of ``ttl`` and without grace.
 
         Raises:
             LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
+            LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
         """
-        found = self.get(key, _MISSING)
-        if found is _MISSING:
-            self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
-            plain = self._plain(key)
-        while found is _MISSING:
-            flight = self._flights.flight(plain, self.clock())
-            try:
-                found, seat = self._join(flight, blocking=True)
-                if seat is None:
-                    break
-                if seat.leads:
-                    with flight:
-                        value = loader()
-                    self._loaded(flight, value, ttl)
-                    return value
-            except BaseException as error:
-                # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
-                self._load_failed(flight, error)
-                raise
-            try:
-                outcome = seat.flight.future.result()
-            finally:
-                self._flights.leave(seat)
-            found = self._landed(seat, *outcome)
+        found = self.get(key, MISSING)
+        if found is MISSING:
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            return self.load_missing(key, loader, ttl, policy)
+        if refresh_ahead is not None:
+            self.refresh_if_ageing(
+                key, found, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            )
         return found
 
     async def atake(
-        self, key: Hashable, loader: Callable[[], Any] | Callable[[], Awaitable[Any]], ttl: TTL = DEFAULT_TTL
+        self,
+        key: Hashable,
+        loader: Callable[[], Any] | Callable[[], Awaitable[Any]],
+        ttl: TTL = DEFAULT_TTL,
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Any:
-        """``take`` for coroutines: what ``loader()`` returns is awaited if it can be, and waiting blocks no loop."""
-        found = self.get(key, _MISSING)
-        if found is _MISSING:
-            self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
-            plain = self._plain(key)
-        while found is _MISSING:
-            flight = self._flights.flight(plain, self.clock())
-            try:
-                found, seat = self._join(flight, blocking=False)
-                if seat is None:
-                    break
-                if seat.leads:
-                    with flight:
-                        value = loader()
-                        if isawaitable(value):
-                            value = await value
-                    self._loaded(flight, value, ttl)
-                    return value
-            except BaseException as error:
-                # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
-                self._load_failed(flight, error)
-                raise
-            try:
-                outcome = await asyncio.wrap_future(seat.flight.future)
-            finally:
-                self._flights.leave(seat)
-            found = self._landed(seat, *outcome)
+        """``take`` for coroutines: what ``loader()`` returns is awaited if it can be, and waiting blocks no loop.
+
+        Refreshes, and loads with a timeout, are tasks of the caller's event loop.
+        """
+        found = self.get(key, MISSING)
+        if found is MISSING:
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            return await self.aload_missing(key, loader, ttl, policy)
+        if refresh_ahead is not None:
+            self.arefresh_if_ageing(
+                key, found, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            )
         return found
 
-    def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry a new TTL from now. False if the key isn't there."""
-        key = self._plain(key)
-        now = self.clock()
-        due = self._due(ttl, now)
-        with self._lock:
-            entry = self._live(key, now)
-            if entry is None:
-                return False
-            if due == inf:
-                self._wheel.cancel(entry)
-                entry.due = inf
-            else:
-                self._wheel.move(entry, due)
-        self._scheduled(due, now)
-        return True
+    def memoize(
+        self,
+        ttl: TTL = DEFAULT_TTL,
+        *,
+        key: Callable[..., Hashable] | None = None,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        timeout: float | None = None,
+        negative_ttl: float | None = None,
+    ) -> Callable[[F], Memoized[F]]:
+        """A decorator that caches what a function, method or coroutine function returns, by its arguments.
 
-    def expires_in(self, key: Hashable) -> float | None:
-        """Seconds until an entry expires; None if it never does.
+        Calls that mean the same share a value, however they spell it: by position or by name, with a default given or
+        left out. An instance is an argument like any other: equal instances share values, and one that is part of a
+        key lives as long as its entry. As in ``functools.lru_cache``, arguments that are equal are the same, also 1
+        and 1.0. See ``memoize.Memoized`` for what a decorated function has: ``cache_delete``, ``cache_clear``,
+        ``uncached``, ``cache_stats``.
+
+        Args:
+            ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as for ``take``.
+            key: ``key(*args, **kwargs)``, the part of the key that the arguments make, in place of the arguments; for
+                some that are not hashable, or that do not matter.
 
         Raises:
-            MissingKey: (a KeyError) the key isn't there.
+            TypeError, ValueError: naming the argument; or what is decorated is no function, or makes generators, which
+                could be read only once.
         """
+        self._due(ttl, 0.0)
+        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+        return memoizer(self, ttl, options.function_or_none("key", key), policy)
+
+    def get_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
+        """``get`` for one who sets what he misses: of all who miss a key at once, one gets ``default``, and a lease.
+
+        The others wait, at most ``wait`` seconds, for the value that he sets. If he gives up (he deletes the key, his
+        request ends, ``wait`` is over), one of them gets ``default`` and the lease. Who holds a lease, runs a loader,
+        or calls this while an event loop runs in his thread, never waits. See ``fill_leases``.
+
+        Args:
+            wait: seconds > 0.
+        """
+        found, waiter = self._look_up_or_lease(self._plain(key), wait, asyncio._get_running_loop() is None)
+        if waiter is None:
+            return default if found is MISSING else found
+        try:
+            while not self._lease_wait_is_over(waiter):
+                with suppress(TimeoutError):
+                    waiter.told.result(self._seconds_to_look_again(waiter))
+        except BaseException:
+            self._leave(waiter)
+            raise
+        return self._waited(waiter, default)
+
+    async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
+        """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
+        found, waiter = self._look_up_or_lease(self._plain(key), wait, may_wait=True)
+        if waiter is None:
+            return default if found is MISSING else found
+        try:
+            told = asyncio.wrap_future(waiter.told)
+            while not self._lease_wait_is_over(waiter):
+                await asyncio.wait((told,), timeout=self._seconds_to_look_again(waiter))
+        except BaseException:
+            self._leave(waiter)
+            raise
+        return self._waited(waiter, default)
+
+    def is_leased(self, key: Hashable) -> bool:
+        """Whether the running thread or task has a lease on ``key``."""
         plain = self._plain(key)
-        now = self.clock()
         with self._lock:
-            entry = self._live(plain, now)
-            due = 0.0 if entry is None else entry.due
-        if entry is None:
-            raise MissingKey(key)
-        return None if due == inf else due - now
-
-    def incr(self, key: Hashable, delta: Any = 1) -> Any:
-        """Add ``delta`` to a value, keep its expiry, and return the sum. Atomic.
-
-        Raises:
-            MissingKey: (a KeyError) the key isn't there.
-            TypeError: the value and ``delta`` don't add up.
-        """
-        return self.transform(key, lambda value: value + delta)
-
-    def transform(self, key: Hashable, function: Callable[[Any], Any]) -> Any:
-        """Put ``function(value)`` in the place of a value, keep its expiry, and return the new value. Atomic.
-
-        ``function`` runs without a lock, and once more if somebody else wrote the key meanwhile.
-
-        Raises:
-            MissingKey: (a KeyError) the key isn't there.
-        """
-        plain = self._plain(key)
-        while True:
-            now = self.clock()
-            with self._lock:
-                entry = self._live(plain, now)
-                if entry is None:
-                    raise MissingKey(key)
-                old = entry.value
-            value = function(old)
-            weight = self._weigh(plain, value)
-            removed: Removals = []
-            with self._lock:
-                if self.entries.get(plain) is not entry or entry.value is not old:
-                    continue
-                self._put(plain, value, entry.due, weight, now, removed)
-            self._written(entry.due, now, removed)
-            return value
-
-    def pop(self, key: Hashable, default: Any = _Default.RAISE) -> Any:
-        """Remove an entry and return its value, or ``default``.
-
-        Raises:
-            MissingKey: (a KeyError) the key isn't there and no ``default`` was given.
-        """
-        value = self._delete(key)
-        if value is not _MISSING:
-            return value
-        if default is _Default.RAISE:
-            raise MissingKey(key)
-        return default
-
-    def delete(self, key: Hashable) -> bool:
-        """Remove an entry. Whether it was there."""
-        return self._delete(key) is not _MISSING
-
-    def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
-        """The values of those keys that are there. One hold of the lock for every 1,024 keys."""
-        found: dict[Any, Any] = {}
-        removed: Removals = []
-        for batch in _batched((key, self._plain(key)) for key in keys):
-            now = self.clock()
-            live = []
-            with self._lock:
-                for key, plain in batch:
-                    entry = self._live(plain, now, removed)
-                    if entry is None:
-                        next(self._miss_tally.ticks)
-                    else:
-                        self.entries.move_to_end(plain)
-                        next(self.hits)
-                        live.append((key, entry.value))
-            # Outside: a dict hashes the caller's keys.
-            found.update(live)
-        self._removed(removed)
-        return found
-
-    def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL) -> list[Any]:
-        """``set`` for many. The keys that were not stored. One hold of the lock for every 1,024 keys."""
-        refused = []
-        for batch in _batched((key, self._plain(key), value) for key, value in values.items()):
-            now = self.clock()
-            ready = [(key, plain, value, self._due(ttl, now), self._weigh(plain, value)) for key, plain, value in batch]
-            removed: Removals = []
-            with self._lock:
-                for key, plain, value, due, weight in ready:
-                    if not self._put(plain, value, due, weight, now, removed):
-                        refused.append(key)
-            self._written(min(due for _, _, _, due, _ in ready), now, removed, len(ready))
-        return refused
-
-    def delete_many(self, keys: Iterable[Hashable]) -> int:
-        """``delete`` for many. How many were there. One hold of the lock for every 1,024 keys."""
-        deleted = 0
-        for batch in _batched(self._plain(key) for key in keys):
-            now = self.clock()
-            removed: Removals = []
-            with self._lock:
-                for key in batch:
-                    self._flights.supersede(key)
-                    entry = self.entries.get(key)
-                    if entry is not None:
-                        self._unlink(entry, DELETED, now, removed)
-                self._fit_table()
-            deleted += sum(cause is DELETED for _, _, cause in removed)
-            self._removed(removed)
-        return deleted
-
-    def evict_to(self, size: int) -> None:
-        """Evict the least recently used entries until at most ``size``, an int >= 0, are left."""
-        options.whole("size", size)
-        while len(self.entries) > size:
-            now = self.clock()
-            removed: Removals = []
-            with self._lock:
-                while len(self.entries) > size and len(removed) < BATCH:
-                    self._evict_oldest(now, removed)
-                self._fit_table()
-            self._removed(removed)
-
-    def clear(self) -> None:
-        """Remove every entry."""
-        now = self.clock()
-        with self._lock:
-            gone = self._emptied()
-        self._cleared(gone, now)
-
-    def keys(self) -> list[Any]:
-        """The keys that are there, least recently used first. A snapshot."""
-        now = self.clock()
-        with self._lock:
-            entries = list(self.entries.values())
-        return [original(entry.key) for entry in entries if entry.due > now]
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __contains__(self, key: Hashable) -> bool:
-        plain = self._plain(key)
-        now = self.clock()
-        with self._lock:
-            return self._live(plain, now) is not None
+            return self._leases.is_of(plain, current_holder())
 
     def stats(self) -> Stats:
         """The figures since the cache was made."""
         with self._lock:
-            hits, misses = self._hit_tally.read(), self._miss_tally.read()
+            # A stale value is found when a fresh one was missed, and then makes a hit of it.
+            hits = self._hit_tally.read() + self._stale_hits
+            misses = self._miss_tally.read() - self._stale_hits
             return Stats(
                 hits=hits,
                 misses=misses,
@@ -541,6 +303,11 @@ class Cache(Driven):
                 loads=self._loads,
                 load_failures=self._load_failures,
                 load_seconds=self._load_seconds,
+                load_timeouts=self._load_timeouts,
+                coalesced=self._coalesced.read(),
+                stale_hits=self._stale_hits,
+                refreshes=self._refreshes,
+                refreshes_dropped=self._refreshes_dropped,
                 evictions=self._evictions,
                 expirations=self._expirations,
                 size=len(self.entries),
@@ -554,231 +321,112 @@ class Cache(Driven):
             return
         with self._lock:
             gone = self._emptied()
+            self._leases.end_all(now)
             self._close(CacheClosed(f"the cache {self.name!r} was closed"))
+        self._leases.wake()
         self._log.close()
         self._cleared(gone, now)
 
+    def load_missing(self, key: Hashable, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy) -> Any:
+        """``take`` after a ``get`` that missed."""
+        self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
+        load = _Load(self._plain(key), key, loader, ttl, policy)
+        if policy.grace:
+            found = self._stale_meanwhile(load, self._refresh)
+            if found is not MISSING:
+                return found
+        deadline = None if policy.timeout is None else time.monotonic() + policy.timeout
+        while True:
+            flight = self._flights.flight(load.plain, self.clock())
+            try:
+                found, seat = self._join(flight, blocking=True)
+                if seat is None:
+                    return found
+                if seat.leads and (deadline is None or not self._loads_elsewhere(flight, load, deadline)):
+                    with flight:
+                        value = loader()
+                    self._loaded(flight, value, load)
+                    return value
+            except BaseException as error:
+                # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
+                self._load_failed(flight, error)
+                raise
+            try:
+                outcome = seat.flight.future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except TimeoutError:
+                return self._timed_out(load)
+            finally:
+                self._flights.leave(seat)
+            found = self._landed(seat, load, *outcome)
+            if found is not MISSING:
+                return found
+
+    async def aload_missing(self, key: Hashable, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy) -> Any:
+        """``atake`` after a ``get`` that missed."""
+        self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
+        load = _Load(self._plain(key), key, loader, ttl, policy)
+        if policy.grace:
+            found = self._stale_meanwhile(load, self._arefresh)
+            if found is not MISSING:
+                return found
+        deadline = None if policy.timeout is None else time.monotonic() + policy.timeout
+        while True:
+            flight = self._flights.flight(load.plain, self.clock())
+            try:
+                found, seat = self._join(flight, blocking=False)
+                if seat is None:
+                    return found
+                if seat.leads and (deadline is None or not self._loads_in_a_task(flight, load)):
+                    with flight:
+                        value = loader()
+                        if isawaitable(value):
+                            value = await value
+                    self._loaded(flight, value, load)
+                    return value
+            except BaseException as error:
+                # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
+                self._load_failed(flight, error)
+                raise
+            try:
+                future = asyncio.wrap_future(seat.flight.future)
+                await asyncio.wait(
+                    (future,), timeout=None if deadline is None else max(0.0, deadline - time.monotonic())
+                )
+            finally:
+                self._flights.leave(seat)
+            if not future.done():
+                return self._timed_out(load)
+            found = self._landed(seat, load, *future.result())
+            if found is not MISSING:
+                return found
+
+    def refresh_if_ageing(
+        self, key: Hashable, value: Any, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy
+    ) -> None:
+        """``take`` after a ``get`` that found ``value``, with ``refresh_ahead``."""
+        if self._is_ageing(key, value, ttl, policy):
+            self._refresh(_Load(self._plain(key), key, loader, ttl, policy))
+
+    def arefresh_if_ageing(
+        self, key: Hashable, value: Any, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy
+    ) -> None:
+        """``atake`` after a ``get`` that found ``value``, with ``refresh_ahead``."""
+        if self._is_ageing(key, value, ttl, policy):
+            self._arefresh(_Load(self._plain(key), key, loader, ttl, policy))
+
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
-        self._handles.forget_locks()
-        self._flights.forget_all()
+        self._refreshing = set()
         self._log.start_over(self._hit_tally.read(), self._miss_tally.read())
 
-    # Below: under the lock.
-
     def _emptied(self) -> OrderedDict[Any, Entry]:
-        """Take everything out, at once however much it is. What was in."""
-        gone, self.entries = self.entries, OrderedDict()
-        self._wheel = self._wheel.emptied()
-        self._flights.supersede_all()
-        self._weight = 0
-        self._most = 0
-        self.wake_at = inf
-        return gone
-
-    def _live(self, key: Any, now: float, removed: Removals | None = None) -> Entry | None:
-        """The entry of ``key`` if its time has not come. With ``removed``, one whose time has is taken out."""
-        entry = self.entries.get(key)
-        if entry is None or entry.due > now:
-            return entry
-        if removed is not None:
-            self._unlink(entry, EXPIRED, now, removed)
-        return None
-
-    def _put(self, key: Any, value: Any, due: float, weight: int, now: float, removed: Removals) -> bool:
-        """File a value. Whether it is stored; what left for it goes to ``removed``."""
-        if self._is_closed():
-            # Whoever waited for the old lock when the cache was closed.
-            self._lock.acquire()
-        # Made before anything is looked up: making it may start the collector, and with it somebody's __del__.
-        new = Entry() if self._weigher is None else _WeighedEntry()
-        if self._flights.in_progress:
-            self._flights.supersede(key)
-        entries = self.entries
-        entry = entries.get(key)
-        if weight > self._max_weight:
-            if entry is not None:
-                self._unlink(entry, REPLACED, now, removed)
-            return False
-        if entry is None:
-            # First room, then the entry: the bound holds for whoever looks without the lock, too.
-            size = len(entries)
-            if size >= self._max_entries:
-                self._evict_oldest(now, removed)
-            elif size >= self._most:
-                self._most = size + 1
-            entry = new
-            entry.key = key
-            entry.value = value
-            entry.prev = entry.next = None
-            entry.due = entry.filed = due
-            entries[key] = entry
-            if due != inf:
-                self._wheel.schedule(entry, due)
-        else:
-            if entry.due <= now:
-                self._expirations += 1
-                cause = EXPIRED
-            else:
-                cause = REPLACED
-            removed.append((entry.key, entry.value, cause))
-            entry.value = value
-            if due == inf:
-                self._wheel.cancel(entry)
-                entry.due = due
-            else:
-                self._wheel.move(entry, due)
-            entries.move_to_end(key)
-        if self._weigher is not None:
-            self._weight += weight - entry.weight
-            entry.weight = weight
-            self._evict_excess(now, removed)
-        return True
-
-    def _evict_excess(self, now: float, removed: Removals) -> None:
-        """Until the weight is right, or until ``removed`` is as long as one hold of the lock allows."""
-        while self._weight > self._max_weight and len(removed) < 2 * BATCH:
-            self._evict_oldest(now, removed)
-
-    def _evict_oldest(self, now: float, removed: Removals) -> None:
-        _, entry = self.entries.popitem(last=False)
-        self._wheel.cancel(entry)
-        self._weight -= entry.weight
-        removed.append((entry.key, entry.value, self._count(entry, EVICTED, now)))
-
-    def _unlink(self, entry: Entry, cause: RemovalCause, now: float, removed: Removals) -> None:
-        del self.entries[entry.key]
-        self._wheel.cancel(entry)
-        self._weight -= entry.weight
-        removed.append((entry.key, entry.value, self._count(entry, cause, now)))
-
-    def _count(self, entry: Entry, cause: RemovalCause, now: float) -> RemovalCause:
-        if entry.due <= now:
-            cause = EXPIRED
-            self._expirations += 1
-        elif cause is EVICTED:
-            self._evictions += 1
-        return cause
-
-    def _fit_table(self) -> None:
-        """Give memory back: a table that once held many keeps its size until it is rebuilt."""
-        size = len(self.entries)
-        sparse = size * (SPARSE_IF_FEW if size <= FEW else SPARSE)
-        if self._most > SMALL_TABLE and sparse < self._most:
-            self.entries = OrderedDict(self.entries)
-            self._most = size
-
-    def _take_out(self, due: list[Any]) -> None:
-        entries = self.entries
-        for entry in due:
-            del entries[entry.key]
-            self._weight -= entry.weight
-        self._expirations += len(due)
-        self._fit_table()
-
-    # Below: without the lock.
-
-    def _cleared(self, gone: OrderedDict[Any, Entry], now: float) -> None:
-        # A list, made in one step: a hit that began before may still move an entry in the old map.
-        for batch in _batched(list(gone.values())):
-            removed = [(entry.key, entry.value, EXPIRED if entry.due <= now else CLEARED) for entry in batch]
-            expired = sum(cause is EXPIRED for _, _, cause in removed)
-            if expired and not self._is_closed():
-                with self._lock:
-                    self._expirations += expired
-            for entry in batch:
-                # They point at each other, and would wait for the garbage collector.
-                entry.prev = entry.next = None
-            self._removed(removed)
-
-    def _set(self, key: Any, value: Any, due: float, now: float) -> bool:
-        weight = self._weigh(key, value)
-        removed: Removals = []
-        with self._lock:
-            stored = self._put(key, value, due, weight, now, removed)
-        self._written(due, now, removed)
-        return stored
-
-    def _finish(self, due: list[Any]) -> None:
-        if self._on_removal is not None:
-            self._removed([(entry.key, entry.value, EXPIRED) for entry in due])
-
-    def _plain(self, key: Any) -> Any:
-        if type(key) is str:
-            return key
-        return self._handles.plain(key)
-
-    def _due(self, ttl: TTL, now: float) -> float:
-        if ttl is DEFAULT_TTL:
-            ttl = self._ttl
-        elif type(ttl) is not int or not 0 < ttl < CENTURIES:
-            ttl = options.ttl("ttl", ttl)
-        return inf if ttl is None else now + self._jitter(ttl)
-
-    def _weigh(self, key: Any, value: Any) -> int:
-        if self._weigher is None:
-            return 0
-        return options.whole("what the weigher returns", self._weigher(original(key), value))
-
-    def _look_up(self, key: Any) -> Entry | None:
-        """The way of a miss, and of the rare hit that the lock-free way could not be sure of."""
-        now = self.clock()
-        removed: Removals = []
-        with self._lock:
-            entry = self._live(key, now, removed)
-            if entry is not None:
-                self.entries.move_to_end(key)
-        if entry is None:
-            next(self._miss_tally.ticks)
-        else:
-            next(self.hits)
-        self._removed(removed)
-        return entry
-
-    def _delete(self, key: Hashable) -> Any:
-        plain = self._plain(key)
-        now = self.clock()
-        removed: Removals = []
-        with self._lock:
-            self._flights.supersede(plain)
-            entry = self.entries.get(plain)
-            if entry is None:
-                return _MISSING
-            self._unlink(entry, DELETED, now, removed)
-            self._fit_table()
-        self._removed(removed)
-        (_, value, cause) = removed[0]
-        return _MISSING if cause is EXPIRED else value
+        self._backoff.clear()
+        return super()._emptied()
 
     def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
-        """After a write: tell the listener, and see that the wheel turns."""
-        while self._weight > self._max_weight:
-            # One heavy entry can cost more light ones than one hold of the lock allows.
-            more: Removals = []
-            with self._lock:
-                self._evict_excess(now, more)
-                self._fit_table()
-            removed += more
-        self._removed(removed)
-        self._scheduled(due, now, written)
+        super()._written(due, now, removed, written)
         # The first write of the process starts the line a minute, and with it the thread. Requests before it count.
         self._log.start()
-
-    def _removed(self, removals: Removals) -> None:
-        if self._on_removal is None:
-            return
-        interruption: BaseException | None = None
-        for plain, value, cause in removals:
-            key = original(plain)
-            try:
-                self._on_removal(key, value, cause)
-            except Exception:
-                logger.exception("on_removal of the cache %r raised for %r.", self.name, key)
-            except BaseException as error:
-                # An exit or Ctrl-C: after the others were told.
-                interruption = error
-        if interruption is not None:
-            raise interruption
 
     def _join(self, flight: Flight, *, blocking: bool) -> tuple[Any, Seat | None]:
         """The value, if it is there by now; else a seat on the flight that brings it: ``flight``, or one before it."""
@@ -787,25 +435,40 @@ class Cache(Driven):
             found = self._live(flight.key, flight.started)
             if found is not None:
                 return found.value, None
-            return _MISSING, self._flights.join(flight, blocking=blocking)
+            return MISSING, self._flights.join(flight, blocking=blocking)
 
-    def _landed(self, seat: Seat, value: Any, error: BaseException | None) -> Any:
-        """What a flight brought to one who waited for it; _MISSING if he has to look again."""
+    def _landed(self, seat: Seat, load: _Load, value: Any, error: BaseException | None) -> Any:
+        """What a flight brought to one who waited for it; MISSING if he has to look again."""
+        if error is None:
+            if seat.late:
+                return MISSING
+            if not seat.leads:
+                next(self._coalesced.ticks)
+            return value
         if isinstance(error, Exception):
+            stale = self._stale(load) if load.policy.fail_safe else MISSING
+            if stale is MISSING:
+                raise error
+            return stale
+        if seat.leads:
             raise error
         # What is no Exception (a cancellation, an exit) is about the leader, not about the value.
-        return _MISSING if error is not None or seat.late else value
+        return MISSING
 
-    def _loaded(self, flight: Flight, value: Any, ttl: TTL) -> None:
+    def _loaded(self, flight: Flight, value: Any, load: _Load) -> None:
         now = self.clock()
+        ttl, grace = load.ttl, load.policy.grace
+        if value is None and load.policy.negative_ttl is not None:
+            ttl, grace = load.policy.negative_ttl, 0.0
         due = self._due(ttl, now)
         weight = self._weigh(flight.key, value)
         removed: Removals = []
         with self._lock:
             self._loads += 1
             self._load_seconds += now - flight.started
+            self._backoff.succeeded(flight.key)
             if self._flights.land(flight):
-                self._put(flight.key, value, due, weight, now, removed)
+                self._put(flight.key, value, due, weight, now, removed, grace)
         flight.end(value, None)
         self._written(due, now, removed)
 
@@ -820,8 +483,217 @@ class Cache(Driven):
         finally:
             flight.end(None, error)
 
+    def _load_in_background(self, flight: Flight, load: _Load, *, is_refresh: bool) -> None:
+        """Run the loader of a flight that was joined, where there is nobody to raise its failure to."""
+        try:
+            with flight:
+                value = load.loader()
+            self._loaded(flight, value, load)
+        except BaseException as error:
+            self._failed_in_background(flight, load, error, is_refresh)
 
-def _batched(items: Iterable[Any]) -> Iterable[list[Any]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, BATCH)):
-        yield batch
+    async def _aload_in_background(self, flight: Flight, load: _Load, *, is_refresh: bool) -> None:
+        try:
+            with flight:
+                value = load.loader()
+                if isawaitable(value):
+                    value = await value
+            self._loaded(flight, value, load)
+        except Exception as error:
+            self._failed_in_background(flight, load, error, is_refresh)
+        except BaseException as error:
+            # A cancellation: the loop ends.
+            self._load_failed(flight, error)
+            raise
+
+    def _failed_in_background(self, flight: Flight, load: _Load, error: BaseException, is_refresh: bool) -> None:
+        with suppress(CacheClosed):
+            now = self.clock()
+            removed: Removals = []
+            with self._lock:
+                pause = self._backoff.failed(load.plain, now)
+                entry = self.entries.get(load.plain)
+                if entry is not None and entry.due <= now and not load.policy.fail_safe:
+                    # Else it would be served as if nothing had happened, and nobody would ever see the error.
+                    self._unlink(entry, EXPIRED, now, removed)
+            self._removed(removed)
+            if is_refresh or load.policy.fail_safe or load.given_up:
+                # Otherwise it is raised to those who wait.
+                logger.warning(
+                    "Loading %r into the cache %r failed; the next refresh waits for %.1f s.",
+                    load.key,
+                    self.name,
+                    pause,
+                    exc_info=error,
+                )
+        with suppress(CacheClosed):
+            self._load_failed(flight, error)
+
+    def _loads_elsewhere(self, flight: Flight, load: _Load, deadline: float) -> bool:
+        """Have the pool load, until ``deadline`` on the system's clock. False where there is no thread to be had."""
+        # The caller waits for what it led.
+        flight.waited_for = True
+        job = partial(self._load_in_background, flight, load, is_refresh=False)
+        try:
+            taken = timed_load_pool.submit(job, context=copy_context(), patience=max(0.0, deadline - time.monotonic()))
+        except RuntimeError:
+            return False
+        if not taken:
+            with self._lock:
+                self._refreshes_dropped += 1
+            self._load_failed(flight, LoadTimeout(load.key, load.policy.timeout or 0.0))
+        return True
+
+    def _loads_in_a_task(self, flight: Flight, load: _Load) -> bool:
+        """Have the event loop load. False if it has too much to do: then the caller does."""
+        flight.waited_for = True
+        task = timed_load_pool.spawn(self._aload_in_background(flight, load, is_refresh=False), copy_context())
+        if task is None:
+            return False
+        # A task that is cancelled before its first step never gets to say so.
+        task.add_done_callback(lambda _: self._load_failed(flight, asyncio.CancelledError()))
+        return True
+
+    def _timed_out(self, load: _Load) -> Any:
+        load.given_up = True
+        with self._lock:
+            self._load_timeouts += 1
+        stale = self._stale(load)
+        if stale is MISSING:
+            raise LoadTimeout(load.key, load.policy.timeout or 0.0)
+        return stale
+
+    # Below: stale values and refreshes.
+
+    def _stale(self, load: _Load) -> Any:
+        """The value of an entry that is past its TTL and within its grace, and the caller's; else MISSING."""
+        now = self.clock()
+        with self._lock:
+            entry = self.entries.get(load.plain)
+            if type(entry) is not GracedEntry or not entry.due <= now < entry.due + min(entry.grace, load.policy.grace):
+                return MISSING
+            self.entries.move_to_end(load.plain)
+            self._stale_hits += 1
+            return entry.value
+
+    def _stale_meanwhile(self, load: _Load, refresh: Callable[[_Load], None]) -> Any:
+        """A stale value that may be served at once; then its refresh is on its way. Else MISSING."""
+        if load.policy.timeout is not None and self._backoff.is_over(load.plain, self.clock()):
+            # Fresh is better, for so long.
+            return MISSING
+        stale = self._stale(load)
+        if stale is not MISSING:
+            refresh(load)
+        return stale
+
+    def _is_ageing(self, key: Hashable, value: Any, ttl: TTL, policy: LoadPolicy) -> bool:
+        if value is None and policy.negative_ttl is not None:
+            ttl = policy.negative_ttl
+        lifetime = self._ttl if ttl is DEFAULT_TTL else options.ttl("ttl", ttl)
+        entry = self.entries.get(self._plain(key))
+        if entry is None or lifetime is None or policy.refresh_ahead is None:
+            return False
+        return entry.due - self.clock() < (1 - policy.refresh_ahead) * lifetime
+
+    def _refresh(self, load: _Load) -> None:
+        """Load anew on a thread, unless that is being done, or failed lately."""
+        if self._may_refresh(load):
+            try:
+                started = refresh_pool.submit(partial(self._refresh_now, load))
+            except RuntimeError:
+                # No thread to be had.
+                started = False
+            self._refresh_started(load, started)
+
+    def _arefresh(self, load: _Load) -> None:
+        """Load anew in a task of the running loop, unless that is being done, or failed lately."""
+        if self._may_refresh(load):
+            task = refresh_pool.spawn(self._arefresh_now(load))
+            if task is not None:
+                task.add_done_callback(lambda _: self._refreshed(load))
+            self._refresh_started(load, task is not None)
+
+    def _may_refresh(self, load: _Load) -> bool:
+        key = load.plain
+        now = self.clock()
+        with self._lock:
+            if key in self._refreshing or key in self._flights.in_progress or not self._backoff.is_over(key, now):
+                return False
+            self._refreshing.add(key)
+        return True
+
+    def _refresh_started(self, load: _Load, started: bool) -> None:
+        with self._lock:
+            if started:
+                self._refreshes += 1
+            else:
+                self._refreshes_dropped += 1
+                self._refreshing.discard(load.plain)
+
+    def _refresh_now(self, load: _Load) -> None:
+        flight = self._refresh_flight(load)
+        if flight is not None:
+            self._load_in_background(flight, load, is_refresh=True)
+        self._refreshed(load)
+
+    async def _arefresh_now(self, load: _Load) -> None:
+        flight = self._refresh_flight(load)
+        if flight is not None:
+            await self._aload_in_background(flight, load, is_refresh=True)
+
+    def _refresh_flight(self, load: _Load) -> Flight | None:
+        """A flight that leads; None if somebody loads the key by now."""
+        flight = self._flights.flight(load.plain, self.clock())
+        with suppress(CacheClosed), self._lock:
+            if load.plain not in self._flights.in_progress and self._flights.join(flight, blocking=False).leads:
+                return flight
+        return None
+
+    def _refreshed(self, load: _Load) -> None:
+        with suppress(CacheClosed), self._lock:
+            self._refreshing.discard(load.plain)
+
+    # Below: waiting for who fills.
+
+    def _look_up_or_lease(self, key: Any, wait: float, may_wait: bool) -> tuple[Any, Waiter | None]:
+        may_wait = may_wait and not is_loading()
+        holder = current_holder()
+        now = self.clock()
+        found = MISSING
+        waiter = None
+        removed: Removals = []
+        with self._lock:
+            entry = self._live(key, now, removed)
+            if entry is None:
+                waiter = self._leases.miss(key, holder, now, wait, may_wait=may_wait)
+            else:
+                self.entries.move_to_end(key)
+                found = entry.value
+        if waiter is None:
+            next(self._miss_tally.ticks if found is MISSING else self.hits)
+        self._removed(removed)
+        return found, waiter
+
+    def _lease_wait_is_over(self, waiter: Waiter) -> bool:
+        now = self.clock()
+        with self._lock:
+            over = self._leases.goes_on(waiter, now)
+        self._leases.wake()
+        return over
+
+    def _seconds_to_look_again(self, waiter: Waiter) -> float:
+        return max(0.0, self._leases.next_look(waiter) - self.clock())
+
+    def _leave(self, waiter: Waiter) -> None:
+        now = self.clock()
+        with suppress(CacheClosed), self._lock:
+            self._leases.leave(waiter, now)
+        self._leases.wake()
+
+    def _waited(self, waiter: Waiter, default: Any) -> Any:
+        if waiter.filled:
+            next(self.hits)
+            next(self._coalesced.ticks)
+            return waiter.value
+        next(self._miss_tally.ticks)
+        return default

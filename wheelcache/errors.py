@@ -29,3 +29,20 @@ class LoadDeadlock(RuntimeError):
     def __str__(self) -> str:
         # Made when asked for: the exception is raised under a lock, and repr() may be anybody's code.
         return f"the loader of {self.key!r} takes, itself or through other loaders, {self.key!r}"
+
+
+class LoadTimeout(TimeoutError):
+    """The loader took longer than the caller waits. It goes on, and what it returns is cached.
+
+    Attributes:
+        key: the key that was taken.
+        timeout: seconds that the caller waited.
+    """
+
+    def __init__(self, key: object, timeout: float) -> None:
+        super().__init__(key, timeout)
+        self.key = key
+        self.timeout = timeout
+
+    def __str__(self) -> str:
+        return f"the loader of {self.key!r} takes longer than {self.timeout} s"

@@ -123,9 +123,9 @@ class Isolation:
         return self.loads(stored) if type(stored) is Packed else stored
 
 
-def is_number(value: Any) -> bool:
-    """Whether ``value`` is an int, which counters need as it is: what a serializer of the user's own leaves alone."""
-    return type(value) is int
+def is_bare(value: Any) -> bool:
+    """Whether a serializer of the user's own leaves ``value`` alone: an int, for counters, or None, for what is not."""
+    return type(value) is int or value is None
 
 
 def size_of(key: Any, stored: Any) -> int:

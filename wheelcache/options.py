@@ -6,7 +6,7 @@ TypeError or ValueError that says the name, what it takes and what it got.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf, isfinite
 from numbers import Real
 from typing import Any
@@ -86,6 +86,36 @@ def whole(name: str, value: Any) -> int:
 def fraction(name: str, value: Any) -> float:
     """A number with 0 <= value < 1."""
     return float(_checked(name, value, "a fraction, 0 <= fraction < 1", Real, lambda given: 0 <= given < 1))
+
+
+def share_or_none(name: str, value: Any) -> float | None:
+    """A number with 0 < value < 1, or None."""
+    if value is None:
+        return None
+    return float(_checked(name, value, "a fraction, 0 < fraction < 1, or None", Real, lambda given: 0 < given < 1))
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
+    """Seconds for every key, or a dict of key prefixes to seconds; 0 for none.
+
+    Returns:
+        Pairs of prefix and seconds, the longest prefix first.
+    """
+    takes = "a number of seconds >= 0, or a dict of key prefixes (strings) to such numbers"
+    given = value if isinstance(value, Mapping) else {"": value}
+    for prefix, each in given.items():
+        if not isinstance(prefix, str):
+            raise TypeError(f"{name} must be {takes}, not {value!r}")
+        _checked(name, each, takes, Real, lambda seconds: seconds >= 0 and isfinite(seconds))
+    longest_first = sorted(given, key=len, reverse=True)
+    return tuple((prefix, float(given[prefix])) for prefix in longest_first) if any(given.values()) else ()
 
 
 def function(name: str, value: Any) -> Any:

@@ -60,6 +60,16 @@ _leading: ContextVar[tuple[_Lead, ...]] = ContextVar("wheelcache_leading", defau
 """What the running code is part of. Tasks and ``asyncio.to_thread`` inherit it."""
 
 
+def is_loading() -> bool:
+    """Whether the running code is part of a loader, for whose value others may be waiting."""
+    return any(not lead.over for lead in _leading.get())
+
+
+def on_its_own() -> None:
+    """What runs from here on in this context is part of no loader."""
+    _leading.set(())
+
+
 class Flight:
     """One computation of one key's value, and the place where its result will be.
 

@@ -31,10 +31,15 @@ class Stats:
     """A cache's figures since it was made.
 
     Attributes:
-        hits, misses: of ``get``, ``get_many``, ``take`` and ``atake``.
+        hits, misses: of ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake``. A stale value is a hit.
         hit_ratio: hits / (hits + misses), 0.0 to 1.0; 0.0 before the first request.
         loads, load_failures: loaders that returned, loaders that raised.
         load_seconds: the time spent in both, in seconds.
+        load_timeouts: callers who did not wait for the end of a load.
+        coalesced: callers who got a value that somebody else computed meanwhile: stampedes prevented.
+        stale_hits: hits on a value past its TTL, within its grace.
+        refreshes: background loads that were started.
+        refreshes_dropped: those that were not, and loads with a timeout, because the pool had too much to do.
         evictions: entries that left because the cache was full.
         expirations: entries that left after their time had come.
         size: entries in memory now.
@@ -47,6 +52,11 @@ class Stats:
     loads: int
     load_failures: int
     load_seconds: float
+    load_timeouts: int
+    coalesced: int
+    stale_hits: int
+    refreshes: int
+    refreshes_dropped: int
     evictions: int
     expirations: int
     size: int

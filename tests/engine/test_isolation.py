@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from wheelcache.isolation import Isolation, Packed, Pickle, is_immutable, is_number, size_of
+from wheelcache.isolation import Isolation, Packed, Pickle, is_bare, is_immutable, size_of
 
 
 class Zone(tzinfo):
@@ -84,7 +84,7 @@ def test_a_serializer_of_the_users_own_gets_all_but_ints():
         def loads(self, data):
             return data.decode()
 
-    isolation = Isolation(Upper(), keep=is_number)
+    isolation = Isolation(Upper(), keep=is_bare)
     assert isolation.restore(isolation.store("a")) == "'A'"
     assert isolation.store(5) == 5
     assert isolation.restore(isolation.store(True)) == "TRUE"
@@ -95,7 +95,7 @@ def test_a_serializer_that_returns_no_bytes_is_an_error():
         dumps = loads = staticmethod(str)
 
     with pytest.raises(TypeError, match="must return bytes, not 'a'"):
-        Isolation(Text(), keep=is_number).store("a")
+        Isolation(Text(), keep=is_bare).store("a")
 
 
 def test_the_size_of_an_entry_counts_all_of_its_key_and_value():

@@ -12,10 +12,21 @@ from django.core.cache.backends.base import (
     BaseCache,
     default_key_func,
 )
+from django.db import close_old_connections
 
+from wheelcache.django_backend import pages
 from wheelcache.django_backend.stores import store_for
 from wheelcache.errors import MissingKey
+from wheelcache.fill_leases import end_request
 from wheelcache.isolation import ATOMS, Packed
+from wheelcache.load_policy import load_policy
+from wheelcache.refresh_pool import cleanups
+
+# What Django does with the database after every request; a thread that loads values has connections of its own.
+cleanups.append(close_old_connections)
+
+_ON_A_MISS: Final = object()
+"""A default of ``get`` for its own use: returned where it would look under the lock."""
 
 NO_PREFIX: Final = "\0"
 """A prefix under which nothing is ever stored as it is, since keys with control characters are stored in a tuple."""
@@ -39,6 +50,9 @@ class WheelCache(BaseCache):
         self._loads = self.store.isolation.loads
         self._atoms = ATOMS if self.store.keeps_atoms else frozenset()
         self._culls = self.store.cull_frequency is not None
+        self._fill_waits = self.store.fill_waits
+        # Lists of headers whose pages are being made: see ``pages``.
+        self._held_back: dict[Any, tuple[Any, float | None]] = {}
         super().__init__(params)
 
     # Each of these three is part of every key, and may be changed at any time.
@@ -136,11 +150,37 @@ class WheelCache(BaseCache):
                     loads = self._loads
                     return loads(stored)
                 return stored
-        stored = self._cache.get(self._key(key, version), self._missing_key)
+        if default is _ON_A_MISS:
+            return default
+        made = self._key(key, version)
+        wait = self._fill_wait(key)
+        if wait:
+            stored = self._cache.get_or_lease(made, self._missing_key, wait=wait)
+        else:
+            stored = self._cache.get(made, self._missing_key)
         return default if stored is self._missing_key else self.store.isolation.restore(stored)
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        return self.get(key, default, version)
+        if not self._fill_waits:
+            return self.get(key, default, version)
+        found = self.get(key, _ON_A_MISS, version)
+        if found is not _ON_A_MISS:
+            return found
+        wait = self._fill_wait(key)
+        if not wait:
+            return self.get(key, default, version)
+        made = self._key(key, version)
+        stored = await self._cache.aget_or_lease(made, self._missing_key, wait=wait)
+        return default if stored is self._missing_key else self.store.isolation.restore(stored)
+
+    def _fill_wait(self, key: Any) -> float:
+        """Seconds that a ``get`` waits for who fills ``key``."""
+        if self._fill_waits:
+            text = str(key)
+            for prefix, wait in self._fill_waits:
+                if text.startswith(prefix):
+                    return wait
+        return 0.0
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         made: Any = f"{self._prefix}{key!s}"
@@ -155,7 +195,16 @@ class WheelCache(BaseCache):
         else:
             if self._culls:
                 self._make_room([made])
-            cache.set(made, stored, ttl)
+            if self._fill_waits and type(key) is str:
+                if pages.is_headers(key) and cache.is_leased(made):
+                    self._held_back[made] = (stored, ttl)
+                    return
+                cache.set(made, stored, ttl)
+                headers = pages.headers_of(key)
+                if headers is not None:
+                    self._let_go(self._key(headers, version))
+            else:
+                cache.set(made, stored, ttl)
 
     async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         self.set(key, value, timeout, version)
@@ -185,11 +234,29 @@ class WheelCache(BaseCache):
     async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         return self.get_many(keys, version)
 
-    def get_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
-        """As Django's, and however many callers miss the key together, one of them calls ``default``."""
+    def get_or_set(
+        self,
+        key: Any,
+        default: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
+        negative_ttl: float | None = None,
+    ) -> Any:
+        """As Django's, and however many callers miss the key together, one of them calls ``default``.
+
+        Args:
+            grace, refresh_ahead, fail_safe, negative_ttl: as ``wheelcache.Cache.take``.
+            load_timeout: as its ``timeout``.
+        """
         made = self._key(key, version)
         store, restore = self.store.isolation.store, self.store.isolation.restore
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
 
         def load() -> Any:
             stored = store(default() if callable(default) else default)
@@ -197,18 +264,32 @@ class WheelCache(BaseCache):
                 self._make_room([made])
             return stored
 
-        if ttl is not None and ttl <= 0:
-            stored = self._cache.get(made, self._missing_key)
-            return restore(load() if stored is self._missing_key else stored)
-        return restore(self._cache.take(made, load, ttl))
+        stored = self._cache.get(made, self._missing_key)
+        if stored is self._missing_key:
+            fleeting = ttl is not None and ttl <= 0
+            stored = load() if fleeting else self._cache.load_missing(made, load, ttl, policy)
+        elif refresh_ahead is not None:
+            self._cache.refresh_if_ageing(made, stored, load, ttl, policy)
+        return restore(stored)
 
     async def aget_or_set(
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        key: Any,
+        default: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Any:
         """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
         made = self._key(key, version)
         store, restore = self.store.isolation.store, self.store.isolation.restore
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
 
         async def load() -> Any:
             value = default() if callable(default) else default
@@ -217,10 +298,13 @@ class WheelCache(BaseCache):
                 self._make_room([made])
             return stored
 
-        if ttl is not None and ttl <= 0:
-            stored = self._cache.get(made, self._missing_key)
-            return restore(await load() if stored is self._missing_key else stored)
-        return restore(await self._cache.atake(made, load, ttl))
+        stored = self._cache.get(made, self._missing_key)
+        if stored is self._missing_key:
+            fleeting = ttl is not None and ttl <= 0
+            stored = await (load() if fleeting else self._cache.aload_missing(made, load, ttl, policy))
+        elif refresh_ahead is not None:
+            self._cache.arefresh_if_ageing(made, stored, load, ttl, policy)
+        return restore(stored)
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         return self._key(key, version) in self._cache
@@ -270,6 +354,19 @@ class WheelCache(BaseCache):
 
     async def aclear(self) -> None:
         self.clear()
+
+    def close(self, **kwargs: Any) -> None:
+        """The request is over: what it was to fill is for others to fill."""
+        if self._fill_waits:
+            for made in list(self._held_back):
+                self._let_go(made)
+            end_request()
+
+    def _let_go(self, made: Any) -> None:
+        """Store what was held back."""
+        held_back = self._held_back.pop(made, None)
+        if held_back is not None:
+            self._cache.set(made, *held_back)
 
     def _make_room(self, keys: Iterable[Any]) -> None:
         """CULL_FREQUENCY: before new ``keys`` come into a full cache, drop 1/n of it, or with 0 all."""

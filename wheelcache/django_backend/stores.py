@@ -14,22 +14,25 @@ from django.utils.module_loading import import_string
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.isolation import Isolation, Pickle, is_number, size_of
+from wheelcache.isolation import Isolation, Pickle, is_bare, size_of
 
 
 class Store:
     """A cache and how values get in and out of it, made of checked options.
 
     Attributes:
+        fill_waits: pairs of a key prefix and how long a ``get`` waits for who fills such a key, in seconds; the longest
+            prefix first.
         keeps_atoms: whether values that are immutable by themselves are stored as they are.
         cull_frequency: None evicts one by one; 0 empties a full cache; n drops 1/n of it.
     """
 
-    __slots__ = ("cache", "cull_frequency", "isolation", "keeps_atoms", "max_entries")
+    __slots__ = ("cache", "cull_frequency", "fill_waits", "isolation", "keeps_atoms", "max_entries")
 
     def __init__(self, location: str, checked: Mapping[str, Any]) -> None:
         self.max_entries: int | None = checked["MAX_ENTRIES"]
         self.cull_frequency: int | None = checked["CULL_FREQUENCY"]
+        self.fill_waits: tuple[tuple[str, float], ...] = checked["FILL_WAIT"]
         self.isolation = _isolation(checked["SERIALIZER"])
         self.keeps_atoms = checked["SERIALIZER"] in ("pickle", "reference")
         max_bytes = checked["MAX_BYTES"]
@@ -72,7 +75,7 @@ def _isolation(name: str) -> Isolation:
         raise ValueError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {name!r}: {error!r}") from error
     if not (callable(getattr(serializer, "dumps", None)) and callable(getattr(serializer, "loads", None))):
         raise TypeError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {name!r}")
-    return Isolation(serializer, keep=is_number)
+    return Isolation(serializer, keep=is_bare)
 
 
 OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
@@ -84,6 +87,7 @@ OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
     "SLOTS": (options.slots, 512),
     "LOG_INTERVAL": (options.seconds_or_none, 60.0),
     "SERIALIZER": (_name_of_a_serializer, "pickle"),
+    "FILL_WAIT": (options.waits, ()),
 }
 """Of each option what checks it, and its default, which need not be what one may give: see CULL_FREQUENCY."""
 
@@ -101,7 +105,7 @@ def store_for(location: Any, given: Any) -> Store:
         ImproperlyConfigured: an option is unknown or wrong; names it, what it takes and what it got.
     """
     try:
-        asked = (location, frozenset((option, type(value), value) for option, value in given.items()))
+        asked = (location, frozenset((option, type(value), _hashable(value)) for option, value in given.items()))
         return _looked_up[asked]
     except (AttributeError, TypeError):
         # No dict, or nothing that can be hashed: the checks say what is wrong.
@@ -116,8 +120,13 @@ def store_for(location: Any, given: Any) -> Store:
             store = _stores.setdefault((location, frozenset(checked.items())), Store(location, checked))
     except (TypeError, ValueError) as error:
         raise ImproperlyConfigured(f"Wrong cache setting: {error}.") from error
-    _looked_up[asked] = store
+    if asked is not None:
+        _looked_up[asked] = store
     return store
+
+
+def _hashable(value: Any) -> Any:
+    return tuple((key, type(each), each) for key, each in value.items()) if isinstance(value, dict) else value
 
 
 def _check(location: Any, given: Any) -> dict[str, Any]:

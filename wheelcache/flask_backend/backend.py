@@ -14,7 +14,8 @@ from flask_caching.backends.base import BaseCache
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.errors import MissingKey
-from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_number, size_of
+from wheelcache.fill_leases import end_request
+from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_bare, size_of
 
 Timeout = int | float | timedelta | None
 """Seconds, or a timedelta; 0 means never, below 0 at once, None the default timeout."""
@@ -37,7 +38,8 @@ class WheelCache(BaseCache):
     Each object has a store of its own, so two apps in one process share nothing.
 
     Values are isolated: what is immutable is stored as it is, everything else is pickled. A ``serializer`` in
-    cachelib's form, set on the class or on the object, takes the place of pickle, and then gets every value but ints.
+    cachelib's form, set on the class or on the object, takes the place of pickle, and then gets every value but ints
+    and None.
 
     Args:
         threshold: the most entries that are kept. As in cachelib's SimpleCache 0 means 500.
@@ -45,6 +47,8 @@ class WheelCache(BaseCache):
         ignore_delete_many_errors: taken as cachelib does; no delete can fail here.
         key_prefix: put before every key.
         max_bytes: the most that keys, values and their entries take, in bytes as Python tells; None for no bound.
+        fill_wait: seconds that a ``get`` waits for who fills the key it misses, 0 for not at all, or a dict of key
+            prefixes to seconds. See ``wheelcache.Cache.get_or_lease``.
         engine_options: ``jitter``, ``interval``, ``slots``, ``log_interval`` and ``name``, as ``wheelcache.Cache``.
 
     Raises:
@@ -61,12 +65,13 @@ class WheelCache(BaseCache):
         *,
         key_prefix: str = "",
         max_bytes: int | None = None,
+        fill_wait: float | Mapping[str, float] = 0,
         **engine_options: Any,
     ) -> None:
         unknown = [option for option in engine_options if option not in ENGINE_OPTIONS]
         if unknown:
             takes = (
-                "threshold, default_timeout, ignore_delete_many_errors, key_prefix, max_bytes, "
+                "threshold, default_timeout, ignore_delete_many_errors, key_prefix, max_bytes, fill_wait, "
                 f"{', '.join(ENGINE_OPTIONS)}"
             )
             raise TypeError(f"Unknown cache option {', '.join(map(repr, unknown))}. WheelCache takes {takes}.")
@@ -75,6 +80,7 @@ class WheelCache(BaseCache):
         self.ignore_delete_many_errors = ignore_delete_many_errors
         self._prefix = options.text("key_prefix", key_prefix)
         self._max_bytes = options.count_or_none("max_bytes", max_bytes)
+        self._fill_waits = options.waits("fill_wait", fill_wait)
         self._cache = Cache(
             max_entries=options.whole("threshold", threshold) or DEFAULT_THRESHOLD,
             max_weight=self._max_bytes,
@@ -93,7 +99,10 @@ class WheelCache(BaseCache):
             "key_prefix": config["CACHE_KEY_PREFIX"] or "",
             "name": app.name,
         }
-        return cls(**{**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))})
+        backend = cls(**{**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))})
+        if backend._fill_waits:
+            app.teardown_appcontext(lambda error: end_request())
+        return backend
 
     def get(self, key: str) -> Any:
         """The value of ``key``, or None."""
@@ -110,7 +119,8 @@ class WheelCache(BaseCache):
             entries.move_to_end(made)
             next(cache.hits)
         except KeyError:
-            stored = cache.get(made)
+            wait = self._fill_wait(key)
+            stored = cache.get_or_lease(made, wait=wait) if wait else cache.get(made)
         else:
             stored = entry.value
         if type(stored) is Packed:
@@ -135,6 +145,9 @@ class WheelCache(BaseCache):
 
     def get_many(self, *keys: str) -> list[Any]:
         """The values of all ``keys``, None for those that are not there."""
+        if self._fill_waits and any(_is_memoize_version(key) for key in keys):
+            # Nobody can compute what they call for before these are set, and all who miss them would set their own.
+            return [self.get(key) for key in keys]
         found = self._cache.get_many([self._made(key) for key in keys])
         return [self._isolation.restore(found.get(self._made(key))) for key in keys]
 
@@ -201,6 +214,13 @@ class WheelCache(BaseCache):
         """``inc`` by ``-delta``."""
         return self.inc(key, -delta)
 
+    def _fill_wait(self, key: str) -> float:
+        """Seconds that a ``get`` waits for who fills ``key``."""
+        for prefix, wait in self._fill_waits:
+            if str(key).startswith(prefix):
+                return wait
+        return 0.0
+
     def _made(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
 
@@ -220,13 +240,18 @@ class WheelCache(BaseCache):
 
     def _isolate(self) -> None:
         serializer = self.serializer
-        self._isolation = Isolation(serializer) if serializer is PICKLE else Isolation(serializer, keep=is_number)
+        self._isolation = Isolation(serializer) if serializer is PICKLE else Isolation(serializer, keep=is_bare)
         self._loads = serializer.loads
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Seconds to live, None for ever; below zero if it is over at once."""
         seconds = self.default_timeout if timeout is None else _seconds("timeout", timeout)
         return seconds or None
+
+
+def _is_memoize_version(key: Any) -> bool:
+    """Whether Flask-Caching keeps the version of a memoized function under ``key``; it asks for it by ``get_many``."""
+    return str(key).endswith("_memver")
 
 
 def _seconds(name: str, timeout: Any) -> float:

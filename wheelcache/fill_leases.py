@@ -1,0 +1,322 @@
+"""Fill leases: one of many who miss a key with a plain ``get`` computes it, the others' ``get`` waits for its ``set``.
+
+The idea is the lease of "Scaling Memcache at Facebook" (NSDI 2013): a miss gives the right to fill. Here, whoever
+misses while somebody else has that right waits, until the value is set (then it is his), until the right passes to him
+(its holder deleted the key, his request ended, or he took too long), or until his patience ends, and he goes on as
+after any miss.
+
+Why no two can wait for each other: **whoever others may be waiting for does not wait**. Who holds a lease, on any key
+of any cache, and who runs a loader that single flight guards, gets a miss at once where others would wait. Every wait
+therefore ends at somebody who is at work, and never comes back to where it began.
+
+A lease belongs to a thread, or, where an event loop runs, to a task; what a task starts, or hands to a thread that
+inherits its context, acts for the task as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from contextvars import ContextVar
+from typing import Any, Final
+from weakref import ref
+
+HELD_AT_MOST: Final = 1024
+"""Leases a holder has at once. A program that asks for a million keys that are not there, and sets none, gets no more
+of them until the first time out."""
+
+
+class Holder:
+    """Who has leases: a thread, or a task.
+
+    Attributes:
+        leases: what he holds on keys of any cache, oldest first.
+        parent: on whose behalf he is running; None for a thread, or a task that none with leases started.
+    """
+
+    __slots__ = ("__weakref__", "_task", "leases", "parent")
+
+    def __init__(self, task: asyncio.Task[Any] | None = None, parent: Holder | None = None) -> None:
+        self.leases: dict[Lease, None] = {}
+        self.parent = parent
+        self._task = None if task is None else ref(task)
+        if task is not None:
+            task.add_done_callback(lambda _: self.give_up())
+
+    def is_task(self, task: asyncio.Task[Any] | None) -> bool:
+        return self._task is not None and self._task() is task
+
+    def is_gone(self) -> bool:
+        """A task that is over."""
+        if self._task is None:
+            return False
+        task = self._task()
+        return task is None or task.done()
+
+    def is_waited_for(self, now: float) -> bool:
+        """Whether he, or somebody on whose behalf he runs, holds a lease that has not timed out."""
+        holder: Holder | None = self
+        while holder is not None:
+            if any(lease.until > now for lease in list(holder.leases)):
+                return True
+            holder = holder.parent
+        return False
+
+    def give_up(self) -> None:
+        """End all leases: the request is over."""
+        while self.leases:
+            for lease in list(self.leases):
+                lease.table.give_up(lease)
+                self.leases.pop(lease, None)
+
+    def __del__(self) -> None:
+        # A thread that ended without a word, or a request of an ASGI server, where Django closes its caches in another
+        # context. This may be the garbage collector's doing, in the middle of anything: so no waiting for a lock.
+        for lease in list(self.leases):
+            lease.table.abandoned.append(lease)
+            lease.table.give_up_soon()
+
+
+_current: ContextVar[Holder | None] = ContextVar("wheelcache_holder", default=None)
+
+
+def current_holder() -> Holder:
+    """Who is asking."""
+    holder = _current.get()
+    task = asyncio.current_task() if asyncio._get_running_loop() is not None else None
+    if holder is not None and (task is None or holder.is_task(task)):
+        return holder
+    parent = _living(holder)
+    if parent is not None:
+        # Tasks that start one another for ever must not hold each other for ever.
+        parent.parent = _living(parent.parent)
+    holder = Holder(task, parent)
+    _current.set(holder)
+    return holder
+
+
+def end_request() -> None:
+    """Give up what the running thread or task holds."""
+    holder = _current.get()
+    if holder is not None:
+        holder.give_up()
+
+
+def on_its_own() -> None:
+    """What runs from here on in this context acts for nobody who waits."""
+    _current.set(None)
+
+
+def _living(holder: Holder | None) -> Holder | None:
+    while holder is not None and holder.is_gone():
+        holder = holder.parent
+    return holder
+
+
+class Lease:
+    """The right to fill a key, until a time in seconds."""
+
+    __slots__ = ("_holder", "key", "table", "until", "waiters")
+
+    def __init__(self, table: FillLeases, key: Hashable, holder: Holder, until: float, waiters: deque[Waiter]) -> None:
+        self.table = table
+        self.key = key
+        self.until = until
+        self.waiters = waiters
+        # Weak, since a holder whom only his leases know of is gone.
+        self._holder = ref(holder)
+        holder.leases[self] = None
+
+    def is_of(self, holder: Holder | None) -> bool:
+        """Whether ``holder`` has it, or acts for who has."""
+        mine = self._holder()
+        while holder is not None:
+            if holder is mine:
+                return True
+            holder = holder.parent
+        return False
+
+    def end(self) -> None:
+        holder = self._holder()
+        if holder is not None:
+            holder.leases.pop(self, None)
+
+
+class Waiter:
+    """Somebody who waits for a key to be set.
+
+    Attributes:
+        deadline: in seconds; then he goes on without.
+        told: ends when one of the next two is so. It is an alarm only: what is so is read under the lock.
+        filled: the key was set, and ``value`` is what it was set to.
+        handed: the lease is his.
+    """
+
+    __slots__ = ("deadline", "filled", "handed", "holder", "key", "told", "value", "wait")
+
+    def __init__(self, key: Hashable, holder: Holder, now: float, wait: float) -> None:
+        self.key = key
+        self.holder = holder
+        self.wait = wait
+        self.deadline = now + wait
+        self.filled = False
+        self.handed = False
+        self.value: Any = None
+        self.told: Future[None] = Future()
+        # Running futures cannot be cancelled: a task that is cancelled while it waits says so by leaving.
+        self.told.set_running_or_notify_cancel()
+
+
+class FillLeases:
+    """The leases on the keys of one cache.
+
+    The owner calls its methods under a lock of its own, except ``wake``, which comes when the lock is free. The garbage
+    collector may call back here from any line that makes an object, by ``Holder.__del__``; so what is looked up and
+    what is changed stand side by side.
+
+    Args:
+        give_up: takes the owner's lock, calls ``pass_on`` with a lease, and then ``wake``.
+        give_up_soon: takes the lock if it is free, calls ``collect``, and then ``wake``.
+    """
+
+    __slots__ = ("_to_wake", "abandoned", "give_up", "give_up_soon", "in_force")
+
+    def __init__(self, give_up: Callable[[Lease], object], give_up_soon: Callable[[], object]) -> None:
+        self.in_force: dict[Hashable, Lease] = {}
+        self.abandoned: deque[Lease] = deque()
+        self._to_wake: deque[Waiter] = deque()
+        self.give_up = give_up
+        self.give_up_soon = give_up_soon
+
+    def miss(self, key: Hashable, holder: Holder, now: float, wait: float, *, may_wait: bool) -> Waiter | None:
+        """``holder`` misses ``key``. None if he goes on, with the lease if nobody had it; else he waits.
+
+        Args:
+            now, wait: seconds; ``wait`` is how long a lease, and a wait for one, lasts.
+            may_wait: False for code that others wait for, or that would stop an event loop.
+        """
+        self.collect(now)
+        self._time_out(key, now)
+        lease = self.in_force.get(key)
+        if lease is None:
+            self._grant(key, holder, now + wait, now)
+            return None
+        if not may_wait or lease.is_of(holder) or holder.is_waited_for(now):
+            return None
+        waiter = Waiter(key, holder, now, wait)
+        lease.waiters.append(waiter)
+        return waiter
+
+    def is_of(self, key: Hashable, holder: Holder) -> bool:
+        """Whether ``holder`` has the lease on ``key``, or acts for who has."""
+        lease = self.in_force.get(key)
+        return lease is not None and lease.is_of(holder)
+
+    def next_look(self, waiter: Waiter) -> float:
+        """When ``waiter`` should look again if he isn't told anything before, in seconds."""
+        lease = self.in_force.get(waiter.key)
+        return waiter.deadline if lease is None else min(waiter.deadline, lease.until)
+
+    def goes_on(self, waiter: Waiter, now: float) -> bool:
+        """Whether the wait is over: ``waiter`` was told something, or it is his deadline."""
+        self._time_out(waiter.key, now)
+        if waiter.filled or waiter.handed:
+            return True
+        if waiter.deadline > now:
+            return False
+        self.leave(waiter, now)
+        if waiter.key not in self.in_force:
+            self._grant(waiter.key, waiter.holder, now + waiter.wait, now)
+        return True
+
+    def leave(self, waiter: Waiter, now: float) -> None:
+        """``waiter`` no longer waits. A lease that was handed to him goes on to the next."""
+        lease = self.in_force.get(waiter.key)
+        if lease is None:
+            return
+        if waiter.handed:
+            if lease.is_of(waiter.holder):
+                self.pass_on(lease, now)
+        elif waiter in lease.waiters:
+            lease.waiters.remove(waiter)
+
+    def filled(self, key: Hashable, value: Any) -> None:
+        """``key`` was set, by whomever."""
+        lease = self.in_force.pop(key, None)
+        if lease is not None:
+            lease.end()
+            for waiter in lease.waiters:
+                waiter.value = value
+                waiter.filled = True
+                self._to_wake.append(waiter)
+
+    def deleted(self, key: Hashable, now: float) -> None:
+        """``key`` was deleted: if by who has the lease, he gives it up."""
+        lease = self.in_force.get(key)
+        if lease is not None and lease.is_of(_current.get()):
+            self.pass_on(lease, now)
+
+    def pass_on(self, lease: Lease, now: float) -> None:
+        """``lease`` ends without a value: the first of those who wait for it gets the next."""
+        if self.in_force.get(lease.key) is lease:
+            del self.in_force[lease.key]
+            lease.end()
+            waiters = lease.waiters
+            while waiters:
+                waiter = waiters.popleft()
+                if waiter.deadline > now:
+                    self.in_force[lease.key] = Lease(self, lease.key, waiter.holder, now + waiter.wait, waiters)
+                    waiter.handed = True
+                    self._to_wake.append(waiter)
+                    break
+
+    def collect(self, now: float) -> None:
+        """End what was abandoned, and the oldest leases if they timed out: nobody else may ever ask for those keys."""
+        while self.abandoned:
+            self.pass_on(self.abandoned.popleft(), now)
+        for _ in range(2):
+            oldest = next(iter(self.in_force.values()), None)
+            if oldest is None or oldest.until > now:
+                break
+            self.pass_on(oldest, now)
+
+    def end_all(self, now: float) -> None:
+        """The owner is closed: everybody goes on."""
+        for lease in list(self.in_force.values()):
+            lease.waiters, waiters = deque(), lease.waiters
+            self.pass_on(lease, now)
+            for waiter in waiters:
+                waiter.handed = True
+                self._to_wake.append(waiter)
+
+    def forget_all(self) -> None:
+        """After a fork: holders and waiters are in the other process."""
+        for lease in self.in_force.values():
+            lease.end()
+        self.in_force = {}
+        self.abandoned = deque()
+        self._to_wake = deque()
+
+    def wake(self) -> None:
+        """Tell the waiters. Any thread may do it, once the lock is free."""
+        while self._to_wake:
+            try:
+                waiter = self._to_wake.popleft()
+            except IndexError:
+                break
+            waiter.told.set_result(None)
+
+    def _time_out(self, key: Hashable, now: float) -> None:
+        lease = self.in_force.get(key)
+        if lease is not None and lease.until <= now:
+            self.pass_on(lease, now)
+
+    def _grant(self, key: Hashable, holder: Holder, until: float, now: float) -> None:
+        if len(holder.leases) >= HELD_AT_MOST:
+            oldest = next(iter(holder.leases))
+            if oldest.table is not self or oldest.until > now:
+                return
+            self.pass_on(oldest, now)
+        self.in_force[key] = Lease(self, key, holder, until, deque())
