@@ -23,10 +23,11 @@ from random import random
 from typing import Any, Final
 
 from wheelcache import options
+from wheelcache.board import Board
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, MissingKey
-from wheelcache.fill_leases import FillLeases, Lease
+from wheelcache.fill_leases import FillLeases, Lease, current_holder
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, is_plain, original
 from wheelcache.single_flight import SingleFlight
@@ -43,6 +44,10 @@ entries take 1 to 3 ms, and a 16th of half a million, which was tried, 12."""
 
 SMALL_TABLE: Final = 1024
 """Entries. A table that never held more is not worth rebuilding: some 90 KB."""
+
+
+BOARD_CHECK: Final = 10.0
+"""Seconds between looks whether the file of the board is still there, at misses. 2 us."""
 
 
 class RemovalCause(Enum):
@@ -96,6 +101,9 @@ class Entry(Timer):
     key: Any
     value: Any
     weight = 0
+    # Those of a coherent cache have:
+    slot: int
+    stamp: int
 
 
 class _WeighedEntry(Entry):
@@ -117,17 +125,25 @@ class _GraceTimer(Timer):
         self.key = key
 
 
-class GracedEntry(Entry):
+class _StampedEntry(_WeighedEntry):
+    """An entry of a coherent cache: the slot of its key on the board, and the stamp under which it was filled."""
+
+    __slots__ = ("slot", "stamp")
+
+    slot: int
+    stamp: int
+
+
+class GracedEntry(_StampedEntry):
     """An entry that may be served, to those who say so, for ``grace`` seconds after it was due.
 
     It stays in the map until then, so its place in the wheel is taken by ``timer``; for ``get`` it is gone when due.
     """
 
-    __slots__ = ("grace", "timer", "weight")
+    __slots__ = ("grace", "timer")
 
     grace: float
     timer: _GraceTimer
-    weight: int
 
     def __init__(self, key: Any, grace: float) -> None:
         self.grace = grace
@@ -142,6 +158,8 @@ class BoundedMap(Driven):
     """
 
     __slots__ = (
+        "_board",
+        "_board_checked",
         "_evictions",
         "_expirations",
         "_flights",
@@ -162,6 +180,7 @@ class BoundedMap(Driven):
         "entries",
         "hits",
         "name",
+        "stamps",
     )
 
     def __init__(
@@ -176,6 +195,7 @@ class BoundedMap(Driven):
         interval: float,
         slots: int,
         on_removal: Callable[[Any, Any, RemovalCause], object] | None,
+        board: Board | None,
         clock: Clock,
     ) -> None:
         self.name = options.text("name", name)
@@ -188,8 +208,11 @@ class BoundedMap(Driven):
         self._jitter = Jitter(options.fraction("jitter", jitter))
         self._on_removal = options.function_or_none("on_removal", on_removal)
         self._watched = on_removal is not None or weigher is not None
-        # The two below and ``clock`` are public for the backends, whose ``get`` spells out the hit path once more.
+        self._board = board
+        self._board_checked = clock()
+        # The three below and ``clock`` are public for the backends, whose ``get`` spells out the hit path once more.
         self.entries: OrderedDict[Any, Entry] = OrderedDict()
+        self.stamps: memoryview | None = None if board is None else board.stamps
         self._hit_tally = Tally()
         self.hits = self._hit_tally.ticks
         self._miss_tally = Tally()
@@ -212,9 +235,11 @@ class BoundedMap(Driven):
             clock = self.clock
             # A key with code of its own may only claim to equal the one that was found: see keys.py.
             if entry.due > clock() and (type(key) is str or type(key) is int or is_plain(key)):
-                entries.move_to_end(key)
-                next(self.hits)
-                return entry.value
+                stamps = self.stamps
+                if stamps is None or stamps[entry.slot] == entry.stamp:
+                    entries.move_to_end(key)
+                    next(self.hits)
+                    return entry.value
         except KeyError:
             # Not there, or gone between two steps: what is true is found out under the lock.
             pass
@@ -277,11 +302,12 @@ class BoundedMap(Driven):
         now = self.clock()
         due = self._due(ttl, now)
         weight = self._weigh(key, value)
+        seen = self._seen_at_miss(key)
         removed: Removals = []
         with self._lock:
             if self._live(key, now) is not None:
                 return False
-            stored = self._put(key, value, due, weight, now, removed)
+            stored = self._put(key, value, due, weight, now, removed, seen=seen)
         self._written(due, now, removed)
         return stored
 
@@ -295,6 +321,8 @@ class BoundedMap(Driven):
             if entry is None:
                 return False
             self._file(entry, due)
+            if self._board is not None:
+                entry.stamp = self._board.write(entry.slot)
         self._scheduled(due, now)
         return True
 
@@ -342,10 +370,11 @@ class BoundedMap(Driven):
             weight = self._weigh(plain, value)
             removed: Removals = []
             with self._lock:
-                if self.entries.get(plain) is not entry or entry.value is not old:
+                there: Any = self.entries.get(plain)
+                if there is not entry or there.value is not old:
                     continue
                 grace = entry.grace if type(entry) is GracedEntry else 0.0
-                self._put(plain, value, entry.due, weight, now, removed, grace)
+                self._put(plain, value, entry.due, weight, now, removed, grace=grace)
             self._written(entry.due, now, removed)
             return value
 
@@ -373,17 +402,22 @@ class BoundedMap(Driven):
         for batch in _batched((key, self._plain(key)) for key in keys):
             now = self.clock()
             live = []
+            missed: list[tuple[Any, int]] = []
             with self._lock:
                 for key, plain in batch:
                     entry = self._live(plain, now, removed)
                     if entry is None:
                         next(self._miss_tally.ticks)
+                        if self._board is not None:
+                            missed.append((plain, self._seen(plain)))
                     else:
                         self.entries.move_to_end(plain)
                         next(self.hits)
                         live.append((key, entry.value))
             # Outside: a dict hashes the caller's keys.
             found.update(live)
+            for plain, seen in missed:
+                self._note_miss(plain, seen)
         self._removed(removed)
         return found
 
@@ -392,13 +426,18 @@ class BoundedMap(Driven):
         refused = []
         for batch in _batched((key, self._plain(key), value) for key, value in values.items()):
             now = self.clock()
-            ready = [(key, plain, value, self._due(ttl, now), self._weigh(plain, value)) for key, plain, value in batch]
+            ready = [
+                (key, plain, value, self._due(ttl, now), self._weigh(plain, value), self._seen_at_miss(plain))
+                for key, plain, value in batch
+            ]
             removed: Removals = []
             with self._lock:
-                for key, plain, value, due, weight in ready:
-                    if not self._put(plain, value, due, weight, now, removed):
+                for key, plain, value, due, weight, seen in ready:
+                    if seen is not None and self._live(plain, now) is not None:
+                        seen = None
+                    if not self._put(plain, value, due, weight, now, removed, seen=seen):
                         refused.append(key)
-            self._written(min(due for _, _, _, due, _ in ready), now, removed, len(ready))
+            self._written(min(each[3] for each in ready), now, removed, len(ready))
         return refused
 
     def delete_many(self, keys: Iterable[Hashable]) -> int:
@@ -450,6 +489,8 @@ class BoundedMap(Driven):
         now = self.clock()
         with self._lock:
             gone = self._emptied()
+            if self._board is not None:
+                self._board.write_all()
         self._cleared(gone, now)
 
     def keys(self) -> list[Any]:
@@ -457,7 +498,7 @@ class BoundedMap(Driven):
         now = self.clock()
         with self._lock:
             entries = list(self.entries.values())
-        return [original(entry.key) for entry in entries if entry.due > now]
+        return [original(entry.key) for entry in entries if entry.due > now and self._is_current(entry)]
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -473,6 +514,9 @@ class BoundedMap(Driven):
         self._handles.forget_locks()
         self._flights.forget_all()
         self._leases.forget_all()
+        if self._board is not None:
+            self._board.open()
+            self.stamps = self._board.stamps
 
     # Below: under the lock.
 
@@ -486,25 +530,67 @@ class BoundedMap(Driven):
         self.wake_at = inf
         return gone
 
-    def _live(self, key: Any, now: float, removed: Removals | None = None) -> Entry | None:
+    def _live(self, key: Any, now: float, removed: Removals | None = None) -> Any:
         """The entry of ``key`` if its time has not come. With ``removed``, one whose time has is taken out."""
         entry = self.entries.get(key)
-        if entry is None or entry.due > now:
+        if entry is None:
+            return None
+        current = self._is_current(entry)
+        if entry.due > now and current:
             return entry
-        if removed is not None and _stale_until(entry) <= now:
-            self._unlink(entry, EXPIRED, now, removed)
+        if removed is not None and (_stale_until(entry) <= now or not current):
+            # One that is not current was written to by another process: by whatever it did, this one is gone.
+            self._unlink(entry, DELETED, now, removed)
         return None
 
+    def _is_current(self, entry: Any) -> bool:
+        """Whether no other process has written the key since ``entry`` was filled."""
+        return self.stamps is None or bool(self.stamps[entry.slot] == entry.stamp)
+
+    def _seen(self, key: Any) -> int:
+        """The stamp that the board shows for ``key``; 0 without a board."""
+        if self._board is None:
+            return 0
+        stamp: int = self._board.stamps[self._board.slot(key)]
+        return stamp
+
     def _put(
-        self, key: Any, value: Any, due: float, weight: int, now: float, removed: Removals, grace: float = 0.0
+        self,
+        key: Any,
+        value: Any,
+        due: float,
+        weight: int,
+        now: float,
+        removed: Removals,
+        *,
+        grace: float = 0.0,
+        seen: int | None = None,
     ) -> bool:
-        """File a value. Whether it is stored; what left for it goes to ``removed``."""
+        """File a value. Whether it is stored; what left for it goes to ``removed``.
+
+        Args:
+            seen: of a value that fills what was missed, the stamp that the board had at the miss. If it has another
+                now, the value may be old. None if the value is news for the other processes.
+        """
         if self._is_closed():
             # Whoever waited for the old lock when the cache was closed.
             self._lock.acquire()
         # Made before anything is looked up: making it may start the collector, and with it somebody's __del__.
+        stamp = 0
+        slot = 0
+        if self._board is not None:
+            slot = self._board.slot(key)
+            if seen is None:
+                stamp = self._board.write(slot)
+            else:
+                stamp = self._board.stamps[slot]
+                if stamp != seen:
+                    self._leases.refused(key, now)
+                    return False
         if grace and due != inf:
-            new: Entry = GracedEntry(key, grace)
+            new: Any = GracedEntry(key, grace)
+        elif self._board is not None:
+            new = _StampedEntry()
         elif self._weigher is None:
             new = Entry()
         else:
@@ -514,7 +600,7 @@ class BoundedMap(Driven):
         if self._leases.in_force:
             self._leases.filled(key, value)
         entries = self.entries
-        entry = entries.get(key)
+        entry: Any = entries.get(key)
         if weight > self._max_weight:
             if entry is not None:
                 self._unlink(entry, REPLACED, now, removed)
@@ -535,6 +621,9 @@ class BoundedMap(Driven):
             entry.value = value
             entry.prev = entry.next = None
             entry.due = entry.filed = due
+            if self._board is not None:
+                entry.slot = slot
+                entry.stamp = stamp
             entries[key] = entry
             if type(entry) is GracedEntry:
                 self._wheel.schedule(entry.timer, due + grace)
@@ -548,15 +637,18 @@ class BoundedMap(Driven):
                 cause = REPLACED
             removed.append((entry.key, entry.value, cause))
             entry.value = value
+            if self._board is not None:
+                # After the value: a reader who finds this stamp finds this value.
+                entry.stamp = stamp
             self._file(entry, due)
             entries.move_to_end(key)
         if self._weigher is not None:
             self._weight += weight - entry.weight
-            entry.weight = weight  # type: ignore[misc]  # an Entry has none, and comes only without a weigher
+            entry.weight = weight
             self._evict_excess(now, removed)
         return True
 
-    def _file(self, entry: Entry, due: float) -> None:
+    def _file(self, entry: Any, due: float) -> None:
         """Give an entry another time."""
         if type(entry) is GracedEntry:
             entry.due = due
@@ -573,6 +665,9 @@ class BoundedMap(Driven):
     def _forget(self, key: Any, now: float) -> None:
         """``key`` is being deleted: what is loaded for it is old."""
         self._flights.supersede(key)
+        if self._board is not None:
+            # Also for what is not here: it may be elsewhere.
+            self._board.write(self._board.slot(key))
         if self._leases.in_force:
             self._leases.deleted(key, now)
 
@@ -638,11 +733,21 @@ class BoundedMap(Driven):
 
     def _set(self, key: Any, value: Any, due: float, now: float) -> bool:
         weight = self._weigh(key, value)
+        seen = self._seen_at_miss(key)
         removed: Removals = []
         with self._lock:
-            stored = self._put(key, value, due, weight, now, removed)
+            if seen is not None and self._live(key, now) is not None:
+                seen = None
+            stored = self._put(key, value, due, weight, now, removed, seen=seen)
         self._written(due, now, removed)
         return stored
+
+    def _note_miss(self, key: Any, seen: int) -> None:
+        current_holder().note_miss((id(self), key), seen)
+
+    def _seen_at_miss(self, key: Any) -> int | None:
+        """The stamp that the board showed when the running thread or task missed ``key``, if it just did."""
+        return None if self._board is None else current_holder().was_missed((id(self), key))
 
     def _finish(self, due: list[Any]) -> None:
         if self._on_removal is not None:
@@ -665,16 +770,20 @@ class BoundedMap(Driven):
             return 0
         return options.whole("what the weigher returns", self._weigher(original(key), value))
 
-    def _look_up(self, key: Any) -> Entry | None:
+    def _look_up(self, key: Any) -> Any:
         """The way of a miss, and of the rare hit that the lock-free way could not be sure of."""
         now = self.clock()
+        self._check_board(now)
         removed: Removals = []
         with self._lock:
             entry = self._live(key, now, removed)
             if entry is not None:
                 self.entries.move_to_end(key)
+            seen = self._seen(key) if entry is None else 0
         if entry is None:
             next(self._miss_tally.ticks)
+            if self._board is not None:
+                self._note_miss(key, seen)
         else:
             next(self.hits)
         self._removed(removed)
@@ -725,6 +834,21 @@ class BoundedMap(Driven):
                 interruption = error
         if interruption is not None:
             raise interruption
+
+    def _check_board(self, now: float) -> None:
+        """Every now and then: whether the processes that start now find the board that this one has."""
+        if self._board is None or now < self._board_checked + BOARD_CHECK:
+            return
+        self._board_checked = now
+        if self._board.is_gone():
+            logger.warning(
+                "The board of the cache %r was removed; it is made anew, and the cache is emptied.", self.name
+            )
+            with self._lock:
+                self._board.open()
+                self.stamps = self._board.stamps
+                gone = self._emptied()
+            self._cleared(gone, now)
 
     def _give_up(self, lease: Lease) -> None:
         now = self.clock()

@@ -16,6 +16,7 @@ from typing import Any
 
 from wheelcache import options
 from wheelcache.backoff import Backoff
+from wheelcache.board import Board
 from wheelcache.bounded_map import (
     DEFAULT_TTL,
     EXPIRED,
@@ -71,6 +72,9 @@ class Cache(BoundedMap):
         log_interval: seconds between lines on the logger ``wheelcache.stats``; None for none.
         on_removal: ``on_removal(key, value, cause)`` for every entry that leaves, called without a lock by the thread
             that removed it. An exception in it is logged with the key.
+        board: tells this cache what other processes of the machine write, and them what this one does, by key, so that
+            no old value is returned after a write elsewhere. Keys are strings, or tuples of what looks the same in
+            every process. Each cache needs a board object of its own.
         clock: seconds. With a ``ManualClock``, moving the clock advances the wheel; otherwise a thread does.
 
     Keys are hashable. Values are kept by reference. ``len`` counts what is in memory, which may for one interval
@@ -108,6 +112,7 @@ class Cache(BoundedMap):
         slots: int = 512,
         log_interval: float | None = 60.0,
         on_removal: Callable[[Any, Any, RemovalCause], object] | None = None,
+        board: Board | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._backoff = Backoff()
@@ -139,6 +144,7 @@ class Cache(BoundedMap):
             interval=interval,
             slots=slots,
             on_removal=on_removal,
+            board=board,
             clock=clock,
         )
 
@@ -435,7 +441,15 @@ class Cache(BoundedMap):
             found = self._live(flight.key, flight.started)
             if found is not None:
                 return found.value, None
-            return MISSING, self._flights.join(flight, blocking=blocking)
+            seat = self._flights.join(flight, blocking=blocking)
+            if self._board is not None:
+                seen = self._seen(flight.key)
+                if seat.leads:
+                    flight.seen = seen
+                elif seat.flight.seen != seen:
+                    # Written elsewhere since the leader began: what he brings may be older than that.
+                    seat.late = True
+            return MISSING, seat
 
     def _landed(self, seat: Seat, load: _Load, value: Any, error: BaseException | None) -> Any:
         """What a flight brought to one who waited for it; MISSING if he has to look again."""
@@ -468,7 +482,7 @@ class Cache(BoundedMap):
             self._load_seconds += now - flight.started
             self._backoff.succeeded(flight.key)
             if self._flights.land(flight):
-                self._put(flight.key, value, due, weight, now, removed, grace)
+                self._put(flight.key, value, due, weight, now, removed, grace=grace, seen=flight.seen)
         flight.end(value, None)
         self._written(due, now, removed)
 
@@ -570,7 +584,9 @@ class Cache(BoundedMap):
         now = self.clock()
         with self._lock:
             entry = self.entries.get(load.plain)
-            if type(entry) is not GracedEntry or not entry.due <= now < entry.due + min(entry.grace, load.policy.grace):
+            if type(entry) is not GracedEntry or not self._is_current(entry):
+                return MISSING
+            if not entry.due <= now < entry.due + min(entry.grace, load.policy.grace):
                 return MISSING
             self.entries.move_to_end(load.plain)
             self._stale_hits += 1
@@ -590,7 +606,7 @@ class Cache(BoundedMap):
         if value is None and policy.negative_ttl is not None:
             ttl = policy.negative_ttl
         lifetime = self._ttl if ttl is DEFAULT_TTL else options.ttl("ttl", ttl)
-        entry = self.entries.get(self._plain(key))
+        entry: Entry | None = self.entries.get(self._plain(key))
         if entry is None or lifetime is None or policy.refresh_ahead is None:
             return False
         return entry.due - self.clock() < (1 - policy.refresh_ahead) * lifetime
@@ -646,6 +662,7 @@ class Cache(BoundedMap):
         flight = self._flights.flight(load.plain, self.clock())
         with suppress(CacheClosed), self._lock:
             if load.plain not in self._flights.in_progress and self._flights.join(flight, blocking=False).leads:
+                flight.seen = self._seen(load.plain)
                 return flight
         return None
 
@@ -659,6 +676,7 @@ class Cache(BoundedMap):
         may_wait = may_wait and not is_loading()
         holder = current_holder()
         now = self.clock()
+        self._check_board(now)
         found = MISSING
         waiter = None
         removed: Removals = []
@@ -669,6 +687,9 @@ class Cache(BoundedMap):
             else:
                 self.entries.move_to_end(key)
                 found = entry.value
+            seen = self._seen(key) if entry is None else 0
+        if found is MISSING and self._board is not None:
+            self._note_miss(key, seen)
         if waiter is None:
             next(self._miss_tally.ticks if found is MISSING else self.hits)
         self._removed(removed)
@@ -696,4 +717,9 @@ class Cache(BoundedMap):
             next(self._coalesced.ticks)
             return waiter.value
         next(self._miss_tally.ticks)
+        if self._board is not None:
+            # The lease has come to him, and he computes from here on.
+            with self._lock:
+                seen = self._seen(waiter.key)
+            self._note_miss(waiter.key, seen)
         return default
