@@ -538,7 +538,7 @@ class BoundedMap(Driven):
         current = self._is_current(entry)
         if entry.due > now and current:
             return entry
-        if removed is not None and (_stale_until(entry) <= now or not current):
+        if removed is not None and (stale_until(entry) <= now or not current):
             # One that is not current was written to by another process: by whatever it did, this one is gone.
             self._unlink(entry, DELETED, now, removed)
         return None
@@ -870,7 +870,7 @@ def _is_in_group(plain: Any, name: str) -> bool:
     return type(key) is tuple and len(key) > 0 and type(key[0]) is str and key[0] == name
 
 
-def _stale_until(entry: Entry) -> float:
+def stale_until(entry: Entry) -> float:
     return entry.due + entry.grace if type(entry) is GracedEntry else entry.due
 
 

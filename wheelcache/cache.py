@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -27,10 +27,12 @@ from wheelcache.bounded_map import (
     GracedEntry,
     RemovalCause,
     Removals,
+    stale_until,
 )
 from wheelcache.clock import Clock
 from wheelcache.errors import CacheClosed, LoadTimeout
 from wheelcache.fill_leases import Waiter, current_holder
+from wheelcache.keys import original
 from wheelcache.load_policy import LoadPolicy, load_policy
 from wheelcache.memoize import F, Memoized, memoizer
 from wheelcache.refresh_pool import refresh_pool, timed_load_pool
@@ -55,6 +57,10 @@ class _Load:
     ttl: TTL
     policy: LoadPolicy
     given_up: bool = False
+
+
+def _no_loader() -> Any:
+    """Of what was loaded together with others."""
 
 
 class Cache(BoundedMap):
@@ -221,6 +227,73 @@ class Cache(BoundedMap):
                 key, found, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             )
         return found
+
+    def take_many(
+        self,
+        keys: Iterable[Hashable],
+        loader: Callable[[list[Any]], Mapping[Any, Any]],
+        ttl: TTL,
+        policy: LoadPolicy,
+    ) -> dict[Any, Any]:
+        """The values of ``keys``: those that are missing from ``loader(missing)``, which are stored.
+
+        ``loader`` is called once, with a list of keys, and returns a dict of what it found. It neither waits for others
+        that load a key nor stores what they are loading.
+        """
+        found = self.get_many(keys)
+        missing = [key for key in dict.fromkeys(keys) if key not in found]
+        if missing:
+            flights = self._lead_many(missing)
+            try:
+                loaded = loader(missing)
+            except BaseException as error:
+                self._load_failed_many(flights, error)
+                raise
+            self._loaded_many(flights, loaded, ttl, policy)
+            found.update(loaded)
+        return found
+
+    async def atake_many(
+        self,
+        keys: Iterable[Hashable],
+        loader: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]],
+        ttl: TTL,
+        policy: LoadPolicy,
+    ) -> dict[Any, Any]:
+        """``take_many`` for coroutines."""
+        found = self.get_many(keys)
+        missing = [key for key in dict.fromkeys(keys) if key not in found]
+        if missing:
+            flights = self._lead_many(missing)
+            try:
+                loaded = await loader(missing)
+            except BaseException as error:
+                self._load_failed_many(flights, error)
+                raise
+            self._loaded_many(flights, loaded, ttl, policy)
+            found.update(loaded)
+        return found
+
+    def invalidate(self, key: Hashable, value: Any = MISSING) -> bool:
+        """``delete``, because ``key`` was set to ``value`` where this cache loads from. Who waits for a lease gets it."""
+        plain = self._plain(key)
+        if value is not MISSING:
+            with self._lock:
+                self._leases.filled(plain, value)
+        return self.delete(key)
+
+    def get_suspect(self, key: Hashable, default: Any = None) -> Any:
+        """The value of ``key``, within its grace, though it may be old: for when there is no other to be had."""
+        plain = self._plain(key)
+        now = self.clock()
+        with self._lock:
+            entry = self.entries.get(plain)
+            if entry is None or now >= stale_until(entry):
+                return default
+            if not self._is_current(entry) and self._board is not None and self._board.mismatch_is_a_write:
+                return default
+            self._stale_hits += 1
+            return entry.value
 
     def memoize(
         self,
@@ -471,7 +544,7 @@ class Cache(BoundedMap):
 
     def _loaded(self, flight: Flight, value: Any, load: _Load) -> None:
         now = self.clock()
-        ttl, grace = load.ttl, load.policy.grace
+        ttl, grace = load.ttl, load.policy.grace or load.policy.keep
         if value is None and load.policy.negative_ttl is not None:
             ttl, grace = load.policy.negative_ttl, 0.0
         due = self._due(ttl, now)
@@ -485,6 +558,32 @@ class Cache(BoundedMap):
                 self._put(flight.key, value, due, weight, now, removed, grace=grace, seen=flight.seen)
         flight.end(value, None)
         self._written(due, now, removed)
+
+    def _lead_many(self, keys: list[Any]) -> list[Flight]:
+        """Flights for those keys that nobody loads."""
+        plain = [self._plain(key) for key in keys]
+        started = self.clock()
+        flights = []
+        with self._lock:
+            for key in plain:
+                if key not in self._flights.in_progress:
+                    flight = self._flights.flight(key, started)
+                    flight.seen = self._seen(key)
+                    if self._flights.join(flight, blocking=False).leads:
+                        flights.append(flight)
+        return flights
+
+    def _loaded_many(self, flights: list[Flight], values: Mapping[Any, Any], ttl: TTL, policy: LoadPolicy) -> None:
+        for flight in flights:
+            key = original(flight.key)
+            if key in values:
+                self._loaded(flight, values[key], _Load(flight.key, key, _no_loader, ttl, policy))
+            else:
+                self._load_failed(flight, KeyError(key))
+
+    def _load_failed_many(self, flights: list[Flight], error: BaseException) -> None:
+        for flight in flights:
+            self._load_failed(flight, error)
 
     def _load_failed(self, flight: Flight, error: BaseException) -> None:
         try:

@@ -46,3 +46,11 @@ class LoadTimeout(TimeoutError):
 
     def __str__(self) -> str:
         return f"the loader of {self.key!r} takes longer than {self.timeout} s"
+
+
+class BoardUnusable(RuntimeError):
+    """The file through which the processes of a machine tell each other what they wrote cannot be used."""
+
+
+class StoreUnavailable(ConnectionError):
+    """The store behind a first level failed lately, and is not asked before the next try is due."""

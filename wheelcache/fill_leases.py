@@ -28,18 +28,24 @@ HELD_AT_MOST: Final = 1024
 of them until the first time out."""
 
 
+MISSED_AT_MOST: Final = 1024
+"""Keys that were missed and not set yet. A set of one that was forgotten is taken for news, and costs others a miss."""
+
+
 class Holder:
     """Who has leases: a thread, or a task.
 
     Attributes:
         leases: what he holds on keys of any cache, oldest first.
+        missed: the stamps of a board that keys had when he missed them, for caches that have one.
         parent: on whose behalf he is running; None for a thread, or a task that none with leases started.
     """
 
-    __slots__ = ("__weakref__", "_task", "leases", "parent")
+    __slots__ = ("__weakref__", "_task", "leases", "missed", "parent")
 
     def __init__(self, task: asyncio.Task[Any] | None = None, parent: Holder | None = None) -> None:
         self.leases: dict[Lease, None] = {}
+        self.missed: dict[Hashable, int] = {}
         self.parent = parent
         self._task = None if task is None else ref(task)
         if task is not None:
@@ -64,8 +70,26 @@ class Holder:
             holder = holder.parent
         return False
 
+    def note_miss(self, key: Hashable, stamp: int) -> None:
+        """He missed ``key``, and may set it soon."""
+        if len(self.missed) >= MISSED_AT_MOST:
+            # Emptied and not the oldest taken out, so that nothing can go wrong between two threads of one task.
+            self.missed = {}
+        self.missed[key] = stamp
+
+    def was_missed(self, key: Hashable) -> int | None:
+        """The stamp that ``key`` had when he, or somebody on whose behalf he runs, missed it. It is forgotten now."""
+        holder: Holder | None = self
+        while holder is not None:
+            stamp = holder.missed.pop(key, None)
+            if stamp is not None:
+                return stamp
+            holder = holder.parent
+        return None
+
     def give_up(self) -> None:
         """End all leases: the request is over."""
+        self.missed = {}
         while self.leases:
             for lease in list(self.leases):
                 lease.table.give_up(lease)
@@ -251,6 +275,12 @@ class FillLeases:
                 waiter.value = value
                 waiter.filled = True
                 self._to_wake.append(waiter)
+
+    def refused(self, key: Hashable, now: float) -> None:
+        """``key`` was set to what may be old by now: nobody is to get that."""
+        lease = self.in_force.get(key)
+        if lease is not None:
+            self.pass_on(lease, now)
 
     def deleted(self, key: Hashable, now: float) -> None:
         """``key`` was deleted: if by who has the lease, he gives it up."""

@@ -118,6 +118,13 @@ def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
     return tuple((prefix, float(given[prefix])) for prefix in longest_first) if any(given.values()) else ()
 
 
+def coherence(name: str, value: Any) -> str | None:
+    """\"host", or None."""
+    if value is not None and value != "host":
+        raise ValueError(f"{name} must be 'host', or None, not {value!r}")
+    return None if value is None else "host"
+
+
 def function(name: str, value: Any) -> Any:
     """Something to call."""
     if not callable(value):

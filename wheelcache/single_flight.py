@@ -75,16 +75,18 @@ class Flight:
 
     Attributes:
         started: when, in seconds on the cache's clock.
+        seen: the stamp on the board when the leader began; 0 without a board.
         future: ends with a pair of value and error. The error is not its exception: asyncio refuses to raise some.
     """
 
-    __slots__ = ("_token", "future", "key", "lead", "started", "superseded", "waited_for")
+    __slots__ = ("_token", "future", "key", "lead", "seen", "started", "superseded", "waited_for")
 
     def __init__(self, table: SingleFlight, key: Hashable, started: float) -> None:
         self.key = key
         self.started = started
         self.superseded = False
         self.waited_for = False
+        self.seen = 0
         self.lead = _Lead(table, key)
         self.future: Future[tuple[Any, BaseException | None]] = Future()
         # Running futures cannot be cancelled: a waiter that is cancelled must not take the others with it.

@@ -140,6 +140,9 @@ class WheelCache(BaseCache):
                 clock = cache.clock
                 if entry.due <= clock():
                     raise KeyError
+                stamps = cache.stamps
+                if stamps is not None and stamps[entry.slot] != entry.stamp:
+                    raise KeyError
                 entries.move_to_end(made)
                 next(cache.hits)
             except KeyError:

@@ -13,7 +13,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache import options
+from wheelcache.board import Board
 from wheelcache.cache import Cache
+from wheelcache.errors import BoardUnusable
 from wheelcache.isolation import Isolation, Pickle, is_bare, size_of
 
 
@@ -50,6 +52,7 @@ class Store:
             interval=checked["INTERVAL"],
             slots=checked["SLOTS"],
             log_interval=checked["LOG_INTERVAL"],
+            board=None if checked["COHERENCE"] is None else Board(f"django {location}"),
         )
 
 
@@ -88,6 +91,7 @@ OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
     "LOG_INTERVAL": (options.seconds_or_none, 60.0),
     "SERIALIZER": (_name_of_a_serializer, "pickle"),
     "FILL_WAIT": (options.waits, ()),
+    "COHERENCE": (options.coherence, None),
 }
 """Of each option what checks it, and its default, which need not be what one may give: see CULL_FREQUENCY."""
 
@@ -118,7 +122,7 @@ def store_for(location: Any, given: Any) -> Store:
         if store is None:
             # One C call, so two threads that come first together get the same one.
             store = _stores.setdefault((location, frozenset(checked.items())), Store(location, checked))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, BoardUnusable) as error:
         raise ImproperlyConfigured(f"Wrong cache setting: {error}.") from error
     if asked is not None:
         _looked_up[asked] = store

@@ -12,6 +12,7 @@ from flask import Flask
 from flask_caching.backends.base import BaseCache
 
 from wheelcache import options
+from wheelcache.board import Board
 from wheelcache.cache import Cache
 from wheelcache.errors import MissingKey
 from wheelcache.fill_leases import end_request
@@ -49,6 +50,8 @@ class WheelCache(BaseCache):
         max_bytes: the most that keys, values and their entries take, in bytes as Python tells; None for no bound.
         fill_wait: seconds that a ``get`` waits for who fills the key it misses, 0 for not at all, or a dict of key
             prefixes to seconds. See ``wheelcache.Cache.get_or_lease``.
+        coherence: "host" if processes of this machine with the same ``name`` and ``key_prefix`` are to see at once what
+            one of them writes. See ``wheelcache.board``.
         engine_options: ``jitter``, ``interval``, ``slots``, ``log_interval`` and ``name``, as ``wheelcache.Cache``.
 
     Raises:
@@ -66,12 +69,14 @@ class WheelCache(BaseCache):
         key_prefix: str = "",
         max_bytes: int | None = None,
         fill_wait: float | Mapping[str, float] = 0,
+        coherence: str | None = None,
         **engine_options: Any,
     ) -> None:
         unknown = [option for option in engine_options if option not in ENGINE_OPTIONS]
         if unknown:
             takes = (
                 "threshold, default_timeout, ignore_delete_many_errors, key_prefix, max_bytes, fill_wait, "
+                "coherence, "
                 f"{', '.join(ENGINE_OPTIONS)}"
             )
             raise TypeError(f"Unknown cache option {', '.join(map(repr, unknown))}. WheelCache takes {takes}.")
@@ -81,10 +86,12 @@ class WheelCache(BaseCache):
         self._prefix = options.text("key_prefix", key_prefix)
         self._max_bytes = options.count_or_none("max_bytes", max_bytes)
         self._fill_waits = options.waits("fill_wait", fill_wait)
+        coherent = options.coherence("coherence", coherence)
         self._cache = Cache(
             max_entries=options.whole("threshold", threshold) or DEFAULT_THRESHOLD,
             max_weight=self._max_bytes,
             weigher=None if self._max_bytes is None else size_of,
+            board=None if coherent is None else Board(f"flask {engine_options.get('name', '')} {key_prefix}"),
             **engine_options,
         )
         self._isolate()
@@ -115,6 +122,9 @@ class WheelCache(BaseCache):
             entry = entries[made]
             clock = cache.clock
             if entry.due <= clock():
+                raise KeyError
+            stamps = cache.stamps
+            if stamps is not None and stamps[entry.slot] != entry.stamp:
                 raise KeyError
             entries.move_to_end(made)
             next(cache.hits)

@@ -1,0 +1,226 @@
+"""The invalidation board: what tells the processes of one machine that a key was written, without any server.
+
+All of them map the same small file: a table of stamps, one for each slot, and a key has a slot by its hash. A write
+puts a fresh stamp, unlike any before it, into the slot of its key. An entry remembers the stamp it was filled under,
+and is good for as long as the slot still shows it: one read of shared memory, and one comparison.
+
+Filling after a miss is quiet. The value is kept under the stamp that the slot showed at the miss, and none is written;
+if the slot shows another by then, somebody wrote meanwhile, and the value may be older than that: it is dropped. This
+is the lease of "Scaling Memcache at Facebook" (NSDI 2013), without a server: readers never invalidate each other, and a
+slow computation never brings back what was deleted.
+
+Two keys may share a slot. Writing one of them makes a needless miss of the other, never a wrong value. If ``w`` writes
+a second go to keys at random, each of ``n`` slots is written ``w / n`` times a second, so an entry that is read again
+after ``t`` seconds was lost to another key's write with the probability ``1 - exp(-w * t / n)``. With 65,536 slots, 100
+writes a second and entries that are read every 10 seconds that is 1.5%.
+
+Stamps are unique without anybody counting together: 24 bits number the processes, by a counter in the file's header
+that is raised under a lock of the file, 40 count the writes of one. A stamp is written and read as one aligned word,
+and if a machine should tear it, it is unlike every other and costs a miss.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import mmap
+import os
+import stat
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from sys import byteorder
+from typing import Final
+from zlib import crc32
+
+from wheelcache.errors import BoardUnusable
+
+if sys.platform != "win32":
+    import fcntl
+
+SLOTS: Final = 65_536
+"""512 KiB."""
+
+MAGIC: Final = b"wheelcache board 1"
+HEADER: Final = struct.Struct("<24sQQ")
+"""The magic, how many slots, and how many processes have opened the file."""
+
+HEADER_BYTES: Final = 64
+PROCESS_BITS: Final = 24
+WRITE_BITS: Final = 40
+WORD: Final = 8
+
+LOCK_PATIENCE: Final = 5.0
+"""Seconds."""
+
+
+class Board:
+    """The stamps of one name, as this process and all others of the same user on this machine see them.
+
+    Args:
+        name: processes that give the same one share their stamps.
+        directory: where the file is; a private one of the user's if not given. See ``runtime_directory``.
+        slots: how many stamps.
+
+    Attributes:
+        stamps: the table, to be read by slot.
+
+    Raises:
+        BoardUnusable: the file, or its directory, is not ours alone, or is no board.
+    """
+
+    __slots__ = ("_identity", "_is_in_ours", "_map", "_next", "_path", "_slots", "stamps")
+
+    stamps: memoryview
+
+    mismatch_is_a_write = True
+    """An entry whose stamp is no longer shown was written to, or a key in the same slot."""
+
+    def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS) -> None:
+        if sys.platform == "win32":
+            raise BoardUnusable("what the processes of a machine tell each other needs files as Unix has them")
+        folder = runtime_directory() if directory is None else directory
+        self._slots = slots
+        self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.board"
+        self._is_in_ours = directory is None
+        self.open()
+
+    def open(self) -> None:
+        """Map the file, made if it isn't there, as a process unlike any before: at first, and after a fork."""
+        size = HEADER_BYTES + self._slots * WORD
+        if self._is_in_ours:
+            # Removed with all in it, as systemd does when the user logs out, it is made anew.
+            _make_private(self._path.parent)
+        with _locked(self._path) as file:
+            is_new = os.fstat(file).st_size < size
+            if os.fstat(file).st_size == 0:
+                # First the header, then the rest: whoever is killed in between leaves what the next one can go on with.
+                # Numbers from anywhere, so that no stamp of a board that was here before comes again.
+                os.pwrite(file, HEADER.pack(MAGIC, self._slots, int.from_bytes(os.urandom(3))), 0)
+            header = os.pread(file, HEADER.size, 0)
+            if len(header) < HEADER.size or not header.startswith(MAGIC):
+                raise BoardUnusable(f"{self._path} is no board of this version of wheelcache; remove it")
+            _, slots, processes = HEADER.unpack(header)
+            if slots != self._slots:
+                raise BoardUnusable(f"{self._path} has {slots} slots and not {self._slots}; remove it")
+            os.pwrite(file, HEADER.pack(MAGIC, slots, processes + 1), 0)
+            process = (processes + 1) % (1 << PROCESS_BITS)
+            self._next = itertools.count((process << WRITE_BITS) + 1)
+            if is_new:
+                # Written, and not ftruncate: where there is no room the kernel would say so by a signal, at some later
+                # write. And no zeros: entries filled under another board's, inherited by a fork, must not look current.
+                _write(file, self._fresh(), HEADER_BYTES)
+            self._map = mmap.mmap(file, size)
+            self._identity = _identity(os.fstat(file))
+        self.stamps = memoryview(self._map)[HEADER_BYTES:].cast("Q")
+
+    def is_gone(self) -> bool:
+        """Whether the file was removed or replaced, so that processes which start now use another one. 2 us."""
+        try:
+            return _identity(os.stat(self._path)) != self._identity
+        except FileNotFoundError:
+            return True
+        except OSError:
+            # Out of sight: opened as root, by a server that has become another user since. What is mapped still serves.
+            return False
+
+    def slot(self, key: object) -> int:
+        """The slot of a key, a string or a tuple of what looks the same in every process, since ``hash`` does not."""
+        text = key if isinstance(key, str) else repr(key)
+        return int(crc32(text.encode("utf-8", "surrogatepass")) % self._slots)
+
+    def write(self, slot: int) -> int:
+        """Put a fresh stamp into ``slot``. The stamp."""
+        stamp: int = next(self._next)
+        self.stamps[slot] = stamp
+        return stamp
+
+    def write_all(self) -> None:
+        """Put a fresh stamp, the same, into every slot."""
+        self._map[HEADER_BYTES:] = self._fresh()
+
+    def _fresh(self) -> bytes:
+        stamp: int = next(self._next)
+        return stamp.to_bytes(WORD, byteorder) * self._slots
+
+
+def runtime_directory() -> Path:
+    """A directory of this user's alone, the same for all his processes, in memory where the system has such a place.
+
+    Not ``XDG_RUNTIME_DIR``: a server started at boot does not have it, a command typed by the same user does, and they
+    have to meet.
+
+    Raises:
+        BoardUnusable: it is not this user's, or others may use it.
+    """
+    shared_memory = Path("/dev/shm")  # noqa: S108  # what is made in it is private
+    parent = shared_memory if os.access(shared_memory, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    directory = parent / f"wheelcache-{os.geteuid()}"
+    _make_private(directory)
+    return directory
+
+
+def _make_private(directory: Path) -> None:
+    try:
+        with suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+        found = directory.lstat()
+    except OSError as error:
+        raise BoardUnusable(f"{directory} cannot be made: {error}") from error
+    _check_private(directory, found, stat.S_ISDIR, "a directory")
+
+
+def _write(file: int, what: bytes, offset: int) -> None:
+    while what:
+        written = os.pwrite(file, what, offset)
+        what, offset = what[written:], offset + written
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise BoardUnusable(f"{path} cannot be opened: {error}") from error
+    try:
+        _check_private(path, os.fstat(file), stat.S_ISREG, "a file")
+        _lock(path, file)
+        try:
+            yield file
+        except OSError as error:
+            raise BoardUnusable(f"{path} cannot be made: {error}") from error
+    finally:
+        # Closing would not do: the map has a descriptor of its own. Who is killed has none.
+        fcntl.flock(file, fcntl.LOCK_UN)
+        os.close(file)
+
+
+def _lock(path: Path, file: int) -> None:
+    patience = time.monotonic() + LOCK_PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # Held for microseconds, unless its holder was stopped in the middle.
+            if time.monotonic() > patience:
+                raise BoardUnusable(f"{path} has been locked by another process for {LOCK_PATIENCE} s") from None
+            time.sleep(0.001)
+        else:
+            return
+
+
+def _check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
+    if not is_kind(found.st_mode):
+        raise BoardUnusable(f"{path} must be {kind}")
+    if found.st_uid != os.geteuid():
+        raise BoardUnusable(f"{path} must belong to the user {os.geteuid()}, not to {found.st_uid}")
+    if found.st_mode & 0o077:
+        raise BoardUnusable(f"{path} must be for its owner only, not have the mode {stat.S_IMODE(found.st_mode):o}")
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

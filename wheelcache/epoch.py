@@ -1,0 +1,40 @@
+"""Trust in a whole cache at once, in the form of a board: every entry is good as long as the epoch it was filled in."""
+
+from __future__ import annotations
+
+from array import array
+
+
+class Epoch:
+    """A board with one slot, of one process. Ending the epoch makes every entry suspect, without touching one.
+
+    Attributes:
+        stamps: the number of the epoch, where a ``Board`` has the stamps of its keys.
+    """
+
+    __slots__ = ("_number", "stamps")
+
+    mismatch_is_a_write = False
+    """An entry of another epoch is suspect, but nobody is known to have written its key."""
+
+    def __init__(self) -> None:
+        self._number = array("Q", [1])
+        self.stamps = memoryview(self._number)
+
+    def open(self) -> None:
+        """In the child of a fork: what it inherited is suspect."""
+        self.write_all()
+
+    def is_gone(self) -> bool:
+        return False
+
+    def slot(self, key: object) -> int:
+        return 0
+
+    def write(self, slot: int) -> int:
+        """A key is written, which is no matter of the others."""
+        return self._number[0]
+
+    def write_all(self) -> None:
+        """End the epoch. Needs no lock."""
+        self._number[0] += 1

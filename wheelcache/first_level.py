@@ -1,0 +1,306 @@
+"""A cache in front of another one: what is read is kept here, what is written goes there, and what changes there is
+dropped here.
+
+The store behind is the truth. A copy is kept for ``timeout`` seconds at most, and only until somebody is known to have
+written its key: a ``Board`` tells what the processes of this machine write, ``redis_tracking`` whatever anybody writes
+to a Redis. Who reads while a key is written may get the old value; who begins to read when the write, and what tells
+of it, is done, does not: a copy that was read before that is not kept.
+
+The store behind is reached by functions that the backends give. Whatever they raise is an outage, unless it is about
+the key or the value: TypeError, ValueError, LookupError, AttributeError and pickle's errors.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from wheelcache.bounded_map import MISSING
+from wheelcache.cache import Cache
+from wheelcache.circuit_breaker import CircuitBreaker
+from wheelcache.epoch import Epoch
+from wheelcache.errors import StoreUnavailable
+from wheelcache.load_policy import PLAIN, LoadPolicy
+
+logger = logging.getLogger("wheelcache")
+
+T = TypeVar("T")
+
+ABOUT_THE_VALUE: Final = (TypeError, ValueError, LookupError, AttributeError, pickle.PickleError)
+
+
+class _NotThere(LookupError):
+    """The store behind has no such key. An exception, since what a loader returns would be kept."""
+
+
+class _NotKept(LookupError):
+    """Somebody lost touch while this was read."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+class FirstLevel:
+    """The copies of one process.
+
+    Args:
+        cache: where they are kept.
+        timeout: seconds that a copy is kept.
+        epoch: the board of ``cache`` if somebody has to tell this process of every write, and can lose touch.
+        fail_safe: while the store behind fails, old copies are returned, for ``grace`` seconds past their time.
+        drop_writes: with ``fail_safe``, a write that fails is dropped; else its error reaches the caller.
+
+    Attributes:
+        trusted: whether copies may be used. With an epoch, somebody has to say so first.
+        start_tracking: called where copies may not be used; cheap if it was called before.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        timeout: float,
+        *,
+        epoch: Epoch | None = None,
+        fail_safe: bool = False,
+        grace: float = 0.0,
+        drop_writes: bool = True,
+    ) -> None:
+        self.cache = cache
+        self.timeout = timeout
+        self.fail_safe = fail_safe
+        self.drop_writes = drop_writes
+        self.trusted = epoch is None
+        self.start_tracking: Callable[[], object] = _nothing
+        self._epoch = epoch
+        # Kept for as long as they may be needed, which is not served while the store answers.
+        self._policy = LoadPolicy(keep=grace) if fail_safe else PLAIN
+        self._breaker = CircuitBreaker()
+
+    # What tells of writes calls these: see ``redis_tracking.Listener``.
+
+    def invalidated(self, keys: list[bytes]) -> None:
+        for raw in keys:
+            key = raw.decode(errors="surrogateescape")
+            self.cache.delete(key)
+            # Where a backend keeps what it warns of.
+            self.cache.delete((key,))
+
+    def flushed(self) -> None:
+        self.cache.clear()
+
+    def trust(self, trusted: bool) -> None:
+        # No lock is taken to distrust: it may be a fork that says so.
+        self.trusted = False
+        if self._epoch is not None:
+            self._epoch.write_all()
+        if trusted:
+            self.cache.clear()
+            self.trusted = True
+
+    # Reading.
+
+    def get(self, key: Any, read: Callable[[], Any]) -> Any:
+        """What ``read()`` returns, once for all who miss ``key`` together; it is kept, unless it is MISSING."""
+        try:
+            if self.trusted:
+                return self.cache.load_missing(key, lambda: self._kept(self._read(read)), self.timeout, self._policy)
+            self.start_tracking()
+            return self._read(read)
+        except _NotThere:
+            return MISSING
+        except _NotKept as error:
+            return error.value
+        except Exception as error:
+            return self._instead(key, error)
+
+    async def aget(self, key: Any, read: Callable[[], Awaitable[Any]]) -> Any:
+        """``get`` for coroutines."""
+        try:
+            if self.trusted:
+
+                async def load() -> Any:
+                    return self._kept(await self._aread(read))
+
+                return await self.cache.aload_missing(key, load, self.timeout, self._policy)
+            self.start_tracking()
+            return await self._aread(read)
+        except _NotThere:
+            return MISSING
+        except _NotKept as error:
+            return error.value
+        except Exception as error:
+            return self._instead(key, error)
+
+    def get_many(self, keys: Iterable[Any], read: Callable[[list[Any]], Mapping[Any, Any]]) -> dict[Any, Any]:
+        """The copies of ``keys``; of those that are not here what ``read(keys)`` returns, in one call."""
+        keys = list(keys)
+        try:
+            if self.trusted:
+                with suppress(_NotKept):
+                    return self.cache.take_many(
+                        keys,
+                        lambda missing: self._kept(self._guarded(lambda: read(missing))),
+                        self.timeout,
+                        self._policy,
+                    )
+            self.start_tracking()
+            return dict(self._guarded(lambda: read(keys)))
+        except Exception as error:
+            return self._all_instead(keys, error)
+
+    async def aget_many(
+        self, keys: Iterable[Any], read: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]]
+    ) -> dict[Any, Any]:
+        """``get_many`` for coroutines."""
+        keys = list(keys)
+        try:
+            if self.trusted:
+
+                async def load(missing: list[Any]) -> Mapping[Any, Any]:
+                    return self._kept(await self._aguarded(lambda: read(missing)))
+
+                with suppress(_NotKept):
+                    return await self.cache.atake_many(keys, load, self.timeout, self._policy)
+            self.start_tracking()
+            return dict(await self._aguarded(lambda: read(keys)))
+        except Exception as error:
+            return self._all_instead(keys, error)
+
+    # Writing.
+
+    def write(self, keys: Iterable[Any], write: Callable[[], T], *, dropped: T, value: Any = MISSING) -> T:
+        """What ``write()`` returns, and no copies of ``keys`` after it; ``dropped`` if it failed and may be dropped.
+
+        Args:
+            value: what the keys were set to, for those who wait for a lease on them.
+        """
+        keys = list(keys)
+        try:
+            result = self._guarded(write)
+        except Exception as error:
+            self._written(keys, MISSING)
+            return self._not_written(error, dropped)
+        except BaseException:
+            self._written(keys, MISSING)
+            raise
+        self._written(keys, value)
+        return result
+
+    async def awrite(
+        self, keys: Iterable[Any], write: Callable[[], Awaitable[T]], *, dropped: T, value: Any = MISSING
+    ) -> T:
+        """``write`` for coroutines."""
+        keys = list(keys)
+        try:
+            result = await self._aguarded(write)
+        except Exception as error:
+            self._written(keys, MISSING)
+            return self._not_written(error, dropped)
+        except BaseException:
+            self._written(keys, MISSING)
+            raise
+        self._written(keys, value)
+        return result
+
+    def clear(self, write: Callable[[], T], *, dropped: T) -> T:
+        """``write`` for all keys."""
+        try:
+            return self.write((), write, dropped=dropped)
+        finally:
+            self.cache.clear()
+
+    async def aclear(self, write: Callable[[], Awaitable[T]], *, dropped: T) -> T:
+        """``clear`` for coroutines."""
+        try:
+            return await self.awrite((), write, dropped=dropped)
+        finally:
+            self.cache.clear()
+
+    def _written(self, keys: list[Any], value: Any) -> None:
+        # Also after a failure: what the store made of it is not known.
+        for key in keys:
+            self.cache.invalidate(key, value)
+
+    def _not_written(self, error: Exception, dropped: T) -> T:
+        if self.fail_safe and self.drop_writes and not isinstance(error, ABOUT_THE_VALUE):
+            return dropped
+        raise error
+
+    # The store behind.
+
+    def _read(self, read: Callable[[], Any]) -> Any:
+        value = self._guarded(read)
+        if value is MISSING:
+            raise _NotThere
+        return value
+
+    async def _aread(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        value = await self._aguarded(read)
+        if value is MISSING:
+            raise _NotThere
+        return value
+
+    def _kept(self, value: T) -> T:
+        """``value``, which a loader may return. Without trust it must not be kept: nobody would tell when it is old.
+
+        The epoch that a copy belongs to is that of the time before it was read. So one that was read with trust, and is
+        stored when it has gone, is of an epoch that is over.
+        """
+        if not self.trusted:
+            raise _NotKept(value)
+        return value
+
+    def _guarded(self, call: Callable[[], T]) -> T:
+        if not self.fail_safe:
+            return call()
+        self._check_circuit()
+        try:
+            result = call()
+        except Exception as error:
+            self._failed(error)
+            raise
+        self._succeeded()
+        return result
+
+    async def _aguarded(self, call: Callable[[], Awaitable[T]]) -> T:
+        if not self.fail_safe:
+            return await call()
+        self._check_circuit()
+        try:
+            result = await call()
+        except Exception as error:
+            self._failed(error)
+            raise
+        self._succeeded()
+        return result
+
+    def _check_circuit(self) -> None:
+        if not self._breaker.allows(self.cache.clock()):
+            raise StoreUnavailable(f"the store behind the cache {self.cache.name!r} failed lately and is left alone")
+
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, ABOUT_THE_VALUE) and self._breaker.failed(self.cache.clock()):
+            logger.warning("The store behind the cache %r fails, and is left alone: %r", self.cache.name, error)
+
+    def _succeeded(self) -> None:
+        if self._breaker.succeeded():
+            logger.warning("The store behind the cache %r answers again.", self.cache.name)
+
+    def _instead(self, key: Any, error: Exception) -> Any:
+        if not self.fail_safe or isinstance(error, ABOUT_THE_VALUE):
+            raise error
+        return self.cache.get_suspect(key, MISSING)
+
+    def _all_instead(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
+        if not self.fail_safe or isinstance(error, ABOUT_THE_VALUE):
+            raise error
+        found = {key: self.cache.get_suspect(key, MISSING) for key in keys}
+        return {key: value for key, value in found.items() if value is not MISSING}
+
+
+def _nothing() -> None:
+    """Nothing tells of writes that could be started."""
