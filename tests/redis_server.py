@@ -1,0 +1,99 @@
+"""A redis-server of a test's own, on a free port, nothing on disk, that can be killed, stopped and brought back."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+
+import redis
+
+from tests.waiting import PATIENCE, until
+
+
+class RedisServer:
+    """``with RedisServer("--maxmemory", "2mb") as server: server.client().set("key", 1)``
+
+    Raises:
+        RuntimeError: redis-server is not installed, or does not start; what it wrote is in the message.
+    """
+
+    host = "127.0.0.1"
+
+    def __init__(self, *options):
+        self._program = shutil.which("redis-server")
+        if self._program is None:
+            raise RuntimeError("these tests need redis-server in the PATH (Debian: apt-get install redis-server)")
+        self._options = options
+        self._directory = tempfile.TemporaryDirectory(prefix="wheelcache-redis-")
+        self.unix_socket = f"{self._directory.name}/socket"
+        self.port = None
+        self._process = None
+        self._clients = []
+
+    def __enter__(self):
+        for _ in range(5):
+            with socket.socket() as free:
+                free.bind((self.host, 0))
+                self.port = free.getsockname()[1]
+            try:
+                self.start()
+            except RuntimeError as cannot:
+                # Somebody else may have got the port in between.
+                error = cannot
+            else:
+                return self
+        self._directory.cleanup()
+        raise error
+
+    def __exit__(self, *_):
+        self.stop()
+        self._directory.cleanup()
+
+    def start(self):
+        """Start, or start again on the same port; returns when it answers."""
+        log = f"{self._directory.name}/log"
+        fixed = ["--port", self.port, "--bind", self.host, "--dir", self._directory.name, "--logfile", log]
+        fixed += ["--unixsocket", self.unix_socket, "--save", "", "--appendonly", "no", "--daemonize", "no"]
+        self._process = subprocess.Popen([self._program, *map(str, fixed), *self._options])
+        if not until(lambda: self._process.poll() is not None or self._accepts()) or self._process.poll() is not None:
+            self.stop()
+            with open(log) as written:
+                raise RuntimeError(f"redis-server does not start on port {self.port}:\n{written.read()}")
+
+    def stop(self):
+        """End it. Nothing is left behind, also if it was paused."""
+        for client in self._clients:
+            client.close()
+        self._clients.clear()
+        if self._process is not None:
+            self.kill()
+
+    def kill(self):
+        """kill -9"""
+        self._process.kill()
+        self._process.wait(PATIENCE)
+
+    def pause(self):
+        """SIGSTOP: connections stay, and nothing is answered once this returns."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitpid(self._process.pid, os.WUNTRACED)
+
+    def resume(self):
+        self._process.send_signal(signal.SIGCONT)
+
+    def client(self, **options):
+        """A client of it, closed with the server."""
+        client = redis.Redis(self.host, self.port, **options)
+        self._clients.append(client)
+        return client
+
+    def _accepts(self):
+        # Any answer will do: some tests' servers want a password.
+        try:
+            with socket.create_connection((self.host, self.port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(1) != b""
+        except OSError:
+            return False
