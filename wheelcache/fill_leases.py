@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, Final
@@ -86,7 +86,9 @@ def current_holder() -> Holder:
     """Who is asking."""
     holder = _current.get()
     task = asyncio.current_task() if asyncio._get_running_loop() is not None else None
-    if holder is not None and (task is None or holder.is_task(task)):
+    # A thread may find itself in the context of a task that is over: ``async_to_sync`` hands its context back, and what
+    # ``asyncio.to_thread`` began goes on when the task is cancelled.
+    if holder is not None and (holder.is_task(task) if task is not None else not holder.is_gone()):
         return holder
     parent = _living(holder)
     if parent is not None:
@@ -107,6 +109,15 @@ def end_request() -> None:
 def on_its_own() -> None:
     """What runs from here on in this context acts for nobody who waits."""
     _current.set(None)
+
+
+def _oldest(leases: Iterable[Lease]) -> Lease | None:
+    try:
+        return next(iter(leases), None)
+    except RuntimeError:
+        # It changed between two steps: a holder's leases in other caches come and go under other locks, and any may at
+        # a collection.
+        return None
 
 
 def _living(holder: Holder | None) -> Holder | None:
@@ -277,7 +288,7 @@ class FillLeases:
         while self.abandoned:
             self.pass_on(self.abandoned.popleft(), now)
         for _ in range(2):
-            oldest = next(iter(self.in_force.values()), None)
+            oldest = _oldest(self.in_force.values())
             if oldest is None or oldest.until > now:
                 break
             self.pass_on(oldest, now)
@@ -301,6 +312,9 @@ class FillLeases:
 
     def wake(self) -> None:
         """Tell the waiters. Any thread may do it, once the lock is free."""
+        if self.abandoned:
+            # While the lock was taken.
+            self.give_up_soon()
         while self._to_wake:
             try:
                 waiter = self._to_wake.popleft()
@@ -315,8 +329,8 @@ class FillLeases:
 
     def _grant(self, key: Hashable, holder: Holder, until: float, now: float) -> None:
         if len(holder.leases) >= HELD_AT_MOST:
-            oldest = next(iter(holder.leases))
-            if oldest.table is not self or oldest.until > now:
+            oldest = _oldest(holder.leases)
+            if oldest is None or oldest.table is not self or oldest.until > now:
                 return
             self.pass_on(oldest, now)
         self.in_force[key] = Lease(self, key, holder, until, deque())

@@ -14,6 +14,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, Final
 
@@ -51,7 +52,8 @@ class RefreshPool:
         self._workers: set[threading.Thread] = set()
         # Jobs that wait or run.
         self._pending = 0
-        self._lock = threading.Lock()
+        # Re-entrant: making a thread may start the collector, and with it a __del__ that takes a stale value.
+        self._lock = threading.RLock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, job: Job, *, context: Context | None = None, patience: float = 0.0) -> bool:
@@ -82,6 +84,10 @@ class RefreshPool:
 
     def spawn(self, work: Coroutine[Any, Any, None], context: Context | None = None) -> asyncio.Task[None] | None:
         """Have ``work`` run as a task of the running event loop. None if there are too many already."""
+        for task in list(self._tasks):
+            if task.get_loop().is_closed():
+                # Nobody will ever end it but the garbage collector.
+                self._tasks.discard(task)
         if self._exiting or len(self._tasks) >= self._queue_size:
             work.close()
             return None
@@ -131,8 +137,9 @@ class RefreshPool:
             try:
                 each()
             except BaseException:
-                # SystemExit too: the thread is not the job's.
-                logger.exception("%r raised.", each)
+                # SystemExit too: the thread is not the job's. Nor is it that of a log handler that raises.
+                with suppress(BaseException):
+                    logger.exception("%r raised.", each)
 
     def after_fork_in_child(self) -> None:
         self._reset()
