@@ -12,6 +12,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from wheelcache import options
@@ -656,7 +657,8 @@ class Cache(BoundedMap):
     # Below: waiting for who fills.
 
     def _look_up_or_lease(self, key: Any, wait: float, may_wait: bool) -> tuple[Any, Waiter | None]:
-        may_wait = may_wait and not is_loading()
+        # With the lock in hand, in a __del__ that the collector runs amid a write, nobody could set anything meanwhile.
+        may_wait = may_wait and not is_loading() and not self._lock._is_owned()
         holder = current_holder()
         now = self.clock()
         found = MISSING
@@ -682,7 +684,7 @@ class Cache(BoundedMap):
         return over
 
     def _seconds_to_look_again(self, waiter: Waiter) -> float:
-        return max(0.0, self._leases.next_look(waiter) - self.clock())
+        return min(max(0.0, self._leases.next_look(waiter) - self.clock()), TIMEOUT_MAX)
 
     def _leave(self, waiter: Waiter) -> None:
         now = self.clock()

@@ -9,8 +9,10 @@ Why no two can wait for each other: **whoever others may be waiting for does not
 of any cache, and who runs a loader that single flight guards, gets a miss at once where others would wait. Every wait
 therefore ends at somebody who is at work, and never comes back to where it began.
 
-A lease belongs to a thread, or, where an event loop runs, to a task; what a task starts, or hands to a thread that
-inherits its context, acts for the task as well.
+A lease belongs to a thread, or, where an event loop runs, to a task, and ends with it. What a task starts after its
+first miss, or hands to a thread that inherits its context, acts for the task as well. Several threads that act for one
+task at the same time, or tasks that it began before, could still come to wait for each other, for as long as a lease
+lasts.
 """
 
 from __future__ import annotations
@@ -214,9 +216,14 @@ class FillLeases:
         if lease is None:
             self._grant(key, holder, now + wait, now)
             return None
-        if not may_wait or lease.is_of(holder) or holder.is_waited_for(now):
+        if not may_wait or holder.is_waited_for(now):
             return None
         waiter = Waiter(key, holder, now, wait)
+        # Looked up again: making him may have started the collector, and with it the end of who held the lease.
+        lease = self.in_force.get(key)
+        if lease is None:
+            self._grant(key, holder, now + wait, now)
+            return None
         lease.waiters.append(waiter)
         return waiter
 
