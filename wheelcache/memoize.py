@@ -65,8 +65,8 @@ class MemoizingCache(Protocol):
     def get(self, key: Hashable, default: Any = None) -> Any: ...
     def delete(self, key: Hashable) -> bool: ...
     def delete_group(self, name: str) -> int: ...
-    def load_missing(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy) -> Any: ...
-    async def aload_missing(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy) -> Any: ...
+    def load_missing(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy, stale_hits: Any) -> Any: ...
+    async def aload_missing(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy, stale_hits: Any) -> Any: ...
     def refresh_if_ageing(self, key: Hashable, value: Any, loader: Any, ttl: Any, policy: LoadPolicy) -> None: ...
     def arefresh_if_ageing(self, key: Hashable, value: Any, loader: Any, ttl: Any, policy: LoadPolicy) -> None: ...
 
@@ -88,7 +88,7 @@ def memoizer(
         # A call with all arguments by position needs no more than those: 150 ns less.
         arity = _arity(function) if key is None else -1
         get, refresh_ahead = cache.get, policy.refresh_ahead is not None
-        hits, misses, calls = Tally(), Tally(), Tally()
+        hits, misses, stale, calls = Tally(), Tally(), Tally(), Tally()
         hit, miss, called = hits.ticks, misses.ticks, calls.ticks
 
         is_async = iscoroutinefunction(function)
@@ -119,7 +119,7 @@ def memoizer(
                     raise _unhashable(name, error) from error
                 if found is _MISSING:
                     next(miss)
-                    return await cache.aload_missing(made, partial(load, *args, **kwargs), ttl, policy)
+                    return await cache.aload_missing(made, partial(load, *args, **kwargs), ttl, policy, stale.ticks)
                 next(hit)
                 if refresh_ahead:
                     cache.arefresh_if_ageing(made, found, partial(load, *args, **kwargs), ttl, policy)
@@ -136,7 +136,7 @@ def memoizer(
                     raise _unhashable(name, error) from error
                 if found is _MISSING:
                     next(miss)
-                    return cache.load_missing(made, partial(load, *args, **kwargs), ttl, policy)
+                    return cache.load_missing(made, partial(load, *args, **kwargs), ttl, policy, stale.ticks)
                 next(hit)
                 if refresh_ahead:
                     cache.refresh_if_ageing(made, found, partial(load, *args, **kwargs), ttl, policy)
@@ -146,7 +146,9 @@ def memoizer(
 
         def cache_stats() -> MemoStats:
             with lock:
-                hit_count, miss_count = hits.read(), misses.read()
+                # As in the cache's own figures, a stale value makes a hit of a miss.
+                stale_count = stale.read()
+                hit_count, miss_count = hits.read() + stale_count, misses.read() - stale_count
                 return MemoStats(hit_count, miss_count, hit_ratio(hit_count, miss_count), calls.read())
 
         memoized.uncached = function
