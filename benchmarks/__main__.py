@@ -10,7 +10,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks import django_rows, engine_rows, flask_rows, memory_rows, pause_rows, wheel_rows
+from benchmarks import (
+    django_rows,
+    engine_rows,
+    flask_rows,
+    memoize_rows,
+    memory_rows,
+    pause_rows,
+    stampede_rows,
+    wheel_rows,
+)
 from benchmarks.report import Section, print_sections, write_json
 from benchmarks.timing import Step
 
@@ -25,6 +34,8 @@ def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
         "django": (django_rows.STEPS, django_rows.measure),
         "flask": (flask_rows.STEPS, flask_rows.measure),
         "engine": (engine_rows.STEPS, engine_rows.measure),
+        "memoize": (memoize_rows.STEPS, memoize_rows.measure),
+        "stampede": (stampede_rows.STEPS, stampede_rows.measure),
         "wheel": (wheel_rows.STEPS, wheel_rows.measure),
         "memory": (memory_rows.STEPS, partial(memory_rows.measure, executor)),
         "pause": (pause_rows.STEPS, partial(pause_rows.measure, executor)),

@@ -13,7 +13,7 @@ from flask_caching import Cache
 from flask_caching.backends.base import BaseCache
 from flask_caching.backends.simplecache import SimpleCache
 
-from benchmarks.report import Row, Section, faster
+from benchmarks.report import Row, Section, costlier, faster
 from benchmarks.timing import Contender, Step, calling, calling_with_two, interleaved
 from wheelcache.flask_backend import WheelCache
 
@@ -27,6 +27,7 @@ MEMOIZED_CALLS = 100
 STEPS = 4 * ROUNDS
 
 OURS = "wheelcache"
+FILL_WAIT = "wheelcache, fill_wait"
 SIMPLE = "SimpleCache"
 NO_BACKEND = "Flask-Caching's own"
 
@@ -55,7 +56,7 @@ class DictBackend(BaseCache):  # type: ignore[misc]  # Flask-Caching has no type
 
 
 def measure(step: Step) -> Section:
-    strings = interleaved([_reading(name, VALUE) for name in (OURS, SIMPLE)], ROUNDS, step)
+    strings = interleaved([_reading(name, VALUE) for name in (OURS, FILL_WAIT, SIMPLE)], ROUNDS, step)
     dicts = interleaved([_reading(name, DICT) for name in (OURS, SIMPLE)], ROUNDS, step)
     full = interleaved([_filling(name) for name in (OURS, SIMPLE)], ROUNDS, step)
     memoized = interleaved(
@@ -74,6 +75,13 @@ def measure(step: Step) -> Section:
         f"(into a full cache: {FULL_CALLS}, memoized: {MEMOIZED_CALLS}).",
         [
             faster("get, hit, str", strings[OURS].median, SIMPLE, strings[SIMPLE].median, 2),
+            costlier(
+                "get, hit, str, with fill_wait",
+                strings[FILL_WAIT].median,
+                "without fill_wait",
+                strings[OURS].median,
+                1.05,
+            ),
             faster("get, hit, dict", dicts[OURS].median, SIMPLE, dicts[SIMPLE].median, 1.2),
             faster("set, new key, threshold reached", full[OURS].median, SIMPLE, full[SIMPLE].median, 10),
             faster("call of a memoized function, hit", call, SIMPLE, memoized[SIMPLE].median),
@@ -84,7 +92,9 @@ def measure(step: Step) -> Section:
 
 
 def _backend(name: str, threshold: int = THRESHOLD) -> Any:
-    return WheelCache(threshold) if name == OURS else SimpleCache(threshold)
+    if name == SIMPLE:
+        return SimpleCache(threshold)
+    return WheelCache(threshold, fill_wait=1 if name == FILL_WAIT else 0)
 
 
 def _reading(name: str, value: Any) -> Contender:

@@ -14,7 +14,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-PEERS = ("Django", "Flask-Caching", "cachelib", "cachetools", "cachebox", "moka-py", "theine", "wheelcache")
+PEERS = (
+    "Django",
+    "Flask-Caching",
+    "cachelib",
+    "cachetools",
+    "cachebox",
+    "dogpile.cache",
+    "moka-py",
+    "theine",
+    "wheelcache",
+)
 """The distributions whose versions belong to the figures."""
 
 

@@ -459,10 +459,11 @@ class BoundedMap(Driven):
 
     def delete_group(self, name: str) -> int:
         """Delete every key that is a tuple whose first item is ``name``. How many were there."""
-        # Copied in one C call, so without the lock, which would be held for as long.
-        keys = [key for key in list(self.entries) if _is_in_group(key, name)]
+        # First what is being loaded: what lands in between is an entry by then.
         with self._lock:
-            keys += [key for key in self._flights.in_progress if _is_in_group(key, name)]
+            loading = list(self._flights.in_progress)
+        # Copied in one C call, so without the lock, which would be held for as long.
+        keys = {key: None for key in (*loading, *self.entries) if _is_in_group(key, name)}
         return self.delete_many(original(key) for key in keys)
 
     def group(self, name: str) -> str:

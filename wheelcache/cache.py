@@ -6,12 +6,14 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
+from math import inf
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from wheelcache import options
@@ -48,6 +50,8 @@ class _Load:
     """What is to be loaded: the key, as it is stored and as the user wrote it, and how.
 
     Attributes:
+        stale_hits: counts the stale values that are served, for somebody beside the cache.
+        due: of the entry that is to be loaded anew.
         given_up: the caller no longer waits.
     """
 
@@ -56,11 +60,17 @@ class _Load:
     loader: Callable[[], Any]
     ttl: TTL
     policy: LoadPolicy
+    stale_hits: Iterator[int] | None = None
+    due: float = inf
     given_up: bool = False
 
 
 def _no_loader() -> Any:
     """Of what was loaded together with others."""
+
+
+class _NoRoom(Exception):
+    """No thread became free in time."""
 
 
 class Cache(BoundedMap):
@@ -122,8 +132,8 @@ class Cache(BoundedMap):
         clock: Clock = time.monotonic,
     ) -> None:
         self._backoff = Backoff()
-        # The keys of refreshes that wait for a thread or run.
-        self._refreshing: set[Any] = set()
+        # The keys of refreshes that wait for a thread or run, and the loops of those that need one.
+        self._refreshing: dict[Any, asyncio.AbstractEventLoop | None] = {}
         self._loads = 0
         self._load_failures = 0
         self._load_seconds = 0.0
@@ -197,9 +207,8 @@ class Cache(BoundedMap):
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return self.load_missing(key, loader, ttl, policy)
         if refresh_ahead is not None:
-            self.refresh_if_ageing(
-                key, found, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
-            )
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            self.refresh_if_ageing(key, found, loader, ttl, policy)
         return found
 
     async def atake(
@@ -223,9 +232,8 @@ class Cache(BoundedMap):
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return await self.aload_missing(key, loader, ttl, policy)
         if refresh_ahead is not None:
-            self.arefresh_if_ageing(
-                key, found, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
-            )
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            self.arefresh_if_ageing(key, found, loader, ttl, policy)
         return found
 
     def take_many(
@@ -275,12 +283,16 @@ class Cache(BoundedMap):
         return found
 
     def invalidate(self, key: Hashable, value: Any = MISSING) -> bool:
-        """``delete``, because ``key`` was set to ``value`` where this cache loads from. Who waits for a lease gets it."""
+        """``delete``, because ``key`` was set to ``value`` where this loads from. Who waits for a lease gets that."""
         plain = self._plain(key)
         if value is not MISSING:
             with self._lock:
                 self._leases.filled(plain, value)
         return self.delete(key)
+
+    def count_miss(self) -> None:
+        """Somebody had to look elsewhere, without looking here."""
+        next(self._miss_tally.ticks)
 
     def get_suspect(self, key: Hashable, default: Any = None) -> Any:
         """The value of ``key``, within its grace, though it may be old: for when there is no other to be had."""
@@ -400,16 +412,24 @@ class Cache(BoundedMap):
             return
         with self._lock:
             gone = self._emptied()
+            self._flights.forget_all()
             self._leases.end_all(now)
             self._close(CacheClosed(f"the cache {self.name!r} was closed"))
         self._leases.wake()
         self._log.close()
         self._cleared(gone, now)
 
-    def load_missing(self, key: Hashable, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy) -> Any:
-        """``take`` after a ``get`` that missed."""
+    def load_missing(
+        self,
+        key: Hashable,
+        loader: Callable[[], Any],
+        ttl: TTL,
+        policy: LoadPolicy,
+        stale_hits: Iterator[int] | None = None,
+    ) -> Any:
+        """``take`` after a ``get`` that missed. ``stale_hits``, a tally's ticks, counts if a stale value is served."""
         self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
-        load = _Load(self._plain(key), key, loader, ttl, policy)
+        load = _Load(self._plain(key), key, loader, ttl, policy, stale_hits)
         if policy.grace:
             found = self._stale_meanwhile(load, self._refresh)
             if found is not MISSING:
@@ -426,10 +446,15 @@ class Cache(BoundedMap):
                         value = loader()
                     self._loaded(flight, value, load)
                     return value
+            except _NoRoom:
+                return self._timed_out(load)
             except BaseException as error:
                 # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
                 self._load_failed(flight, error)
-                raise
+                stale = self._stale_instead(load, error)
+                if stale is MISSING:
+                    raise
+                return stale
             try:
                 outcome = seat.flight.future.result(None if deadline is None else max(0.0, deadline - time.monotonic()))
             except TimeoutError:
@@ -440,10 +465,17 @@ class Cache(BoundedMap):
             if found is not MISSING:
                 return found
 
-    async def aload_missing(self, key: Hashable, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy) -> Any:
-        """``atake`` after a ``get`` that missed."""
+    async def aload_missing(
+        self,
+        key: Hashable,
+        loader: Callable[[], Any],
+        ttl: TTL,
+        policy: LoadPolicy,
+        stale_hits: Iterator[int] | None = None,
+    ) -> Any:
+        """``atake`` after a ``get`` that missed. ``stale_hits`` as in ``load_missing``."""
         self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
-        load = _Load(self._plain(key), key, loader, ttl, policy)
+        load = _Load(self._plain(key), key, loader, ttl, policy, stale_hits)
         if policy.grace:
             found = self._stale_meanwhile(load, self._arefresh)
             if found is not MISSING:
@@ -465,7 +497,10 @@ class Cache(BoundedMap):
             except BaseException as error:
                 # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
                 self._load_failed(flight, error)
-                raise
+                stale = self._stale_instead(load, error)
+                if stale is MISSING:
+                    raise
+                return stale
             try:
                 future = asyncio.wrap_future(seat.flight.future)
                 await asyncio.wait(
@@ -483,19 +518,21 @@ class Cache(BoundedMap):
         self, key: Hashable, value: Any, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy
     ) -> None:
         """``take`` after a ``get`` that found ``value``, with ``refresh_ahead``."""
-        if self._is_ageing(key, value, ttl, policy):
-            self._refresh(_Load(self._plain(key), key, loader, ttl, policy))
+        load = _Load(self._plain(key), key, loader, ttl, policy)
+        if self._is_ageing(load, value):
+            self._refresh(load)
 
     def arefresh_if_ageing(
         self, key: Hashable, value: Any, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy
     ) -> None:
         """``atake`` after a ``get`` that found ``value``, with ``refresh_ahead``."""
-        if self._is_ageing(key, value, ttl, policy):
-            self._arefresh(_Load(self._plain(key), key, loader, ttl, policy))
+        load = _Load(self._plain(key), key, loader, ttl, policy)
+        if self._is_ageing(load, value):
+            self._arefresh(load)
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
-        self._refreshing = set()
+        self._refreshing = {}
         self._log.start_over(self._hit_tally.read(), self._miss_tally.read())
 
     def _emptied(self) -> OrderedDict[Any, Entry]:
@@ -620,52 +657,95 @@ class Cache(BoundedMap):
             raise
 
     def _failed_in_background(self, flight: Flight, load: _Load, error: BaseException, is_refresh: bool) -> None:
-        with suppress(CacheClosed):
-            now = self.clock()
-            removed: Removals = []
-            with self._lock:
-                pause = self._backoff.failed(load.plain, now)
-                entry = self.entries.get(load.plain)
-                if entry is not None and entry.due <= now and not load.policy.fail_safe:
-                    # Else it would be served as if nothing had happened, and nobody would ever see the error.
-                    self._unlink(entry, EXPIRED, now, removed)
-            self._removed(removed)
-            if is_refresh or load.policy.fail_safe or load.given_up:
-                # Otherwise it is raised to those who wait.
-                logger.warning(
-                    "Loading %r into the cache %r failed; the next refresh waits for %.1f s.",
-                    load.key,
-                    self.name,
-                    pause,
-                    exc_info=error,
-                )
+        if flight.future.done():
+            # The value is stored; it was a listener that raised what is no Exception.
+            logger.error("After loading %r into the cache %r:", load.key, self.name, exc_info=error)
+            return
+        now = self.clock()
+        removed: Removals = []
+        pause = 0.0
+        if self._is_closed():
+            flight.end(None, error)
+            return
+        with suppress(CacheClosed), self._lock:
+            pause = self._backoff.failed(load.plain, now)
+            entry = self.entries.get(load.plain)
+            if entry is not None and entry.due <= now and not load.policy.fail_safe:
+                # Else it would be served as if nothing had happened, and nobody would ever see the error.
+                self._unlink(entry, EXPIRED, now, removed)
+        # Before anybody else's code runs: who waits must not wait for ever.
         with suppress(CacheClosed):
             self._load_failed(flight, error)
+        if is_refresh or load.policy.fail_safe or load.given_up:
+            # Otherwise it is raised to those who wait.
+            self._log_failure(load, error, pause)
+        self._removed(removed)
+
+    def _stale_instead(self, load: _Load, error: BaseException) -> Any:
+        """The stale value, where the caller himself loaded, failed, and may have it; else MISSING."""
+        if not load.policy.fail_safe or not isinstance(error, Exception):
+            return MISSING
+        stale = self._stale(load)
+        if stale is not MISSING:
+            now = self.clock()
+            with self._lock:
+                pause = self._backoff.failed(load.plain, now)
+            self._log_failure(load, error, pause)
+        return stale
+
+    def _log_failure(self, load: _Load, error: BaseException, pause: float) -> None:
+        logger.warning(
+            "Loading %r into the cache %r failed; the next refresh waits for %.1f s.",
+            load.key,
+            self.name,
+            pause,
+            exc_info=error,
+        )
 
     def _loads_elsewhere(self, flight: Flight, load: _Load, deadline: float) -> bool:
-        """Have the pool load, until ``deadline`` on the system's clock. False where there is no thread to be had."""
-        # The caller waits for what it led.
+        """Have the pool load, until ``deadline`` on the system's clock. False if the caller has to do it.
+
+        That is so where no thread can be had, and in a thread of the pool: those who wait for a load of their own could
+        take up all threads, and its caller has a timeout already.
+
+        Raises:
+            _NoRoom: the deadline passed before there was room.
+        """
+        if timed_load_pool.runs_here():
+            return False
+        # The caller waits for what it led, and no loop has a part in it.
         flight.waited_for = True
+        loop, flight.lead.loop = flight.lead.loop, None
         job = partial(self._load_in_background, flight, load, is_refresh=False)
         try:
             taken = timed_load_pool.submit(job, context=copy_context(), patience=max(0.0, deadline - time.monotonic()))
         except RuntimeError:
+            flight.lead.loop = loop
             return False
         if not taken:
             with self._lock:
                 self._refreshes_dropped += 1
-            self._load_failed(flight, LoadTimeout(load.key, load.policy.timeout or 0.0))
+                self._flights.land(flight)
+            # No failure of the loader's: who waits looks again.
+            flight.end(None, asyncio.CancelledError())
+            raise _NoRoom
         return True
 
     def _loads_in_a_task(self, flight: Flight, load: _Load) -> bool:
-        """Have the event loop load. False if it has too much to do: then the caller does."""
+        """Have the event loop load. False if the interpreter exits: then the caller does."""
         flight.waited_for = True
-        task = timed_load_pool.spawn(self._aload_in_background(flight, load, is_refresh=False), copy_context())
+        work = self._aload_in_background(flight, load, is_refresh=False)
+        # However many there are: the callers are tasks as well.
+        task = timed_load_pool.spawn(work, copy_context(), bounded=False)
         if task is None:
             return False
         # A task that is cancelled before its first step never gets to say so.
-        task.add_done_callback(lambda _: self._load_failed(flight, asyncio.CancelledError()))
+        task.add_done_callback(lambda _: self._never_loaded(flight))
         return True
+
+    def _never_loaded(self, flight: Flight) -> None:
+        with suppress(CacheClosed):
+            self._load_failed(flight, asyncio.CancelledError())
 
     def _timed_out(self, load: _Load) -> Any:
         load.given_up = True
@@ -689,7 +769,10 @@ class Cache(BoundedMap):
                 return MISSING
             self.entries.move_to_end(load.plain)
             self._stale_hits += 1
-            return entry.value
+        if load.stale_hits is not None:
+            next(load.stale_hits)
+        load.due = entry.due
+        return entry.value
 
     def _stale_meanwhile(self, load: _Load, refresh: Callable[[_Load], None]) -> Any:
         """A stale value that may be served at once; then its refresh is on its way. Else MISSING."""
@@ -701,14 +784,16 @@ class Cache(BoundedMap):
             refresh(load)
         return stale
 
-    def _is_ageing(self, key: Hashable, value: Any, ttl: TTL, policy: LoadPolicy) -> bool:
+    def _is_ageing(self, load: _Load, value: Any) -> bool:
+        ttl, policy = load.ttl, load.policy
         if value is None and policy.negative_ttl is not None:
             ttl = policy.negative_ttl
         lifetime = self._ttl if ttl is DEFAULT_TTL else options.ttl("ttl", ttl)
-        entry: Entry | None = self.entries.get(self._plain(key))
+        entry: Entry | None = self.entries.get(load.plain)
         if entry is None or lifetime is None or policy.refresh_ahead is None:
             return False
-        return entry.due - self.clock() < (1 - policy.refresh_ahead) * lifetime
+        load.due = entry.due
+        return load.due - self.clock() < (1 - policy.refresh_ahead) * lifetime
 
     def _refresh(self, load: _Load) -> None:
         """Load anew on a thread, unless that is being done, or failed lately."""
@@ -731,10 +816,19 @@ class Cache(BoundedMap):
     def _may_refresh(self, load: _Load) -> bool:
         key = load.plain
         now = self.clock()
+        loop = asyncio._get_running_loop()
         with self._lock:
-            if key in self._refreshing or key in self._flights.in_progress or not self._backoff.is_over(key, now):
+            if key in self._refreshing:
+                of_loop = self._refreshing[key]
+                if of_loop is None or not of_loop.is_closed():
+                    return False
+            entry = self.entries.get(key)
+            if entry is None or entry.due > load.due:
+                # Deleted, or loaded, since the caller looked.
                 return False
-            self._refreshing.add(key)
+            if key in self._flights.in_progress or not self._backoff.is_over(key, now):
+                return False
+            self._refreshing[key] = loop
         return True
 
     def _refresh_started(self, load: _Load, started: bool) -> None:
@@ -743,13 +837,15 @@ class Cache(BoundedMap):
                 self._refreshes += 1
             else:
                 self._refreshes_dropped += 1
-                self._refreshing.discard(load.plain)
+                self._refreshing.pop(load.plain, None)
 
     def _refresh_now(self, load: _Load) -> None:
-        flight = self._refresh_flight(load)
-        if flight is not None:
-            self._load_in_background(flight, load, is_refresh=True)
-        self._refreshed(load)
+        try:
+            flight = self._refresh_flight(load)
+            if flight is not None:
+                self._load_in_background(flight, load, is_refresh=True)
+        finally:
+            self._refreshed(load)
 
     async def _arefresh_now(self, load: _Load) -> None:
         flight = self._refresh_flight(load)
@@ -757,22 +853,24 @@ class Cache(BoundedMap):
             await self._aload_in_background(flight, load, is_refresh=True)
 
     def _refresh_flight(self, load: _Load) -> Flight | None:
-        """A flight that leads; None if somebody loads the key by now."""
+        """A flight that leads; None if somebody loads the key by now, or it was deleted."""
         flight = self._flights.flight(load.plain, self.clock())
         with suppress(CacheClosed), self._lock:
-            if load.plain not in self._flights.in_progress and self._flights.join(flight, blocking=False).leads:
+            wanted = load.plain in self.entries and load.plain not in self._flights.in_progress
+            if wanted and self._flights.join(flight, blocking=False).leads:
                 flight.seen = self._seen(load.plain)
                 return flight
         return None
 
     def _refreshed(self, load: _Load) -> None:
-        with suppress(CacheClosed), self._lock:
-            self._refreshing.discard(load.plain)
+        # One C call, so without the lock, which a closed cache has no more.
+        self._refreshing.pop(load.plain, None)
 
     # Below: waiting for who fills.
 
     def _look_up_or_lease(self, key: Any, wait: float, may_wait: bool) -> tuple[Any, Waiter | None]:
-        may_wait = may_wait and not is_loading()
+        # With the lock in hand, in a __del__ that the collector runs amid a write, nobody could set anything meanwhile.
+        may_wait = may_wait and not is_loading() and not self._lock._is_owned()
         holder = current_holder()
         now = self.clock()
         self._check_board(now)
@@ -802,7 +900,7 @@ class Cache(BoundedMap):
         return over
 
     def _seconds_to_look_again(self, waiter: Waiter) -> float:
-        return max(0.0, self._leases.next_look(waiter) - self.clock())
+        return min(max(0.0, self._leases.next_look(waiter) - self.clock()), TIMEOUT_MAX)
 
     def _leave(self, waiter: Waiter) -> None:
         now = self.clock()

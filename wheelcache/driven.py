@@ -40,7 +40,7 @@ class _Closed:
     def acquire(self) -> None:
         raise self._error
 
-    __enter__ = acquire
+    __enter__ = _is_owned = acquire
 
     def __exit__(self, *exc_info: object) -> None:
         """Never reached: nothing gets in."""

@@ -9,15 +9,17 @@ Why no two can wait for each other: **whoever others may be waiting for does not
 of any cache, and who runs a loader that single flight guards, gets a miss at once where others would wait. Every wait
 therefore ends at somebody who is at work, and never comes back to where it began.
 
-A lease belongs to a thread, or, where an event loop runs, to a task; what a task starts, or hands to a thread that
-inherits its context, acts for the task as well.
+A lease belongs to a thread, or, where an event loop runs, to a task, and ends with it. What a task starts after its
+first miss, or hands to a thread that inherits its context, acts for the task as well. Several threads that act for one
+task at the same time, or tasks that it began before, could still come to wait for each other, for as long as a lease
+lasts.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, Final
@@ -110,7 +112,9 @@ def current_holder() -> Holder:
     """Who is asking."""
     holder = _current.get()
     task = asyncio.current_task() if asyncio._get_running_loop() is not None else None
-    if holder is not None and (task is None or holder.is_task(task)):
+    # A thread may find itself in the context of a task that is over: ``async_to_sync`` hands its context back, and what
+    # ``asyncio.to_thread`` began goes on when the task is cancelled.
+    if holder is not None and (holder.is_task(task) if task is not None else not holder.is_gone()):
         return holder
     parent = _living(holder)
     if parent is not None:
@@ -131,6 +135,15 @@ def end_request() -> None:
 def on_its_own() -> None:
     """What runs from here on in this context acts for nobody who waits."""
     _current.set(None)
+
+
+def _oldest(leases: Iterable[Lease]) -> Lease | None:
+    try:
+        return next(iter(leases), None)
+    except RuntimeError:
+        # It changed between two steps: a holder's leases in other caches come and go under other locks, and any may at
+        # a collection.
+        return None
 
 
 def _living(holder: Holder | None) -> Holder | None:
@@ -227,9 +240,14 @@ class FillLeases:
         if lease is None:
             self._grant(key, holder, now + wait, now)
             return None
-        if not may_wait or lease.is_of(holder) or holder.is_waited_for(now):
+        if not may_wait or holder.is_waited_for(now):
             return None
         waiter = Waiter(key, holder, now, wait)
+        # Looked up again: making him may have started the collector, and with it the end of who held the lease.
+        lease = self.in_force.get(key)
+        if lease is None:
+            self._grant(key, holder, now + wait, now)
+            return None
         lease.waiters.append(waiter)
         return waiter
 
@@ -307,7 +325,7 @@ class FillLeases:
         while self.abandoned:
             self.pass_on(self.abandoned.popleft(), now)
         for _ in range(2):
-            oldest = next(iter(self.in_force.values()), None)
+            oldest = _oldest(self.in_force.values())
             if oldest is None or oldest.until > now:
                 break
             self.pass_on(oldest, now)
@@ -331,6 +349,9 @@ class FillLeases:
 
     def wake(self) -> None:
         """Tell the waiters. Any thread may do it, once the lock is free."""
+        if self.abandoned:
+            # While the lock was taken.
+            self.give_up_soon()
         while self._to_wake:
             try:
                 waiter = self._to_wake.popleft()
@@ -345,8 +366,8 @@ class FillLeases:
 
     def _grant(self, key: Hashable, holder: Holder, until: float, now: float) -> None:
         if len(holder.leases) >= HELD_AT_MOST:
-            oldest = next(iter(holder.leases))
-            if oldest.table is not self or oldest.until > now:
+            oldest = _oldest(holder.leases)
+            if oldest is None or oldest.table is not self or oldest.until > now:
                 return
             self.pass_on(oldest, now)
         self.in_force[key] = Lease(self, key, holder, until, deque())

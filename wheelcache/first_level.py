@@ -104,10 +104,14 @@ class FirstLevel:
     # Reading.
 
     def get(self, key: Any, read: Callable[[], Any]) -> Any:
-        """What ``read()`` returns, once for all who miss ``key`` together; it is kept, unless it is MISSING."""
+        """The copy of ``key``; else what ``read()`` returns, once for all who miss it, kept unless it is MISSING."""
         try:
             if self.trusted:
+                stored = self.cache.get(key, MISSING)
+                if stored is not MISSING:
+                    return stored
                 return self.cache.load_missing(key, lambda: self._kept(self._read(read)), self.timeout, self._policy)
+            self.cache.count_miss()
             self.start_tracking()
             return self._read(read)
         except _NotThere:
@@ -121,11 +125,15 @@ class FirstLevel:
         """``get`` for coroutines."""
         try:
             if self.trusted:
+                stored = self.cache.get(key, MISSING)
+                if stored is not MISSING:
+                    return stored
 
                 async def load() -> Any:
                     return self._kept(await self._aread(read))
 
                 return await self.cache.aload_missing(key, load, self.timeout, self._policy)
+            self.cache.count_miss()
             self.start_tracking()
             return await self._aread(read)
         except _NotThere:

@@ -114,7 +114,8 @@ def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
         if not isinstance(prefix, str):
             raise TypeError(f"{name} must be {takes}, not {value!r}")
         _checked(name, each, takes, Real, lambda seconds: seconds >= 0 and isfinite(seconds))
-    longest_first = sorted(given, key=len, reverse=True)
+    # Those of equal length in a fixed order, too: dicts that are equal make the same pairs.
+    longest_first = sorted(given, key=lambda prefix: (-len(prefix), prefix))
     return tuple((prefix, float(given[prefix])) for prefix in longest_first) if any(given.values()) else ()
 
 

@@ -14,6 +14,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import Any, Final
 
@@ -51,20 +52,21 @@ class RefreshPool:
         self._workers: set[threading.Thread] = set()
         # Jobs that wait or run.
         self._pending = 0
-        self._lock = threading.Lock()
+        # Re-entrant: making a thread may start the collector, and with it a __del__ that takes a stale value.
+        self._lock = threading.RLock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, job: Job, *, context: Context | None = None, patience: float = 0.0) -> bool:
-        """Have ``job`` run. False if the queue was full for ``patience`` seconds, or the interpreter exits.
+        """Have ``job`` run. False if the queue was full for ``patience`` seconds.
 
         Args:
             context: what it runs in; a copy of the caller's, on its own, if not given.
 
         Raises:
-            RuntimeError: there is no thread, and none can be started.
+            RuntimeError: there is no thread, and none can be started; or the interpreter exits.
         """
         if self._exiting:
-            return False
+            raise RuntimeError("the interpreter exits")
         if context is None:
             context = _own_context()
         with self._lock:
@@ -80,9 +82,19 @@ class RefreshPool:
             raise
         return True
 
-    def spawn(self, work: Coroutine[Any, Any, None], context: Context | None = None) -> asyncio.Task[None] | None:
-        """Have ``work`` run as a task of the running event loop. None if there are too many already."""
-        if self._exiting or len(self._tasks) >= self._queue_size:
+    def spawn(
+        self, work: Coroutine[Any, Any, None], context: Context | None = None, *, bounded: bool = True
+    ) -> asyncio.Task[None] | None:
+        """Have ``work`` run as a task of the running event loop. None if there are too many, or the interpreter exits.
+
+        Args:
+            bounded: whether there can be too many. Not if each has a task that waits for it.
+        """
+        for task in list(self._tasks):
+            if task.get_loop().is_closed():
+                # Nobody will ever end it but the garbage collector.
+                self._tasks.discard(task)
+        if self._exiting or (bounded and len(self._tasks) >= self._queue_size):
             work.close()
             return None
         task = asyncio.get_running_loop().create_task(work, context=_own_context() if context is None else context)
@@ -90,6 +102,10 @@ class RefreshPool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def runs_here(self) -> bool:
+        """Whether this is a thread of the pool."""
+        return threading.current_thread() in self._workers
 
     def stop(self) -> None:
         """No more jobs; for the exit of the interpreter."""
@@ -131,8 +147,9 @@ class RefreshPool:
             try:
                 each()
             except BaseException:
-                # SystemExit too: the thread is not the job's.
-                logger.exception("%r raised.", each)
+                # SystemExit too: the thread is not the job's. Nor is it that of a log handler that raises.
+                with suppress(BaseException):
+                    logger.exception("%r raised.", each)
 
     def after_fork_in_child(self) -> None:
         self._reset()

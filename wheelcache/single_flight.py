@@ -158,8 +158,11 @@ class SingleFlight:
         if any(lead.table is self and lead.key == key for lead in mine):
             raise LoadDeadlock(original(key))
         flight = self.in_progress.get(key)
+        if flight is not None and flight.lead.loop is not None and flight.lead.loop.is_closed():
+            # Its leader was a task that will never run again.
+            flight.end(None, asyncio.CancelledError())
         if flight is None or flight.future.done():
-            # Done and still here: its leader was cut short by a signal.
+            # Done and still here: its leader was cut short by a signal, or by the above.
             self.in_progress[key] = new
             return Seat(new, leads=True)
         with _graph_lock:
@@ -203,7 +206,7 @@ class SingleFlight:
             flight.superseded = True
 
     def forget_all(self) -> None:
-        """After a fork: the leaders are in the other process."""
+        """After a fork the leaders are in the other process, after closing there is nothing to land on."""
         self.in_progress = {}
 
 

@@ -21,7 +21,12 @@ CACHES = {
         "BACKEND": "wheelcache.django_backend.WheelCache",
         "LOCATION": "atlas",
         "TIMEOUT": 300,
-        "OPTIONS": {"MAX_ENTRIES": 5000},
+        "OPTIONS": {
+            "MAX_ENTRIES": 5000,
+            # Of all who ask for a country whose page expired, one computes it, and the others wait for it, at most so
+            # many seconds. For pages only: a session that is missing is nothing that another request would fill.
+            "FILL_WAIT": {"views.decorators.cache.": 5},
+        },
     },
 }
 

@@ -24,6 +24,9 @@ def create_app(settings: dict[str, Any] | None = None) -> Flask:
         CACHE_TYPE="wheelcache.flask_backend.WheelCache",
         CACHE_THRESHOLD=5000,
         CACHE_DEFAULT_TIMEOUT=300,
+        # Whoever asks for a page that somebody is making waits for it, instead of making it once more beside him. No
+        # page takes that long: the time is for one whose maker hangs.
+        CACHE_OPTIONS={"fill_wait": 5},
     )
     app.config.from_mapping(settings)
     app.jinja_options = {"trim_blocks": True, "lstrip_blocks": True}

@@ -3,14 +3,21 @@
 from math import inf
 
 from tests.engine.test_timing_wheel import timers_in
+from wheelcache.bounded_map import GracedEntry
 
 
 def check(cache):
     in_slots = timers_in(cache._wheel)
-    with_a_ttl = [entry for entry in cache.entries.values() if entry.due != inf]
+    # The place of a graced entry in the wheel is taken by a timer that is due when its grace is over.
+    timers = {key: entry.timer if type(entry) is GracedEntry else entry for key, entry in cache.entries.items()}
+    with_a_ttl = [timer for key, timer in timers.items() if cache.entries[key].due != inf]
     assert len(in_slots) == len(with_a_ttl)
     assert set(in_slots) == set(with_a_ttl)
-    assert all(entry.prev is None for entry in cache.entries.values() if entry.due == inf)
-    assert all(key == entry.key for key, entry in cache.entries.items())
+    assert all(timer.prev is None for key, timer in timers.items() if cache.entries[key].due == inf)
+    assert all(key == entry.key == timers[key].key for key, entry in cache.entries.items())
+    for entry in cache.entries.values():
+        if type(entry) is GracedEntry:
+            assert entry.prev is entry.next is None
+            assert entry.timer.due == entry.due + entry.grace
     assert len(cache) <= cache._max_entries
     assert cache._weight == sum(entry.weight for entry in cache.entries.values()) <= cache._max_weight

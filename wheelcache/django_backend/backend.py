@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from inspect import isawaitable
 from typing import Any, Final
 
+from django.conf import settings
 from django.core.cache.backends.base import (
     DEFAULT_TIMEOUT,
     MEMCACHE_MAX_KEY_LENGTH,
@@ -15,15 +16,23 @@ from django.core.cache.backends.base import (
 from django.db import close_old_connections
 
 from wheelcache.django_backend import pages
+from wheelcache.django_backend.languages import in_language
+from wheelcache.django_backend.requests import act_for_request
 from wheelcache.django_backend.stores import store_for
 from wheelcache.errors import MissingKey
 from wheelcache.fill_leases import end_request
 from wheelcache.isolation import ATOMS, Packed
-from wheelcache.load_policy import load_policy
+from wheelcache.load_policy import PLAIN, load_policy
 from wheelcache.refresh_pool import cleanups
 
-# What Django does with the database after every request; a thread that loads values has connections of its own.
-cleanups.append(close_old_connections)
+
+def _close_old_connections() -> None:
+    """What Django does after every request: a thread that loads values has database connections of its own."""
+    if settings.configured:
+        close_old_connections()
+
+
+cleanups.append(_close_old_connections)
 
 _ON_A_MISS: Final = object()
 """A default of ``get`` for its own use: returned where it would look under the lock."""
@@ -121,7 +130,11 @@ class WheelCache(BaseCache):
         stored = self.store.isolation.store(value)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:
-            return made not in self._cache
+            if made in self._cache:
+                return False
+            # It comes and goes at once, and with it a lease.
+            self._cache.delete(made)
+            return True
         if self._culls:
             self._make_room([made])
         return self._cache.add(made, stored, ttl)
@@ -158,6 +171,7 @@ class WheelCache(BaseCache):
         made = self._key(key, version)
         wait = self._fill_wait(key)
         if wait:
+            act_for_request()
             stored = self._cache.get_or_lease(made, self._missing_key, wait=wait)
         else:
             stored = self._cache.get(made, self._missing_key)
@@ -173,6 +187,7 @@ class WheelCache(BaseCache):
         if not wait:
             return self.get(key, default, version)
         made = self._key(key, version)
+        act_for_request()
         stored = await self._cache.aget_or_lease(made, self._missing_key, wait=wait)
         return default if stored is self._missing_key else self.store.isolation.restore(stored)
 
@@ -198,14 +213,8 @@ class WheelCache(BaseCache):
         else:
             if self._culls:
                 self._make_room([made])
-            if self._fill_waits and type(key) is str:
-                if pages.is_headers(key) and cache.is_leased(made):
-                    self._held_back[made] = (stored, ttl)
-                    return
-                cache.set(made, stored, ttl)
-                headers = pages.headers_of(key)
-                if headers is not None:
-                    self._let_go(self._key(headers, version))
+            if self._fill_waits and type(key) is str and key.startswith(pages.PREFIX):
+                self._set_page(key, made, stored, ttl, version)
             else:
                 cache.set(made, stored, ttl)
 
@@ -260,6 +269,8 @@ class WheelCache(BaseCache):
         store, restore = self.store.isolation.store, self.store.isolation.restore
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
+        if policy is not PLAIN and callable(default):
+            default = in_language(default)
 
         def load() -> Any:
             stored = store(default() if callable(default) else default)
@@ -267,11 +278,11 @@ class WheelCache(BaseCache):
                 self._make_room([made])
             return stored
 
+        fleeting = ttl is not None and ttl <= 0
         stored = self._cache.get(made, self._missing_key)
         if stored is self._missing_key:
-            fleeting = ttl is not None and ttl <= 0
             stored = load() if fleeting else self._cache.load_missing(made, load, ttl, policy)
-        elif refresh_ahead is not None:
+        elif refresh_ahead is not None and not fleeting:
             self._cache.refresh_if_ageing(made, stored, load, ttl, policy)
         return restore(stored)
 
@@ -301,11 +312,11 @@ class WheelCache(BaseCache):
                 self._make_room([made])
             return stored
 
+        fleeting = ttl is not None and ttl <= 0
         stored = self._cache.get(made, self._missing_key)
         if stored is self._missing_key:
-            fleeting = ttl is not None and ttl <= 0
             stored = await (load() if fleeting else self._cache.aload_missing(made, load, ttl, policy))
-        elif refresh_ahead is not None:
+        elif refresh_ahead is not None and not fleeting:
             self._cache.arefresh_if_ageing(made, stored, load, ttl, policy)
         return restore(stored)
 
@@ -364,6 +375,16 @@ class WheelCache(BaseCache):
             for made in list(self._held_back):
                 self._let_go(made)
             end_request()
+
+    def _set_page(self, key: str, made: Any, stored: Any, ttl: float | None, version: int | None) -> None:
+        """``set`` of a page or of what Django keeps beside it: see ``pages``."""
+        if pages.is_headers(key) and self._cache.is_leased(made):
+            self._held_back[made] = (stored, ttl)
+            return
+        self._cache.set(made, stored, ttl)
+        headers = pages.headers_of(key)
+        if headers is not None:
+            self._let_go(self._key(headers, version))
 
     def _let_go(self, made: Any) -> None:
         """Store what was held back."""

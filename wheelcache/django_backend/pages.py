@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-HEADERS: Final = "views.decorators.cache.cache_header."
+PREFIX: Final = "views.decorators.cache."
+HEADERS: Final = f"{PREFIX}cache_header."
 
 _PAGE: Final = re.compile(r"views\.decorators\.cache\.cache_page\.(.*)\.[A-Z]+\.([0-9a-f]{32})\.[0-9a-f]{32}(\..*)?")
 """Key prefix, method, hash of the URL, hash of the headers, language and time zone."""

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from math import isnan
 from sys import float_info
+from threading import current_thread
 from typing import Any, Final
 
-from flask import Flask
+from flask import Flask, current_app, g, has_app_context
 from flask_caching.backends.base import BaseCache
 
 from wheelcache import options
 from wheelcache.board import Board
 from wheelcache.cache import Cache
 from wheelcache.errors import MissingKey
-from wheelcache.fill_leases import end_request
+from wheelcache.fill_leases import Holder, Lease, current_holder
 from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_bare, size_of
+from wheelcache.load_policy import load_policy
 
 Timeout = int | float | timedelta | None
 """Seconds, or a timedelta; 0 means never, below 0 at once, None the default timeout."""
@@ -29,6 +32,9 @@ ENGINE_OPTIONS: Final = ("jitter", "interval", "slots", "log_interval", "name")
 POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
 
 PICKLE: Final = Pickle()
+
+HELD_BEFORE: Final = "_wheelcache_held_before"
+"""Where an app context's ``g`` has the leases that were held before the first that was asked for in it."""
 
 _MISSING: Final = object()
 
@@ -108,7 +114,7 @@ class WheelCache(BaseCache):
         }
         backend = cls(**{**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))})
         if backend._fill_waits:
-            app.teardown_appcontext(lambda error: end_request())
+            app.teardown_appcontext(_end_leases)
         return backend
 
     def get(self, key: str) -> Any:
@@ -130,7 +136,7 @@ class WheelCache(BaseCache):
             next(cache.hits)
         except KeyError:
             wait = self._fill_wait(key)
-            stored = cache.get_or_lease(made, wait=wait) if wait else cache.get(made)
+            stored = self._get_or_lease(made, wait) if wait else cache.get(made)
         else:
             stored = entry.value
         if type(stored) is Packed:
@@ -138,16 +144,43 @@ class WheelCache(BaseCache):
             return loads(stored)
         return stored
 
-    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
+    def get_or_load(
+        self,
+        key: str,
+        loader: Callable[[], Any],
+        timeout: Timeout = None,
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
+        negative_ttl: float | None = None,
+    ) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
 
         However many threads miss the key together, one runs its loader, and the others get its value or its exception.
+
+        Where there is an app context, a loader that runs in another thread, in the background or because of
+        ``load_timeout``, has one of its own, of the same app, which is torn down after it.
+
+        Args:
+            grace, refresh_ahead, fail_safe, negative_ttl: as ``wheelcache.Cache.take``.
+            load_timeout: as its ``timeout``.
         """
-        made, store, ttl = self._made(key), self._isolation.store, self._ttl(timeout)
+        made, store, restore = self._made(key), self._isolation.store, self._isolation.restore
+        ttl = self._ttl(timeout)
+        policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
+        stored = self._cache.get(made, _MISSING)
         if ttl is not None and ttl <= 0:
-            stored = self._cache.get(made, _MISSING)
-            return self._isolation.restore(store(loader()) if stored is _MISSING else stored)
-        return self._isolation.restore(self._cache.take(made, lambda: store(loader()), ttl))
+            return restore(store(loader()) if stored is _MISSING else stored)
+        # Stored within the context as well: what a loader returns may need its session to be pickled.
+        if stored is _MISSING:
+            with _in_app_context(lambda: store(loader())) as load:
+                stored = self._cache.load_missing(made, load, ttl, policy)
+        elif refresh_ahead is not None:
+            with _in_app_context(lambda: store(loader())) as load:
+                self._cache.refresh_if_ageing(made, stored, load, ttl, policy)
+        return restore(stored)
 
     def delete(self, key: str) -> bool:
         """Whether the key was there."""
@@ -177,7 +210,11 @@ class WheelCache(BaseCache):
         """``set``, unless the key is there: then False. Atomic."""
         made, stored, ttl = self._made(key), self._isolation.store(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
-            return made not in self._cache
+            if made in self._cache:
+                return False
+            # It comes and goes at once, and with it a lease.
+            self._cache.delete(made)
+            return True
         return self._cache.add(made, stored, ttl)
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
@@ -224,6 +261,11 @@ class WheelCache(BaseCache):
         """``inc`` by ``-delta``."""
         return self.inc(key, -delta)
 
+    def _get_or_lease(self, made: str, wait: float) -> Any:
+        if has_app_context() and HELD_BEFORE not in g:
+            setattr(g, HELD_BEFORE, _held())
+        return self._cache.get_or_lease(made, wait=wait)
+
     def _fill_wait(self, key: str) -> float:
         """Seconds that a ``get`` waits for who fills ``key``."""
         for prefix, wait in self._fill_waits:
@@ -257,6 +299,47 @@ class WheelCache(BaseCache):
         """Seconds to live, None for ever; below zero if it is over at once."""
         seconds = self.default_timeout if timeout is None else _seconds("timeout", timeout)
         return seconds or None
+
+
+def _end_leases(error: BaseException | None) -> None:
+    """An app context is torn down: the leases that were taken in it end. Those of one around it do not."""
+    held_before = g.pop(HELD_BEFORE, None)
+    if held_before is not None:
+        for lease in _held() - held_before:
+            lease.table.give_up(lease)
+
+
+def _held() -> set[Lease]:
+    """The leases of who is running, and of those for whom: after an async view the request's are a parent's."""
+    held: set[Lease] = set()
+    holder: Holder | None = current_holder()
+    while holder is not None:
+        held.update(list(holder.leases))
+        holder = holder.parent
+    return held
+
+
+@contextmanager
+def _in_app_context(load: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
+    """``load``, to be run in this thread as it is until the block ends; elsewhere and later in an app context of its
+    own, if there is one here."""
+    if not has_app_context():
+        yield load
+        return
+    app = current_app._get_current_object()  # type: ignore[attr-defined]
+    # Until the block ends: the thread may be one that runs loaders in the background, and come to this one.
+    caller: Any = current_thread()
+
+    def load_in_context() -> Any:
+        if current_thread() is caller:
+            return load()
+        with app.app_context():
+            return load()
+
+    try:
+        yield load_in_context
+    finally:
+        caller = None
 
 
 def _is_memoize_version(key: Any) -> bool:

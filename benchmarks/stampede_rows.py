@@ -1,0 +1,238 @@
+"""What happens when a hot key expires under 64 threads.
+
+The threads read one key, each some 10 ms after its last read, so that the machine idles. Whoever has to compute the
+value calls a loader that sleeps for 20 ms, as one that waits for a database does. Unlike a database it is no slower
+when 64 call it at once: what a stampede does to those who wait is not in the times, only in the calls.
+
+Some 2 % of the reads meet an expiry, so the 99th percentile is what half of those who meet one wait at least. One
+expiry is one burst of loader calls: a call that comes so late that the value must have been there meanwhile begins
+the next. With ``refresh_ahead`` nothing expires, and a burst is a refresh.
+
+A round is some expiries of one contender, on a key that nobody had before. All keep the TTL to the millisecond, ours
+with a jitter of 0. Who is beside whom goes by what a reader gets while the value is computed: ``take``, cachetools and
+Django make him wait or compute, too; ``grace`` and dogpile.cache serve him the expired value, the latter but for the
+one reader who computes.
+"""
+
+import gc
+import random
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, pairwise
+from typing import Any
+
+import cachetools
+from django.core.cache.backends.base import BaseCache
+from django.core.cache.backends.locmem import LocMemCache
+from dogpile.cache import make_region
+
+from benchmarks.django_rows import configure_django
+from benchmarks.report import Row, Section, costlier, faster
+from benchmarks.timing import Step
+from wheelcache import Cache
+from wheelcache.django_backend import WheelCache
+
+THREADS = 64
+TTL = 0.5
+LOAD_SECONDS = 0.02
+THINK_SECONDS = (0.005, 0.015)
+EXPIRIES = 3
+ROUNDS = 3
+ROUND_SECONDS = EXPIRIES * (TTL + LOAD_SECONDS) + 2 * LOAD_SECONDS
+
+VALUE = "a name and an address, such as a cache might hold"
+
+TAKE = "take"
+GRACE = "take with grace"
+REFRESH_AHEAD = "take with refresh_ahead"
+FILL_WAIT = "Django get and set with FILL_WAIT"
+NO_FILL_WAIT = "the same without FILL_WAIT"
+LOCMEM = "LocMemCache get and set"
+LOCMEM_GET_OR_SET = "LocMemCache get_or_set"
+LOCKED = "cachetools cached + lock"
+CONDITION = "cachetools cached + condition"
+DOGPILE = "dogpile.cache get_or_create"
+ONE = "one, the least there can be"
+
+BESIDE = {
+    TAKE: (LOCMEM_GET_OR_SET, LOCKED, CONDITION),
+    FILL_WAIT: (NO_FILL_WAIT, LOCMEM),
+    GRACE: (DOGPILE,),
+    REFRESH_AHEAD: (DOGPILE,),
+}
+
+Load = Callable[[], str]
+Read = Callable[[str], Any]
+
+
+class Loader:
+    """Takes its time, and remembers when it was called."""
+
+    def __init__(self) -> None:
+        self.called: list[float] = []
+
+    def __call__(self) -> str:
+        self.called.append(time.monotonic())
+        time.sleep(LOAD_SECONDS)
+        return VALUE
+
+    def bursts(self) -> int:
+        return 1 + sum(later - earlier > TTL / 2 for earlier, later in pairwise(sorted(self.called)))
+
+
+@dataclass(frozen=True, slots=True)
+class Stampede:
+    """One round of one contender.
+
+    Attributes:
+        calls: of the loader, for each expiry.
+        p99, longest: milliseconds of a read.
+    """
+
+    expiries: int
+    calls: float
+    p99: float
+    longest: float
+    reads: int
+
+
+def measure(step: Step) -> Section:
+    # What refreshes in the background closes Django's database connections afterwards, of which there are none.
+    configure_django()
+    loader = Loader()
+    contenders = [(name, make(loader)) for name, make in MAKERS.items()]
+    rounds: dict[str, list[Stampede]] = {name: [] for name in MAKERS}
+    shuffled = random.Random(0)
+    for number in range(ROUNDS):
+        shuffled.shuffle(contenders)
+        for name, read in contenders:
+            rounds[name].append(stampede(partial(read, f"hot:{number}"), loader))
+            step()
+
+    def median(name: str, figure: str) -> float:
+        figures: list[float] = [getattr(each, figure) for each in rounds[name]]
+        return statistics.median(figures)
+
+    def rows(what: str, figure: str, unit: str, at_most: float | None = None) -> Iterator[Row]:
+        for ours, peers in BESIDE.items():
+            measured = median(ours, figure)
+            if at_most is not None:
+                yield costlier(f"{what}, {ours}", measured, ONE, 1, at_most, unit)
+            for peer in peers:
+                yield faster(f"{what}, {ours}", measured, peer, median(peer, figure), unit=unit)
+
+    def peers_within(figure: str, margin: float) -> str:
+        """The peers that do as well, so that nobody has to look for them."""
+        equals = [
+            peer
+            for peer in dict.fromkeys(chain.from_iterable(BESIDE.values()))
+            if all(median(peer, figure) <= median(ours, figure) + margin for ours in BESIDE if peer in BESIDE[ours])
+        ]
+        return ", ".join(equals) or "nobody"
+
+    reads = [each.reads for each in chain.from_iterable(rounds.values())]
+    return Section(
+        "Stampede",
+        f"{THREADS} threads read one key with a TTL of {TTL} s and a loader of {1_000 * LOAD_SECONDS:g} ms; median of "
+        f"{ROUNDS} interleaved rounds of {EXPIRIES} expiries, {min(reads):,} to {max(reads):,} reads each. "
+        f"As few calls as wheelcache: {peers_within('calls', 0.0)}. As low a 99th percentile, give or take a "
+        f"millisecond: {peers_within('p99', 1.0)}.",
+        [
+            *rows("loader calls an expiry", "calls", "calls", 1),
+            *rows("99th percentile of reads", "p99", "ms"),
+            *rows("longest read", "longest", "ms"),
+        ],
+        rounds,
+    )
+
+
+def stampede(read: Callable[[], Any], loader: Loader) -> Stampede:
+    """One round: all threads read until the last of the expiries is over."""
+    ready = threading.Barrier(THREADS)
+
+    def read_on(seed: int) -> list[int]:
+        """The nanoseconds of each read."""
+        think = random.Random(seed).uniform
+        taken = []
+        ready.wait()
+        while time.monotonic() < end:
+            time.sleep(think(*THINK_SECONDS))
+            started = time.perf_counter_ns()
+            value = read()
+            taken.append(time.perf_counter_ns() - started)
+            if value != VALUE:
+                raise AssertionError(f"a reader got {value!r}")
+        return taken
+
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        with ThreadPoolExecutor(THREADS) as threads:
+            read()
+            loader.called.clear()
+            end = time.monotonic() + ROUND_SECONDS
+            taken = list(chain.from_iterable(threads.map(read_on, range(THREADS))))
+    finally:
+        if collecting:
+            gc.enable()
+    expiries = loader.bursts()
+    return Stampede(
+        expiries=expiries,
+        calls=len(loader.called) / expiries,
+        p99=statistics.quantiles(taken, n=100)[-1] / 1e6,
+        longest=max(taken) / 1e6,
+        reads=len(taken),
+    )
+
+
+def _taking(load: Load, **options: Any) -> Read:
+    return partial(Cache("stampede", jitter=0.0).take, loader=load, ttl=TTL, **options)
+
+
+def _wheel(location: str, **options: Any) -> BaseCache:
+    return WheelCache(location, {"OPTIONS": {"JITTER": 0, **options}})
+
+
+def _getting_and_setting(cache: BaseCache, load: Load) -> Read:
+    """Code that knows nothing but Django's cache API."""
+
+    def read(key: str) -> Any:
+        value = cache.get(key)
+        if value is None:
+            value = load()
+            cache.set(key, value, TTL)
+        return value
+
+    return read
+
+
+def _cached(load: Load, **guard: Any) -> Read:
+    cache: cachetools.TTLCache[object, str] = cachetools.TTLCache(100, TTL)
+    read: Read = cachetools.cached(cache, **guard)(lambda key: load())  # type: ignore[no-untyped-call]
+    return read
+
+
+def _dogpile(load: Load) -> Read:
+    region = make_region().configure("dogpile.cache.memory", expiration_time=TTL)
+    return partial(region.get_or_create, creator=load)
+
+
+MAKERS: dict[str, Callable[[Load], Read]] = {
+    TAKE: _taking,
+    GRACE: partial(_taking, grace=TTL),
+    REFRESH_AHEAD: partial(_taking, refresh_ahead=0.8),
+    FILL_WAIT: lambda load: _getting_and_setting(_wheel("filling", FILL_WAIT=1), load),
+    NO_FILL_WAIT: lambda load: _getting_and_setting(_wheel("setting"), load),
+    LOCMEM: lambda load: _getting_and_setting(LocMemCache("setting", {}), load),
+    LOCMEM_GET_OR_SET: lambda load: partial(LocMemCache("get_or_set", {}).get_or_set, default=load, timeout=TTL),
+    LOCKED: lambda load: _cached(load, lock=threading.Lock()),
+    CONDITION: lambda load: _cached(load, condition=threading.Condition()),
+    DOGPILE: _dogpile,
+}
+STEPS = ROUNDS * len(MAKERS)

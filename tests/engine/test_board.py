@@ -1,0 +1,1228 @@
+"""The invalidation board: its file, its stamps, and caches over it, which act like processes of their own."""
+
+import math
+import os
+import random
+import resource
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.engine import invariants
+from tests.waiting import PATIENCE, until
+from wheelcache import Cache, ManualClock, RemovalCause
+from wheelcache import board as board_module
+from wheelcache.board import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, Board, runtime_directory
+from wheelcache.bounded_map import BOARD_CHECK
+from wheelcache.errors import BoardUnusable
+from wheelcache.fill_leases import MISSED_AT_MOST, current_holder, end_request
+
+NAME = "test"
+
+PRELUDE = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from wheelcache import Cache
+from wheelcache.board import Board
+
+def in_child(work):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        try:
+            work()
+        except BaseException as error:
+            print(f"child: {error!r}", flush=True)
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+"""
+
+
+def start(script, *args, **environ):
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def output(process):
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 0, out + error
+    assert error == ""
+    return out.split()
+
+
+def run(script, *args, **environ):
+    return output(start(script, *args, **environ))
+
+
+@pytest.fixture
+def board_of(tmp_path):
+    """Another process's look at the board of this test."""
+
+    def make(slots=SLOTS):
+        return Board(NAME, tmp_path, slots)
+
+    return make
+
+
+@pytest.fixture
+def path(tmp_path, board_of):
+    """The file of the board, which was made."""
+    board_of()
+    (file,) = tmp_path.iterdir()
+    return file
+
+
+@pytest.fixture
+def cache(board_of, clock):
+    """Make a cache that acts like a process of its own; all are on the same board and the same clock."""
+
+    def make(slots=SLOTS, **arguments):
+        return Cache(board=board_of(slots), clock=clock, jitter=0, log_interval=None, **arguments)
+
+    return make
+
+
+@pytest.fixture
+def pair(cache):
+    return cache(), cache()
+
+
+@pytest.fixture(autouse=True)
+def _request():
+    """What a test misses is no business of the next."""
+    yield
+    end_request()
+
+
+def filled(*caches, key="k", value="old"):
+    """The way of readers: each misses, and fills."""
+    for each in caches:
+        assert each.get(key) is None
+        assert each.set(key, value)
+
+
+# The file.
+
+
+def test_the_file_is_its_owners_only_and_half_a_mebibyte_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        Board(NAME, tmp_path)
+    finally:
+        os.umask(before)
+    (file,) = tmp_path.iterdir()
+    found = file.stat()
+    assert stat.S_IMODE(found.st_mode) == 0o600
+    assert found.st_uid == os.geteuid()
+    assert found.st_size == HEADER_BYTES + SLOTS * WORD == (512 << 10) + 64
+    # All of it is there: no write to the map can fail.
+    assert found.st_blocks * 512 >= found.st_size
+
+
+def test_names_of_any_length_and_letters_have_files_of_their_own_in_the_directory(tmp_path):
+    names = ["", "a", "../../etc/passwd", "x" * 5000, "\0", "naïve\n", "A"]
+    for name in names:
+        Board(name, tmp_path, 8)
+    assert len(list(tmp_path.iterdir())) == len(names)
+
+
+def test_a_symbolic_link_is_refused_and_what_it_points_to_is_untouched(path, board_of, tmp_path_factory):
+    victim = tmp_path_factory.mktemp("elsewhere") / "victim"
+    victim.write_bytes(b"precious")
+    path.unlink()
+    path.symlink_to(victim)
+    with pytest.raises(BoardUnusable, match="cannot be opened"):
+        board_of()
+    assert victim.read_bytes() == b"precious"
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_refused(path, board_of, make):
+    path.unlink()
+    make(path)
+    with pytest.raises(BoardUnusable, match=r"must be a file|cannot be opened"):
+        board_of()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o602, 0o777])
+def test_a_file_that_others_may_use_is_refused(path, board_of, mode):
+    path.chmod(mode)
+    with pytest.raises(BoardUnusable, match=f"{path} must be for its owner only, not have the mode {mode:o}"):
+        board_of()
+
+
+def test_a_file_of_another_user_is_refused(path, board_of, monkeypatch):
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(BoardUnusable, match=f"{path} must belong to the user {owner + 1}, not to {owner}"):
+        board_of()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"x",
+        b"x" * 10_000,
+        MAGIC,
+        b"wheelcache board 9".ljust(10_000, b"\0"),
+        b"\0" * 10_000,
+        HEADER.pack(MAGIC, SLOTS, 0)[:-1],
+    ],
+    ids=["a byte", "garbage", "short", "another version", "zeros", "half a header"],
+)
+def test_a_file_that_is_no_board_is_refused_and_left_alone(path, board_of, content):
+    path.write_bytes(content)
+    with pytest.raises(BoardUnusable, match=f"{path} is no board of this version of wheelcache; remove it"):
+        board_of()
+    assert path.read_bytes() == content
+
+
+def test_a_board_with_another_number_of_slots_is_refused(path, board_of):
+    path.write_bytes(HEADER.pack(MAGIC, 8, 0).ljust(SLOTS * WORD))
+    with pytest.raises(BoardUnusable, match=f"{path} has 8 slots and not {SLOTS}; remove it"):
+        board_of()
+
+
+@pytest.mark.parametrize("left", [0, HEADER.size, HEADER_BYTES, HEADER_BYTES + 100])
+def test_what_a_process_left_that_was_killed_while_it_made_the_file_is_completed(path, board_of, left):
+    path.write_bytes(path.read_bytes()[:left])
+    one, other = board_of(), board_of()
+    assert path.stat().st_size == HEADER_BYTES + SLOTS * WORD
+    assert one.write(SLOTS - 1) == other.stamps[SLOTS - 1]
+
+
+def test_processes_killed_while_they_open_the_board_harm_nothing(tmp_path, board_of):
+    script = """
+        print("up", flush=True)
+        while True:
+            for file in Path(sys.argv[1]).iterdir():
+                file.unlink(missing_ok=True)
+            board = Board("test", Path(sys.argv[1]))
+            board.write_all()
+    """
+    for _ in range(5):
+        process = start(script, tmp_path)
+        assert process.stdout.readline() == "up\n"
+        assert until(lambda: any(tmp_path.iterdir()))
+        process.kill()
+        process.communicate(timeout=10)
+        one, other = board_of(), board_of()
+        assert one.write(3) == other.stamps[3]
+        assert len(other.stamps) == SLOTS
+
+
+def test_a_lock_held_by_a_stopped_process_is_waited_for_only_so_long(path, board_of, monkeypatch):
+    process = start(
+        """
+        import fcntl
+        file = os.open(sys.argv[1], os.O_RDWR)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        print("held", flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        """,
+        path,
+    )
+    try:
+        assert process.stdout.readline() == "held\n"
+        monkeypatch.setattr(board_module, "LOCK_PATIENCE", 0.05)
+        with pytest.raises(BoardUnusable, match=f"{path} has been locked by another process for 0.05 s"):
+            board_of()
+    finally:
+        process.kill()
+        process.communicate(timeout=10)
+    board_of()
+
+
+def test_no_room_is_an_error_and_no_signal_later(tmp_path, board_of):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
+    try:
+        with pytest.raises(BoardUnusable, match="cannot be made"):
+            board_of()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    board_of()
+
+
+def test_a_directory_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(BoardUnusable, match="cannot be opened"):
+        Board(NAME, tmp_path / "missing")
+
+
+def test_no_descriptor_stays_open_but_that_of_the_map(board_of):
+    before = len(os.listdir("/proc/self/fd"))
+    board = board_of()
+    for _ in range(20):
+        board.open()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+# The directory.
+
+
+@pytest.fixture
+def no_shared_memory(monkeypatch, tmp_path):
+    """A system without /dev/shm: the directory is where temporary files are."""
+    monkeypatch.setattr(os, "access", lambda *args: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"wheelcache-{os.geteuid()}"
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
+def test_the_directory_is_in_memory_and_private():
+    directory = runtime_directory()
+    assert directory == Path(f"/dev/shm/wheelcache-{os.geteuid()}")
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_without_shared_memory_the_directory_is_where_temporary_files_are(no_shared_memory):
+    assert runtime_directory() == runtime_directory() == no_shared_memory
+    assert stat.S_IMODE(no_shared_memory.stat().st_mode) == 0o700
+
+
+def test_a_directory_that_others_may_use_is_refused(no_shared_memory):
+    no_shared_memory.mkdir()
+    no_shared_memory.chmod(0o770)
+    with pytest.raises(BoardUnusable, match=f"{no_shared_memory} must be for its owner only, not have the mode 770"):
+        Board(NAME)
+
+
+def test_a_directory_of_another_user_is_refused(no_shared_memory, monkeypatch):
+    owner = os.geteuid()
+    directory = no_shared_memory.with_name(f"wheelcache-{owner + 1}")
+    directory.mkdir(mode=0o700)
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(BoardUnusable, match=f"{directory} must belong to the user {owner + 1}, not to {owner}"):
+        Board(NAME)
+
+
+@pytest.mark.parametrize("target", [None, "missing", "."])
+def test_a_file_or_a_link_in_the_place_of_the_directory_is_refused(no_shared_memory, target):
+    if target is None:
+        no_shared_memory.touch()
+    else:
+        no_shared_memory.symlink_to(no_shared_memory.parent / target)
+    with pytest.raises(BoardUnusable, match=f"{no_shared_memory} must be a directory"):
+        Board(NAME)
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_that_says_why(no_shared_memory, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(no_shared_memory / "missing"))
+    with pytest.raises(BoardUnusable, match=f"{no_shared_memory}.* cannot be made: .*No such file"):
+        Board(NAME)
+
+
+def test_a_directory_that_was_removed_with_all_in_it_is_made_anew(no_shared_memory):
+    board = Board(NAME)
+    for file in no_shared_memory.iterdir():
+        file.unlink()
+    no_shared_memory.rmdir()
+    assert board.is_gone()
+    board.open()
+    assert not board.is_gone()
+    assert Board(NAME).write(1) == board.stamps[1]
+
+
+def test_a_board_that_is_out_of_sight_since_the_server_became_another_user_is_not_gone(board_of, monkeypatch):
+    board = board_of()
+
+    def denied(path):
+        raise PermissionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", denied)
+        assert not board.is_gone()
+    assert not board.is_gone()
+
+
+# Stamps and slots.
+
+
+def test_all_see_what_one_writes(board_of):
+    one, other = board_of(), board_of()
+    stamp = one.write(7)
+    assert one.stamps[7] == other.stamps[7] == stamp
+    assert other.write(7) == one.stamps[7] != stamp
+    untouched = one.stamps[8]
+    one.write(7)
+    assert other.stamps[8] == untouched
+
+
+def test_writing_all_changes_every_slot(board_of):
+    one, other = board_of(64), board_of(64)
+    before = other.stamps.tolist()
+    one.write_all()
+    assert all(stamp != old for stamp, old in zip(other.stamps.tolist(), before, strict=True))
+    assert other.write(0) != one.stamps[63]
+
+
+def test_a_board_is_gone_when_its_file_was_removed_or_replaced_and_opens_anew(path, board_of):
+    board = board_of()
+    assert not board.is_gone()
+    path.unlink()
+    assert board.is_gone()
+    other = board_of()
+    assert board.is_gone()
+    board.open()
+    assert not board.is_gone()
+    assert other.write(3) == board.stamps[3]
+
+
+def test_a_new_board_shows_no_stamp_of_the_one_before(path, board_of):
+    shown = set()
+    for _ in range(20):
+        path.unlink(missing_ok=True)
+        board = board_of(SLOTS)
+        fresh = {*board.stamps.tolist(), *(board.write(slot) for slot in range(100))}
+        assert 0 not in fresh
+        assert not shown & fresh
+        shown |= fresh
+
+
+def test_stamps_are_unique_over_processes_forks_and_openings(tmp_path):
+    script = """
+        board = Board("test", Path(sys.argv[1]))
+        cache = Cache(board=board)
+        print(*(board.write(slot) for slot in range(500)))
+        for _ in range(3):
+            sys.stdout.flush()
+            assert in_child(lambda: print(*(board.write(slot) for slot in range(500)), flush=True)) == 0
+        print(*(board.write(slot) for slot in range(500)))
+    """
+    processes = [start(script, tmp_path) for _ in range(4)]
+    stamps = [stamp for process in processes for stamp in output(process)]
+    assert len(stamps) == 4 * 5 * 500
+    assert len(set(stamps)) == len(stamps)
+
+
+def test_threads_that_write_at_once_never_share_a_stamp(board_of, together):
+    board = board_of()
+    stamps = together(lambda number: [board.write(number) for _ in range(500)])
+    assert len({stamp for each in stamps for stamp in each}) == 32 * 500
+    assert [board.stamps[number] for number in range(32)] == [each[-1] for each in stamps]
+
+
+def test_the_slot_of_a_key_is_the_same_in_every_process(tmp_path, board_of):
+    keys = ["a", "", ":1:user 5", "naïve \N{SNOWMAN}", "\ud800", ("a b",), ("f", 1, None, 2.5, b"x", ("y", True))]
+    script = f"""
+        board = Board("test", Path(sys.argv[1]))
+        print(*map(board.slot, {keys!a}))
+    """
+    here = [str(board_of().slot(key)) for key in keys]
+    assert run(script, tmp_path, PYTHONHASHSEED="1") == run(script, tmp_path, PYTHONHASHSEED="2") == here
+
+
+def test_keys_are_spread_evenly_over_the_slots(board_of):
+    board = board_of(256)
+    hits = Counter(board.slot(f":1:user:{number}:profile") for number in range(256 * 100))
+    # Chi-squared with 255 degrees of freedom: at random, 255 give or take 23. A CRC spreads what counts up better still.
+    assert sum((hits[slot] - 100) ** 2 / 100 for slot in range(256)) < 330
+
+
+def test_entries_are_lost_to_writes_of_other_keys_as_often_as_the_docstring_says(board_of):
+    """100 writes a second to keys at random, entries read every 10 seconds; and, for more of them, on 1,024 slots."""
+    assert 1 - math.exp(-100 * 10 / 65_536) == pytest.approx(0.015, abs=0.0005)
+    choose = random.Random(5)
+    for slots, writes_between in ((SLOTS, 1000), (1024, 300)):
+        board = board_of(slots)
+        entries = [board.slot(f"entry {number}") for number in range(2000)]
+        keys, lost, rounds = count(), 0, 10
+        for _ in range(rounds):
+            seen = [board.stamps[slot] for slot in entries]
+            for _ in range(writes_between):
+                board.write(board.slot(f"{next(keys)} {choose.random()}"))
+            lost += sum(board.stamps[slot] != stamp for slot, stamp in zip(entries, seen, strict=True))
+        expected = 1 - math.exp(-writes_between / slots)
+        assert lost / (rounds * len(entries)) == pytest.approx(expected, rel=0.15)
+
+
+# Caches on a board. Each acts like a process.
+
+WRITES = {
+    "set": lambda cache: cache.set("k", "new"),
+    "set_many": lambda cache: cache.set_many({"k": "new"}),
+    "delete": lambda cache: cache.delete("k"),
+    "delete_many": lambda cache: cache.delete_many(["k"]),
+    "pop": lambda cache: cache.pop("k"),
+    "touch": lambda cache: cache.touch("k", 500),
+    "transform": lambda cache: cache.transform("k", str.upper),
+    "clear": lambda cache: cache.clear(),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_every_write_ends_the_entries_of_the_others(cache, write):
+    writer, *others = caches = [cache() for _ in range(3)]
+    filled(*caches)
+    write(writer)
+    assert [each.get("k") for each in others] == [None, None]
+    assert [each.get_many(["k"]) for each in others] == [{}, {}]
+    assert ["k" in each or each.keys() for each in others] == [[], []]
+
+
+def test_incr_ends_the_entries_of_the_others(pair):
+    one, other = pair
+    filled(one, other, value=1)
+    assert one.incr("k") == 2
+    assert other.get("k") is None
+    assert one.get("k") == 2
+    with pytest.raises(KeyError):
+        other.incr("k")
+
+
+@pytest.mark.parametrize("write", ["delete", "pop", "delete_many", "set", "add", "set_many"])
+def test_a_write_of_what_is_not_here_ends_the_entries_of_the_others(pair, write):
+    one, other = pair
+    filled(other)
+    calls = {
+        "delete": lambda: one.delete("k"),
+        "pop": lambda: one.pop("k", None),
+        "delete_many": lambda: one.delete_many(["k"]),
+        "set": lambda: one.set("k", "new"),
+        "add": lambda: one.add("k", "new"),
+        "set_many": lambda: one.set_many({"k": "new"}),
+    }
+    calls[write]()
+    assert other.get("k") is None
+    assert one.get("k") == ("new" if write in ("set", "add", "set_many") else None)
+
+
+def test_a_refused_add_and_a_touch_of_what_is_not_here_end_nothing(pair):
+    one, other = pair
+    filled(one, other)
+    assert not one.add("k", "new")
+    assert not one.touch("other")
+    assert other.get("k") == one.get("k") == "old"
+
+
+def test_reads_expirations_and_evictions_end_nothing_elsewhere(cache, clock):
+    one, other = cache(max_entries=2), cache()
+    filled(one, other)
+    one.get("k")
+    one.get_many(["k", "l"])
+    assert "k" in one
+    one.expires_in("k")
+    one.evict_to(0)
+    filled(one)
+    assert one.set("m", 1, ttl=1)
+    clock.advance(5)
+    one.close()
+    assert other.get("k") == "old"
+
+
+FILLS = {
+    "get, set": lambda cache: cache.get("k") or cache.set("k", "old"),
+    "get, add": lambda cache: cache.get("k") or cache.add("k", "old"),
+    "get_many, set_many": lambda cache: cache.get_many(["j", "k"]) or cache.set_many({"j": 1, "k": "old"}),
+    "get, set_many": lambda cache: cache.get("k") or cache.set_many({"k": "old"}),
+    "take": lambda cache: cache.take("k", lambda: "old"),
+    "take with a timeout": lambda cache: cache.take("k", lambda: "old", timeout=PATIENCE),
+    "get_or_lease, set": lambda cache: cache.get_or_lease("k", wait=1) or cache.set("k", "old"),
+    "memoize": lambda cache: cache.memoize(key=lambda: "k")(lambda: "old")(),
+}
+
+
+@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
+def test_fills_after_a_miss_are_quiet(cache, fill):
+    caches = [cache() for _ in range(3)]
+    before = caches[0]._board.stamps.tolist()
+    for each in caches:
+        fill(each)
+    assert caches[0]._board.stamps.tolist() == before
+    assert [len(each) > 0 for each in caches] == [True] * 3
+    assert [each.set("written last", "by a thread that missed it not") for each in caches] == [True] * 3
+    assert len(set(caches[0]._board.stamps.tolist()) - set(before)) == 1
+
+
+def test_a_refresh_is_quiet(pair, clock):
+    one, other = pair
+    for each in pair:
+        each.take("k", lambda: "old", ttl=10, refresh_ahead=0.5)
+    clock.advance(6)
+    assert one.take("k", lambda: "fresh", ttl=10, refresh_ahead=0.5) == "old"
+    assert until(lambda: one.get("k") == "fresh")
+    assert other.get("k") == "old"
+
+
+def test_with_grace_a_stale_value_is_served_and_refreshed_quietly(pair, clock):
+    one, other = pair
+    for each in pair:
+        each.take("k", lambda: "old", ttl=10, grace=100)
+    clock.advance(11)
+    assert one.take("k", lambda: "fresh", ttl=10, grace=100) == "old"
+    assert until(lambda: one.get("k") == "fresh")
+    assert other.take("k", lambda: "fresh", ttl=10, grace=100) == "old"
+
+
+@pytest.mark.parametrize("options", [{}, {"fail_safe": True}, {"timeout": PATIENCE}])
+def test_a_stale_value_is_not_served_after_a_write_elsewhere(pair, clock, options):
+    one, other = pair
+    one.take("k", lambda: "old", ttl=10, grace=100)
+    clock.advance(11)
+    other.delete("k")
+    assert one.take("k", lambda: "new", ttl=10, grace=100, **options) == "new"
+    assert one.stats().stale_hits == 0
+
+
+@pytest.mark.parametrize("write", ["set", "delete", "clear"])
+@pytest.mark.parametrize("fill", ["set", "add", "set_many"])
+def test_a_fill_is_dropped_whose_key_was_written_elsewhere_meanwhile(pair, fill, write):
+    one, other = pair
+    assert one.get_many(["k"]) == {}
+    {"set": lambda: other.set("k", "new"), "delete": lambda: other.delete("k"), "clear": other.clear}[write]()
+    fills = {
+        "set": lambda: one.set("k", "old"),
+        "add": lambda: one.add("k", "old"),
+        "set_many": lambda: one.set_many({"k": "old"}) == [],
+    }
+    assert not fills[fill]()
+    assert one.get("k") is None
+    assert other.get("k") == ("new" if write == "set" else None)
+    # The next one fills.
+    assert one.set("k", "new")
+    assert one.get("k") == "new"
+
+
+def test_of_many_fills_only_those_are_dropped_whose_key_was_written(pair):
+    one, other = pair
+    assert one.get_many("abc") == {}
+    other.delete("b")
+    assert one.set_many(dict.fromkeys("abc", "old")) == ["b"]
+    assert one.get_many("abc") == {"a": "old", "c": "old"}
+
+
+def test_a_load_is_dropped_whose_key_was_written_elsewhere_meanwhile(pair):
+    one, other = pair
+
+    def loader():
+        other.set("k", "new")
+        return "old"
+
+    assert one.take("k", loader) == "old"
+    assert one.get("k") is None
+    assert other.get("k") == "new"
+
+
+def test_a_refresh_is_dropped_whose_key_was_written_elsewhere_meanwhile(pair, clock):
+    one, other = pair
+    one.take("k", lambda: "old", ttl=10)
+    clock.advance(6)
+    loading, written = threading.Event(), threading.Event()
+
+    def loader():
+        loading.set()
+        assert written.wait(PATIENCE)
+        return "old"
+
+    assert one.take("k", loader, ttl=10, refresh_ahead=0.5) == "old"
+    assert loading.wait(PATIENCE)
+    other.delete("k")
+    written.set()
+    assert until(lambda: one.stats().loads == 2)
+    assert one.get("k") is None
+
+
+def test_who_joins_a_load_after_a_write_elsewhere_does_not_get_what_it_brings(pair):
+    one, other = pair
+    truth = ["old"]
+    loading, release = threading.Event(), threading.Event()
+
+    def slow():
+        value = truth[0]
+        loading.set()
+        assert release.wait(PATIENCE)
+        return value
+
+    with ThreadPoolExecutor(3) as pool:
+        leader = pool.submit(one.take, "k", slow)
+        assert loading.wait(PATIENCE)
+        truth[0] = "new"
+        other.delete("k")
+        late = [pool.submit(one.take, "k", lambda: truth[0]) for _ in range(2)]
+        assert until(lambda: one.stats().misses == 3)
+        release.set()
+        assert leader.result(PATIENCE) == "old"
+        assert [each.result(PATIENCE) for each in late] == ["new", "new"]
+    assert one.get("k") == "new"
+
+
+def test_who_waits_for_a_lease_does_not_get_a_fill_that_was_dropped(cache, board_of):
+    one = Cache(board=board_of(), log_interval=None)
+    other = cache()
+    truth = ["old"]
+
+    def wait():
+        found = one.get_or_lease("k", wait=PATIENCE)
+        if found is None:
+            found = truth[0]
+            one.set("k", found)
+        return found
+
+    assert one.get_or_lease("k", wait=PATIENCE) is None
+    mine = truth[0]
+    with ThreadPoolExecutor(3) as pool:
+        truth[0] = "new"
+        other.delete("k")
+        late = [pool.submit(wait) for _ in range(3)]
+        assert until(lambda: len(one._leases.in_force["k"].waiters) == 3)
+        assert not one.set("k", mine)
+        assert [each.result(PATIENCE) for each in late] == ["new"] * 3
+    assert one.get("k") == "new"
+
+
+def test_a_lease_that_was_passed_on_fills_quietly(board_of):
+    one, other = (Cache(board=board_of(), log_interval=None) for _ in range(2))
+    filled(other)
+
+    def wait():
+        assert one.get_or_lease("k", wait=PATIENCE) is None
+        return one.set("k", "old")
+
+    assert one.get_or_lease("k", wait=PATIENCE) is None
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(wait)
+        assert until(lambda: one._leases.in_force["k"].waiters)
+        end_request()
+        assert late.result(PATIENCE)
+    assert other.get("k") == one.get("k") == "old"
+
+
+def test_clear_ends_everything_everywhere(pair):
+    one, other = pair
+    other.set_many({f"k{number}": number for number in range(1000)})
+    one.clear()
+    assert other.get_many(f"k{number}" for number in range(1000)) == {}
+    assert other.keys() == []
+    assert len(other) == 0
+
+
+def test_keys_that_are_tuples_are_ended_elsewhere(pair):
+    one, other = pair
+    key = ("a key that Django warns of",)
+    filled(one, other, key=key)
+    one.set(key, "new")
+    assert other.get(key) is None
+    assert one.get(key) == "new"
+
+
+def test_two_keys_in_one_slot_cost_a_needless_miss_and_never_a_wrong_value(cache):
+    one, other = cache(slots=1), cache(slots=1)
+    one.set("a", 1)
+    one.set("b", 2)
+    assert (one.get("a"), one.get("b")) == (None, 2)
+    other.set("c", 3)
+    assert (one.get("b"), other.get("c")) == (None, 3)
+
+
+def test_removals_have_one_cause_each_and_figures_are_exact(cache, clock):
+    removals = []
+    one = cache(on_removal=lambda *removal: removals.append(removal), ttl=100)
+    other = cache()
+    for key in "abcde":
+        one.set(key, key)
+    one.set("f", "f", ttl=5)
+    other.delete_many("abcdef")
+    assert one.get("a") is None
+    assert one.get_many(["b"]) == {}
+    assert one.set("c", "again")
+    assert not one.delete("x")
+    assert one.delete("d") in (True, False)
+    clock.advance(5)
+    clock.advance(200)
+    assert removals[:4] == [
+        ("a", "a", RemovalCause.DELETED),
+        ("b", "b", RemovalCause.DELETED),
+        ("c", "c", RemovalCause.REPLACED),
+        ("d", "d", RemovalCause.DELETED),
+    ]
+    assert sorted(removals[4:]) == [
+        ("c", "again", RemovalCause.EXPIRED),
+        ("e", "e", RemovalCause.EXPIRED),
+        ("f", "f", RemovalCause.EXPIRED),
+    ]
+    stats = one.stats()
+    assert (stats.hits, stats.misses, stats.expirations, stats.evictions, stats.size) == (0, 2, 3, 0, 0)
+    invariants.check(one)
+
+
+def test_the_weight_of_what_was_ended_elsewhere_is_given_back(cache):
+    one, other = cache(max_weight=10, weigher=lambda key, value: value), cache()
+    one.set("a", 6)
+    other.delete("a")
+    assert one.get("a") is None
+    assert one.stats().weight == 0
+    one.set("b", 7)
+    other.delete("b")
+    one.set("b", 3)
+    assert one.stats().weight == 3
+    assert not one.set("b", 11)
+    invariants.check(one)
+
+
+def test_threads_of_one_cache_never_get_what_was_written_before_they_asked(board_of, together):
+    one, other = (Cache(board=board_of(), log_interval=None) for _ in range(2))
+    truth, done = [0], [0]
+    lock = threading.Lock()
+
+    def work(number):
+        mine = one if number % 2 else other
+        for turn in range(150):
+            if number < 4:
+                with lock:
+                    truth[0] += 1
+                    version = truth[0]
+                    if turn % 2:
+                        mine.set("k", version)
+                    else:
+                        mine.delete("k")
+                    done[0] = version
+            else:
+                least = done[0]
+                found = mine.take("k", lambda: truth[0]) if number % 3 else mine.get("k")
+                if found is None:
+                    mine.set("k", truth[0])
+                else:
+                    assert found >= least
+        end_request()
+
+    assert together(work) == [None] * 32
+    invariants.check(one)
+
+
+def test_what_a_thread_missed_and_never_set_takes_a_bounded_amount_of_memory(pair):
+    one, _ = pair
+    for number in range(10 * MISSED_AT_MOST):
+        one.get(f"missing {number}")
+    assert 0 < len(current_holder().missed) <= MISSED_AT_MOST
+    end_request()
+    assert not current_holder().missed
+
+
+def test_a_cache_without_a_board_remembers_no_misses():
+    Cache().get("k")
+    assert not current_holder().missed
+
+
+# What a thread remembers of its misses.
+
+
+@pytest.mark.parametrize("fill", ["set", "set_many"])
+@pytest.mark.parametrize("write", ["set", "delete"])
+def test_a_fill_is_dropped_whose_key_was_written_by_another_thread_of_the_process_meanwhile(pair, fill, write):
+    one, other = pair
+    assert one.get("k") is None
+    Context().run(one.set, "k", "new") if write == "set" else Context().run(one.delete, "k")
+    assert not (one.set("k", "old") if fill == "set" else one.set_many({"k": "old"}) == [])
+    assert one.get("k") == ("new" if write == "set" else None)
+
+
+def test_two_threads_that_miss_together_fill_quietly(pair):
+    one, other = pair
+    filled(other)
+    assert one.get("k") is None
+    Context().run(filled, one)
+    assert one.set("k", "old")
+    assert one.get("k") == other.get("k") == "old"
+
+
+LOADS = {
+    "take": lambda cache: cache.take("k", lambda: "old", ttl=10),
+    "get_or_lease that waits": lambda cache: _waits_for_a_lease(cache),
+}
+
+
+def _waits_for_a_lease(cache):
+    """Somebody else has the lease, and sets the key."""
+    cache.clock = lambda: 0.0
+    context = Context()
+    assert context.run(cache.get_or_lease, "k", wait=PATIENCE) is None
+    with ThreadPoolExecutor(1) as pool:
+
+        def fill():
+            assert until(lambda: cache._leases.in_force["k"].waiters)
+            context.run(cache.set, "k", "old", 10)
+
+        filling = pool.submit(fill)
+        assert cache.get_or_lease("k", wait=PATIENCE) == "old"
+        filling.result(PATIENCE)
+
+
+@pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
+def test_who_missed_and_was_served_has_not_just_missed_when_he_sets_later(pair, load):
+    one, other = pair
+    load(one)
+    filled(other)
+    one.evict_to(0)
+    one.set("k", "new")
+    assert other.get("k") is None
+
+
+@pytest.mark.parametrize("write", ["delete", "clear", "delete_many"])
+def test_who_missed_and_deletes_can_set_at_once(pair, write):
+    one, _ = pair
+    assert one.get("k") is None
+    {"delete": lambda: one.delete("k"), "clear": one.clear, "delete_many": lambda: one.delete_many(["k"])}[write]()
+    assert one.set("k", "new")
+    assert one.get("k") == "new"
+
+
+# Writes that build on what is here.
+
+
+def test_a_sum_does_not_outlive_a_write_elsewhere_while_it_was_made(pair):
+    one, other = pair
+    filled(one, value=5)
+
+    def add_one(value):
+        other.set("k", 100)
+        return value + 1
+
+    with pytest.raises(KeyError):
+        one.transform("k", add_one)
+    assert one.get("k") is None
+    assert other.get("k") == 100
+
+
+class Interrupted(Board):
+    """Something happens just before a stamp is written."""
+
+    __slots__ = ("before",)
+
+    def write(self, slot):
+        before, self.before = self.before, lambda: None
+        before()
+        return super().write(slot)
+
+
+@pytest.mark.parametrize("write", ["touch", "incr"])
+def test_what_builds_on_the_value_here_does_not_make_it_current_if_another_process_writes_at_that_moment(
+    tmp_path, cache, clock, write
+):
+    board, other = Interrupted(NAME, tmp_path), cache()
+    board.before = lambda: None
+    one = Cache(board=board, clock=clock, log_interval=None)
+    filled(one, value=5)
+    board.before = lambda: other.set("k", 100)
+    one.touch("k") if write == "touch" else one.incr("k")
+    assert one.get("k") is None
+    assert other.get("k") in (100, None)
+
+
+def test_clearing_a_memoized_function_ends_what_the_others_remember_of_it(pair):
+    def remembering(cache, value):
+        @cache.memoize()
+        def function(number):
+            return value[0]
+
+        return function
+
+    value = ["old"]
+    one, other = (remembering(each, value) for each in pair)
+    assert other(1) == "old"
+    value[0] = "new"
+    one.cache_clear()
+    assert other(1) == "new"
+
+
+# The board is removed, or the process forks.
+
+
+def test_a_board_that_was_removed_is_made_anew_and_the_cache_emptied(pair, path, clock, caplog):
+    one, other = pair
+    filled(one, other)
+    path.unlink()
+    clock.advance(BOARD_CHECK)
+    assert one.get("missing") is None
+    assert "board of the cache 'default' was removed; it is made anew" in caplog.text
+    assert len(one) == 0
+    assert other.get("missing") is None
+    filled(one, other)
+    one.set("k", "new")
+    assert other.get("k") is None
+
+
+def test_a_child_of_a_fork_is_a_process_of_its_own_on_the_board(tmp_path):
+    assert run(
+        """
+        cache = Cache(board=Board("test", Path(sys.argv[1])))
+        cache.set("k", "old")
+        cache.set("l", "old")
+
+        def child():
+            assert cache.get("k") == "old"
+            cache.set("k", "new")
+            assert cache.get("k") == "new"
+
+        print(in_child(child), cache.get("k"), cache.get("l"))
+
+        def child():
+            assert cache.get("l") is None
+        cache.delete("l")
+        print(in_child(child))
+        """,
+        tmp_path,
+    ) == ["0", "None", "old", "0"]
+
+
+def test_children_forked_in_the_middle_of_writes_go_on_and_never_get_an_old_value(tmp_path):
+    assert run(
+        """
+        cache = Cache(board=Board("test", Path(sys.argv[1])), interval=0.01)
+        stop = threading.Event()
+
+        def work(number):
+            while not stop.is_set():
+                for turn in range(50):
+                    cache.set(f"{number} {turn}", turn, ttl=5)
+                    cache.delete(f"{number} {turn}")
+                    cache.get(f"{number} {turn}")
+
+        threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        failed = 0
+        for turn in range(25):
+            cache.set("k", turn)
+
+            def child():
+                cache.set("k", "child's")
+                assert cache.get("k") == "child's"
+                thread = threading.Thread(target=cache.set, args=["k", "its thread's"])
+                thread.start()
+                thread.join(20)
+                assert cache.get("k") == "its thread's"
+
+            failed += in_child(child)
+            assert cache.get("k") is None
+        stop.set()
+        for thread in threads:
+            thread.join()
+        print(failed)
+        """,
+        tmp_path,
+    ) == ["0"]
+
+
+def test_a_child_forked_after_the_board_was_removed_finds_no_entry_of_before_current(tmp_path):
+    assert run(
+        """
+        folder = Path(sys.argv[1])
+        cache = Cache(board=Board("test", folder))
+        other = Cache(board=Board("test", folder))
+        assert cache.get("k") is None
+        cache.set("k", "old")
+        other.delete("k")
+        for file in folder.iterdir():
+            file.unlink()
+
+        def child():
+            assert cache.get("k") is None
+
+        print(in_child(child))
+        """,
+        tmp_path,
+    ) == ["0"]
+
+
+@pytest.mark.parametrize("use", ["hits", "writes"])
+def test_who_only_hits_or_only_writes_finds_out_too_that_the_board_was_removed(pair, path, clock, cache, use):
+    one, _ = pair
+    filled(one)
+    path.unlink()
+    started_later = cache()
+    filled(started_later)
+    clock.advance(BOARD_CHECK)
+    if use == "hits":
+        one.get("k")
+        started_later.delete("k")
+        assert one.get("k") is None
+    else:
+        one.set("j", 1)
+        one.delete("k")
+        assert started_later.get("k") is None
+
+
+def test_a_child_that_cannot_open_the_board_has_caches_that_work(tmp_path):
+    """None of its stamps may be one of its parent's, and no other cache may be left with its locks held."""
+    assert run(
+        """
+        folder = Path(sys.argv[1]) / "folder"
+        folder.mkdir()
+        caches = [Cache(), Cache(board=Board("test", folder)), Cache()]
+        caches[1].set("k", 1)
+        next_stamp = next(caches[1]._board._next)
+        folder.rename(folder.with_name("elsewhere"))
+
+        def child():
+            threads = [threading.Thread(target=cache.set, args=["k", 2], daemon=True) for cache in caches]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(1)
+            assert [cache.get("k") for cache in caches] == [2, 2, 2]
+            assert caches[1]._board.write(0) > next_stamp + 1000
+
+        print(in_child(child))
+        """,
+        tmp_path,
+    ) == ["0"]
+
+
+# Any order of steps.
+
+KEYS = st.sampled_from(["a", "a", "a", ("b",)])
+CACHES = st.integers(0, 2)
+THREADS_EACH = 2
+
+
+class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
+    """Three caches on one board of few slots, each used by two threads that do one request at a time, over a database.
+
+    Threads are contexts, so one runs until its next step and then another. ``floor`` is what was true when the last
+    write of the key that has returned began: no get may return what is older.
+    """
+
+    @initialize(slots=st.sampled_from([1, 3, 64]), max_entries=st.sampled_from([None, 1, 2]))
+    def make(self, slots, max_entries):
+        self.directory = tempfile.TemporaryDirectory()
+        self.clock = ManualClock()
+        self.caches = [
+            Cache(
+                board=Board(NAME, Path(self.directory.name), slots),
+                max_entries=max_entries,
+                clock=self.clock,
+                jitter=0,
+                log_interval=None,
+            )
+            for _ in range(3)
+        ]
+        self.threads = [[Context() for _ in range(THREADS_EACH)] for _ in range(3)]
+        self.fills = {}
+        self.truth = Counter()
+        self.floor = Counter()
+        self.versions = count(1)
+
+    def teardown(self):
+        if hasattr(self, "directory"):
+            self.directory.cleanup()
+
+    def idle(self, number):
+        """A thread of this cache that has no request, if there is one."""
+        for which, context in enumerate(self.threads[number]):
+            if (number, which) not in self.fills:
+                return context
+        return None
+
+    def check(self, key, found, floor):
+        assert found is None or found >= floor
+
+    @rule(number=CACHES, key=KEYS, how=st.sampled_from(["set", "set_many", "delete", "delete_many"]))
+    def write(self, number, key, how):
+        context = self.idle(number)
+        if context is None:
+            return
+        cache, version = self.caches[number], next(self.versions)
+        self.truth[key] = version
+        if how == "set":
+            context.run(cache.set, key, version, 10)
+        elif how == "set_many":
+            context.run(cache.set_many, {key: version}, 10)
+        elif how == "delete":
+            context.run(cache.delete, key)
+        else:
+            context.run(cache.delete_many, [key])
+        self.floor[key] = version
+
+    @rule(number=CACHES)
+    def clear(self, number):
+        for key in list(self.truth):
+            self.truth[key] = next(self.versions)
+        context = self.idle(number) or Context()
+        context.run(self.caches[number].clear)
+        self.floor.update(self.truth - self.floor)
+
+    @rule(number=CACHES, key=KEYS, ttl=st.integers(1, 30))
+    def touch(self, number, key, ttl):
+        self.caches[number].touch(key, ttl)
+
+    @rule(number=CACHES, which=st.integers(0, THREADS_EACH - 1), key=KEYS, many=st.booleans())
+    def begin_a_fill(self, number, which, key, many):
+        if (number, which) in self.fills:
+            return
+        cache, context = self.caches[number], self.threads[number][which]
+        found = context.run(cache.get_many, [key]).get(key) if many else context.run(cache.get, key)
+        self.check(key, found, self.floor[key])
+        if found is None:
+            self.fills[number, which] = (key, self.truth[key])
+
+    @precondition(lambda self: self.fills)
+    @rule(data=st.data(), how=st.sampled_from(["set", "add", "set_many", "give up"]))
+    def end_a_fill(self, data, how):
+        number, which = data.draw(st.sampled_from(sorted(self.fills)))
+        key, value = self.fills.pop((number, which))
+        cache, context = self.caches[number], self.threads[number][which]
+        if how == "set":
+            context.run(cache.set, key, value, 10)
+        elif how == "add":
+            context.run(cache.add, key, value, 10)
+        elif how == "set_many":
+            context.run(cache.set_many, {key: value}, 10)
+        context.run(end_request)
+
+    @rule(number=CACHES, key=KEYS, elsewhere=st.none() | CACHES)
+    def take(self, number, key, elsewhere):
+        """Perhaps the key is deleted in another process meanwhile."""
+        context, floor = self.idle(number), self.floor[key]
+        if context is None:
+            return
+
+        def loader():
+            value = self.truth[key]
+            if elsewhere is not None:
+                self.truth[key] = next(self.versions)
+                Context().run(self.caches[elsewhere].delete, key)
+                self.floor[key] = self.truth[key]
+            return value
+
+        self.check(key, context.run(self.caches[number].take, key, loader, 10), floor)
+
+    @rule(number=CACHES, key=KEYS)
+    def read(self, number, key):
+        self.check(key, Context().run(self.caches[number].get, key), self.floor[key])
+
+    @rule(seconds=st.integers(1, 12))
+    def time_passes(self, seconds):
+        self.clock.advance(seconds)
+
+    @invariant()
+    def nobody_would_get_what_is_older(self):
+        for cache in getattr(self, "caches", ()):
+            invariants.check(cache)
+            for key in cache.keys():
+                # A hit, so it changes nothing but the order.
+                self.check(key, cache.get(key), self.floor[key])
+
+
+NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase.settings = settings(
+    max_examples=250, stateful_step_count=50, deadline=None
+)
+TestNoCacheReturnsWhatIsOlderThanTheLastWrite = NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase

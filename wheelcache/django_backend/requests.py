@@ -1,0 +1,44 @@
+"""Who fills keys for a request under ASGI, and when that request ends.
+
+Under WSGI, Django closes its caches in the thread that ran the view. Under ASGI it does so in another context, where it
+finds none that were used; and where a view or a middleware runs in a thread, no task ends with it, while its context
+may live on in a traceback or in a timer of the server. What all code of such a request has in common is asgiref's
+``ThreadSensitiveContext``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext
+from django.core.signals import request_finished
+
+from wheelcache.fill_leases import Holder, current_holder, on_its_own
+
+_holders: Final[WeakKeyDictionary[ThreadSensitiveContext, set[Holder]]] = WeakKeyDictionary()
+
+
+def act_for_request() -> None:
+    """What the running code gets a lease for, it fills for its request, and for no longer."""
+    request = SyncToAsync.thread_sensitive_context.get(None)
+    if request is None:
+        return
+    holders = _holders.setdefault(request, set())
+    holder: Holder | None = current_holder()
+    while holder is not None and holder not in holders:
+        holder = holder.parent
+    if holder is None:
+        # Whoever it is, a request inherited him from the code that started the server, and so did all others.
+        on_its_own()
+        holders.add(current_holder())
+
+
+def _end(**kwargs: Any) -> None:
+    request = SyncToAsync.thread_sensitive_context.get(None)
+    if request is not None:
+        for holder in _holders.pop(request, ()):
+            holder.give_up()
+
+
+request_finished.connect(_end, dispatch_uid="wheelcache")
