@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from sys import byteorder
-from typing import Final
+from typing import Final, Protocol
 from zlib import crc32
 
 from wheelcache.errors import BoardUnusable
@@ -56,6 +56,19 @@ WORD: Final = 8
 
 LOCK_PATIENCE: Final = 5.0
 """Seconds."""
+
+
+class AnyBoard(Protocol):
+    """What a cache needs to know whether its entries are good: of this module, or of ``epoch``."""
+
+    stamps: memoryview
+    mismatch_is_a_write: bool
+
+    def open(self) -> None: ...
+    def is_gone(self) -> bool: ...
+    def slot(self, key: object) -> int: ...
+    def write(self, slot: int) -> int: ...
+    def write_all(self) -> None: ...
 
 
 class Board:

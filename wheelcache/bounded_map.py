@@ -23,7 +23,7 @@ from random import random
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.board import Board
+from wheelcache.board import AnyBoard
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, MissingKey
@@ -195,7 +195,7 @@ class BoundedMap(Driven):
         interval: float,
         slots: int,
         on_removal: Callable[[Any, Any, RemovalCause], object] | None,
-        board: Board | None,
+        board: AnyBoard | None,
         clock: Clock,
     ) -> None:
         self.name = options.text("name", name)

@@ -18,7 +18,7 @@ from typing import Any
 
 from wheelcache import options
 from wheelcache.backoff import Backoff
-from wheelcache.board import Board
+from wheelcache.board import AnyBoard
 from wheelcache.bounded_map import (
     DEFAULT_TTL,
     EXPIRED,
@@ -128,7 +128,7 @@ class Cache(BoundedMap):
         slots: int = 512,
         log_interval: float | None = 60.0,
         on_removal: Callable[[Any, Any, RemovalCause], object] | None = None,
-        board: Board | None = None,
+        board: AnyBoard | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._backoff = Backoff()

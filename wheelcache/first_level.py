@@ -29,7 +29,19 @@ logger = logging.getLogger("wheelcache")
 
 T = TypeVar("T")
 
+ValueOf = Callable[[Any], Any]
+"""Makes of what a write returned the value that was written, or MISSING."""
+
 ABOUT_THE_VALUE: Final = (TypeError, ValueError, LookupError, AttributeError, pickle.PickleError)
+
+
+def _nothing() -> None:
+    """Nothing tells of writes that could be started."""
+
+
+def _no_value(result: object) -> Any:
+    """What was written is not for those who wait."""
+    return MISSING
 
 
 class _NotThere(LookupError):
@@ -84,10 +96,7 @@ class FirstLevel:
 
     def invalidated(self, keys: list[bytes]) -> None:
         for raw in keys:
-            key = raw.decode(errors="surrogateescape")
-            self.cache.delete(key)
-            # Where a backend keeps what it warns of.
-            self.cache.delete((key,))
+            self.cache.delete(raw.decode(errors="surrogateescape"))
 
     def flushed(self) -> None:
         self.cache.clear()
@@ -178,28 +187,81 @@ class FirstLevel:
         except Exception as error:
             return self._all_instead(keys, error)
 
+    def has(self, key: Any, ask: Callable[[], bool]) -> bool:
+        """Whether there is a copy of ``key``; else what ``ask()`` returns."""
+        if self.trusted and key in self.cache:
+            return True
+        try:
+            return self._guarded(ask)
+        except Exception as error:
+            return self._instead(key, error) is not MISSING
+
+    async def ahas(self, key: Any, ask: Callable[[], Awaitable[bool]]) -> bool:
+        """``has`` for coroutines."""
+        if self.trusted and key in self.cache:
+            return True
+        try:
+            return await self._aguarded(ask)
+        except Exception as error:
+            return self._instead(key, error) is not MISSING
+
+    def read(self, read: Callable[[], Any]) -> Any:
+        """What ``read()`` returns, without a look at the copies; MISSING if it fails and may."""
+        try:
+            return self._guarded(read)
+        except Exception as error:
+            if not self.fail_safe or isinstance(error, ABOUT_THE_VALUE):
+                raise
+            return MISSING
+
+    async def aread(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        """``read`` for coroutines."""
+        try:
+            return await self._aguarded(read)
+        except Exception as error:
+            if not self.fail_safe or isinstance(error, ABOUT_THE_VALUE):
+                raise
+            return MISSING
+
+    def load(self, key: Any, loader: Callable[[], Any]) -> Any:
+        """What ``loader()`` returns, once for all who call this together for ``key``."""
+        return self.cache.load_missing(key, loader, self.timeout, self._policy)
+
+    async def aload(self, key: Any, loader: Callable[[], Any]) -> Any:
+        """``load`` for coroutines."""
+        return await self.cache.aload_missing(key, loader, self.timeout, self._policy)
+
     # Writing.
 
-    def write(self, keys: Iterable[Any], write: Callable[[], T], *, dropped: T, value: Any = MISSING) -> T:
+    def write(
+        self, keys: Iterable[Any], write: Callable[[], T], *, dropped: Any = MISSING, value_of: ValueOf = _no_value
+    ) -> T:
         """What ``write()`` returns, and no copies of ``keys`` after it; ``dropped`` if it failed and may be dropped.
 
         Args:
-            value: what the keys were set to, for those who wait for a lease on them.
+            dropped: if not given, it may not be dropped.
+            value_of: of what ``write()`` returned, the value that the keys were set to, for those who wait for a lease.
         """
         keys = list(keys)
         try:
             result = self._guarded(write)
         except Exception as error:
             self._written(keys, MISSING)
-            return self._not_written(error, dropped)
+            self._check_dropped(error, dropped)
+            return dropped  # type: ignore[no-any-return]
         except BaseException:
             self._written(keys, MISSING)
             raise
-        self._written(keys, value)
+        self._written(keys, value_of(result))
         return result
 
     async def awrite(
-        self, keys: Iterable[Any], write: Callable[[], Awaitable[T]], *, dropped: T, value: Any = MISSING
+        self,
+        keys: Iterable[Any],
+        write: Callable[[], Awaitable[T]],
+        *,
+        dropped: Any = MISSING,
+        value_of: ValueOf = _no_value,
     ) -> T:
         """``write`` for coroutines."""
         keys = list(keys)
@@ -207,24 +269,25 @@ class FirstLevel:
             result = await self._aguarded(write)
         except Exception as error:
             self._written(keys, MISSING)
-            return self._not_written(error, dropped)
+            self._check_dropped(error, dropped)
+            return dropped  # type: ignore[no-any-return]
         except BaseException:
             self._written(keys, MISSING)
             raise
-        self._written(keys, value)
+        self._written(keys, value_of(result))
         return result
 
-    def clear(self, write: Callable[[], T], *, dropped: T) -> T:
+    def clear(self, write: Callable[[], object]) -> None:
         """``write`` for all keys."""
         try:
-            return self.write((), write, dropped=dropped)
+            self.write((), write, dropped=None)
         finally:
             self.cache.clear()
 
-    async def aclear(self, write: Callable[[], Awaitable[T]], *, dropped: T) -> T:
+    async def aclear(self, write: Callable[[], Awaitable[object]]) -> None:
         """``clear`` for coroutines."""
         try:
-            return await self.awrite((), write, dropped=dropped)
+            await self.awrite((), write, dropped=None)
         finally:
             self.cache.clear()
 
@@ -233,10 +296,9 @@ class FirstLevel:
         for key in keys:
             self.cache.invalidate(key, value)
 
-    def _not_written(self, error: Exception, dropped: T) -> T:
-        if self.fail_safe and self.drop_writes and not isinstance(error, ABOUT_THE_VALUE):
-            return dropped
-        raise error
+    def _check_dropped(self, error: Exception, dropped: Any) -> None:
+        if dropped is MISSING or not self.fail_safe or not self.drop_writes or isinstance(error, ABOUT_THE_VALUE):
+            raise error
 
     # The store behind.
 
@@ -308,7 +370,3 @@ class FirstLevel:
             raise error
         found = {key: self.cache.get_suspect(key, MISSING) for key in keys}
         return {key: value for key, value in found.items() if value is not MISSING}
-
-
-def _nothing() -> None:
-    """Nothing tells of writes that could be started."""

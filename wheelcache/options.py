@@ -126,6 +126,17 @@ def coherence(name: str, value: Any) -> str | None:
     return None if value is None else "host"
 
 
+def one_of(*takes: str) -> Check:
+    """A check for one of these strings."""
+
+    def check(name: str, value: Any) -> str:
+        if value not in takes:
+            raise ValueError(f"{name} must be {' or '.join(map(repr, takes))}, not {value!r}")
+        return str(value)
+
+    return check
+
+
 def function(name: str, value: Any) -> Any:
     """Something to call."""
     if not callable(value):

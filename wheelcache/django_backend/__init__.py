@@ -4,5 +4,6 @@ Add ``"wheelcache.django_backend"`` to ``INSTALLED_APPS`` to have Django's syste
 """
 
 from wheelcache.django_backend.backend import WheelCache
+from wheelcache.django_backend.tiered import TieredCache
 
-__all__ = ["WheelCache"]
+__all__ = ["TieredCache", "WheelCache"]

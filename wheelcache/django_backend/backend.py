@@ -18,7 +18,7 @@ from django.db import close_old_connections
 from wheelcache.django_backend import pages
 from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.requests import act_for_request
-from wheelcache.django_backend.stores import store_for
+from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
 from wheelcache.fill_leases import end_request
 from wheelcache.isolation import ATOMS, Packed
@@ -34,8 +34,8 @@ def _close_old_connections() -> None:
 
 cleanups.append(_close_old_connections)
 
-_ON_A_MISS: Final = object()
-"""A default of ``get`` for its own use: returned where it would look under the lock."""
+ON_A_MISS: Final = object()
+"""A default of ``get`` for the backends' own use: returned where it would look under the lock."""
 
 NO_PREFIX: Final = "\0"
 """A prefix under which nothing is ever stored as it is, since keys with control characters are stored in a tuple."""
@@ -53,7 +53,7 @@ class WheelCache(BaseCache):
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         # First, so that a wrong option is named before BaseCache makes something of it.
-        self.store = store_for(location, params.get("OPTIONS", {}))
+        self.store = self._find_store(location, params)
         self.location = location
         self._cache = self.store.cache
         self._loads = self.store.isolation.loads
@@ -61,8 +61,11 @@ class WheelCache(BaseCache):
         self._culls = self.store.cull_frequency is not None
         self._fill_waits = self.store.fill_waits
         # Lists of headers whose pages are being made: see ``pages``.
-        self._held_back: dict[Any, tuple[Any, float | None]] = {}
+        self._held_back: dict[Any, tuple[Any, ...]] = {}
         super().__init__(params)
+
+    def _find_store(self, location: str, params: dict[str, Any]) -> Store:
+        return store_for(location, params.get("OPTIONS", {}))
 
     # Each of these three is part of every key, and may be changed at any time.
 
@@ -115,12 +118,12 @@ class WheelCache(BaseCache):
         made: Any
         if not self._warns_as_django:
             made = self.make_and_validate_key(key, version=version)
-            return made if _is_beyond_warning(made) else (made,)
+            return made if is_beyond_warning(made) else (made,)
         if version is None and self._prefix is not NO_PREFIX:
             made = f"{self._prefix}{key!s}"
         else:
             made = self.make_key(key, version=version)
-        if _is_beyond_warning(made):
+        if is_beyond_warning(made):
             return made
         self.validate_key(made)
         return (made,)
@@ -166,8 +169,10 @@ class WheelCache(BaseCache):
                     loads = self._loads
                     return loads(stored)
                 return stored
-        if default is _ON_A_MISS:
-            return default
+        return default if default is ON_A_MISS else self._get_missed(key, default, version)
+
+    def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
+        """``get`` of what the short way did not find."""
         made = self._key(key, version)
         wait = self._fill_wait(key)
         if wait:
@@ -180,8 +185,8 @@ class WheelCache(BaseCache):
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         if not self._fill_waits:
             return self.get(key, default, version)
-        found = self.get(key, _ON_A_MISS, version)
-        if found is not _ON_A_MISS:
+        found = self.get(key, ON_A_MISS, version)
+        if found is not ON_A_MISS:
             return found
         wait = self._fill_wait(key)
         if not wait:
@@ -400,6 +405,6 @@ class WheelCache(BaseCache):
             self._cache.evict_to(size - size // frequency if frequency else 0)
 
 
-def _is_beyond_warning(made: Any) -> bool:
+def is_beyond_warning(made: Any) -> bool:
     """Whether Django would surely not warn of this key. 110 ns; its own validation takes 1,650."""
     return type(made) is str and len(made) <= MEMCACHE_MAX_KEY_LENGTH and made.isprintable() and " " not in made

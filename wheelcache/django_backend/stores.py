@@ -6,14 +6,14 @@ the options are checked once, when the store is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache import options
-from wheelcache.board import Board
+from wheelcache.board import AnyBoard, Board
 from wheelcache.cache import Cache
 from wheelcache.errors import BoardUnusable
 from wheelcache.isolation import Isolation, Pickle, is_bare, size_of
@@ -52,8 +52,11 @@ class Store:
             interval=checked["INTERVAL"],
             slots=checked["SLOTS"],
             log_interval=checked["LOG_INTERVAL"],
-            board=None if checked["COHERENCE"] is None else Board(f"django {location}"),
+            board=self._board(location, checked),
         )
+
+    def _board(self, location: str, checked: Mapping[str, Any]) -> AnyBoard | None:
+        return None if checked["COHERENCE"] is None else Board(f"django {location}")
 
 
 SERIALIZER_TAKES: Final = "'pickle', 'reference', or the dotted path of an object with dumps() and loads()"
@@ -95,33 +98,53 @@ OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
 }
 """Of each option what checks it, and its default, which need not be what one may give: see CULL_FREQUENCY."""
 
-_stores: Final[dict[Any, Store]] = {}
+_stores: Final[dict[Any, Any]] = {}
 """By location and checked options, defaults included."""
 
-_looked_up: Final[dict[Any, Store]] = {}
+_looked_up: Final[dict[Any, Any]] = {}
 """By location and options as they were given, with their types: True is no 1 here. Spares the checks."""
 
 
-def store_for(location: Any, given: Any) -> Store:
+S = TypeVar("S", bound=Store)
+
+
+def store_for(
+    location: Any,
+    given: Any,
+    table: Mapping[str, tuple[options.Check, Any]] = OPTIONS,
+    make: Callable[[str, dict[str, Any]], S] = Store,  # type: ignore[assignment]
+    beside: Hashable = None,
+) -> S:
     """The store of LOCATION ``location`` and OPTIONS ``given``, made when first asked for.
+
+    Args:
+        table: what options there are, in the form of ``OPTIONS``.
+        make: makes the store of a location and checked options.
+        beside: what else tells one store from another.
 
     Raises:
         ImproperlyConfigured: an option is unknown or wrong; names it, what it takes and what it got.
     """
     try:
-        asked = (location, frozenset((option, type(value), _hashable(value)) for option, value in given.items()))
-        return _looked_up[asked]
+        asked = (
+            location,
+            beside,
+            frozenset((option, type(value), _hashable(value)) for option, value in given.items()),
+        )
+        found: S = _looked_up[asked]
+        return found
     except (AttributeError, TypeError):
         # No dict, or nothing that can be hashed: the checks say what is wrong.
         asked = None
     except KeyError:
         pass
     try:
-        checked = _check(location, given)
-        store = _stores.get((location, frozenset(checked.items())))
+        checked = _check(location, given, table)
+        identity = (location, beside, frozenset(checked.items()))
+        store: S | None = _stores.get(identity)
         if store is None:
             # One C call, so two threads that come first together get the same one.
-            store = _stores.setdefault((location, frozenset(checked.items())), Store(location, checked))
+            store = _stores.setdefault(identity, make(location, checked))
     except (TypeError, ValueError, BoardUnusable) as error:
         raise ImproperlyConfigured(f"Wrong cache setting: {error}.") from error
     if asked is not None:
@@ -133,15 +156,15 @@ def _hashable(value: Any) -> Any:
     return tuple((key, type(each), each) for key, each in value.items()) if isinstance(value, dict) else value
 
 
-def _check(location: Any, given: Any) -> dict[str, Any]:
+def _check(location: Any, given: Any, table: Mapping[str, tuple[options.Check, Any]]) -> dict[str, Any]:
     options.text("LOCATION", location)
     if not isinstance(given, Mapping):
         raise TypeError(f"OPTIONS must be a dict, not {given!r}")
-    unknown = [option for option in given if option not in OPTIONS]
+    unknown = [option for option in given if option not in table]
     if unknown:
-        takes = ", ".join(OPTIONS)
+        takes = ", ".join(table)
         raise ValueError(f"OPTIONS must be of {takes}, not {', '.join(map(repr, unknown))}")
     return {
         option: check(option, given[option]) if option in given else default
-        for option, (check, default) in OPTIONS.items()
+        for option, (check, default) in table.items()
     }

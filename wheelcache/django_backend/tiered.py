@@ -1,0 +1,380 @@
+"""A first level in memory, in front of any other cache of ``CACHES``: ``"wheelcache.django_backend.TieredCache"``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from inspect import isawaitable
+from typing import Any, Final
+
+from django.core.cache import caches
+from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache, default_key_func
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.module_loading import import_string
+
+from wheelcache import options
+from wheelcache.board import AnyBoard
+from wheelcache.bounded_map import MISSING
+from wheelcache.django_backend import pages
+from wheelcache.django_backend.backend import ON_A_MISS, WheelCache, is_beyond_warning
+from wheelcache.django_backend.requests import act_for_request
+from wheelcache.django_backend.stores import OPTIONS as L1_OPTIONS
+from wheelcache.django_backend.stores import Store, store_for
+from wheelcache.epoch import Epoch
+from wheelcache.first_level import FirstLevel
+
+OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
+    "L2": (options.text, None),
+    "L1_TIMEOUT": (options.seconds, 60.0),
+    "L2_TIMEOUT": (options.seconds, 1.0),
+    "FAIL_SAFE": (options.flag, False),
+    "GRACE": (options.seconds, 300.0),
+    "WRITES_WITHOUT_L2": (options.one_of("drop", "refuse"), "drop"),
+    **{name: option for name, option in L1_OPTIONS.items() if name != "CULL_FREQUENCY"},
+}
+"""As ``stores.OPTIONS``."""
+
+KEY_SETTINGS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
+
+SOCKET_TIMEOUTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "django.core.cache.backends.redis.RedisCache": ("socket_timeout", "socket_connect_timeout"),
+    "django_redis.cache.RedisCache": ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"),
+    "django.core.cache.backends.memcached.PyMemcacheCache": ("timeout", "connect_timeout"),
+}
+"""The OPTIONS of well-known backends that bound how long a socket waits, which none of them does by itself."""
+
+
+class TieredStore(Store):
+    """The copies of one process, and what tells them of writes.
+
+    Attributes:
+        level: how they are read and written.
+        is_told: whether anything tells this process what others write.
+    """
+
+    __slots__ = ("_epoch", "is_told", "level")
+
+    cull_frequency: None
+
+    def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache) -> None:
+        tracking = None if checked["COHERENCE"] else _tracking(l2)
+        self._epoch = None if tracking is None else Epoch()
+        super().__init__(location, {**checked, "CULL_FREQUENCY": None})
+        self.level = FirstLevel(
+            self.cache,
+            checked["L1_TIMEOUT"],
+            epoch=self._epoch,
+            fail_safe=checked["FAIL_SAFE"],
+            grace=checked["GRACE"],
+            drop_writes=checked["WRITES_WITHOUT_L2"] == "drop",
+        )
+        self.is_told = tracking is not None or checked["COHERENCE"] is not None
+        if tracking is not None:
+            self.level.start_tracking = tracking(self.level).start
+
+    def _board(self, location: str, checked: Mapping[str, Any]) -> AnyBoard | None:
+        return super()._board(location, checked) if self._epoch is None else self._epoch
+
+
+def _tracking(l2: BaseCache) -> Callable[[FirstLevel], Any] | None:
+    """What makes the connection by which a Redis or Valkey tells of writes; None if ``l2`` is neither."""
+    try:
+        from wheelcache.redis_tracking import Tracking, client_of, connect_like
+    except ImportError:
+        return None
+    try:
+        connect = connect_like(client_of(l2))
+    except TypeError:
+        return None
+    # Of all versions. What another key function makes of a prefix is not known.
+    prefix = f"{l2.key_prefix}:".encode() if l2.key_func is default_key_func else b""
+    return lambda level: Tracking(connect, [prefix], level)
+
+
+class TieredCache(WheelCache):
+    """Copies in the memory of the process of what another cache has, which is named by the option ``L2``.
+
+    The keys are those that the other cache makes: whoever uses it directly finds them, and TIMEOUT, KEY_PREFIX, VERSION
+    and KEY_FUNCTION are its own unless they are given here. Values are isolated as in ``WheelCache``.
+
+    ``get`` looks at the copies, then asks the other cache, once for all who miss a key together. Everything that writes
+    goes to the other cache, and drops the copy. See ``first_level``.
+    """
+
+    store: TieredStore
+
+    def __init__(self, location: str, params: dict[str, Any]) -> None:
+        super().__init__(location, params)
+        l2 = self._l2
+        if not any(name in params for name in ("TIMEOUT", "timeout")):
+            self.default_timeout = l2.default_timeout
+        self.key_prefix, self.version, self.key_func = l2.key_prefix, l2.version, l2.key_func
+        self._level = self.store.level
+
+    def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
+        given = params.get("OPTIONS", {})
+        alias = given.get("L2") if isinstance(given, Mapping) else None
+        if not isinstance(alias, str) or alias not in caches.settings:
+            takes = ", ".join(map(repr, caches.settings))
+            raise ImproperlyConfigured(f"Wrong cache setting: L2 must be one of {takes}, not {alias!r}.")
+        key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
+        self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"][1]))
+        beside = ("tiered", l2.key_prefix, l2.version, l2.key_func)
+        return store_for(location, given, OPTIONS, lambda place, checked: TieredStore(place, checked, l2), beside)
+
+    def _key(self, key: Any, version: int | None) -> Any:
+        """What a copy is kept under; a tuple, under which none is, if the other cache shall warn of the key."""
+        made = self.make_key(key, version=version)
+        return made if is_beyond_warning(made) else (made,)
+
+    def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+        ttl = self._ttl(timeout)
+        return self._level.write(
+            [self._key(key, version)],
+            lambda: self._l2.add(key, value, ttl, version=version),
+            dropped=False,
+            value_of=lambda added: self._for_waiters(value, ttl) if added else MISSING,
+        )
+
+    async def aadd(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+        ttl = self._ttl(timeout)
+        return await self._level.awrite(
+            [self._key(key, version)],
+            lambda: self._l2.aadd(key, value, ttl, version=version),
+            dropped=False,
+            value_of=lambda added: self._for_waiters(value, ttl) if added else MISSING,
+        )
+
+    def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
+        made = self._key(key, version)
+        if type(made) is tuple:
+            return self._l2.get(key, default, version=version)
+        stored = self._level.get(made, lambda: self._stored(self._l2.get(key, MISSING, version=version)))
+        if stored is MISSING:
+            wait = self._fill_wait(key)
+            if wait:
+                act_for_request()
+                stored = self._cache.get_or_lease(made, MISSING, wait=wait)
+        return default if stored is MISSING else self.store.isolation.restore(stored)
+
+    async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        found = self.get(key, ON_A_MISS, version)
+        if found is not ON_A_MISS:
+            return found
+        made = self._key(key, version)
+        if type(made) is tuple:
+            return await self._l2.aget(key, default, version=version)
+
+        async def read() -> Any:
+            return self._stored(await self._l2.aget(key, MISSING, version=version))
+
+        stored = await self._level.aget(made, read)
+        if stored is MISSING:
+            wait = self._fill_wait(key)
+            if wait:
+                act_for_request()
+                stored = await self._cache.aget_or_lease(made, MISSING, wait=wait)
+        return default if stored is MISSING else self.store.isolation.restore(stored)
+
+    def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
+        made, ttl = self._key(key, version), self._ttl(timeout)
+        if self._is_held_back(key, made):
+            self._held_back[made] = (key, value, ttl, version)
+            return
+        self._level.write(
+            [made],
+            lambda: self._l2.set(key, value, ttl, version=version),
+            dropped=None,
+            value_of=lambda _: self._for_waiters(value, ttl),
+        )
+        headers = pages.headers_of(key) if self._held_back else None
+        if headers is not None:
+            self._let_go(self._key(headers, version))
+
+    async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
+        ttl = self._ttl(timeout)
+        await self._level.awrite(
+            [self._key(key, version)],
+            lambda: self._l2.aset(key, value, ttl, version=version),
+            dropped=None,
+            value_of=lambda _: self._for_waiters(value, ttl),
+        )
+
+    def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+        made, ttl = self._key(key, version), self._ttl(timeout)
+        return self._level.write([made], lambda: self._l2.touch(key, ttl, version=version), dropped=False)
+
+    async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+        made, ttl = self._key(key, version), self._ttl(timeout)
+        return await self._level.awrite([made], lambda: self._l2.atouch(key, ttl, version=version), dropped=False)
+
+    def delete(self, key: Any, version: int | None = None) -> bool:
+        made = self._key(key, version)
+        return self._level.write([made], lambda: self._l2.delete(key, version=version), dropped=False)
+
+    async def adelete(self, key: Any, version: int | None = None) -> bool:
+        made = self._key(key, version)
+        return await self._level.awrite([made], lambda: self._l2.adelete(key, version=version), dropped=False)
+
+    def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
+        by_made = {self._key(key, version): key for key in keys}
+
+        def read(missing: list[Any]) -> dict[Any, Any]:
+            return self._all_stored(self._l2.get_many([by_made[made] for made in missing], version=version), version)
+
+        found = self._level.get_many(by_made, read)
+        return {key: self.store.isolation.restore(found[made]) for made, key in by_made.items() if made in found}
+
+    async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
+        by_made = {self._key(key, version): key for key in keys}
+
+        async def read(missing: list[Any]) -> dict[Any, Any]:
+            found = await self._l2.aget_many([by_made[made] for made in missing], version=version)
+            return self._all_stored(found, version)
+
+        found = await self._level.aget_many(by_made, read)
+        return {key: self.store.isolation.restore(found[made]) for made, key in by_made.items() if made in found}
+
+    def get_or_set(  # type: ignore[override]  # a value that two levels have has no grace in one of them
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> Any:
+        """As Django's, and however many callers of this process miss the key together, one calls ``default``."""
+        found = self.get(key, MISSING, version)
+        if found is not MISSING:
+            return found
+
+        def read() -> Any:
+            return self._stored(self._l2.get(key, MISSING, version=version))
+
+        def load() -> Any:
+            # Whoever came while another computed finds it there.
+            stored = self._level.read(read)
+            if stored is MISSING:
+                value = default() if callable(default) else default
+                if not self.add(key, value, timeout, version):
+                    # Somebody else was first, or it could not be kept.
+                    stored = self._level.read(read)
+                if stored is MISSING:
+                    stored = self.store.isolation.store(value)
+            return stored
+
+        return self.store.isolation.restore(self._level.load(self._key(key, version), load))
+
+    async def aget_or_set(  # type: ignore[override]
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> Any:
+        """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
+        found = await self.aget(key, MISSING, version)
+        if found is not MISSING:
+            return found
+
+        async def read() -> Any:
+            return self._stored(await self._l2.aget(key, MISSING, version=version))
+
+        async def load() -> Any:
+            stored = await self._level.aread(read)
+            if stored is MISSING:
+                value = default() if callable(default) else default
+                if isawaitable(value):
+                    value = await value
+                if not await self.aadd(key, value, timeout, version):
+                    stored = await self._level.aread(read)
+                if stored is MISSING:
+                    stored = self.store.isolation.store(value)
+            return stored
+
+        return self.store.isolation.restore(await self._level.aload(self._key(key, version), load))
+
+    def has_key(self, key: Any, version: int | None = None) -> bool:
+        made = self._key(key, version)
+        return self._level.has(made, lambda: self._l2.has_key(key, version=version))
+
+    async def ahas_key(self, key: Any, version: int | None = None) -> bool:
+        made = self._key(key, version)
+        return await self._level.ahas(made, lambda: self._l2.ahas_key(key, version=version))
+
+    def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        """As Django's. There is no answer to make up: without the other cache its error reaches the caller."""
+        made = self._key(key, version)
+        return self._level.write([made], lambda: self._l2.incr(key, delta, version=version))
+
+    async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        made = self._key(key, version)
+        return await self._level.awrite([made], lambda: self._l2.aincr(key, delta, version=version))
+
+    def set_many(
+        self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> list[Any]:
+        made, ttl = [self._key(key, version) for key in data], self._ttl(timeout)
+        return self._level.write(made, lambda: self._l2.set_many(dict(data), ttl, version=version), dropped=list(data))
+
+    async def aset_many(
+        self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+    ) -> list[Any]:
+        made, ttl = [self._key(key, version) for key in data], self._ttl(timeout)
+        return await self._level.awrite(
+            made, lambda: self._l2.aset_many(dict(data), ttl, version=version), dropped=list(data)
+        )
+
+    def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
+        keys = list(keys)
+        made = [self._key(key, version) for key in keys]
+        self._level.write(made, lambda: self._l2.delete_many(keys, version=version), dropped=None)
+
+    async def adelete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
+        keys = list(keys)
+        made = [self._key(key, version) for key in keys]
+        await self._level.awrite(made, lambda: self._l2.adelete_many(keys, version=version), dropped=None)
+
+    def clear(self) -> None:
+        self._level.clear(self._l2.clear)
+
+    async def aclear(self) -> None:
+        await self._level.aclear(self._l2.aclear)
+
+    def close(self, **kwargs: Any) -> None:
+        super().close(**kwargs)
+        self._l2.close(**kwargs)
+
+    def _ttl(self, timeout: Any) -> Any:
+        return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+
+    def _stored(self, value: Any) -> Any:
+        return value if value is MISSING else self.store.isolation.store(value)
+
+    def _all_stored(self, found: Mapping[Any, Any], version: int | None) -> dict[Any, Any]:
+        return {self._key(key, version): self.store.isolation.store(value) for key, value in found.items()}
+
+    def _for_waiters(self, value: Any, ttl: float | None) -> Any:
+        """What those who wait for a lease get; nothing if the value is over at once."""
+        if not self._fill_waits or (ttl is not None and ttl <= 0):
+            return MISSING
+        return self.store.isolation.store(value)
+
+    def _is_held_back(self, key: Any, made: Any) -> bool:
+        return bool(self._fill_waits) and type(key) is str and pages.is_headers(key) and self._cache.is_leased(made)
+
+    def _let_go(self, made: Any) -> None:
+        held_back = self._held_back.pop(made, None)
+        if held_back is not None:
+            key, value, ttl, version = held_back
+            self._level.write(
+                [made],
+                lambda: self._l2.set(key, value, ttl, version=version),
+                dropped=None,
+                value_of=lambda _: self._for_waiters(value, ttl),
+            )
+
+
+def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -> BaseCache:
+    """The cache ``alias``, as Django would make it, but with these settings of keys, and sockets that do not wait for
+    ever."""
+    params = {**caches.settings[alias], **key_settings}
+    backend = params.pop("BACKEND")
+    location = params.pop("LOCATION", "")
+    cls = import_string(backend)
+    if issubclass(cls, TieredCache):
+        raise ImproperlyConfigured(f"Wrong cache setting: L2 must not be a TieredCache itself, as {alias!r} is.")
+    timeouts = dict.fromkeys(SOCKET_TIMEOUTS.get(backend, ()), timeout)
+    params["OPTIONS"] = {**timeouts, **params.get("OPTIONS", {})}
+    l2: BaseCache = cls(location, params)
+    return l2
