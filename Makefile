@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
 
-.PHONY: run run-flask test lint bench clean
+.PHONY: run run-flask test lint bench redis clean
 
 # The virtual environment, anew whenever the dependencies change.
 $(VENV)/.installed: pyproject.toml
@@ -29,6 +29,11 @@ lint: $(VENV)/.installed  ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+redis:  ## The servers that some tests start, from Debian's packages where they are missing
+	@command -v redis-server >/dev/null && command -v memcached >/dev/null || { \
+		as_root=; [ "$$(id -u)" -eq 0 ] || as_root=sudo; \
+		$$as_root apt-get update -qq && $$as_root apt-get install -y -qq redis-server memcached; }
 
 bench: $(VENV)/.installed  ## wheelcache beside its peers
 	$(BIN)/python -m benchmarks

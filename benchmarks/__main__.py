@@ -18,6 +18,7 @@ from benchmarks import (
     memory_rows,
     pause_rows,
     stampede_rows,
+    tiers_rows,
     wheel_rows,
 )
 from benchmarks.report import Section, print_sections, write_json
@@ -36,6 +37,7 @@ def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
         "engine": (engine_rows.STEPS, engine_rows.measure),
         "memoize": (memoize_rows.STEPS, memoize_rows.measure),
         "stampede": (stampede_rows.STEPS, stampede_rows.measure),
+        "tiers": (tiers_rows.STEPS, tiers_rows.measure),
         "wheel": (wheel_rows.STEPS, wheel_rows.measure),
         "memory": (memory_rows.STEPS, partial(memory_rows.measure, executor)),
         "pause": (pause_rows.STEPS, partial(pause_rows.measure, executor)),

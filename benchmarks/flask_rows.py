@@ -28,6 +28,7 @@ STEPS = 4 * ROUNDS
 
 OURS = "wheelcache"
 FILL_WAIT = "wheelcache, fill_wait"
+COHERENT = "wheelcache, coherence"
 SIMPLE = "SimpleCache"
 NO_BACKEND = "Flask-Caching's own"
 
@@ -56,7 +57,7 @@ class DictBackend(BaseCache):  # type: ignore[misc]  # Flask-Caching has no type
 
 
 def measure(step: Step) -> Section:
-    strings = interleaved([_reading(name, VALUE) for name in (OURS, FILL_WAIT, SIMPLE)], ROUNDS, step)
+    strings = interleaved([_reading(name, VALUE) for name in (OURS, FILL_WAIT, COHERENT, SIMPLE)], ROUNDS, step)
     dicts = interleaved([_reading(name, DICT) for name in (OURS, SIMPLE)], ROUNDS, step)
     full = interleaved([_filling(name) for name in (OURS, SIMPLE)], ROUNDS, step)
     memoized = interleaved(
@@ -82,6 +83,13 @@ def measure(step: Step) -> Section:
                 strings[OURS].median,
                 1.05,
             ),
+            costlier(
+                "get, hit, str, with coherence",
+                strings[COHERENT].median,
+                "without coherence",
+                strings[OURS].median,
+                1.4,
+            ),
             faster("get, hit, dict", dicts[OURS].median, SIMPLE, dicts[SIMPLE].median, 1.2),
             faster("set, new key, threshold reached", full[OURS].median, SIMPLE, full[SIMPLE].median, 10),
             faster("call of a memoized function, hit", call, SIMPLE, memoized[SIMPLE].median),
@@ -94,7 +102,12 @@ def measure(step: Step) -> Section:
 def _backend(name: str, threshold: int = THRESHOLD) -> Any:
     if name == SIMPLE:
         return SimpleCache(threshold)
-    return WheelCache(threshold, fill_wait=1 if name == FILL_WAIT else 0)
+    return WheelCache(
+        threshold,
+        fill_wait=1 if name == FILL_WAIT else 0,
+        coherence="host" if name == COHERENT else None,
+        name="benchmark",
+    )
 
 
 def _reading(name: str, value: Any) -> Contender:

@@ -24,7 +24,7 @@ class RedisServer:
     def __init__(self, *options):
         self._program = shutil.which("redis-server")
         if self._program is None:
-            raise RuntimeError("these tests need redis-server in the PATH (Debian: apt-get install redis-server)")
+            raise RuntimeError("these tests need redis-server in the PATH: make redis")
         self._options = options
         self._directory = tempfile.TemporaryDirectory(prefix="wheelcache-redis-")
         self.unix_socket = f"{self._directory.name}/socket"

@@ -9,6 +9,14 @@ if the slot shows another by then, somebody wrote meanwhile, and the value may b
 is the lease of "Scaling Memcache at Facebook" (NSDI 2013), without a server: readers never invalidate each other, and a
 slow computation never brings back what was deleted.
 
+What is quiet, exactly: the first ``set`` of a key that the same thread or task missed in the same request. So whoever
+changes the truth after a miss, and then sets the key, should delete it instead.
+
+A ``touch`` stamps a value that is there already, which another process may write over at that very moment; its stamp
+must not make the old value look current. So each slot has a second word, that only news is written to, and before the
+stamp. Who touches writes his stamp, and then uses it only if that word is still the one that his value was filled
+under. Counting is not so lucky: two processes that ``incr`` at the same moment count apart.
+
 Two keys may share a slot. Writing one of them makes a needless miss of the other, never a wrong value. If ``w`` writes
 a second go to keys at random, each of ``n`` slots is written ``w / n`` times a second, so an entry that is read again
 after ``t`` seconds was lost to another key's write with the probability ``1 - exp(-w * t / n)``. With 65,536 slots, 100
@@ -23,18 +31,20 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import logging
 import mmap
 import os
 import stat
 import struct
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from sys import byteorder
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from zlib import crc32
 
 from wheelcache.errors import BoardUnusable
@@ -42,8 +52,10 @@ from wheelcache.errors import BoardUnusable
 if sys.platform != "win32":
     import fcntl
 
+logger = logging.getLogger("wheelcache")
+
 SLOTS: Final = 65_536
-"""512 KiB."""
+"""1 MiB, of two words each."""
 
 MAGIC: Final = b"wheelcache board 1"
 HEADER: Final = struct.Struct("<24sQQ")
@@ -53,6 +65,11 @@ HEADER_BYTES: Final = 64
 PROCESS_BITS: Final = 24
 WRITE_BITS: Final = 40
 WORD: Final = 8
+
+Seen = tuple[int, int]
+"""What a slot shows: its last news, and its stamp."""
+
+NOTHING_SEEN: Final[Seen] = (0, 0)
 
 LOCK_PATIENCE: Final = 5.0
 """Seconds."""
@@ -64,7 +81,11 @@ class AnyBoard(Protocol):
     stamps: memoryview
     mismatch_is_a_write: bool
 
+    def seen(self, slot: int) -> Seen: ...
+    def touch(self, slot: int, news: int) -> int | None: ...
+
     def open(self) -> None: ...
+    def open_in_child(self) -> None: ...
     def is_gone(self) -> bool: ...
     def slot(self, key: object) -> int: ...
     def write(self, slot: int) -> int: ...
@@ -86,7 +107,7 @@ class Board:
         BoardUnusable: the file, or its directory, is not ours alone, or is no board.
     """
 
-    __slots__ = ("_identity", "_is_in_ours", "_map", "_next", "_path", "_slots", "stamps")
+    __slots__ = ("_fence", "_identity", "_is_in_ours", "_map", "_news", "_next", "_path", "_slots", "stamps")
 
     stamps: memoryview
 
@@ -100,11 +121,12 @@ class Board:
         self._slots = slots
         self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.board"
         self._is_in_ours = directory is None
+        self._fence = threading.Lock()
         self.open()
 
     def open(self) -> None:
         """Map the file, made if it isn't there, as a process unlike any before: at first, and after a fork."""
-        size = HEADER_BYTES + self._slots * WORD
+        size = HEADER_BYTES + 2 * self._slots * WORD
         if self._is_in_ours:
             # Removed with all in it, as systemd does when the user logs out, it is made anew.
             _make_private(self._path.parent)
@@ -126,10 +148,20 @@ class Board:
             if is_new:
                 # Written, and not ftruncate: where there is no room the kernel would say so by a signal, at some later
                 # write. And no zeros: entries filled under another board's, inherited by a fork, must not look current.
-                _write(file, self._fresh(), HEADER_BYTES)
+                _write(file, 2 * self._fresh(), HEADER_BYTES)
             self._map = mmap.mmap(file, size)
             self._identity = _identity(os.fstat(file))
-        self.stamps = memoryview(self._map)[HEADER_BYTES:].cast("Q")
+        words = memoryview(self._map)[HEADER_BYTES:].cast("Q")
+        self.stamps, self._news = words[: self._slots], words[self._slots :]
+
+    def open_in_child(self) -> None:
+        """After a fork. If the file can't be opened, the child goes on with what is mapped, and stamps of its own."""
+        try:
+            self.open()
+        except (BoardUnusable, OSError):
+            logger.exception("The board of a cache cannot be opened in the child of a fork, which uses its parent's.")
+            process = int.from_bytes(os.urandom(PROCESS_BITS // 8))
+            self._next = itertools.count((process << WRITE_BITS) + 1)
 
     def is_gone(self) -> bool:
         """Whether the file was removed or replaced, so that processes which start now use another one. 2 us."""
@@ -142,23 +174,58 @@ class Board:
             return False
 
     def slot(self, key: object) -> int:
-        """The slot of a key, a string or a tuple of what looks the same in every process, since ``hash`` does not."""
-        text = key if isinstance(key, str) else repr(key)
+        """The slot of a key, by what it looks like: ``hash`` is another in every process.
+
+        Raises:
+            TypeError: not every process would find the same: it is no string, number, bytes, None or tuple of these.
+        """
+        text = key if isinstance(key, str) else repr(_canonical(key))
         return int(crc32(text.encode("utf-8", "surrogatepass")) % self._slots)
 
     def write(self, slot: int) -> int:
-        """Put a fresh stamp into ``slot``. The stamp."""
+        """There is news in ``slot``. Its stamp."""
         stamp: int = next(self._next)
+        self._news[slot] = stamp
         self.stamps[slot] = stamp
         return stamp
 
+    def seen(self, slot: int) -> Seen:
+        """What ``slot`` shows."""
+        # The news first: if there is any more in between, the stamp is another one, too.
+        news: int = self._news[slot]
+        stamp: int = self.stamps[slot]
+        return news, stamp
+
+    def touch(self, slot: int, news: int) -> int | None:
+        """Put a fresh stamp into ``slot``, on a value that was filled under ``news``. None if there is other news."""
+        stamp: int = next(self._next)
+        self.stamps[slot] = stamp
+        # A processor may read ahead of what it writes, but not across a lock.
+        self._fence.acquire()
+        self._fence.release()
+        return stamp if self._news[slot] == news else None
+
     def write_all(self) -> None:
-        """Put a fresh stamp, the same, into every slot."""
-        self._map[HEADER_BYTES:] = self._fresh()
+        """There is news in every slot."""
+        fresh = self._fresh()
+        self._map[HEADER_BYTES + self._slots * WORD :] = fresh
+        self._map[HEADER_BYTES : HEADER_BYTES + self._slots * WORD] = fresh
 
     def _fresh(self) -> bytes:
         stamp: int = next(self._next)
         return stamp.to_bytes(WORD, byteorder) * self._slots
+
+
+def _canonical(key: Any) -> Any:
+    """``key`` in a form that looks the same for keys that are equal, such as 1, 1.0 and True."""
+    kind = type(key)
+    if kind is tuple:
+        return tuple(map(_canonical, key))
+    if kind is bool or (kind is float and key.is_integer()):
+        return int(key)
+    if kind not in (str, int, float, bytes, type(None)):
+        raise TypeError(f"keys of a cache with a board must be strings, numbers, bytes, None or tuples, not {key!r}")
+    return key
 
 
 def runtime_directory() -> Path:

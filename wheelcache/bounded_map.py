@@ -23,7 +23,7 @@ from random import random
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.board import AnyBoard
+from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, MissingKey
@@ -103,6 +103,7 @@ class Entry(Timer):
     weight = 0
     # Those of a coherent cache have:
     slot: int
+    news: int
     stamp: int
 
 
@@ -126,11 +127,12 @@ class _GraceTimer(Timer):
 
 
 class _StampedEntry(_WeighedEntry):
-    """An entry of a coherent cache: the slot of its key on the board, and the stamp under which it was filled."""
+    """An entry of a coherent cache: the slot of its key on the board, and what that showed when it was filled."""
 
-    __slots__ = ("slot", "stamp")
+    __slots__ = ("news", "slot", "stamp")
 
     slot: int
+    news: int
     stamp: int
 
 
@@ -320,9 +322,13 @@ class BoundedMap(Driven):
             entry = self._live(key, now)
             if entry is None:
                 return False
-            self._file(entry, due)
             if self._board is not None:
-                entry.stamp = self._board.write(entry.slot)
+                stamp = self._board.touch(entry.slot, entry.news)
+                if stamp is None:
+                    # Written over by another process, at this moment.
+                    return False
+                entry.stamp = stamp
+            self._file(entry, due)
         self._scheduled(due, now)
         return True
 
@@ -371,7 +377,7 @@ class BoundedMap(Driven):
             removed: Removals = []
             with self._lock:
                 there: Any = self.entries.get(plain)
-                if there is not entry or there.value is not old:
+                if there is not entry or there.value is not old or not self._is_current(entry):
                     continue
                 grace = entry.grace if type(entry) is GracedEntry else 0.0
                 self._put(plain, value, entry.due, weight, now, removed, grace=grace)
@@ -402,7 +408,7 @@ class BoundedMap(Driven):
         for batch in _batched((key, self._plain(key)) for key in keys):
             now = self.clock()
             live = []
-            missed: list[tuple[Any, int]] = []
+            missed: list[tuple[Any, Seen]] = []
             with self._lock:
                 for key, plain in batch:
                     entry = self._live(plain, now, removed)
@@ -433,8 +439,6 @@ class BoundedMap(Driven):
             removed: Removals = []
             with self._lock:
                 for key, plain, value, due, weight, seen in ready:
-                    if seen is not None and self._live(plain, now) is not None:
-                        seen = None
                     if not self._put(plain, value, due, weight, now, removed, seen=seen):
                         refused.append(key)
             self._written(min(each[3] for each in ready), now, removed, len(ready))
@@ -464,6 +468,9 @@ class BoundedMap(Driven):
             loading = list(self._flights.in_progress)
         # Copied in one C call, so without the lock, which would be held for as long.
         keys = {key: None for key in (*loading, *self.entries) if _is_in_group(key, name)}
+        if self._board is not None:
+            # Which of them other processes have is not known.
+            self._board.write_all()
         return self.delete_many(original(key) for key in keys)
 
     def group(self, name: str) -> str:
@@ -492,6 +499,7 @@ class BoundedMap(Driven):
             gone = self._emptied()
             if self._board is not None:
                 self._board.write_all()
+                current_holder().forget_misses(id(self))
         self._cleared(gone, now)
 
     def keys(self) -> list[Any]:
@@ -516,7 +524,7 @@ class BoundedMap(Driven):
         self._flights.forget_all()
         self._leases.forget_all()
         if self._board is not None:
-            self._board.open()
+            self._board.open_in_child()
             self.stamps = self._board.stamps
 
     # Below: under the lock.
@@ -548,12 +556,9 @@ class BoundedMap(Driven):
         """Whether no other process has written the key since ``entry`` was filled."""
         return self.stamps is None or bool(self.stamps[entry.slot] == entry.stamp)
 
-    def _seen(self, key: Any) -> int:
-        """The stamp that the board shows for ``key``; 0 without a board."""
-        if self._board is None:
-            return 0
-        stamp: int = self._board.stamps[self._board.slot(key)]
-        return stamp
+    def _seen(self, key: Any) -> Seen:
+        """What the board shows for ``key``; nothing without a board."""
+        return NOTHING_SEEN if self._board is None else self._board.seen(self._board.slot(key))
 
     def _put(
         self,
@@ -565,27 +570,26 @@ class BoundedMap(Driven):
         removed: Removals,
         *,
         grace: float = 0.0,
-        seen: int | None = None,
+        seen: Seen | None = None,
     ) -> bool:
         """File a value. Whether it is stored; what left for it goes to ``removed``.
 
         Args:
-            seen: of a value that fills what was missed, the stamp that the board had at the miss. If it has another
+            seen: of a value that fills what was missed, what the board showed at the miss. If it shows something else
                 now, the value may be old. None if the value is news for the other processes.
         """
         if self._is_closed():
             # Whoever waited for the old lock when the cache was closed.
             self._lock.acquire()
         # Made before anything is looked up: making it may start the collector, and with it somebody's __del__.
-        stamp = 0
-        slot = 0
+        slot = news = stamp = 0
         if self._board is not None:
             slot = self._board.slot(key)
             if seen is None:
-                stamp = self._board.write(slot)
+                news = stamp = self._board.write(slot)
             else:
-                stamp = self._board.stamps[slot]
-                if stamp != seen:
+                news, stamp = seen
+                if self._board.stamps[slot] != stamp:
                     self._leases.refused(key, now)
                     return False
         if grace and due != inf:
@@ -624,6 +628,7 @@ class BoundedMap(Driven):
             entry.due = entry.filed = due
             if self._board is not None:
                 entry.slot = slot
+                entry.news = news
                 entry.stamp = stamp
             entries[key] = entry
             if type(entry) is GracedEntry:
@@ -639,6 +644,7 @@ class BoundedMap(Driven):
             removed.append((entry.key, entry.value, cause))
             entry.value = value
             if self._board is not None:
+                entry.news = news
                 # After the value: a reader who finds this stamp finds this value.
                 entry.stamp = stamp
             self._file(entry, due)
@@ -669,6 +675,8 @@ class BoundedMap(Driven):
         if self._board is not None:
             # Also for what is not here: it may be elsewhere.
             self._board.write(self._board.slot(key))
+            # What was missed before is no longer filled by a set that comes after.
+            current_holder().was_missed((id(self), key))
         if self._leases.in_force:
             self._leases.deleted(key, now)
 
@@ -737,16 +745,14 @@ class BoundedMap(Driven):
         seen = self._seen_at_miss(key)
         removed: Removals = []
         with self._lock:
-            if seen is not None and self._live(key, now) is not None:
-                seen = None
             stored = self._put(key, value, due, weight, now, removed, seen=seen)
         self._written(due, now, removed)
         return stored
 
-    def _note_miss(self, key: Any, seen: int) -> None:
+    def _note_miss(self, key: Any, seen: Seen) -> None:
         current_holder().note_miss((id(self), key), seen)
 
-    def _seen_at_miss(self, key: Any) -> int | None:
+    def _seen_at_miss(self, key: Any) -> Seen | None:
         """The stamp that the board showed when the running thread or task missed ``key``, if it just did."""
         return None if self._board is None else current_holder().was_missed((id(self), key))
 
@@ -780,7 +786,7 @@ class BoundedMap(Driven):
             entry = self._live(key, now, removed)
             if entry is not None:
                 self.entries.move_to_end(key)
-            seen = self._seen(key) if entry is None else 0
+            seen = self._seen(key) if entry is None else NOTHING_SEEN
         if entry is None:
             next(self._miss_tally.ticks)
             if self._board is not None:
@@ -808,6 +814,7 @@ class BoundedMap(Driven):
 
     def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
         """After a write: tell the listener, and see that the wheel turns."""
+        self._check_board(now)
         while self._weight > self._max_weight:
             # One heavy entry can cost more light ones than one hold of the lock allows.
             more: Removals = []

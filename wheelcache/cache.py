@@ -18,7 +18,7 @@ from typing import Any
 
 from wheelcache import options
 from wheelcache.backoff import Backoff
-from wheelcache.board import AnyBoard
+from wheelcache.board import NOTHING_SEEN, AnyBoard
 from wheelcache.bounded_map import (
     DEFAULT_TTL,
     EXPIRED,
@@ -430,6 +430,8 @@ class Cache(BoundedMap):
         """``take`` after a ``get`` that missed. ``stale_hits``, a tally's ticks, counts if a stale value is served."""
         self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
         load = _Load(self._plain(key), key, loader, ttl, policy, stale_hits)
+        # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
+        self._seen_at_miss(load.plain)
         if policy.grace:
             found = self._stale_meanwhile(load, self._refresh)
             if found is not MISSING:
@@ -476,6 +478,8 @@ class Cache(BoundedMap):
         """``atake`` after a ``get`` that missed. ``stale_hits`` as in ``load_missing``."""
         self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
         load = _Load(self._plain(key), key, loader, ttl, policy, stale_hits)
+        # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
+        self._seen_at_miss(load.plain)
         if policy.grace:
             found = self._stale_meanwhile(load, self._arefresh)
             if found is not MISSING:
@@ -884,8 +888,8 @@ class Cache(BoundedMap):
             else:
                 self.entries.move_to_end(key)
                 found = entry.value
-            seen = self._seen(key) if entry is None else 0
-        if found is MISSING and self._board is not None:
+            seen = self._seen(key) if entry is None else NOTHING_SEEN
+        if found is MISSING and waiter is None and self._board is not None:
             self._note_miss(key, seen)
         if waiter is None:
             next(self._miss_tally.ticks if found is MISSING else self.hits)

@@ -22,7 +22,10 @@ class Epoch:
         self.stamps = memoryview(self._number)
 
     def open(self) -> None:
-        """In the child of a fork: what it inherited is suspect."""
+        """Nothing to open."""
+
+    def open_in_child(self) -> None:
+        """After a fork: what the child inherited is suspect."""
         self.write_all()
 
     def is_gone(self) -> bool:
@@ -30,6 +33,12 @@ class Epoch:
 
     def slot(self, key: object) -> int:
         return 0
+
+    def seen(self, slot: int) -> tuple[int, int]:
+        return 0, self._number[0]
+
+    def touch(self, slot: int, news: int) -> int | None:
+        return self._number[0]
 
     def write(self, slot: int) -> int:
         """A key is written, which is no matter of the others."""

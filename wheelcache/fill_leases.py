@@ -39,7 +39,7 @@ class Holder:
 
     Attributes:
         leases: what he holds on keys of any cache, oldest first.
-        missed: the stamps of a board that keys had when he missed them, for caches that have one.
+        missed: what a board showed for the keys that he missed, of caches that have one.
         parent: on whose behalf he is running; None for a thread, or a task that none with leases started.
     """
 
@@ -47,7 +47,7 @@ class Holder:
 
     def __init__(self, task: asyncio.Task[Any] | None = None, parent: Holder | None = None) -> None:
         self.leases: dict[Lease, None] = {}
-        self.missed: dict[Hashable, int] = {}
+        self.missed: dict[tuple[int, Hashable], tuple[int, int]] = {}
         self.parent = parent
         self._task = None if task is None else ref(task)
         if task is not None:
@@ -72,22 +72,29 @@ class Holder:
             holder = holder.parent
         return False
 
-    def note_miss(self, key: Hashable, stamp: int) -> None:
+    def note_miss(self, key: tuple[int, Hashable], seen: tuple[int, int]) -> None:
         """He missed ``key``, and may set it soon."""
         if len(self.missed) >= MISSED_AT_MOST:
             # Emptied and not the oldest taken out, so that nothing can go wrong between two threads of one task.
             self.missed = {}
-        self.missed[key] = stamp
+        self.missed[key] = seen
 
-    def was_missed(self, key: Hashable) -> int | None:
-        """The stamp that ``key`` had when he, or somebody on whose behalf he runs, missed it. It is forgotten now."""
+    def was_missed(self, key: tuple[int, Hashable]) -> tuple[int, int] | None:
+        """What a board showed for ``key`` when he, or whom he runs for, missed it. It is forgotten now."""
         holder: Holder | None = self
         while holder is not None:
-            stamp = holder.missed.pop(key, None)
-            if stamp is not None:
-                return stamp
+            seen = holder.missed.pop(key, None)
+            if seen is not None:
+                return seen
             holder = holder.parent
         return None
+
+    def forget_misses(self, cache: int) -> None:
+        """Of one cache, by its ``id``: it was cleared."""
+        holder: Holder | None = self
+        while holder is not None:
+            holder.missed = {key: seen for key, seen in list(holder.missed.items()) if key[0] != cache}
+            holder = holder.parent
 
     def give_up(self) -> None:
         """End all leases: the request is over."""
@@ -130,6 +137,13 @@ def end_request() -> None:
     holder = _current.get()
     if holder is not None:
         holder.give_up()
+
+
+def forget_misses() -> None:
+    """The request is over: what it missed and did not set is nothing that it fills."""
+    holder = _current.get()
+    if holder is not None:
+        holder.missed = {}
 
 
 def on_its_own() -> None:

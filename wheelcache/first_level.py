@@ -22,7 +22,7 @@ from wheelcache.bounded_map import MISSING
 from wheelcache.cache import Cache
 from wheelcache.circuit_breaker import CircuitBreaker
 from wheelcache.epoch import Epoch
-from wheelcache.errors import StoreUnavailable
+from wheelcache.errors import MissingKey, StoreUnavailable
 from wheelcache.load_policy import PLAIN, LoadPolicy
 
 logger = logging.getLogger("wheelcache")
@@ -54,6 +54,10 @@ class _NotKept(LookupError):
     def __init__(self, value: Any) -> None:
         super().__init__()
         self.value = value
+
+
+class _ManyNotKept(BaseException):
+    """The same of many. Who waits for one of them looks again, as he does whenever a loader raises no Exception."""
 
 
 class FirstLevel:
@@ -123,7 +127,8 @@ class FirstLevel:
             self.cache.count_miss()
             self.start_tracking()
             return self._read(read)
-        except _NotThere:
+        except (_NotThere, MissingKey):
+            # The latter by who asked for many, and found others.
             return MISSING
         except _NotKept as error:
             return error.value
@@ -145,7 +150,8 @@ class FirstLevel:
             self.cache.count_miss()
             self.start_tracking()
             return await self._aread(read)
-        except _NotThere:
+        except (_NotThere, MissingKey):
+            # The latter by who asked for many, and found others.
             return MISSING
         except _NotKept as error:
             return error.value
@@ -155,15 +161,18 @@ class FirstLevel:
     def get_many(self, keys: Iterable[Any], read: Callable[[list[Any]], Mapping[Any, Any]]) -> dict[Any, Any]:
         """The copies of ``keys``; of those that are not here what ``read(keys)`` returns, in one call."""
         keys = list(keys)
+        if not keys:
+            # Which Redis calls an error.
+            return {}
         try:
             if self.trusted:
-                with suppress(_NotKept):
-                    return self.cache.take_many(
-                        keys,
-                        lambda missing: self._kept(self._guarded(lambda: read(missing))),
-                        self.timeout,
-                        self._policy,
-                    )
+
+                def load(missing: list[Any]) -> Mapping[Any, Any]:
+                    return self._all_kept(self._guarded(lambda: read(missing)))
+
+                with suppress(_ManyNotKept):
+                    return self.cache.take_many(keys, load, self.timeout, self._policy)
+            self._count_misses(keys)
             self.start_tracking()
             return dict(self._guarded(lambda: read(keys)))
         except Exception as error:
@@ -174,14 +183,18 @@ class FirstLevel:
     ) -> dict[Any, Any]:
         """``get_many`` for coroutines."""
         keys = list(keys)
+        if not keys:
+            # Which Redis calls an error.
+            return {}
         try:
             if self.trusted:
 
                 async def load(missing: list[Any]) -> Mapping[Any, Any]:
-                    return self._kept(await self._aguarded(lambda: read(missing)))
+                    return self._all_kept(await self._aguarded(lambda: read(missing)))
 
-                with suppress(_NotKept):
+                with suppress(_ManyNotKept):
                     return await self.cache.atake_many(keys, load, self.timeout, self._policy)
+            self._count_misses(keys)
             self.start_tracking()
             return dict(await self._aguarded(lambda: read(keys)))
         except Exception as error:
@@ -224,12 +237,31 @@ class FirstLevel:
             return MISSING
 
     def load(self, key: Any, loader: Callable[[], Any]) -> Any:
-        """What ``loader()`` returns, once for all who call this together for ``key``."""
-        return self.cache.load_missing(key, loader, self.timeout, self._policy)
+        """What ``loader()`` returns, once for all who call this together for ``key``. No copy of it is kept.
 
-    async def aload(self, key: Any, loader: Callable[[], Any]) -> Any:
+        Beside those who ``get`` the key: these wait for the store behind, not for a loader, which may take long, raise
+        what is none of their business, or look for the key itself.
+        """
+        flight = ("load", key)
+
+        def load() -> Any:
+            value = loader()
+            # What is loaded is no copy of what the store has. Deleted while it is loaded, it is not stored.
+            self.cache.delete(flight)
+            return value
+
+        return self.cache.load_missing(flight, load, self.timeout, PLAIN)
+
+    async def aload(self, key: Any, loader: Callable[[], Awaitable[Any]]) -> Any:
         """``load`` for coroutines."""
-        return await self.cache.aload_missing(key, loader, self.timeout, self._policy)
+        flight = ("load", key)
+
+        async def load() -> Any:
+            value = await loader()
+            self.cache.delete(flight)
+            return value
+
+        return await self.cache.aload_missing(flight, load, self.timeout, PLAIN)
 
     # Writing.
 
@@ -302,6 +334,10 @@ class FirstLevel:
 
     # The store behind.
 
+    def _count_misses(self, keys: list[Any]) -> None:
+        for _ in keys:
+            self.cache.count_miss()
+
     def _read(self, read: Callable[[], Any]) -> Any:
         value = self._guarded(read)
         if value is MISSING:
@@ -323,6 +359,12 @@ class FirstLevel:
         if not self.trusted:
             raise _NotKept(value)
         return value
+
+    def _all_kept(self, values: T) -> T:
+        """``_kept`` for many."""
+        if not self.trusted:
+            raise _ManyNotKept
+        return values
 
     def _guarded(self, call: Callable[[], T]) -> T:
         if not self.fail_safe:

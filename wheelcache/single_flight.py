@@ -75,7 +75,7 @@ class Flight:
 
     Attributes:
         started: when, in seconds on the cache's clock.
-        seen: the stamp on the board when the leader began; 0 without a board.
+        seen: what the board showed when the leader began.
         future: ends with a pair of value and error. The error is not its exception: asyncio refuses to raise some.
     """
 
@@ -86,7 +86,7 @@ class Flight:
         self.started = started
         self.superseded = False
         self.waited_for = False
-        self.seen = 0
+        self.seen: tuple[int, int] = (0, 0)
         self.lead = _Lead(table, key)
         self.future: Future[tuple[Any, BaseException | None]] = Future()
         # Running futures cannot be cancelled: a waiter that is cancelled must not take the others with it.

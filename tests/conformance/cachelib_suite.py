@@ -1,4 +1,4 @@
-"""cachelib's own tests, as they stand in its source distribution, for WheelCache.
+"""cachelib's own tests, as they stand in its source distribution, for WheelCache and TieredCache.
 
 To be run by pytest with cachelib's ``tests`` folder as the working directory: ``common``, ``has``, ``clear``,
 ``serializer``, ``test_simple_cache`` and the ``conftest`` that they import are cachelib's.
@@ -6,6 +6,7 @@ To be run by pytest with cachelib's ``tests`` folder as the working directory: `
 
 import pytest
 import test_simple_cache
+from cachelib import SimpleCache
 from cachelib.serializers import BaseSerializer
 from clear import ClearTests
 from common import CommonTests
@@ -13,11 +14,17 @@ from delete_many_with_prefix import DeleteManyWithPrefixTests
 from has import HasTests
 from serializer import SerializerTests
 
-from wheelcache.flask_backend import WheelCache
+from wheelcache.flask_backend import TieredCache, WheelCache
 
 
 class WithItsOwnSerializer(WheelCache):
     serializer = BaseSerializer()
+
+
+class WithAPrefix(SimpleCache):
+    def __init__(self, key_prefix="", **options):
+        super().__init__(**options)
+        self.key_prefix = key_prefix
 
 
 @pytest.fixture(autouse=True, params=[WheelCache, WithItsOwnSerializer])
@@ -33,3 +40,9 @@ class TestWheelCache(CommonTests, HasTests, ClearTests, SerializerTests, DeleteM
     test_concurrent_inc_is_consistent = test_simple_cache.TestSimpleCache.test_concurrent_inc_is_consistent
     test_concurrent_add_only_one_winner = test_simple_cache.TestSimpleCache.test_concurrent_add_only_one_winner
     test_concurrent_get_set = test_simple_cache.TestSimpleCache.test_concurrent_get_set_preserves_valid_shared_values
+
+
+class TestTieredCache(CommonTests, HasTests, ClearTests, SerializerTests, DeleteManyWithPrefixTests):
+    @pytest.fixture(autouse=True)
+    def cache_factory(self, request):
+        request.cls.cache_factory = staticmethod(lambda **options: TieredCache(WithAPrefix(**options)))

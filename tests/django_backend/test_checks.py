@@ -7,6 +7,8 @@ import pytest
 from django.core import checks
 from django.test import override_settings
 
+from wheelcache import board
+
 BACKEND = "wheelcache.django_backend.WheelCache"
 
 
@@ -105,6 +107,63 @@ def OurCache(location, params):  # a factory, as good as a class to Django
     from wheelcache.django_backend import WheelCache
 
     return type("OurCache", (WheelCache,), {})(location, params)
+
+
+def tiered(location="tiered", l2="redis", **options):
+    return {
+        "BACKEND": "wheelcache.django_backend.TieredCache",
+        "LOCATION": location,
+        "OPTIONS": {"L2": l2, **options},
+    }
+
+
+REDIS = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}
+REPLICATED = {**REDIS, "LOCATION": ["redis://127.0.0.1:1", "redis://127.0.0.1:2"]}
+LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
+
+
+def test_a_tiered_cache_that_nothing_tells_of_writes_is_a_warning_that_names_it_and_how_old_it_may_be():
+    (warning,) = warnings_for(default=LOCMEM, front=tiered(l2="default", L1_TIMEOUT=7.5))
+    assert warning.id == "wheelcache.W003"
+    assert warning.level == checks.WARNING
+    for part in ("'front'", "7.5 seconds"):
+        assert part in warning.msg
+    for part in ("COHERENCE", "Redis", "L1_TIMEOUT"):
+        assert part in warning.hint
+
+
+@pytest.mark.parametrize("l2", [REDIS, {**REDIS, "BACKEND": "django_redis.cache.RedisCache"}])
+def test_a_tiered_cache_that_redis_tells_of_writes_is_well(l2):
+    assert warnings_for(default=LOCMEM, redis=l2, front=tiered()) == []
+
+
+def test_replicas_tell_nothing():
+    (warning,) = warnings_for(default=LOCMEM, redis=REPLICATED, front=tiered())
+    assert warning.id == "wheelcache.W003"
+
+
+def test_a_tiered_cache_with_a_board_is_well(monkeypatch, tmp_path):
+    monkeypatch.setattr(board, "runtime_directory", lambda: tmp_path)
+    tmp_path.chmod(0o700)
+    assert warnings_for(default=LOCMEM, front=tiered(l2="default", COHERENCE="host")) == []
+
+
+@pytest.mark.parametrize(
+    "option", ["L2", "L1_TIMEOUT", "L2_TIMEOUT", "FAIL_SAFE", "GRACE", "WRITES_WITHOUT_L2", "SLOTS"]
+)
+def test_an_option_of_a_tiered_cache_beside_its_options_is_a_warning(option):
+    (warning,) = warnings_for(default=LOCMEM, redis=REDIS, front={**tiered(), option: 5})
+    assert warning.id == "wheelcache.W002"
+    assert f"CACHES['front'] has {option!r} beside its OPTIONS" in warning.msg
+
+
+def test_an_option_of_a_tiered_cache_beside_those_of_another_is_none_of_ours():
+    assert warnings_for(default={**alias(), "L2": "redis"}) == []
+
+
+def test_tiered_caches_of_one_location_share_their_entries_behind():
+    found = warnings_for(default=alias(""), redis=REDIS, front=tiered(""), other=tiered("", L1_TIMEOUT=5))
+    assert found == []
 
 
 SITE = f"""

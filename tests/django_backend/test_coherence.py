@@ -9,25 +9,145 @@ import subprocess
 import sys
 from bisect import bisect
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import accumulate
 from pathlib import Path
 
 import pytest
-from django.core.cache import caches
+from django.core.cache import CacheKeyWarning
 from django.core.exceptions import ImproperlyConfigured
-from django.core.signals import request_finished
-from django.test import override_settings
 
 from tests.waiting import PATIENCE, until
+from wheelcache import board
+from wheelcache.errors import BoardUnusable
+from wheelcache.fill_leases import end_request
 
 NUMBER = struct.Struct("<Q")
 ROOT = Path(__file__).parents[2]
 WORKERS = 4
 KEYS = 2000
 
-ROUNDS = int(os.environ.get("COHERENCE_ROUNDS", "3000"))
-"""10,000 take a minute of two cores."""
+ROUNDS = 10_000
+
+
+@pytest.fixture(autouse=True)
+def _boards_of_this_test(monkeypatch, tmp_path):
+    monkeypatch.setattr(board, "runtime_directory", lambda: tmp_path)
+    tmp_path.chmod(0o700)
+    yield
+    end_request()
+
+
+@pytest.fixture
+def location(request):
+    """A LOCATION of this test's own."""
+    return request.node.name
+
+
+# The option.
+
+
+@pytest.mark.parametrize("wrong", ["", "Host", "machine", True, False, 0, 1, b"host", ["host"], {"host": 1}])
+def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(make, wrong):
+    with pytest.raises(ImproperlyConfigured) as refused:
+        make({"COHERENCE": wrong})
+    for part in ("COHERENCE", "'host', or None", repr(wrong)):
+        assert part in str(refused.value)
+
+
+def test_it_is_off_unless_asked_for(make):
+    assert make().store.cache.stamps is None
+    assert make({"COHERENCE": None}).store.cache.stamps is None
+    assert make({"COHERENCE": "host"}).store.cache.stamps is not None
+
+
+def test_a_board_that_cannot_be_used_is_an_error_at_start_up_that_says_why(make, monkeypatch):
+    owner = os.geteuid()
+    monkeypatch.setattr(board, "_check_private", _refuse)
+    with pytest.raises(ImproperlyConfigured, match=f"must belong to the user {owner}"):
+        make({"COHERENCE": "host"})
+
+
+def _refuse(path, *args):
+    raise BoardUnusable(f"{path} must belong to the user {os.geteuid()}")
+
+
+def test_aliases_of_one_location_with_other_options_end_each_others_entries(make, location):
+    one = make({"COHERENCE": "host"}, location=location)
+    other = make({"COHERENCE": "host", "MAX_ENTRIES": 7}, location=location)
+    elsewhere = make({"COHERENCE": "host"}, location="not shared")
+    for each in (one, other, elsewhere):
+        assert each.get("k") is None
+        each.set("k", "old")
+    assert one.store.cache is not other.store.cache
+    one.set("k", "new")
+    assert (one.get("k"), other.get("k"), elsewhere.get("k")) == ("new", None, "old")
+
+
+def test_prefixes_and_versions_are_part_of_the_key(make, location):
+    one = make({"COHERENCE": "host"}, location=location, KEY_PREFIX="a")
+    other = make({"COHERENCE": "host", "MAX_ENTRIES": 7}, location=location, KEY_PREFIX="b")
+    for each in (one, other):
+        assert each.get_many(["k"]) == {}
+        each.set_many({"k": "old"})
+        assert each.get("k", version=2) is None
+        each.set("k", "old", version=2)
+    one.delete("k")
+    assert (other.get("k"), one.get("k", version=2)) == ("old", "old")
+    other.incr_version("k", version=1, delta=1)
+    assert other.get("k", version=2) == "old"
+
+
+def test_keys_that_django_warns_of_and_values_of_every_kind_are_ended(make, location):
+    one = make({"COHERENCE": "host"}, location=location)
+    other = make({"COHERENCE": "host", "MAX_ENTRIES": 7}, location=location)
+    for key, value in (("k", [1]), ("l", "text"), ("m", None), ("a b", {"x": 1})):
+        with nullcontext() if " " not in key else pytest.warns(CacheKeyWarning):
+            for each in (one, other):
+                assert each.get(key, "missing") == "missing"
+                each.set(key, value)
+            one.set(key, "new")
+            assert other.get(key, "missing") == "missing"
+            assert one.get(key) == "new"
+
+
+WRITES = {
+    "set": lambda cache: cache.set("k", 2),
+    "set with a timeout of 0": lambda cache: cache.set("k", 2, 0),
+    "set_many": lambda cache: cache.set_many({"k": 2}),
+    "delete": lambda cache: cache.delete("k"),
+    "delete_many": lambda cache: cache.delete_many(["k"]),
+    "incr": lambda cache: cache.incr("k"),
+    "decr": lambda cache: cache.decr("k"),
+    "touch": lambda cache: cache.touch("k", 100),
+    "clear": lambda cache: cache.clear(),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_every_write_ends_the_entries_of_the_others_and_fills_do_not(make, location, write):
+    one = make({"COHERENCE": "host"}, location=location)
+    other = make({"COHERENCE": "host", "MAX_ENTRIES": 7}, location=location)
+    for each in (one, other, one, other):
+        assert each.get_or_set("k", 1) == 1
+    assert one.store.cache.stats().misses == other.store.cache.stats().misses == 1
+    write(one)
+    assert other.get("k") is None
+
+
+def test_a_miss_of_one_request_is_no_miss_of_the_next(make, location):
+    """Who missed and did not fill: what the thread sets in a later request is news."""
+    one = make({"COHERENCE": "host"}, location=location)
+    other = make({"COHERENCE": "host", "MAX_ENTRIES": 7}, location=location)
+    assert one.get("k") is None
+    one.close()
+    assert other.get("k") is None
+    other.set("k", "old")
+    one.set("k", "new")
+    assert other.get("k") is None
+
+
+# Four workers.
 
 
 class Worker:
@@ -77,6 +197,7 @@ class Server:
         self.database.write_bytes(bytes(KEYS * NUMBER.size))
         self.file = os.open(self.database, os.O_RDWR)
         self.connected = {}
+        self.location = str(folder)
         self.log = folder / "log"
         with self.log.open("w") as output:
             self.process = subprocess.Popen(
@@ -86,7 +207,7 @@ class Server:
                     *("--log-level", "warning", "tests.django_backend.coherent_site:application"),
                 ],
                 cwd=ROOT,
-                env={**os.environ, "COHERENT_LOCATION": str(folder), "COHERENT_DATABASE": str(self.database)},
+                env={**os.environ, "COHERENT_LOCATION": self.location, "COHERENT_DATABASE": str(self.database)},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -115,11 +236,15 @@ class Server:
     def write(self, key, version):
         os.pwrite(self.file, NUMBER.pack(version), key * NUMBER.size)
 
+    def read(self, key):
+        return NUMBER.unpack(os.pread(self.file, NUMBER.size, key * NUMBER.size))[0]
+
     def stop(self):
         self.hang_up()
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(10)
         os.close(self.file)
+        board.Board(f"django {self.location}")._path.unlink()
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +337,7 @@ def test_workers_killed_in_the_middle_of_writes_harm_nothing(server):
     for _ in range(8):
         victim, *others = server.workers()
         victim.ask("spin")
-        assert until(lambda: _is_running(victim.pid))
+        assert until(lambda victim=victim: server.read(KEYS - 1) == victim.pid)
         for turn in range(20):
             version += 1
             key, writer = turn % 4, others[turn % 3]
@@ -221,7 +346,7 @@ def test_workers_killed_in_the_middle_of_writes_harm_nothing(server):
             if turn == 10:
                 os.kill(victim.pid, signal.SIGKILL)
             assert [worker(f"get/{key}") for worker in others] == [str(version)] * 3
-        with pytest.raises(OSError):
+        with pytest.raises(ConnectionError):
             victim.answer()
     fresh = server.workers()
     for key in range(4):
@@ -230,7 +355,3 @@ def test_workers_killed_in_the_middle_of_writes_harm_nothing(server):
         fresh[key](f"set/{key}/{version}")
         assert [worker(f"get/{key}") for worker in fresh] == [str(version)] * WORKERS
         assert [worker(f"peek/{key}") for worker in fresh] == [str(version)] * WORKERS
-
-
-def _is_running(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"

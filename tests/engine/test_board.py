@@ -123,7 +123,7 @@ def filled(*caches, key="k", value="old"):
 # The file.
 
 
-def test_the_file_is_its_owners_only_and_half_a_mebibyte_whatever_the_umask(tmp_path):
+def test_the_file_is_its_owners_only_and_a_mebibyte_whatever_the_umask(tmp_path):
     before = os.umask(0)
     try:
         Board(NAME, tmp_path)
@@ -133,7 +133,7 @@ def test_the_file_is_its_owners_only_and_half_a_mebibyte_whatever_the_umask(tmp_
     found = file.stat()
     assert stat.S_IMODE(found.st_mode) == 0o600
     assert found.st_uid == os.geteuid()
-    assert found.st_size == HEADER_BYTES + SLOTS * WORD == (512 << 10) + 64
+    assert found.st_size == HEADER_BYTES + 2 * SLOTS * WORD == (1 << 20) + 64
     # All of it is there: no write to the map can fail.
     assert found.st_blocks * 512 >= found.st_size
 
@@ -206,7 +206,7 @@ def test_a_board_with_another_number_of_slots_is_refused(path, board_of):
 def test_what_a_process_left_that_was_killed_while_it_made_the_file_is_completed(path, board_of, left):
     path.write_bytes(path.read_bytes()[:left])
     one, other = board_of(), board_of()
-    assert path.stat().st_size == HEADER_BYTES + SLOTS * WORD
+    assert path.stat().st_size == HEADER_BYTES + 2 * SLOTS * WORD
     assert one.write(SLOTS - 1) == other.stamps[SLOTS - 1]
 
 
@@ -434,7 +434,7 @@ def test_the_slot_of_a_key_is_the_same_in_every_process(tmp_path, board_of):
 def test_keys_are_spread_evenly_over_the_slots(board_of):
     board = board_of(256)
     hits = Counter(board.slot(f":1:user:{number}:profile") for number in range(256 * 100))
-    # Chi-squared with 255 degrees of freedom: at random, 255 give or take 23. A CRC spreads what counts up better still.
+    # Chi-squared with 255 degrees of freedom: at random, 255 give or take 23. A CRC does better.
     assert sum((hits[slot] - 100) ** 2 / 100 for slot in range(256)) < 330
 
 
@@ -828,7 +828,7 @@ def test_a_cache_without_a_board_remembers_no_misses():
 @pytest.mark.parametrize("fill", ["set", "set_many"])
 @pytest.mark.parametrize("write", ["set", "delete"])
 def test_a_fill_is_dropped_whose_key_was_written_by_another_thread_of_the_process_meanwhile(pair, fill, write):
-    one, other = pair
+    one, _ = pair
     assert one.get("k") is None
     Context().run(one.set, "k", "new") if write == "set" else Context().run(one.delete, "k")
     assert not (one.set("k", "old") if fill == "set" else one.set_many({"k": "old"}) == [])
@@ -903,26 +903,21 @@ def test_a_sum_does_not_outlive_a_write_elsewhere_while_it_was_made(pair):
 
 
 class Interrupted(Board):
-    """Something happens just before a stamp is written."""
+    """Something happens just before the stamp of a touch is written."""
 
     __slots__ = ("before",)
 
-    def write(self, slot):
-        before, self.before = self.before, lambda: None
-        before()
-        return super().write(slot)
+    def touch(self, slot, news):
+        self.before()
+        return super().touch(slot, news)
 
 
-@pytest.mark.parametrize("write", ["touch", "incr"])
-def test_what_builds_on_the_value_here_does_not_make_it_current_if_another_process_writes_at_that_moment(
-    tmp_path, cache, clock, write
-):
+def test_a_touch_does_not_make_a_value_current_that_another_process_writes_over_at_that_moment(tmp_path, cache, clock):
     board, other = Interrupted(NAME, tmp_path), cache()
-    board.before = lambda: None
     one = Cache(board=board, clock=clock, log_interval=None)
     filled(one, value=5)
     board.before = lambda: other.set("k", 100)
-    one.touch("k") if write == "touch" else one.incr("k")
+    assert not one.touch("k")
     assert one.get("k") is None
     assert other.get("k") in (100, None)
 
@@ -1043,22 +1038,16 @@ def test_a_child_forked_after_the_board_was_removed_finds_no_entry_of_before_cur
     ) == ["0"]
 
 
-@pytest.mark.parametrize("use", ["hits", "writes"])
-def test_who_only_hits_or_only_writes_finds_out_too_that_the_board_was_removed(pair, path, clock, cache, use):
+def test_who_only_writes_finds_out_too_that_the_board_was_removed(pair, path, clock, cache):
     one, _ = pair
     filled(one)
     path.unlink()
     started_later = cache()
     filled(started_later)
     clock.advance(BOARD_CHECK)
-    if use == "hits":
-        one.get("k")
-        started_later.delete("k")
-        assert one.get("k") is None
-    else:
-        one.set("j", 1)
-        one.delete("k")
-        assert started_later.get("k") is None
+    one.set("j", 1)
+    one.delete("k")
+    assert started_later.get("k") is None
 
 
 def test_a_child_that_cannot_open_the_board_has_caches_that_work(tmp_path):
@@ -1071,6 +1060,9 @@ def test_a_child_that_cannot_open_the_board_has_caches_that_work(tmp_path):
         caches[1].set("k", 1)
         next_stamp = next(caches[1]._board._next)
         folder.rename(folder.with_name("elsewhere"))
+        import logging
+
+        logging.disable()
 
         def child():
             threads = [threading.Thread(target=cache.set, args=["k", 2], daemon=True) for cache in caches]
@@ -1079,7 +1071,7 @@ def test_a_child_that_cannot_open_the_board_has_caches_that_work(tmp_path):
             for thread in threads:
                 thread.join(1)
             assert [cache.get("k") for cache in caches] == [2, 2, 2]
-            assert caches[1]._board.write(0) > next_stamp + 1000
+            assert abs(caches[1]._board.write(0) - next_stamp) > 1000
 
         print(in_child(child))
         """,

@@ -1,7 +1,7 @@
 from django.apps import AppConfig
 from django.core import checks
 
-from wheelcache.django_backend.checks import check_locations, check_misplaced_options
+from wheelcache.django_backend.checks import check_coherence, check_locations, check_misplaced_options
 
 
 class WheelCacheConfig(AppConfig):
@@ -14,3 +14,4 @@ class WheelCacheConfig(AppConfig):
     def ready(self) -> None:
         checks.register(check_locations, checks.Tags.caches)
         checks.register(check_misplaced_options, checks.Tags.caches)
+        checks.register(check_coherence, checks.Tags.caches)

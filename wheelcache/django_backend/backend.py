@@ -20,7 +20,7 @@ from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.requests import act_for_request
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.fill_leases import end_request
+from wheelcache.fill_leases import end_request, forget_misses
 from wheelcache.isolation import ATOMS, Packed
 from wheelcache.load_policy import PLAIN, load_policy
 from wheelcache.refresh_pool import cleanups
@@ -380,6 +380,8 @@ class WheelCache(BaseCache):
             for made in list(self._held_back):
                 self._let_go(made)
             end_request()
+        elif self._cache.stamps is not None:
+            forget_misses()
 
     def _set_page(self, key: str, made: Any, stored: Any, ttl: float | None, version: int | None) -> None:
         """``set`` of a page or of what Django keeps beside it: see ``pages``."""

@@ -13,6 +13,8 @@ from django.core.checks import CheckMessage
 
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.stores import OPTIONS
+from wheelcache.django_backend.tiered import OPTIONS as TIERED_OPTIONS
+from wheelcache.django_backend.tiered import TieredCache
 
 
 def _aliases() -> Iterator[tuple[str, WheelCache]]:
@@ -26,7 +28,9 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Aliases with one LOCATION and different OPTIONS look as if they shared entries, and don't."""
     stores: defaultdict[str, dict[Any, list[str]]] = defaultdict(dict)
     for alias, cache in _aliases():
-        stores[cache.location].setdefault(cache.store, []).append(alias)
+        # The entries of a TieredCache are those of its L2.
+        if not isinstance(cache, TieredCache):
+            stores[cache.location].setdefault(cache.store, []).append(alias)
     return [
         checks.Warning(
             f"The caches {' and '.join(repr(names[0]) for names in by_store.values())} have the same LOCATION "
@@ -47,7 +51,22 @@ def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessag
             hint=f"Move it: 'OPTIONS': {{{option!r}: ...}}.",
             id="wheelcache.W002",
         )
-        for alias, _ in _aliases()
+        for alias, cache in _aliases()
         for option in settings.CACHES[alias]
-        if option in OPTIONS
+        if option in (TIERED_OPTIONS if isinstance(cache, TieredCache) else OPTIONS)
+    ]
+
+
+def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Copies that nothing tells of writes are as old as they may get."""
+    return [
+        checks.Warning(
+            f"Nothing tells the TieredCache {alias!r} what other processes write: it may return what was overwritten "
+            f"up to {cache.store.level.timeout:g} seconds ago.",
+            hint="Say 'COHERENCE': 'host' in its OPTIONS if all that write are on this machine; or let L2 be a Redis "
+            "or Valkey, without replicas; or silence this check if L1_TIMEOUT is short enough for you.",
+            id="wheelcache.W003",
+        )
+        for alias, cache in _aliases()
+        if isinstance(cache, TieredCache) and not cache.store.is_told
     ]

@@ -76,7 +76,10 @@ class TieredStore(Store):
 
 
 def _tracking(l2: BaseCache) -> Callable[[FirstLevel], Any] | None:
-    """What makes the connection by which a Redis or Valkey tells of writes; None if ``l2`` is neither."""
+    """What makes the connection by which a Redis or Valkey tells of writes.
+
+    None if ``l2`` is neither, or reads from replicas: its primary tells of a write before they have it.
+    """
     try:
         from wheelcache.redis_tracking import Tracking, client_of, connect_like
     except ImportError:
@@ -85,9 +88,17 @@ def _tracking(l2: BaseCache) -> Callable[[FirstLevel], Any] | None:
         connect = connect_like(client_of(l2))
     except TypeError:
         return None
+    if _has_replicas(l2):
+        return None
     # Of all versions. What another key function makes of a prefix is not known.
     prefix = f"{l2.key_prefix}:".encode() if l2.key_func is default_key_func else b""
     return lambda level: Tracking(connect, [prefix], level)
+
+
+def _has_replicas(l2: Any) -> bool:
+    """Whether a cache on Redis was given several servers, of which it reads from all but the first."""
+    servers: Any = getattr(l2, "_servers", None) or getattr(getattr(l2, "client", None), "_server", ())
+    return not isinstance(servers, str) and len(servers) > 1
 
 
 class TieredCache(WheelCache):
@@ -102,6 +113,10 @@ class TieredCache(WheelCache):
 
     store: TieredStore
 
+    # The key prefix and function that writes are told for, once they are known.
+    _told: tuple[Any, Any] | None = None
+    _keeps = True
+
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         super().__init__(location, params)
         l2 = self._l2
@@ -109,6 +124,7 @@ class TieredCache(WheelCache):
             self.default_timeout = l2.default_timeout
         self.key_prefix, self.version, self.key_func = l2.key_prefix, l2.version, l2.key_func
         self._level = self.store.level
+        self._told = (l2.key_prefix, l2.key_func)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
         given = params.get("OPTIONS", {})
@@ -118,13 +134,22 @@ class TieredCache(WheelCache):
             raise ImproperlyConfigured(f"Wrong cache setting: L2 must be one of {takes}, not {alias!r}.")
         key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
         self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"][1]))
-        beside = ("tiered", l2.key_prefix, l2.version, l2.key_func)
+        # The alias alone would not do: tests override what it means.
+        beside = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.version, l2.key_func)
         return store_for(location, given, OPTIONS, lambda place, checked: TieredStore(place, checked, l2), beside)
 
+    def _find_prefix(self) -> None:
+        super()._find_prefix()
+        if self._told is not None:
+            # Changed on the fly.
+            self._l2.key_prefix, self._l2.version, self._l2.key_func = self.key_prefix, self.version, self.key_func
+            self._keeps = (self.key_prefix, self.key_func) == self._told
+
     def _key(self, key: Any, version: int | None) -> Any:
-        """What a copy is kept under; a tuple, under which none is, if the other cache shall warn of the key."""
+        """What a copy is kept under; a tuple, under which none is, if the other cache shall warn of the key, or nobody
+        would tell of writes."""
         made = self.make_key(key, version=version)
-        return made if is_beyond_warning(made) else (made,)
+        return made if self._keeps and is_beyond_warning(made) else (made,)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         ttl = self._ttl(timeout)
@@ -147,7 +172,8 @@ class TieredCache(WheelCache):
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         made = self._key(key, version)
         if type(made) is tuple:
-            return self._l2.get(key, default, version=version)
+            found = self._level.read(lambda: self._l2.get(key, MISSING, version=version))
+            return default if found is MISSING else found
         stored = self._level.get(made, lambda: self._stored(self._l2.get(key, MISSING, version=version)))
         if stored is MISSING:
             wait = self._fill_wait(key)
@@ -162,7 +188,8 @@ class TieredCache(WheelCache):
             return found
         made = self._key(key, version)
         if type(made) is tuple:
-            return await self._l2.aget(key, default, version=version)
+            found = await self._level.aread(lambda: self._l2.aget(key, MISSING, version=version))
+            return default if found is MISSING else found
 
         async def read() -> Any:
             return self._stored(await self._l2.aget(key, MISSING, version=version))
@@ -221,7 +248,12 @@ class TieredCache(WheelCache):
         def read(missing: list[Any]) -> dict[Any, Any]:
             return self._all_stored(self._l2.get_many([by_made[made] for made in missing], version=version), version)
 
-        found = self._level.get_many(by_made, read)
+        if tuple in map(type, by_made):
+            # Nobody tells of writes to what is kept under a tuple.
+            found = self._level.read(lambda: read(list(by_made)))
+            found = {} if found is MISSING else found
+        else:
+            found = self._level.get_many(by_made, read)
         return {key: self.store.isolation.restore(found[made]) for made, key in by_made.items() if made in found}
 
     async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
@@ -231,7 +263,11 @@ class TieredCache(WheelCache):
             found = await self._l2.aget_many([by_made[made] for made in missing], version=version)
             return self._all_stored(found, version)
 
-        found = await self._level.aget_many(by_made, read)
+        if tuple in map(type, by_made):
+            found = await self._level.aread(lambda: read(list(by_made)))
+            found = {} if found is MISSING else found
+        else:
+            found = await self._level.aget_many(by_made, read)
         return {key: self.store.isolation.restore(found[made]) for made, key in by_made.items() if made in found}
 
     def get_or_set(  # type: ignore[override]  # a value that two levels have has no grace in one of them

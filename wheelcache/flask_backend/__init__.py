@@ -1,5 +1,7 @@
-"""A Flask-Caching backend in memory: ``CACHE_TYPE = "wheelcache.flask_backend.WheelCache"``."""
+"""Flask-Caching backends: ``CACHE_TYPE = "wheelcache.flask_backend.WheelCache"``, in memory, and ``"....TieredCache"``,
+in memory and in front of any other."""
 
 from wheelcache.flask_backend.backend import WheelCache
+from wheelcache.flask_backend.tiered import TieredCache
 
-__all__ = ["WheelCache"]
+__all__ = ["TieredCache", "WheelCache"]

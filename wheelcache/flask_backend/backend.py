@@ -17,7 +17,7 @@ from wheelcache import options
 from wheelcache.board import Board
 from wheelcache.cache import Cache
 from wheelcache.errors import MissingKey
-from wheelcache.fill_leases import Holder, Lease, current_holder
+from wheelcache.fill_leases import Holder, Lease, current_holder, forget_misses
 from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_bare, size_of
 from wheelcache.load_policy import load_policy
 
@@ -115,6 +115,8 @@ class WheelCache(BaseCache):
         backend = cls(**{**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))})
         if backend._fill_waits:
             app.teardown_appcontext(_end_leases)
+        if backend._cache.stamps is not None:
+            app.teardown_appcontext(lambda error: forget_misses())
         return backend
 
     def get(self, key: str) -> Any:

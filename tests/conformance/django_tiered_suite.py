@@ -1,0 +1,95 @@
+"""Runs Django's cache contract on TieredCache:
+``python django_tiered_suite.py <Django's tests folder> <the backend of L2> <Redis's URL>``.
+
+``BaseCacheTests`` as they stand in Django's source distribution, over Django's own RedisCache, which tells of
+writes, or LocMemCache, with a board.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unittest
+import warnings
+
+import django
+from django.conf import settings
+
+from tests.waiting import until
+
+TIERED = "wheelcache.django_backend.TieredCache"
+LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
+REDIS = "django.core.cache.backends.redis.RedisCache"
+
+settings.configure(
+    CACHES={"default": {"BACKEND": LOCMEM}},
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "cache"],
+    DEFAULT_AUTO_FIELD="django.db.models.AutoField",
+    MIDDLEWARE=["django.contrib.sessions.middleware.SessionMiddleware"],
+    ROOT_URLCONF="urls",
+    SECRET_KEY="django_tests_secret_key",
+    USE_TZ=False,
+)
+
+
+def load(tests_folder: str, second_level: str, url: str) -> unittest.TestSuite:
+    sys.path.insert(0, tests_folder)
+    django.setup()
+
+    import cache.tests as cache_tests
+    import redis
+    from django.core.cache import caches
+    from django.test import TestCase, override_settings
+
+    def over(second_level: str, location: str, excluded: set[str], **options: str) -> dict[str, dict[str, object]]:
+        """Django's aliases, each a first level in front of an alias with the same settings."""
+        behind = cache_tests.caches_setting_for_tests({"BACKEND": second_level, "LOCATION": location}, excluded)
+        in_front = {
+            alias: {"BACKEND": TIERED, "LOCATION": location, "OPTIONS": {"L2": f"behind {alias}", **options}}
+            for alias in behind
+        }
+        return {**in_front, **{f"behind {alias}": params for alias, params in behind.items()}}
+
+    class Tiered(cache_tests.BaseCacheTests):
+        def setUp(self) -> None:
+            for alias in ("default", "prefix", "v2", "custom_key"):
+                level = caches[alias].store.level
+                if not level.trusted:
+                    # The contract is that of a first level which is used.
+                    level.start_tracking()
+                    assert until(lambda level=level: level.trusted)
+
+    @override_settings(CACHES=over(REDIS, url, {"cull", "zero_cull"}))
+    class OverRedisTests(Tiered, TestCase):
+        incr_decr_type_error = redis.ResponseError
+        # Redis evicts by itself; Django does not run these on it either.
+        test_cull = test_zero_cull = test_cull_delete_when_store_empty = None
+
+    @override_settings(CACHES=over(LOCMEM, f"behind {os.getpid()}", set(), COHERENCE="host"))
+    class OverLocMemTests(Tiered, TestCase):
+        pass
+
+    classes = {REDIS: OverRedisTests, LOCMEM: OverLocMemTests}
+    return unittest.defaultTestLoader.loadTestsFromTestCase(classes[second_level])
+
+
+def main() -> int:
+    suite = load(*sys.argv[1:])
+
+    from django.test.runner import DiscoverRunner
+
+    warnings.simplefilter("default")
+    runner = DiscoverRunner(verbosity=1, interactive=False)
+    runner.setup_test_environment()
+    databases = runner.setup_databases()
+    try:
+        result = runner.run_suite(suite)
+    finally:
+        runner.teardown_databases(databases)
+        runner.teardown_test_environment()
+    return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""A cache whose entries are good for one epoch."""
+
+import os
+
+import pytest
+
+from wheelcache.cache import Cache
+from wheelcache.epoch import Epoch
+from wheelcache.load_policy import LoadPolicy
+
+
+@pytest.fixture
+def epoch():
+    return Epoch()
+
+
+@pytest.fixture
+def cache(clock, epoch):
+    return Cache(board=epoch, clock=clock, jitter=0, log_interval=None)
+
+
+def test_entries_are_good_as_long_as_the_epoch_they_were_filled_in(cache, epoch):
+    cache.set("old", 1)
+    epoch.write_all()
+    cache.set("new", 2)
+    assert (cache.get("old"), cache.get("new")) == (None, 2)
+
+
+def test_writing_a_key_is_no_matter_of_the_others(cache):
+    cache.set_many({"a": 1, "b": 2})
+    cache.set("a", 3)
+    cache.delete("a")
+    assert cache.get("b") == 2
+
+
+def test_what_was_read_before_the_end_of_an_epoch_is_not_stored_after_it(cache, epoch):
+    assert cache.load_missing("k", epoch_ends(epoch), None, LoadPolicy()) == 1
+    assert cache.get("k") is None
+    assert cache.load_missing("k", lambda: 2, None, LoadPolicy()) == 2
+    assert cache.get("k") == 2
+
+
+def epoch_ends(epoch):
+    def load():
+        epoch.write_all()
+        return 1
+
+    return load
+
+
+def test_a_suspect_entry_stays_for_who_has_no_other(cache, epoch, clock):
+    cache.load_missing("k", lambda: 1, 10, LoadPolicy(keep=20))
+    epoch.write_all()
+    assert cache.get_suspect("k") == 1
+    clock.advance(29)
+    assert cache.get_suspect("k") == 1
+    clock.advance(1)
+    assert cache.get_suspect("k", "default") == "default"
+
+
+def test_a_read_that_finds_a_suspect_entry_removes_it_since_a_fresh_one_is_on_its_way(cache, epoch):
+    cache.set("k", 1)
+    epoch.write_all()
+    assert cache.get("k") is None
+    assert cache.get_suspect("k") is None
+
+
+def test_clearing_ends_the_epoch_for_those_who_are_reading(cache):
+    assert cache.load_missing("k", clears(cache), None, LoadPolicy()) == 1
+    assert cache.get("k") is None
+
+
+def clears(cache):
+    def load():
+        cache.clear()
+        return 1
+
+    return load
+
+
+def test_it_is_never_gone():
+    assert not Epoch().is_gone()
+
+
+def test_what_the_child_of_a_fork_inherits_is_suspect_there_and_good_in_the_parent(cache):
+    cache.set("k", 1)
+    pid = os.fork()
+    if pid == 0:
+        as_expected = cache.get_suspect("k") == 1 and cache.get("k") is None
+        os._exit(0 if as_expected else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert cache.get("k") == 1
