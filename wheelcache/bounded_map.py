@@ -451,6 +451,7 @@ class BoundedMap(Driven):
         now = self.clock()
         with self._lock:
             gone = self._emptied()
+            self._leases.cleared(now)
         self._cleared(gone, now)
 
     def keys(self) -> list[Any]:
@@ -573,7 +574,8 @@ class BoundedMap(Driven):
 
     def _forget(self, key: Any, now: float) -> None:
         """``key`` is being deleted: what is loaded for it is old."""
-        self._flights.supersede(key)
+        if self._flights.in_progress:
+            self._flights.supersede(key)
         if self._leases.in_force:
             self._leases.deleted(key, now)
 
