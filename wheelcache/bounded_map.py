@@ -497,6 +497,7 @@ class BoundedMap(Driven):
         now = self.clock()
         with self._lock:
             gone = self._emptied()
+            self._leases.cleared(now)
             if self._board is not None:
                 self._board.write_all()
                 current_holder().forget_misses(id(self))
@@ -671,7 +672,8 @@ class BoundedMap(Driven):
 
     def _forget(self, key: Any, now: float) -> None:
         """``key`` is being deleted: what is loaded for it is old."""
-        self._flights.supersede(key)
+        if self._flights.in_progress:
+            self._flights.supersede(key)
         if self._board is not None:
             # Also for what is not here: it may be elsewhere.
             self._board.write(self._board.slot(key))

@@ -320,6 +320,15 @@ class FillLeases:
         if lease is not None and lease.is_of(_current.get()):
             self.pass_on(lease, now)
 
+    def cleared(self, now: float) -> None:
+        """All keys were deleted: who did it gives up what he has the leases of."""
+        holder = _current.get()
+        while holder is not None:
+            for lease in list(holder.leases):
+                if lease.table is self:
+                    self.pass_on(lease, now)
+            holder = holder.parent
+
     def pass_on(self, lease: Lease, now: float) -> None:
         """``lease`` ends without a value: the first of those who wait for it gets the next."""
         if self.in_force.get(lease.key) is lease:

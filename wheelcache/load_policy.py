@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from wheelcache import options
@@ -51,6 +52,23 @@ def load_policy(
     """
     if grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False:
         return PLAIN
+    given = (grace, refresh_ahead, fail_safe, timeout, negative_ttl, timeout_name)
+    try:
+        # Backends check what they get on every call, hits included: 0.3 us instead of 3.
+        return _remembered(*given)
+    except TypeError:
+        # Or something that cannot be hashed, which is wrong, too: then this says what.
+        return _checked(*given)
+
+
+def _checked(
+    grace: float | None,
+    refresh_ahead: float | None,
+    fail_safe: bool,
+    timeout: float | None,
+    negative_ttl: float | None,
+    timeout_name: str,
+) -> LoadPolicy:
     if options.flag("fail_safe", fail_safe) and grace is None:
         raise TypeError("fail_safe needs grace: what may be served if a load fails, and for how long")
     return LoadPolicy(
@@ -60,3 +78,6 @@ def load_policy(
         options.seconds_or_none(timeout_name, timeout),
         options.seconds_or_none("negative_ttl", negative_ttl),
     )
+
+
+_remembered: Final = lru_cache(maxsize=128, typed=True)(_checked)

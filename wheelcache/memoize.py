@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial, wraps
-from inspect import Parameter, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
+from inspect import Parameter, Signature, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, signature
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Protocol, TypeVar, cast
 
@@ -67,8 +67,11 @@ class MemoizingCache(Protocol):
     def delete_group(self, name: str) -> int: ...
     def load_missing(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy, stale_hits: Any) -> Any: ...
     async def aload_missing(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy, stale_hits: Any) -> Any: ...
-    def refresh_if_ageing(self, key: Hashable, value: Any, loader: Any, ttl: Any, policy: LoadPolicy) -> None: ...
-    def arefresh_if_ageing(self, key: Hashable, value: Any, loader: Any, ttl: Any, policy: LoadPolicy) -> None: ...
+    def is_ageing(
+        self, key: Hashable, value: Any, ttl: Any, refresh_ahead: float | None, negative_ttl: float | None
+    ) -> bool: ...
+    def refresh(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy) -> None: ...
+    def arefresh(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy) -> None: ...
 
 
 def memoizer(
@@ -87,11 +90,11 @@ def memoizer(
         make_key = _keys_by(key, name) if key is not None else _keys_by_arguments(function, name)
         # A call with all arguments by position needs no more than those: 150 ns less.
         arity = _arity(function) if key is None else -1
-        get, refresh_ahead = cache.get, policy.refresh_ahead is not None
+        get, ahead = cache.get, policy.refresh_ahead
         hits, misses, stale, calls = Tally(), Tally(), Tally(), Tally()
         hit, miss, called = hits.ticks, misses.ticks, calls.ticks
 
-        is_async = iscoroutinefunction(function)
+        is_async = iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
         def load(*args: Any, **kwargs: Any) -> Any:
             next(called)
@@ -121,8 +124,8 @@ def memoizer(
                     next(miss)
                     return await cache.aload_missing(made, partial(load, *args, **kwargs), ttl, policy, stale.ticks)
                 next(hit)
-                if refresh_ahead:
-                    cache.arefresh_if_ageing(made, found, partial(load, *args, **kwargs), ttl, policy)
+                if ahead is not None and cache.is_ageing(made, found, ttl, ahead, policy.negative_ttl):
+                    cache.arefresh(made, partial(load, *args, **kwargs), ttl, policy)
                 return found
 
         else:
@@ -138,8 +141,8 @@ def memoizer(
                     next(miss)
                     return cache.load_missing(made, partial(load, *args, **kwargs), ttl, policy, stale.ticks)
                 next(hit)
-                if refresh_ahead:
-                    cache.refresh_if_ageing(made, found, partial(load, *args, **kwargs), ttl, policy)
+                if ahead is not None and cache.is_ageing(made, found, ttl, ahead, policy.negative_ttl):
+                    cache.refresh(made, partial(load, *args, **kwargs), ttl, policy)
                 return found
 
         lock = threading.Lock()
@@ -161,6 +164,7 @@ def memoizer(
 
 
 _BY_POSITION: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+_BY_NAME: Final = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
 
 MakeKey = Callable[[tuple[Any, ...], dict[str, Any]], Hashable]
 
@@ -172,32 +176,58 @@ def _keys_by(key: Callable[..., Hashable], name: str) -> MakeKey:
 def _keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
     """Tuples of ``name`` and every argument in the order of the signature, defaults included.
 
-    What comes as it is most often written, by position, is put together without ``Signature.bind``, which takes 3 us.
+    Put together without ``Signature.bind``, which takes 3 us or more, unless the function takes any number of
+    arguments, or the call does not fit, and ``bind`` is to say so.
     """
-    bind = signature(function).bind
-    parameters = signature(function).parameters.values()
+    parameters = list(_signature(function, name).parameters.values())
+    bind = _signature(function, name).bind
     kinds = [each.kind for each in parameters]
-    defaults = tuple(each.default for each in parameters)
-    # By identity: a default may be equal to anything.
-    needed = sum(default is Parameter.empty for default in defaults)
-    by_position = _BY_POSITION.issuperset(kinds)
+    defaults = {each.name: each.default for each in parameters if each.kind is not Parameter.VAR_KEYWORD}
+    by_position = sum(kind in _BY_POSITION for kind in kinds)
+    # After so many arguments by position: what is left, and what of it may come by name.
+    left = [dict(list(defaults.items())[count:]) for count in range(by_position + 1)]
+    by_name = {each.name for each in parameters if each.kind in _BY_NAME}
+    takes_positions = Parameter.VAR_POSITIONAL in kinds
+    takes_names = Parameter.VAR_KEYWORD in kinds
+    takes_only_positions = kinds == [Parameter.VAR_POSITIONAL]
 
     def make_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-        if by_position and not kwargs and needed <= len(args) <= len(defaults):
-            return (name, *args, *defaults[len(args) :])
+        if takes_only_positions and not kwargs:
+            return (name, args)
+        if not takes_positions and len(args) <= by_position:
+            values = left[len(args)].copy()
+            others = []
+            for each, value in kwargs.items():
+                if each in by_name and each in values:
+                    values[each] = value
+                else:
+                    others.append((each, value))
+            # By identity: a value may claim to be equal to anything.
+            if all(value is not Parameter.empty for value in values.values()):
+                if not others and not takes_names:
+                    return (name, *args, *values.values())
+                if takes_names and all(each not in by_name for each, _ in others):
+                    # Names differ, so nothing but names is compared.
+                    return (name, *args, *values.values(), tuple(sorted(others)))
         try:
             bound = bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{name}: {error}") from None
         bound.apply_defaults()
-        values = zip(bound.arguments.values(), kinds, strict=True)
-        # Names differ, so nothing but names is compared.
+        pairs = zip(bound.arguments.values(), kinds, strict=True)
         return (
             name,
-            *(tuple(sorted(value.items())) if kind is Parameter.VAR_KEYWORD else value for value, kind in values),
+            *(tuple(sorted(value.items())) if kind is Parameter.VAR_KEYWORD else value for value, kind in pairs),
         )
 
     return make_key
+
+
+def _signature(function: Callable[..., Any], name: str) -> Signature:
+    try:
+        return signature(function)
+    except ValueError as error:
+        raise TypeError(f"what {name} takes is not known ({error}); give memoize a key=") from error
 
 
 def _arity(function: Callable[..., Any]) -> int:

@@ -91,8 +91,8 @@ class RefreshPool:
             bounded: whether there can be too many. Not if each has a task that waits for it.
         """
         for task in list(self._tasks):
-            if task.get_loop().is_closed():
-                # Nobody will ever end it but the garbage collector.
+            if not task.get_loop().is_running():
+                # Closed or left, with this in it. If it is run again, it holds what it has to do.
                 self._tasks.discard(task)
         if self._exiting or (bounded and len(self._tasks) >= self._queue_size):
             work.close()

@@ -158,8 +158,8 @@ class SingleFlight:
         if any(lead.table is self and lead.key == key for lead in mine):
             raise LoadDeadlock(original(key))
         flight = self.in_progress.get(key)
-        if flight is not None and flight.lead.loop is not None and flight.lead.loop.is_closed():
-            # Its leader was a task that will never run again.
+        if flight is not None and flight.lead.loop is not None and not flight.lead.loop.is_running():
+            # Its leader is a task of a loop that was closed, or left, and may never run again.
             flight.end(None, asyncio.CancelledError())
         if flight is None or flight.future.done():
             # Done and still here: its leader was cut short by a signal, or by the above.

@@ -23,9 +23,9 @@ CACHES = {
         "TIMEOUT": 300,
         "OPTIONS": {
             "MAX_ENTRIES": 5000,
-            # Of all who ask for a country whose page expired, one computes it, and the others wait for it, at most so
-            # many seconds. For pages only: a session that is missing is nothing that another request would fill.
-            "FILL_WAIT": {"views.decorators.cache.": 5},
+            # Of all who ask for a page that expired, or for a part of one, one computes it, and the others wait for it,
+            # at most so many seconds. For nothing else: a session that is missing is not filled by another request.
+            "FILL_WAIT": {"views.decorators.cache.": 5, "template.cache.": 5},
         },
     },
 }

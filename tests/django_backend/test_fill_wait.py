@@ -804,3 +804,19 @@ def test_a_request_whose_view_asks_before_any_middleware_acts_for_one_as_well(ca
             return await cache.aget("key", "by view"), await sync_to_async(cache.get)("key", "by middleware")
 
     assert goes_on_at_once(lambda: in_thread(run, request()).result(PATIENCE)) == ("by view", "by middleware")
+
+
+def test_nobody_waits_in_a_thread_that_all_of_a_loop_share(cache):
+    """``sync_to_async`` outside of a request of an ASGI server: who holds the lease needs the same thread to set."""
+
+    async def fill():
+        if await sync_to_async(cache.get)("k") is None:
+            await asyncio.sleep(0)
+            await sync_to_async(cache.set)("k", "it")
+        return await sync_to_async(cache.get)("k")
+
+    async def main():
+        async with asyncio.timeout(PATIENCE):
+            return await asyncio.gather(fill(), fill(), fill())
+
+    assert asyncio.run(main()) == ["it"] * 3

@@ -12,7 +12,6 @@ import weakref
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
-from math import inf
 
 import pytest
 
@@ -1717,8 +1716,8 @@ def test_what_is_on_its_own_acts_for_nobody(cache):
 
 def test_a_lease_that_lasts_for_ever_can_be_waited_for(cache, people):
     holder, other, *_ = people
-    holder.gets("k", wait=inf)
-    asked = other.asks("k", wait=inf)
+    holder.gets("k", wait=1e300)
+    asked = other.asks("k", wait=1e300)
     with pytest.raises(NotYet):
         asked.result(SHORT)
     holder.does(cache.set, "k", "it")
@@ -1781,3 +1780,23 @@ def test_greenlets_are_holders_of_their_own_and_wait_without_stopping_the_others
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
     )
     assert (outcome.stdout, outcome.stderr, outcome.returncode) == ("1\n", "", 0)
+
+
+def test_who_clears_the_cache_gives_up_what_he_holds_in_it_and_no_more(cache, people):
+    holder, other, third, *_ = people
+    elsewhere = Cache(log_interval=None)
+    holder.gets("k")
+    holder.does(elsewhere.get_or_lease, "k", wait=PATIENCE)
+    third.gets("of the third")
+    holder.does(cache.clear)
+    assert list(cache._leases.in_force) == ["of the third"]
+    assert list(elsewhere._leases.in_force) == ["k"]
+    assert other.gets("k") == "a miss"
+
+
+@pytest.mark.parametrize("wait", [0, -1, float("nan"), float("inf"), None, "1", True])
+def test_a_wrong_wait_is_named(cache, wait):
+    with pytest.raises((TypeError, ValueError), match="wait must be a number of seconds > 0, not"):
+        cache.get_or_lease("k", wait=wait)
+    with pytest.raises((TypeError, ValueError), match="wait must be a number of seconds > 0, not"):
+        asyncio.run(cache.aget_or_lease("k", wait=wait))

@@ -189,7 +189,9 @@ def test_what_cannot_be_called_is_refused(cache, thing):
 
 
 def test_without_parentheses_it_says_what_is_wrong(cache):
-    with pytest.raises(TypeError, match="ttl must be a number of seconds > 0, or None for no expiry, not <function"):
+    with pytest.raises(
+        TypeError, match=r"memoize is called before it decorates: @cache.memoize\(\), not @cache.memoize on <function"
+    ):
 
         @cache.memoize
         def function():
@@ -765,3 +767,27 @@ def test_a_stale_hit_is_a_hit_of_the_function_too(cache, clock):
     stats = cache.stats()
     assert (stats.hits, stats.misses) == (1, 1)
     assert figures(function) == (1, 1, 2)
+
+
+def test_an_object_whose_call_is_a_coroutine_function_is_one(cache):
+    class Doubles:
+        calls = 0
+
+        async def __call__(self, number):
+            self.calls += 1
+            return 2 * number
+
+    doubles = Doubles()
+    memoized = cache.memoize()(doubles)
+
+    async def twice():
+        return await memoized(3), await memoized(3)
+
+    assert asyncio.run(twice()) == (6, 6)
+    assert doubles.calls == 1
+
+
+def test_what_has_no_signature_needs_a_key(cache):
+    with pytest.raises(TypeError, match="give memoize a key="):
+        cache.memoize()(max)
+    assert cache.memoize(key=lambda *numbers: numbers)(max)(1, 3, 2) == 3

@@ -1065,3 +1065,59 @@ def test_the_caller_of_a_timed_load_is_cancelled_and_the_load_goes_on(cache):
         return await waiting
 
     assert asyncio.run(main()) is True
+
+
+def test_a_refresh_that_was_left_with_its_loop_keeps_nobody_waiting(clock):
+    """A loop that stands still, and might be run again: ``run_until_complete`` returned, with the refresh begun."""
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    loop = asyncio.new_event_loop()
+
+    async def load():
+        await asyncio.sleep(0)
+        return "old"
+
+    async def load_for_ever():
+        await asyncio.Event().wait()
+
+    async def begin_a_refresh():
+        assert await cache.atake("k", load_for_ever, grace=5) == "old"
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    loop.run_until_complete(cache.atake("k", load, grace=5))
+    clock.advance(11)
+    loop.run_until_complete(begin_a_refresh())
+    assert cache._flights.in_progress
+    clock.advance(5)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(cache.take, "k", lambda: "new").result(PATIENCE) == "new"
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    assert cache.get("k") == "new"
+
+
+def test_refreshes_that_were_left_with_their_loops_take_no_place_of_others(clock, monkeypatch):
+    monkeypatch.setattr("wheelcache.cache.refresh_pool", RefreshPool(1, 2))
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    left = []
+    keys = "abcd"
+    for key in keys:
+        cache.take(key, lambda: "old", grace=100)
+    clock.advance(11)
+    for key in keys:
+        loop = asyncio.new_event_loop()
+        left.append(loop)
+        loop.run_until_complete(cache.atake(key, asyncio.Event().wait, grace=100))
+    assert (cache.stats().refreshes, cache.stats().refreshes_dropped) == (4, 0)
+    for loop in left:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+
+def test_a_timeout_may_be_longer_than_any_clock_counts(cache):
+    assert cache.take("k", lambda: 1, timeout=1e300) == 1
+    assert asyncio.run(cache.atake("other", lambda: 2, timeout=1e300)) == 2

@@ -6,13 +6,18 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 
-MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
+ROOT = Path(__file__).resolve().parents[2]
+MANAGE = ROOT / "example_project" / "manage.py"
+
+VISITORS = 200
 
 
 class Atlas:
@@ -26,11 +31,11 @@ class Atlas:
             [sys.executable, MANAGE, *arguments], env=self.environment, capture_output=True, text=True, check=False
         )
 
-    def serve(self) -> tuple[subprocess.Popen[str], str]:
+    def serve(self, *options: str, **environment: str) -> tuple[subprocess.Popen[str], str]:
         """waitress on a port of its choice, which it says in its first line."""
         server = subprocess.Popen(
-            [sys.executable, "-u", "-m", "waitress", "--listen=127.0.0.1:0", "atlas_site.wsgi:application"],
-            env=self.environment,
+            [sys.executable, "-u", "-m", "waitress", *options, "--listen=127.0.0.1:0", "atlas_site.wsgi:application"],
+            env={**self.environment, **environment},
             cwd=MANAGE.parent,
             stderr=subprocess.PIPE,
             text=True,
@@ -127,3 +132,31 @@ def test_visit_fails_if_nobody_answers(atlas):
     visited = atlas.manage("visit", "--url", "http://127.0.0.1:9")
     assert visited.returncode == 1
     assert "http://127.0.0.1:9 does not answer" in visited.stderr
+
+
+def test_of_200_visitors_of_a_page_that_expired_one_has_it_computed(atlas, capsys):
+    def computed(**environment: str) -> int:
+        options = ("--threads=32", "--connection-limit=1000", "--backlog=1000")
+        site = {"DJANGO_SETTINGS_MODULE": "tests.example.expiring_atlas", "PYTHONPATH": str(ROOT)}
+        server, url = atlas.serve(*options, **site, **environment)
+        limits = httpx.Limits(max_connections=None)
+        with server, httpx.Client(base_url=url, limits=limits, timeout=60, trust_env=False) as client:
+            assert served(client.get("/country/US/")) == "MISS"
+            assert served(client.get("/country/US/")) == "HIT"
+            assert client.get("/expire/").text.endswith(" 0 that may be returned")
+            start = threading.Barrier(VISITORS)
+
+            def visit(number: int) -> str:
+                start.wait(60)
+                return served(client.get("/country/US/"))
+
+            with ThreadPoolExecutor(VISITORS) as visitors:
+                outcomes = list(visitors.map(visit, range(VISITORS)))
+            server.terminate()
+        return outcomes.count("MISS")
+
+    with_leases, without = computed(), computed(WITHOUT_FILL_WAIT="1")
+    with capsys.disabled():
+        print(f"\n{VISITORS} visitors of a page at once: computed {with_leases} x with FILL_WAIT, {without} x without")
+    assert with_leases == 1
+    assert without > 1

@@ -17,7 +17,7 @@ from django.db import close_old_connections
 
 from wheelcache.django_backend import pages
 from wheelcache.django_backend.languages import in_language
-from wheelcache.django_backend.requests import act_for_request
+from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
 from wheelcache.fill_leases import end_request, forget_misses
@@ -177,7 +177,7 @@ class WheelCache(BaseCache):
         wait = self._fill_wait(key)
         if wait:
             act_for_request()
-            stored = self._cache.get_or_lease(made, self._missing_key, wait=wait)
+            stored = self._cache.get_or_lease(made, self._missing_key, wait=wait, may_wait=not shares_its_thread())
         else:
             stored = self._cache.get(made, self._missing_key)
         return default if stored is self._missing_key else self.store.isolation.restore(stored)
@@ -271,25 +271,30 @@ class WheelCache(BaseCache):
             load_timeout: as its ``timeout``.
         """
         made = self._key(key, version)
-        store, restore = self.store.isolation.store, self.store.isolation.restore
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
-        if policy is not PLAIN and callable(default):
-            default = in_language(default)
-
-        def load() -> Any:
-            stored = store(default() if callable(default) else default)
-            if self._culls:
-                self._make_room([made])
-            return stored
-
         fleeting = ttl is not None and ttl <= 0
         stored = self._cache.get(made, self._missing_key)
-        if stored is self._missing_key:
-            stored = load() if fleeting else self._cache.load_missing(made, load, ttl, policy)
-        elif refresh_ahead is not None and not fleeting:
-            self._cache.refresh_if_ageing(made, stored, load, ttl, policy)
-        return restore(stored)
+        is_missing = stored is self._missing_key
+        if is_missing or (
+            refresh_ahead is not None
+            and not fleeting
+            and self._cache.is_ageing(made, stored, ttl, refresh_ahead, negative_ttl)
+        ):
+            if policy is not PLAIN and callable(default):
+                default = in_language(default)
+
+            def load() -> Any:
+                made_stored = self.store.isolation.store(default() if callable(default) else default)
+                if self._culls:
+                    self._make_room([made])
+                return made_stored
+
+            if not is_missing:
+                self._cache.refresh(made, load, ttl, policy)
+            else:
+                stored = load() if fleeting else self._cache.load_missing(made, load, ttl, policy)
+        return self.store.isolation.restore(stored)
 
     async def aget_or_set(
         self,
@@ -306,24 +311,29 @@ class WheelCache(BaseCache):
     ) -> Any:
         """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
         made = self._key(key, version)
-        store, restore = self.store.isolation.store, self.store.isolation.restore
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
-
-        async def load() -> Any:
-            value = default() if callable(default) else default
-            stored = store(await value if isawaitable(value) else value)
-            if self._culls:
-                self._make_room([made])
-            return stored
-
         fleeting = ttl is not None and ttl <= 0
         stored = self._cache.get(made, self._missing_key)
-        if stored is self._missing_key:
-            stored = await (load() if fleeting else self._cache.aload_missing(made, load, ttl, policy))
-        elif refresh_ahead is not None and not fleeting:
-            self._cache.arefresh_if_ageing(made, stored, load, ttl, policy)
-        return restore(stored)
+        is_missing = stored is self._missing_key
+        if is_missing or (
+            refresh_ahead is not None
+            and not fleeting
+            and self._cache.is_ageing(made, stored, ttl, refresh_ahead, negative_ttl)
+        ):
+
+            async def load() -> Any:
+                value = default() if callable(default) else default
+                made_stored = self.store.isolation.store(await value if isawaitable(value) else value)
+                if self._culls:
+                    self._make_room([made])
+                return made_stored
+
+            if not is_missing:
+                self._cache.arefresh(made, load, ttl, policy)
+            else:
+                stored = await (load() if fleeting else self._cache.aload_missing(made, load, ttl, policy))
+        return self.store.isolation.restore(stored)
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         return self._key(key, version) in self._cache

@@ -34,10 +34,22 @@ def act_for_request() -> None:
         holders.add(current_holder())
 
 
+def shares_its_thread() -> bool:
+    """Whether all ``sync_to_async`` of this event loop runs in this very thread, so that nobody must wait in it.
+
+    Under an ASGI server each request has a thread of its own.
+    """
+    if SyncToAsync.thread_sensitive_context.get(None) is not None:
+        return False
+    loop = getattr(SyncToAsync.threadlocal, "main_event_loop", None)
+    return loop is not None and loop.is_running()
+
+
 def _end(**kwargs: Any) -> None:
     request = SyncToAsync.thread_sensitive_context.get(None)
     if request is not None:
-        for holder in _holders.pop(request, ()):
+        # A copy: a thread of the request may still be asking for more.
+        for holder in list(_holders.pop(request, ())):
             holder.give_up()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from inspect import isawaitable
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django.core.cache import caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache, default_key_func
@@ -16,7 +17,7 @@ from wheelcache.board import AnyBoard
 from wheelcache.bounded_map import MISSING
 from wheelcache.django_backend import pages
 from wheelcache.django_backend.backend import ON_A_MISS, WheelCache, is_beyond_warning
-from wheelcache.django_backend.requests import act_for_request
+from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import OPTIONS as L1_OPTIONS
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.epoch import Epoch
@@ -35,9 +36,11 @@ OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
 
 KEY_SETTINGS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
 
+DJANGO_REDIS: Final = "django_redis.cache.RedisCache"
+
 SOCKET_TIMEOUTS: Final[Mapping[str, tuple[str, ...]]] = {
     "django.core.cache.backends.redis.RedisCache": ("socket_timeout", "socket_connect_timeout"),
-    "django_redis.cache.RedisCache": ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"),
+    DJANGO_REDIS: ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"),
     "django.core.cache.backends.memcached.PyMemcacheCache": ("timeout", "connect_timeout"),
 }
 """The OPTIONS of well-known backends that bound how long a socket waits, which none of them does by itself."""
@@ -179,7 +182,7 @@ class TieredCache(WheelCache):
             wait = self._fill_wait(key)
             if wait:
                 act_for_request()
-                stored = self._cache.get_or_lease(made, MISSING, wait=wait)
+                stored = self._cache.get_or_lease(made, MISSING, wait=wait, may_wait=not shares_its_thread())
         return default if stored is MISSING else self.store.isolation.restore(stored)
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
@@ -412,5 +415,18 @@ def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -
         raise ImproperlyConfigured(f"Wrong cache setting: L2 must not be a TieredCache itself, as {alias!r} is.")
     timeouts = dict.fromkeys(SOCKET_TIMEOUTS.get(backend, ()), timeout)
     params["OPTIONS"] = {**timeouts, **params.get("OPTIONS", {})}
+    if backend == DJANGO_REDIS:
+        location = _with_timeouts(location, params["OPTIONS"])
     l2: BaseCache = cls(location, params)
     return l2
+
+
+def _with_timeouts(location: Any, given: Mapping[str, Any]) -> list[str]:
+    """The URLs of django-redis with the timeouts in them.
+
+    It has one pool for a URL, with the OPTIONS of whoever came first: another alias, whose sockets may wait for ever.
+    """
+    timeouts = urlencode({name.lower(): given[name] for name in SOCKET_TIMEOUTS[DJANGO_REDIS] if given[name]})
+    urls = location.split(",") if isinstance(location, str) else location
+    # Behind: what the URL itself says comes first, and wins.
+    return [f"{url}{'&' if '?' in url else '?'}{timeouts}" for url in urls]

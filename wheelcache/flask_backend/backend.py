@@ -175,13 +175,16 @@ class WheelCache(BaseCache):
         stored = self._cache.get(made, _MISSING)
         if ttl is not None and ttl <= 0:
             return restore(store(loader()) if stored is _MISSING else stored)
-        # Stored within the context as well: what a loader returns may need its session to be pickled.
-        if stored is _MISSING:
+        is_missing = stored is _MISSING
+        if is_missing or (
+            refresh_ahead is not None and self._cache.is_ageing(made, stored, ttl, refresh_ahead, negative_ttl)
+        ):
+            # Stored within the context as well: what a loader returns may need its session to be pickled.
             with _in_app_context(lambda: store(loader())) as load:
-                stored = self._cache.load_missing(made, load, ttl, policy)
-        elif refresh_ahead is not None:
-            with _in_app_context(lambda: store(loader())) as load:
-                self._cache.refresh_if_ageing(made, stored, load, ttl, policy)
+                if is_missing:
+                    stored = self._cache.load_missing(made, load, ttl, policy)
+                else:
+                    self._cache.refresh(made, load, ttl, policy)
         return restore(stored)
 
     def delete(self, key: str) -> bool:
