@@ -32,7 +32,7 @@ from wheelcache.bounded_map import (
     stale_until,
 )
 from wheelcache.clock import Clock
-from wheelcache.errors import CacheClosed, LoadTimeout
+from wheelcache.errors import CacheClosed, LoadTimeout, NothingToStore
 from wheelcache.fill_leases import Waiter, current_holder
 from wheelcache.keys import original
 from wheelcache.load_policy import LoadPolicy, load_policy
@@ -284,13 +284,20 @@ class Cache(BoundedMap):
             found.update(loaded)
         return found
 
-    def invalidate(self, key: Hashable, value: Any = MISSING) -> bool:
-        """``delete``, because ``key`` was set to ``value`` where this loads from. Who waits for a lease gets that."""
+    def fill_lease(self, key: Hashable, value: Any) -> None:
+        """Give ``value`` to those who wait for a lease on ``key``, without storing it."""
         plain = self._plain(key)
-        if value is not MISSING:
-            with self._lock:
-                self._leases.filled(plain, value)
-        return self.delete(key)
+        with self._lock:
+            self._leases.filled(plain, value)
+        self._leases.wake()
+
+    def written_elsewhere(self, key: Hashable) -> None:
+        """``delete``, because ``key`` was written where this loads from: whoever waits may find it there."""
+        plain = self._plain(key)
+        now = self.clock()
+        with self._lock:
+            self._leases.refused(plain, now)
+        self.delete(key)
 
     def count_miss(self) -> None:
         """Somebody had to look elsewhere, without looking here."""
@@ -633,7 +640,7 @@ class Cache(BoundedMap):
             if key in values:
                 self._loaded(flight, values[key], _Load(flight.key, key, _no_loader, ttl, policy))
             else:
-                self._load_failed(flight, KeyError(key))
+                self._load_failed(flight, NothingToStore(key))
 
     def _load_failed_many(self, flights: list[Flight], error: BaseException) -> None:
         for flight in flights:
@@ -644,7 +651,10 @@ class Cache(BoundedMap):
             now = self.clock()
             with self._lock:
                 if self._flights.leads(flight):
-                    self._load_failures += 1
+                    if isinstance(error, NothingToStore):
+                        self._loads += 1
+                    else:
+                        self._load_failures += 1
                     self._load_seconds += now - flight.started
                     self._flights.land(flight)
         finally:

@@ -187,7 +187,12 @@ def _renew_all() -> None:
     global _fork_lock
     _fork_lock = threading.RLock()
     while _held:
-        _held.pop()[0].after_fork_in_child()
+        driven = _held.pop()[0]
+        try:
+            driven.after_fork_in_child()
+        except Exception:
+            # The others must not be left with locks that nobody will release.
+            logger.exception("%r does not work in the child of a fork.", driven)
 
 
 os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)

@@ -15,6 +15,10 @@ class MissingKey(KeyError):
     """The key isn't there. Told apart from the KeyErrors of code that was called with what is."""
 
 
+class NothingToStore(LookupError):
+    """Raised by a loader that found nothing, or nothing that may be kept. It is for all who wait, and no failure."""
+
+
 class LoadDeadlock(RuntimeError):
     """A loader takes a key that waits, directly or through other loaders, for that very loader.
 

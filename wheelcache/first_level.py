@@ -22,7 +22,7 @@ from wheelcache.bounded_map import MISSING
 from wheelcache.cache import Cache
 from wheelcache.circuit_breaker import CircuitBreaker
 from wheelcache.epoch import Epoch
-from wheelcache.errors import MissingKey, StoreUnavailable
+from wheelcache.errors import NothingToStore, StoreUnavailable
 from wheelcache.load_policy import PLAIN, LoadPolicy
 
 logger = logging.getLogger("wheelcache")
@@ -44,11 +44,11 @@ def _no_value(result: object) -> Any:
     return MISSING
 
 
-class _NotThere(LookupError):
+class _NotThere(NothingToStore):
     """The store behind has no such key. An exception, since what a loader returns would be kept."""
 
 
-class _NotKept(LookupError):
+class _NotKept(NothingToStore):
     """Somebody lost touch while this was read."""
 
     def __init__(self, value: Any) -> None:
@@ -100,7 +100,7 @@ class FirstLevel:
 
     def invalidated(self, keys: list[bytes]) -> None:
         for raw in keys:
-            self.cache.delete(raw.decode(errors="surrogateescape"))
+            self.cache.written_elsewhere(raw.decode(errors="surrogateescape"))
 
     def flushed(self) -> None:
         self.cache.clear()
@@ -127,11 +127,11 @@ class FirstLevel:
             self.cache.count_miss()
             self.start_tracking()
             return self._read(read)
-        except (_NotThere, MissingKey):
-            # The latter by who asked for many, and found others.
-            return MISSING
         except _NotKept as error:
             return error.value
+        except NothingToStore:
+            # Found by this one, or by who asked for many, and found others.
+            return MISSING
         except Exception as error:
             return self._instead(key, error)
 
@@ -150,11 +150,11 @@ class FirstLevel:
             self.cache.count_miss()
             self.start_tracking()
             return await self._aread(read)
-        except (_NotThere, MissingKey):
-            # The latter by who asked for many, and found others.
-            return MISSING
         except _NotKept as error:
             return error.value
+        except NothingToStore:
+            # Found by this one, or by who asked for many, and found others.
+            return MISSING
         except Exception as error:
             return self._instead(key, error)
 
@@ -199,6 +199,22 @@ class FirstLevel:
             return dict(await self._aguarded(lambda: read(keys)))
         except Exception as error:
             return self._all_instead(keys, error)
+
+    def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> Any:
+        """What somebody sets ``key``, which nobody has, to, while this waits; else MISSING, with a lease on it."""
+        stored = self.cache.get_or_lease(key, MISSING, wait=wait, may_wait=may_wait)
+        return self._found(key, self.read(read)) if stored is MISSING else stored
+
+    async def alease(self, key: Any, read: Callable[[], Awaitable[Any]], *, wait: float) -> Any:
+        """``lease`` for coroutines."""
+        stored = await self.cache.aget_or_lease(key, MISSING, wait=wait)
+        return self._found(key, await self.aread(read)) if stored is MISSING else stored
+
+    def _found(self, key: Any, stored: Any) -> Any:
+        # Looked up once more with the lease in hand: another process, or one before him, may have set it by now.
+        if stored is not MISSING:
+            self.cache.fill_lease(key, stored)
+        return stored
 
     def has(self, key: Any, ask: Callable[[], bool]) -> bool:
         """Whether there is a copy of ``key``; else what ``ask()`` returns."""
@@ -326,7 +342,9 @@ class FirstLevel:
     def _written(self, keys: list[Any], value: Any) -> None:
         # Also after a failure: what the store made of it is not known.
         for key in keys:
-            self.cache.invalidate(key, value)
+            if value is not MISSING:
+                self.cache.fill_lease(key, value)
+            self.cache.delete(key)
 
     def _check_dropped(self, error: Exception, dropped: Any) -> None:
         if dropped is MISSING or not self.fail_safe or not self.drop_writes or isinstance(error, ABOUT_THE_VALUE):

@@ -386,7 +386,10 @@ def _stop_all() -> None:
 
 def _after_fork_in_child() -> None:
     for tracking in _trackings:
-        tracking.after_fork_in_child()
+        try:
+            tracking.after_fork_in_child()
+        except Exception:
+            logger.exception("%s cannot be told in the child of a fork.", tracking)
 
 
 _trackings: Final[WeakRegistry[Tracking]] = WeakRegistry()

@@ -7,7 +7,6 @@ writes, or LocMemCache, with a board.
 
 from __future__ import annotations
 
-import os
 import sys
 import unittest
 import warnings
@@ -43,11 +42,15 @@ def load(tests_folder: str, second_level: str, url: str) -> unittest.TestSuite:
     from django.test import TestCase, override_settings
 
     def over(second_level: str, location: str, excluded: set[str], **options: str) -> dict[str, dict[str, object]]:
-        """Django's aliases, each a first level in front of an alias with the same settings."""
+        """Django's aliases, each a first level in front of one alias, or of one each if the second level culls."""
         behind = cache_tests.caches_setting_for_tests({"BACKEND": second_level, "LOCATION": location}, excluded)
         in_front = {
-            alias: {"BACKEND": TIERED, "LOCATION": location, "OPTIONS": {"L2": f"behind {alias}", **options}}
-            for alias in behind
+            alias: {
+                **params,
+                "BACKEND": TIERED,
+                "OPTIONS": {"L2": "behind default" if excluded else f"behind {alias}", **options},
+            }
+            for alias, params in behind.items()
         }
         return {**in_front, **{f"behind {alias}": params for alias, params in behind.items()}}
 
@@ -66,7 +69,7 @@ def load(tests_folder: str, second_level: str, url: str) -> unittest.TestSuite:
         # Redis evicts by itself; Django does not run these on it either.
         test_cull = test_zero_cull = test_cull_delete_when_store_empty = None
 
-    @override_settings(CACHES=over(LOCMEM, f"behind {os.getpid()}", set(), COHERENCE="host"))
+    @override_settings(CACHES=over(LOCMEM, "behind", set(), COHERENCE="host"))
     class OverLocMemTests(Tiered, TestCase):
         pass
 

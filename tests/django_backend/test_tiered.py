@@ -137,6 +137,15 @@ def copies(cache):
     return cache.store.cache.keys()
 
 
+def settle(cache):
+    """Wait until this process has been told of all that was written so far, by itself and others."""
+    if cache.store._epoch is not None:
+        key = cache.make_key("settled", version=0)
+        cache.store.cache.set(key, 1)
+        client_of(cache._l2).set(key, 1)
+        assert until(lambda: key not in cache.store.cache)
+
+
 def refused(**options):
     name = next(_names)
     configured = {
@@ -209,6 +218,7 @@ def test_a_key_function_works_and_writes_are_told(tier, url, where):
     function = {"KEY_FUNCTION": backwards, "KEY_PREFIX": "p"}
     cache = tier(REDIS, url, behind=function if where == "behind" else {}, **(function if where != "behind" else {}))
     cache.set("k", 1)
+    settle(cache)
     assert cache.get("k") == 1
     assert copies(cache) == ["k-1-p"]
     client_of(cache._l2).delete("k-1-p")
@@ -225,21 +235,20 @@ def test_names_changed_on_the_fly_are_those_of_both_levels_and_no_copies_are_kep
     assert cache.get("k") is None
     cache.version = 2
     cache.set("k", 2)
+    settle(cache)
     assert (cache.get("k"), copies(cache)) == (2, [":2:k"])
 
 
 @pytest.mark.parametrize(
     ("backend", "location", "names"),
     [
-        (REDIS, "redis://127.0.0.1:{}", ("socket_timeout", "socket_connect_timeout")),
-        (DJANGO_REDIS, "redis://127.0.0.1:{}", ("socket_timeout", "socket_connect_timeout")),
+        (REDIS, "redis://127.0.0.1:1", ("socket_timeout", "socket_connect_timeout")),
+        (DJANGO_REDIS, "redis://127.0.0.1:1", ("socket_timeout", "socket_connect_timeout")),
         (MEMCACHED, "127.0.0.1:1", ("timeout", "connect_timeout")),
     ],
 )
 @pytest.mark.parametrize("given", [None, 0.25])
 def test_every_socket_has_a_timeout_and_one_given_to_the_l2_wins(backend, location, names, given):
-    # django-redis has one pool for a URL, with the options that it was first made with.
-    location = location.format(2 if given else 1)
     spelled = [name.upper() if backend == DJANGO_REDIS else name for name in names]
     behind = {"BACKEND": backend, "LOCATION": location, "OPTIONS": dict.fromkeys(spelled, given) if given else {}}
     options = {"L2": "behind", "L2_TIMEOUT": 0.5, "COHERENCE": "host"}
@@ -250,6 +259,17 @@ def test_every_socket_has_a_timeout_and_one_given_to_the_l2_wins(backend, locati
         else:
             made = client_of(cache._l2).connection_pool.connection_kwargs
     assert [made[name] for name in names] == [given or 0.5] * 2
+
+
+def test_the_pool_of_django_redis_is_not_that_of_an_alias_whose_sockets_wait_for_ever(tier, url):
+    with override_settings(CACHES={"default": {"BACKEND": DJANGO_REDIS, "LOCATION": url}}):
+        client = client_of(caches["default"])
+    for location in (url, [url]):
+        pool = client_of(tier(DJANGO_REDIS, location, {"L2_TIMEOUT": 0.5})._l2).connection_pool
+        assert pool is not client.connection_pool
+        assert pool.connection_kwargs["socket_timeout"] == pool.connection_kwargs["socket_connect_timeout"] == 0.5
+    pool = client_of(tier(DJANGO_REDIS, f"{url}?socket_timeout=0.25", {"L2_TIMEOUT": 0.5})._l2).connection_pool
+    assert (pool.connection_kwargs["socket_timeout"], pool.connection_kwargs["socket_connect_timeout"]) == (0.25, 0.5)
 
 
 def test_redis_py_does_not_try_again_by_itself_which_would_hold_requests_for_longer(tier, url):
@@ -294,6 +314,7 @@ def test_what_is_read_is_kept_and_what_is_written_is_behind(any_tier):
     cache.set("k", [1])
     assert behind.get("k") == [1]
     assert copies(cache) == []
+    settle(cache)
     assert [cache.get("k") for _ in range(3)] == [[1]] * 3
     assert copies(cache) == [":1:k"]
     assert cache.store.cache.stats().hits == 2
@@ -324,6 +345,7 @@ def test_every_write_is_done_behind_and_leaves_no_copy(any_tier):
 def test_many_are_read_together(any_tier):
     cache = any_tier
     cache.set_many({"a": 1, "b": [2], "c": None})
+    settle(cache)
     assert cache.get("a") == 1
     for _ in range(2):
         assert cache.get_many(["a", "b", "c", "none"]) == {"a": 1, "b": [2], "c": None}
@@ -534,7 +556,7 @@ def test_a_table_of_a_database_may_stand_behind(tmp_path):
         print("done")
         """,
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "db.sqlite3")}},
-        location=tmp_path.name,
+        location="table",
     )
     assert outcome == "done\n"
 
@@ -662,8 +684,7 @@ def test_two_processes_see_each_others_writes_within_100_ms_in_the_median(reques
     else:
         behind = {"BACKEND": MEMCACHED, "LOCATION": request.getfixturevalue("memcached")}
         options = {"L2": "behind", "COHERENCE": "host"}
-    location = f"two processes {os.getpid()} {kind}"
-    # The boards of other processes are where they belong.
+    location = f"two processes, {kind}"
     writer = """
     print("ready", flush=True)
     for line in sys.stdin:
@@ -763,6 +784,25 @@ def test_a_password_that_is_wrong_means_no_copies_and_the_error_reaches_the_call
                 cache.get("k")
             assert until(lambda: "are not told" in caplog.text)
             stop(cache)
+
+
+def test_aliases_that_differ_in_their_version_see_at_once_what_they_write(tier, url):
+    cache = tier(REDIS, url)
+    newer = TieredCache(cache.location, {"OPTIONS": {"L2": "behind", "LOG_INTERVAL": None, "JITTER": 0}, "VERSION": 2})
+    assert newer.store is cache.store
+    for number in range(200):
+        newer.set("k", number)
+        assert cache.get("k", version=2) == number
+    newer._l2.close()
+
+
+def test_a_memcached_that_is_down_is_known_to_be_down(tier):
+    options = {"COHERENCE": "host", "FAIL_SAFE": True, "WRITES_WITHOUT_L2": "refuse", "L2_TIMEOUT": 0.2}
+    cache = tier(MEMCACHED, "127.0.0.1:1", options)
+    for _ in range(5):
+        with pytest.raises(Exception, match=r"refused|servers seem to be down|is left alone"):
+            cache.set("k", 1)
+    assert cache.get("k", "default") == "default"
 
 
 # Whole pages, and who waits for whom.

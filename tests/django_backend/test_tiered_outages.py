@@ -179,7 +179,8 @@ def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recov
         print(
             f"\n{ended - began:.1f} s, recovered after {recovered - ended:.2f} s; {len(took)} calls meanwhile: "
             f"median {statistics.median(took) * 1e3:.2f} ms, 99% {percentile(took, 0.99) * 1e3:.1f} ms, "
-            f"longest {took[-1] * 1e3:.0f} ms; after it {len(stale)} reads, {hits} of copies, stale by at most {max(stale) * 1e3:.1f} ms"
+            f"longest {took[-1] * 1e3:.0f} ms; after it {len(stale)} reads, "
+            f"{hits} of copies, stale by at most {max(stale) * 1e3:.1f} ms"
         )
     # With copies in use again.
     assert hits > 100
@@ -241,7 +242,8 @@ def test_with_fail_safe_stale_copies_are_served_and_writes_are_dropped_with_one_
             cache.incr("l")
         cache.delete_many(["l"])
         server.start()
-        assert until(lambda: cache.get("l") or not level._breaker.is_open()) and until(lambda: level.trusted)
+        assert until(lambda: cache.get("l") or not level._breaker.is_open())
+        assert until(lambda: level.trusted)
         assert cache.get("k") is None
         cache.set("k", 2)
         assert cache.get("k") == 2

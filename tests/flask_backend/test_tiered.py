@@ -391,7 +391,9 @@ def test_copies_have_the_keys_that_redis_has(over_redis, server):
     assert until(lambda: cache.get("key") == ["value"] and list(cache._cache.entries) == ["shop:key"])
 
 
-@pytest.mark.parametrize("prefix", [None, "", "shop:", "größe ", lambda: "called:"], ids=repr)
+@pytest.mark.parametrize(
+    "prefix", [None, "", "shop:", "größe ", lambda: "called:"], ids=["None", "empty", "shop", "utf8", "called"]
+)
 def test_what_others_write_to_redis_is_seen(over_redis, server, prefix):
     cache = over_redis({"key_prefix": prefix})
     other = cachelib.RedisCache(server.client(), key_prefix=prefix)

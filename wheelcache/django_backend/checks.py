@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.core import checks
@@ -15,6 +15,8 @@ from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.stores import OPTIONS
 from wheelcache.django_backend.tiered import OPTIONS as TIERED_OPTIONS
 from wheelcache.django_backend.tiered import TieredCache
+
+L1_TIMEOUT: Final = TIERED_OPTIONS["L1_TIMEOUT"][1]
 
 
 def _aliases() -> Iterator[tuple[str, WheelCache]]:
@@ -62,7 +64,7 @@ def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [
         checks.Warning(
             f"Nothing tells the TieredCache {alias!r} what other processes write: it may return what was overwritten "
-            f"up to {cache.store.level.timeout:g} seconds ago.",
+            f"up to {settings.CACHES[alias]['OPTIONS'].get('L1_TIMEOUT', L1_TIMEOUT):g} seconds ago.",
             hint="Say 'COHERENCE': 'host' in its OPTIONS if all that write are on this machine; or let L2 be a Redis "
             "or Valkey, without replicas; or silence this check if L1_TIMEOUT is short enough for you.",
             id="wheelcache.W003",

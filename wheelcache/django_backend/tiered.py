@@ -38,10 +38,12 @@ KEY_SETTINGS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
 
 DJANGO_REDIS: Final = "django_redis.cache.RedisCache"
 
+PYMEMCACHE: Final = "django.core.cache.backends.memcached.PyMemcacheCache"
+
 SOCKET_TIMEOUTS: Final[Mapping[str, tuple[str, ...]]] = {
     "django.core.cache.backends.redis.RedisCache": ("socket_timeout", "socket_connect_timeout"),
     DJANGO_REDIS: ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"),
-    "django.core.cache.backends.memcached.PyMemcacheCache": ("timeout", "connect_timeout"),
+    PYMEMCACHE: ("timeout", "connect_timeout"),
 }
 """The OPTIONS of well-known backends that bound how long a socket waits, which none of them does by itself."""
 
@@ -64,7 +66,8 @@ class TieredStore(Store):
         super().__init__(location, {**checked, "CULL_FREQUENCY": None})
         self.level = FirstLevel(
             self.cache,
-            checked["L1_TIMEOUT"],
+            # Jittered, it is no longer than that.
+            checked["L1_TIMEOUT"] / (1 + checked["JITTER"]),
             epoch=self._epoch,
             fail_safe=checked["FAIL_SAFE"],
             grace=checked["GRACE"],
@@ -138,7 +141,8 @@ class TieredCache(WheelCache):
         key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
         self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"][1]))
         # The alias alone would not do: tests override what it means.
-        beside = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.version, l2.key_func)
+        # Nor does the version tell: aliases that differ in it share their copies, and see at once what they write.
+        beside = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)
         return store_for(location, given, OPTIONS, lambda place, checked: TieredStore(place, checked, l2), beside)
 
     def _find_prefix(self) -> None:
@@ -177,12 +181,16 @@ class TieredCache(WheelCache):
         if type(made) is tuple:
             found = self._level.read(lambda: self._l2.get(key, MISSING, version=version))
             return default if found is MISSING else found
-        stored = self._level.get(made, lambda: self._stored(self._l2.get(key, MISSING, version=version)))
+
+        def read() -> Any:
+            return self._stored(self._l2.get(key, MISSING, version=version))
+
+        stored = self._level.get(made, read)
         if stored is MISSING:
             wait = self._fill_wait(key)
             if wait:
                 act_for_request()
-                stored = self._cache.get_or_lease(made, MISSING, wait=wait, may_wait=not shares_its_thread())
+                stored = self._level.lease(made, read, wait=wait, may_wait=not shares_its_thread())
         return default if stored is MISSING else self.store.isolation.restore(stored)
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
@@ -202,7 +210,7 @@ class TieredCache(WheelCache):
             wait = self._fill_wait(key)
             if wait:
                 act_for_request()
-                stored = await self._cache.aget_or_lease(made, MISSING, wait=wait)
+                stored = await self._level.alease(made, read, wait=wait)
         return default if stored is MISSING else self.store.isolation.restore(stored)
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
@@ -415,6 +423,10 @@ def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -
         raise ImproperlyConfigured(f"Wrong cache setting: L2 must not be a TieredCache itself, as {alias!r} is.")
     timeouts = dict.fromkeys(SOCKET_TIMEOUTS.get(backend, ()), timeout)
     params["OPTIONS"] = {**timeouts, **params.get("OPTIONS", {})}
+    if backend == PYMEMCACHE and isinstance(location, str) and not {",", ";"} & set(location):
+        # After a failure pymemcache says for a while, and of no error, that there is nothing. With one server there is
+        # no other to go to, and it is better known that it is down.
+        params["OPTIONS"] = {"retry_attempts": 0, "dead_timeout": 0, **params["OPTIONS"]}
     if backend == DJANGO_REDIS:
         location = _with_timeouts(location, params["OPTIONS"])
     l2: BaseCache = cls(location, params)

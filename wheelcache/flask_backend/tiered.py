@@ -120,7 +120,8 @@ class TieredCache(WheelCache):
         )
         self._level = FirstLevel(
             self._cache,
-            l1_timeout,
+            # Jittered, it is no longer than that.
+            l1_timeout / (1 + engine_options.get("jitter", 0.05)),
             epoch=epoch,
             fail_safe=options.flag("fail_safe", fail_safe),
             grace=options.seconds("grace", grace),
@@ -165,8 +166,18 @@ class TieredCache(WheelCache):
         stored = self._level.get(made, lambda: self._read(key, or_none=self._fill_wait(key) > 0))
         if stored is MISSING:
             wait = self._fill_wait(key)
-            stored = self._get_or_lease(made, wait) if wait else None
+            stored = self._lease(key, made, wait) if wait else None
         return self._isolation.restore(stored)
+
+    def _lease(self, key: str, made: str, wait: float) -> Any:
+        stored = self._get_or_lease(made, wait)
+        if stored is None:
+            # Looked up once more with the lease in hand: another process, or one before him, may have set it by now.
+            again = self._level.read(lambda: self._read(key, or_none=True))
+            if again is not MISSING:
+                self._cache.fill_lease(made, again)
+                stored = again
+        return stored
 
     def get_or_load(  # type: ignore[override]  # a value that two levels have has no grace in one of them
         self, key: str, loader: Callable[[], Any], timeout: Timeout = None
