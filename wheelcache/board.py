@@ -224,7 +224,8 @@ def _canonical(key: Any) -> Any:
     if kind is bool or (kind is float and key.is_integer()):
         return int(key)
     if kind not in (str, int, float, bytes, type(None)):
-        raise TypeError(f"keys of a cache with a board must be strings, numbers, bytes, None or tuples, not {key!r}")
+        takes = "strings, ints, floats, bytes, None and tuples of these"
+        raise TypeError(f"the keys of a cache with a board are {takes}, not {kind.__qualname__} as {key!r}")
     return key
 
 

@@ -26,7 +26,7 @@ from wheelcache import options
 from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
-from wheelcache.errors import CacheClosed, MissingKey
+from wheelcache.errors import BoardUnusable, CacheClosed, MissingKey
 from wheelcache.fill_leases import FillLeases, Lease, current_holder
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, is_plain, original
@@ -45,6 +45,9 @@ entries take 1 to 3 ms, and a 16th of half a million, which was tried, 12."""
 SMALL_TABLE: Final = 1024
 """Entries. A table that never held more is not worth rebuilding: some 90 KB."""
 
+
+JUST: Final = 10.0
+"""Seconds for which a miss is thought of as the reason of a ``set``, of a key that another thread has set since."""
 
 BOARD_CHECK: Final = 10.0
 """Seconds between looks whether the file of the board is still there, at misses. 2 us."""
@@ -168,6 +171,7 @@ class BoundedMap(Driven):
         "_groups",
         "_handles",
         "_hit_tally",
+        "_identity",
         "_jitter",
         "_leases",
         "_max_entries",
@@ -211,6 +215,8 @@ class BoundedMap(Driven):
         self._on_removal = options.function_or_none("on_removal", on_removal)
         self._watched = on_removal is not None or weigher is not None
         self._board = board
+        # Not id(self), which another cache may have when this one is gone.
+        self._identity = object()
         self._board_checked = clock()
         # The three below and ``clock`` are public for the backends, whose ``get`` spells out the hit path once more.
         self.entries: OrderedDict[Any, Entry] = OrderedDict()
@@ -304,12 +310,12 @@ class BoundedMap(Driven):
         now = self.clock()
         due = self._due(ttl, now)
         weight = self._weigh(key, value)
-        seen = self._seen_at_miss(key)
+        note = None if self._board is None else self._seen_at_miss(key)
         removed: Removals = []
         with self._lock:
             if self._live(key, now) is not None:
                 return False
-            stored = self._put(key, value, due, weight, now, removed, seen=seen)
+            stored = self._put(key, value, due, weight, now, removed, seen=None if note is None else note[0])
         self._written(due, now, removed)
         return stored
 
@@ -438,7 +444,8 @@ class BoundedMap(Driven):
             ]
             removed: Removals = []
             with self._lock:
-                for key, plain, value, due, weight, seen in ready:
+                for key, plain, value, due, weight, note in ready:
+                    seen = None if note is None else self._fills(plain, note, now, removed)
                     if not self._put(plain, value, due, weight, now, removed, seen=seen):
                         refused.append(key)
             self._written(min(each[3] for each in ready), now, removed, len(ready))
@@ -500,7 +507,7 @@ class BoundedMap(Driven):
             self._leases.cleared(now)
             if self._board is not None:
                 self._board.write_all()
-                current_holder().forget_misses(id(self))
+                current_holder().forget_misses(self._identity)
         self._cleared(gone, now)
 
     def keys(self) -> list[Any]:
@@ -678,7 +685,7 @@ class BoundedMap(Driven):
             # Also for what is not here: it may be elsewhere.
             self._board.write(self._board.slot(key))
             # What was missed before is no longer filled by a set that comes after.
-            current_holder().was_missed((id(self), key))
+            current_holder().was_missed((self._identity, key))
         if self._leases.in_force:
             self._leases.deleted(key, now)
 
@@ -692,6 +699,21 @@ class BoundedMap(Driven):
         self._wheel.cancel(entry.timer if type(entry) is GracedEntry else entry)
         self._weight -= entry.weight
         removed.append((entry.key, entry.value, self._count(entry, EVICTED, now)))
+
+    def _fills(self, key: Any, note: tuple[Seen, float], now: float, removed: Removals) -> Seen | None:
+        """What the board showed at a miss that a ``set`` of ``key`` answers; None if it is news. Called by that."""
+        seen, missed_at = note
+        entry = self._live(key, now)
+        if entry is None:
+            return seen
+        # Somebody else has set it since.
+        if self._board is not None and self._board.stamps[entry.slot] != seen[1]:
+            # With news, and whether that was known to who made this is not: so nobody keeps either.
+            self._unlink(entry, REPLACED, now, removed)
+            self._board.write(entry.slot)
+            return seen
+        # As a fill. So is this, if it answers the miss, and not something that came after it.
+        return seen if now - missed_at <= JUST else None
 
     def _unlink(self, entry: Entry, cause: RemovalCause, now: float, removed: Removals) -> None:
         del self.entries[entry.key]
@@ -744,19 +766,20 @@ class BoundedMap(Driven):
 
     def _set(self, key: Any, value: Any, due: float, now: float) -> bool:
         weight = self._weigh(key, value)
-        seen = self._seen_at_miss(key)
+        note = None if self._board is None else self._seen_at_miss(key)
         removed: Removals = []
         with self._lock:
+            seen = None if note is None else self._fills(key, note, now, removed)
             stored = self._put(key, value, due, weight, now, removed, seen=seen)
         self._written(due, now, removed)
         return stored
 
     def _note_miss(self, key: Any, seen: Seen) -> None:
-        current_holder().note_miss((id(self), key), seen)
+        current_holder().note_miss((self._identity, key), (seen, self.clock()))
 
-    def _seen_at_miss(self, key: Any) -> Seen | None:
-        """The stamp that the board showed when the running thread or task missed ``key``, if it just did."""
-        return None if self._board is None else current_holder().was_missed((id(self), key))
+    def _seen_at_miss(self, key: Any) -> tuple[Seen, float] | None:
+        """What the board showed when the running thread or task missed ``key``, and when that was, if it did."""
+        return None if self._board is None else current_holder().was_missed((self._identity, key))
 
     def _finish(self, due: list[Any]) -> None:
         if self._on_removal is not None:
@@ -782,7 +805,8 @@ class BoundedMap(Driven):
     def _look_up(self, key: Any) -> Any:
         """The way of a miss, and of the rare hit that the lock-free way could not be sure of."""
         now = self.clock()
-        self._check_board(now)
+        if self._board is not None:
+            self._check_board(now)
         removed: Removals = []
         with self._lock:
             entry = self._live(key, now, removed)
@@ -816,7 +840,8 @@ class BoundedMap(Driven):
 
     def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
         """After a write: tell the listener, and see that the wheel turns."""
-        self._check_board(now)
+        if self._board is not None:
+            self._check_board(now)
         while self._weight > self._max_weight:
             # One heavy entry can cost more light ones than one hold of the lock allows.
             more: Removals = []
@@ -850,14 +875,17 @@ class BoundedMap(Driven):
         if self._board is None or now < self._board_checked + BOARD_CHECK:
             return
         self._board_checked = now
-        if self._board.is_gone():
-            logger.warning(
-                "The board of the cache %r was removed; it is made anew, and the cache is emptied.", self.name
-            )
+        if not self._board.is_gone():
+            return
+        try:
             with self._lock:
                 self._board.open()
                 self.stamps = self._board.stamps
                 gone = self._emptied()
+        except (BoardUnusable, OSError):
+            logger.exception("The board of the cache %r was removed and cannot be made anew.", self.name)
+        else:
+            logger.warning("The board of the cache %r was removed; it is new, and the cache empty.", self.name)
             self._cleared(gone, now)
 
     def _give_up(self, lease: Lease) -> None:

@@ -21,6 +21,7 @@ from wheelcache.backoff import Backoff
 from wheelcache.board import NOTHING_SEEN, AnyBoard
 from wheelcache.bounded_map import (
     DEFAULT_TTL,
+    DELETED,
     EXPIRED,
     MISSING,
     TTL,
@@ -256,10 +257,11 @@ class Cache(BoundedMap):
             flights = self._lead_many(missing)
             try:
                 loaded = loader(missing)
+                self._loaded_many(flights, loaded, ttl, policy)
             except BaseException as error:
+                # Around the landing as well: a weigher may raise, or a signal, and nobody must wait for ever.
                 self._load_failed_many(flights, error)
                 raise
-            self._loaded_many(flights, loaded, ttl, policy)
             found.update(loaded)
         return found
 
@@ -277,10 +279,10 @@ class Cache(BoundedMap):
             flights = self._lead_many(missing)
             try:
                 loaded = await loader(missing)
+                self._loaded_many(flights, loaded, ttl, policy)
             except BaseException as error:
                 self._load_failed_many(flights, error)
                 raise
-            self._loaded_many(flights, loaded, ttl, policy)
             found.update(loaded)
         return found
 
@@ -298,6 +300,17 @@ class Cache(BoundedMap):
         with self._lock:
             self._leases.refused(plain, now)
         self.delete(key)
+
+    def drop_stale(self, key: Hashable) -> None:
+        """Where this loads from, ``key`` is gone: nobody is to get what was kept of it past its time."""
+        plain = self._plain(key)
+        now = self.clock()
+        removed: Removals = []
+        with self._lock:
+            entry = self.entries.get(plain)
+            if entry is not None and (entry.due <= now or not self._is_current(entry)):
+                self._unlink(entry, DELETED, now, removed)
+        self._removed(removed)
 
     def count_miss(self) -> None:
         """Somebody had to look elsewhere, without looking here."""
@@ -447,8 +460,9 @@ class Cache(BoundedMap):
         """``take`` after a ``get`` that missed. ``stale_hits``, a tally's ticks, counts if a stale value is served."""
         self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
         load = _Load(self._plain(key), key, loader, ttl, policy, stale_hits)
-        # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
-        self._seen_at_miss(load.plain)
+        if self._board is not None:
+            # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
+            self._seen_at_miss(load.plain)
         if policy.grace:
             found = self._stale_meanwhile(load, self._refresh)
             if found is not MISSING:
@@ -495,8 +509,9 @@ class Cache(BoundedMap):
         """``atake`` after a ``get`` that missed. ``stale_hits`` as in ``load_missing``."""
         self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
         load = _Load(self._plain(key), key, loader, ttl, policy, stale_hits)
-        # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
-        self._seen_at_miss(load.plain)
+        if self._board is not None:
+            # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
+            self._seen_at_miss(load.plain)
         if policy.grace:
             found = self._stale_meanwhile(load, self._arefresh)
             if found is not MISSING:
@@ -623,6 +638,9 @@ class Cache(BoundedMap):
     def _lead_many(self, keys: list[Any]) -> list[Flight]:
         """Flights for those keys that nobody loads."""
         plain = [self._plain(key) for key in keys]
+        for key in plain:
+            # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
+            self._seen_at_miss(key)
         started = self.clock()
         flights = []
         with self._lock:
@@ -897,7 +915,8 @@ class Cache(BoundedMap):
         may_wait = may_wait and not is_loading() and not self._lock._is_owned()
         holder = current_holder()
         now = self.clock()
-        self._check_board(now)
+        if self._board is not None:
+            self._check_board(now)
         found = MISSING
         waiter = None
         removed: Removals = []

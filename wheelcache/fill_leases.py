@@ -47,7 +47,7 @@ class Holder:
 
     def __init__(self, task: asyncio.Task[Any] | None = None, parent: Holder | None = None) -> None:
         self.leases: dict[Lease, None] = {}
-        self.missed: dict[tuple[int, Hashable], tuple[int, int]] = {}
+        self.missed: dict[tuple[object, Hashable], Any] = {}
         self.parent = parent
         self._task = None if task is None else ref(task)
         if task is not None:
@@ -72,14 +72,14 @@ class Holder:
             holder = holder.parent
         return False
 
-    def note_miss(self, key: tuple[int, Hashable], seen: tuple[int, int]) -> None:
+    def note_miss(self, key: tuple[object, Hashable], seen: Any) -> None:
         """He missed ``key``, and may set it soon."""
         if len(self.missed) >= MISSED_AT_MOST:
             # Emptied and not the oldest taken out, so that nothing can go wrong between two threads of one task.
             self.missed = {}
         self.missed[key] = seen
 
-    def was_missed(self, key: tuple[int, Hashable]) -> tuple[int, int] | None:
+    def was_missed(self, key: tuple[object, Hashable]) -> Any:
         """What a board showed for ``key`` when he, or whom he runs for, missed it. It is forgotten now."""
         holder: Holder | None = self
         while holder is not None:
@@ -89,11 +89,11 @@ class Holder:
             holder = holder.parent
         return None
 
-    def forget_misses(self, cache: int) -> None:
-        """Of one cache, by its ``id``: it was cleared."""
+    def forget_misses(self, cache: object) -> None:
+        """Of one cache: it was cleared."""
         holder: Holder | None = self
         while holder is not None:
-            holder.missed = {key: seen for key, seen in list(holder.missed.items()) if key[0] != cache}
+            holder.missed = {key: seen for key, seen in list(holder.missed.items()) if key[0] is not cache}
             holder = holder.parent
 
     def give_up(self) -> None:

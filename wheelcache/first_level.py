@@ -7,11 +7,13 @@ to a Redis. Who reads while a key is written may get the old value; who begins t
 of it, is done, does not: a copy that was read before that is not kept.
 
 The store behind is reached by functions that the backends give. Whatever they raise is an outage, unless it is about
-the key or the value: TypeError, ValueError, LookupError, AttributeError and pickle's errors.
+the key or the value: TypeError, ValueError, LookupError, AttributeError, what pickle raises, and what Redis or
+Memcached say of a command.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import pickle
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -22,7 +24,7 @@ from wheelcache.bounded_map import MISSING
 from wheelcache.cache import Cache
 from wheelcache.circuit_breaker import CircuitBreaker
 from wheelcache.epoch import Epoch
-from wheelcache.errors import NothingToStore, StoreUnavailable
+from wheelcache.errors import CacheClosed, NothingToStore, StoreUnavailable
 from wheelcache.load_policy import PLAIN, LoadPolicy
 
 logger = logging.getLogger("wheelcache")
@@ -32,7 +34,14 @@ T = TypeVar("T")
 ValueOf = Callable[[Any], Any]
 """Makes of what a write returned the value that was written, or MISSING."""
 
-ABOUT_THE_VALUE: Final = (TypeError, ValueError, LookupError, AttributeError, pickle.PickleError)
+ABOUT_THE_VALUE: Final = (
+    *(TypeError, ValueError, LookupError, AttributeError, pickle.PickleError),
+    # What unpickling raises after a class was moved, or of a torn value.
+    *(ImportError, EOFError, RecursionError),
+)
+
+ABOUT_THE_CALL: Final = ("ResponseError", "DataError", "MemcacheIllegalInputError")
+"""The same in the words of redis-py and pymemcache, by exactly these names: what is derived of them may be outages."""
 
 
 def _nothing() -> None:
@@ -42,6 +51,11 @@ def _nothing() -> None:
 def _no_value(result: object) -> Any:
     """What was written is not for those who wait."""
     return MISSING
+
+
+def _is_about_the_value(error: Exception) -> bool:
+    """Whether the same would be raised by a store that is well."""
+    return isinstance(error, ABOUT_THE_VALUE) or type(error).__name__ in ABOUT_THE_CALL
 
 
 class _NotThere(NothingToStore):
@@ -131,6 +145,7 @@ class FirstLevel:
             return error.value
         except NothingToStore:
             # Found by this one, or by who asked for many, and found others.
+            self.cache.drop_stale(key)
             return MISSING
         except Exception as error:
             return self._instead(key, error)
@@ -154,6 +169,7 @@ class FirstLevel:
             return error.value
         except NothingToStore:
             # Found by this one, or by who asked for many, and found others.
+            self.cache.drop_stale(key)
             return MISSING
         except Exception as error:
             return self._instead(key, error)
@@ -171,10 +187,10 @@ class FirstLevel:
                     return self._all_kept(self._guarded(lambda: read(missing)))
 
                 with suppress(_ManyNotKept):
-                    return self.cache.take_many(keys, load, self.timeout, self._policy)
+                    return self._without_stale(keys, self.cache.take_many(keys, load, self.timeout, self._policy))
             self._count_misses(keys)
             self.start_tracking()
-            return dict(self._guarded(lambda: read(keys)))
+            return self._without_stale(keys, dict(self._guarded(lambda: read(keys))))
         except Exception as error:
             return self._all_instead(keys, error)
 
@@ -193,10 +209,12 @@ class FirstLevel:
                     return self._all_kept(await self._aguarded(lambda: read(missing)))
 
                 with suppress(_ManyNotKept):
-                    return await self.cache.atake_many(keys, load, self.timeout, self._policy)
+                    return self._without_stale(
+                        keys, await self.cache.atake_many(keys, load, self.timeout, self._policy)
+                    )
             self._count_misses(keys)
             self.start_tracking()
-            return dict(await self._aguarded(lambda: read(keys)))
+            return self._without_stale(keys, dict(await self._aguarded(lambda: read(keys))))
         except Exception as error:
             return self._all_instead(keys, error)
 
@@ -239,7 +257,7 @@ class FirstLevel:
         try:
             return self._guarded(read)
         except Exception as error:
-            if not self.fail_safe or isinstance(error, ABOUT_THE_VALUE):
+            if not self.fail_safe or _is_about_the_value(error):
                 raise
             return MISSING
 
@@ -248,7 +266,7 @@ class FirstLevel:
         try:
             return await self._aguarded(read)
         except Exception as error:
-            if not self.fail_safe or isinstance(error, ABOUT_THE_VALUE):
+            if not self.fail_safe or _is_about_the_value(error):
                 raise
             return MISSING
 
@@ -313,14 +331,17 @@ class FirstLevel:
     ) -> T:
         """``write`` for coroutines."""
         keys = list(keys)
+        # A task of its own, since many a method that is not async runs in a thread, and goes on when it is cancelled.
+        writing = asyncio.ensure_future(self._aguarded(write))
         try:
-            result = await self._aguarded(write)
+            result = await asyncio.shield(writing)
         except Exception as error:
             self._written(keys, MISSING)
             self._check_dropped(error, dropped)
             return dropped  # type: ignore[no-any-return]
         except BaseException:
             self._written(keys, MISSING)
+            writing.add_done_callback(lambda done: self._written_after_all(keys, done))
             raise
         self._written(keys, value_of(result))
         return result
@@ -346,8 +367,22 @@ class FirstLevel:
                 self.cache.fill_lease(key, value)
             self.cache.delete(key)
 
+    def _written_after_all(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
+        if not done.cancelled():
+            # Asked for, or asyncio would say that nobody did. Who wrote is gone.
+            done.exception()
+        with suppress(CacheClosed):
+            self._written(keys, MISSING)
+
+    def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
+        """``found``; what is not is gone, whatever was kept of it."""
+        for key in keys:
+            if key not in found:
+                self.cache.drop_stale(key)
+        return found
+
     def _check_dropped(self, error: Exception, dropped: Any) -> None:
-        if dropped is MISSING or not self.fail_safe or not self.drop_writes or isinstance(error, ABOUT_THE_VALUE):
+        if dropped is MISSING or not self.fail_safe or not self.drop_writes or _is_about_the_value(error):
             raise error
 
     # The store behind.
@@ -413,7 +448,7 @@ class FirstLevel:
             raise StoreUnavailable(f"the store behind the cache {self.cache.name!r} failed lately and is left alone")
 
     def _failed(self, error: Exception) -> None:
-        if not isinstance(error, ABOUT_THE_VALUE) and self._breaker.failed(self.cache.clock()):
+        if not _is_about_the_value(error) and self._breaker.failed(self.cache.clock()):
             logger.warning("The store behind the cache %r fails, and is left alone: %r", self.cache.name, error)
 
     def _succeeded(self) -> None:
@@ -421,12 +456,12 @@ class FirstLevel:
             logger.warning("The store behind the cache %r answers again.", self.cache.name)
 
     def _instead(self, key: Any, error: Exception) -> Any:
-        if not self.fail_safe or isinstance(error, ABOUT_THE_VALUE):
+        if not self.fail_safe or _is_about_the_value(error):
             raise error
         return self.cache.get_suspect(key, MISSING)
 
     def _all_instead(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
-        if not self.fail_safe or isinstance(error, ABOUT_THE_VALUE):
+        if not self.fail_safe or _is_about_the_value(error):
             raise error
         found = {key: self.cache.get_suspect(key, MISSING) for key in keys}
         return {key: value for key, value in found.items() if value is not MISSING}

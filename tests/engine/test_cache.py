@@ -10,6 +10,7 @@ import pytest
 
 from tests.engine import invariants
 from wheelcache import Cache, CacheClosed, RemovalCause
+from wheelcache.load_policy import PLAIN
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -508,3 +509,16 @@ def counting_lock(cache, held):
             held.append(cache._evictions - self.before)
 
     return Lock()
+
+
+def test_a_weigher_that_raises_for_one_of_many_leaves_nobody_waiting_for_the_others():
+    def weigh(key, value):
+        if value == 2:
+            raise ValueError(value)
+        return 1
+
+    cache = Cache(max_weight=10, weigher=weigh, log_interval=None)
+    with pytest.raises(ValueError, match="2"):
+        cache.take_many("abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None, PLAIN)
+    assert cache.take("c", lambda: 4) == 4
+    assert cache.take("b", lambda: 5) == 5

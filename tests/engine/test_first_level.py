@@ -722,3 +722,56 @@ def test_a_key_that_is_nowhere_is_no_failed_load(level, behind):
     level.get("none", behind.read("none"))
     level.get_many(["none"], behind.read_many)
     assert level.cache.stats().load_failures == 0
+
+
+def test_what_the_store_said_is_gone_does_not_come_back_when_it_fails(make, behind, clock):
+    level = make(fail_safe=True, grace=100.0)
+    behind.values = {"k": 1, "l": 2}
+    level.get_many(["k", "l"], behind.read_many)
+    clock.advance(60)
+    behind.values.clear()
+    assert level.get("k", behind.read("k")) is MISSING
+    assert level.get_many(["l"], behind.read_many) == {}
+    down(behind)
+    assert level.get("k", behind.read("k")) is MISSING
+    assert level.get_many(["k", "l"], behind.read_many) == {}
+
+
+@pytest.mark.parametrize(
+    "error", [ModuleNotFoundError("moved"), EOFError("torn"), type("ResponseError", (Exception,), {})()]
+)
+def test_what_is_about_one_value_opens_the_circuit_for_no_other(make, behind, error):
+    level = make(fail_safe=True, grace=100.0)
+    behind.values["k"] = 1
+    down(behind, error)
+    for _ in range(10):
+        with pytest.raises(type(error)):
+            level.get("broken", behind.read("broken"))
+    behind.error = None
+    assert level.get("k", behind.read("k")) == 1
+
+
+def test_a_write_that_goes_on_after_its_caller_was_cancelled_leaves_no_copy(make):
+    level = make()
+    stored = {"k": "old"}
+
+    async def main():
+        go = asyncio.Event()
+
+        async def write():
+            await go.wait()
+            stored["k"] = "new"
+
+        writing = asyncio.create_task(level.awrite(["k"], write, dropped=None))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        assert level.get("k", lambda: stored["k"]) == "old"
+        go.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert level.get("k", lambda: stored["k"]) == "new"
+
+    asyncio.run(main())

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -128,7 +129,10 @@ class TieredCache(WheelCache):
             drop_writes=options.one_of("drop", "refuse")("writes_without_l2", writes_without_l2) == "drop",
         )
         if tracking is not None:
-            self._level.start_tracking = tracking(self._level).start
+            told = tracking(self._level)
+            self._level.start_tracking = told.start
+            # The thread knows the copies, not who makes them: it would outlive an app that is made anew.
+            weakref.finalize(self, told.stop)
         if board is None:
             logger.warning(
                 "Nothing tells the cache %r what other processes write: its copies are up to %g s old. A Redis that is "
