@@ -458,11 +458,7 @@ class Cache(BoundedMap):
         stale_hits: Iterator[int] | None = None,
     ) -> Any:
         """``take`` after a ``get`` that missed. ``stale_hits``, a tally's ticks, counts if a stale value is served."""
-        self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
-        load = _Load(self._plain(key), key, loader, ttl, policy, stale_hits)
-        if self._board is not None:
-            # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
-            self._seen_at_miss(load.plain)
+        load = self._missed(_Load(self._plain(key), key, loader, ttl, policy, stale_hits))
         if policy.grace:
             found = self._stale_meanwhile(load, self._refresh)
             if found is not MISSING:
@@ -507,11 +503,7 @@ class Cache(BoundedMap):
         stale_hits: Iterator[int] | None = None,
     ) -> Any:
         """``atake`` after a ``get`` that missed. ``stale_hits`` as in ``load_missing``."""
-        self._due(ttl, 0.0)  # A wrong TTL is better known before the load than after it.
-        load = _Load(self._plain(key), key, loader, ttl, policy, stale_hits)
-        if self._board is not None:
-            # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
-            self._seen_at_miss(load.plain)
+        load = self._missed(_Load(self._plain(key), key, loader, ttl, policy, stale_hits))
         if policy.grace:
             found = self._stale_meanwhile(load, self._arefresh)
             if found is not MISSING:
@@ -582,6 +574,14 @@ class Cache(BoundedMap):
         super()._written(due, now, removed, written)
         # The first write of the process starts the line a minute, and with it the thread. Requests before it count.
         self._log.start()
+
+    def _missed(self, load: _Load) -> _Load:
+        """``load``, which is about to be done, because its key was missed."""
+        self._due(load.ttl, 0.0)  # A wrong TTL is better known before the load than after it.
+        if self._board is not None:
+            # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
+            self._seen_at_miss(load.plain)
+        return load
 
     def _join(self, flight: Flight, *, blocking: bool) -> tuple[Any, Seat | None]:
         """The value, if it is there by now; else a seat on the flight that brings it: ``flight``, or one before it."""
