@@ -37,17 +37,17 @@ import os
 import stat
 import struct
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from sys import byteorder
 from typing import Any, Final, Protocol
 from zlib import crc32
 
-from wheelcache.errors import BoardUnusable
+from wheelcache.errors import FileUnusable
+from wheelcache.private_files import check_private, make_private, runtime_directory
 
 if sys.platform != "win32":
     import fcntl
@@ -97,14 +97,14 @@ class Board:
 
     Args:
         name: processes that give the same one share their stamps.
-        directory: where the file is; a private one of the user's if not given. See ``runtime_directory``.
+        directory: where the file is; a private one of the user's if not given. See ``private_files``.
         slots: how many stamps.
 
     Attributes:
         stamps: the table, to be read by slot.
 
     Raises:
-        BoardUnusable: the file, or its directory, is not ours alone, or is no board.
+        FileUnusable: the file, or its directory, is not ours alone, or is no board.
     """
 
     __slots__ = ("_fence", "_identity", "_is_in_ours", "_map", "_news", "_next", "_path", "_slots", "stamps")
@@ -116,7 +116,7 @@ class Board:
 
     def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS) -> None:
         if sys.platform == "win32":
-            raise BoardUnusable("what the processes of a machine tell each other needs files as Unix has them")
+            raise FileUnusable("what the processes of a machine tell each other needs files as Unix has them")
         folder = runtime_directory() if directory is None else directory
         self._slots = slots
         self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.board"
@@ -129,7 +129,7 @@ class Board:
         size = HEADER_BYTES + 2 * self._slots * WORD
         if self._is_in_ours:
             # Removed with all in it, as systemd does when the user logs out, it is made anew.
-            _make_private(self._path.parent)
+            make_private(self._path.parent)
         with _locked(self._path) as file:
             is_new = os.fstat(file).st_size < size
             if os.fstat(file).st_size == 0:
@@ -138,10 +138,10 @@ class Board:
                 os.pwrite(file, HEADER.pack(MAGIC, self._slots, int.from_bytes(os.urandom(3))), 0)
             header = os.pread(file, HEADER.size, 0)
             if len(header) < HEADER.size or not header.startswith(MAGIC):
-                raise BoardUnusable(f"{self._path} is no board of this version of wheelcache; remove it")
+                raise FileUnusable(f"{self._path} is no board of this version of wheelcache; remove it")
             _, slots, processes = HEADER.unpack(header)
             if slots != self._slots:
-                raise BoardUnusable(f"{self._path} has {slots} slots and not {self._slots}; remove it")
+                raise FileUnusable(f"{self._path} has {slots} slots and not {self._slots}; remove it")
             os.pwrite(file, HEADER.pack(MAGIC, slots, processes + 1), 0)
             process = (processes + 1) % (1 << PROCESS_BITS)
             self._next = itertools.count((process << WRITE_BITS) + 1)
@@ -158,7 +158,7 @@ class Board:
         """After a fork. If the file can't be opened, the child goes on with what is mapped, and stamps of its own."""
         try:
             self.open()
-        except (BoardUnusable, OSError):
+        except (FileUnusable, OSError):
             logger.exception("The board of a cache cannot be opened in the child of a fork, which uses its parent's.")
             process = int.from_bytes(os.urandom(PROCESS_BITS // 8))
             self._next = itertools.count((process << WRITE_BITS) + 1)
@@ -229,32 +229,6 @@ def _canonical(key: Any) -> Any:
     return key
 
 
-def runtime_directory() -> Path:
-    """A directory of this user's alone, the same for all his processes, in memory where the system has such a place.
-
-    Not ``XDG_RUNTIME_DIR``: a server started at boot does not have it, a command typed by the same user does, and they
-    have to meet.
-
-    Raises:
-        BoardUnusable: it is not this user's, or others may use it.
-    """
-    shared_memory = Path("/dev/shm")  # noqa: S108  # what is made in it is private
-    parent = shared_memory if os.access(shared_memory, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-    directory = parent / f"wheelcache-{os.geteuid()}"
-    _make_private(directory)
-    return directory
-
-
-def _make_private(directory: Path) -> None:
-    try:
-        with suppress(FileExistsError):
-            directory.mkdir(mode=0o700)
-        found = directory.lstat()
-    except OSError as error:
-        raise BoardUnusable(f"{directory} cannot be made: {error}") from error
-    _check_private(directory, found, stat.S_ISDIR, "a directory")
-
-
 def _write(file: int, what: bytes, offset: int) -> None:
     while what:
         written = os.pwrite(file, what, offset)
@@ -266,14 +240,14 @@ def _locked(path: Path) -> Iterator[int]:
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise BoardUnusable(f"{path} cannot be opened: {error}") from error
+        raise FileUnusable(f"{path} cannot be opened: {error}") from error
     try:
-        _check_private(path, os.fstat(file), stat.S_ISREG, "a file")
+        check_private(path, os.fstat(file), stat.S_ISREG, "a file")
         _lock(path, file)
         try:
             yield file
         except OSError as error:
-            raise BoardUnusable(f"{path} cannot be made: {error}") from error
+            raise FileUnusable(f"{path} cannot be made: {error}") from error
     finally:
         # Closing would not do: the map has a descriptor of its own. Who is killed has none.
         fcntl.flock(file, fcntl.LOCK_UN)
@@ -288,19 +262,10 @@ def _lock(path: Path, file: int) -> None:
         except BlockingIOError:
             # Held for microseconds, unless its holder was stopped in the middle.
             if time.monotonic() > patience:
-                raise BoardUnusable(f"{path} has been locked by another process for {LOCK_PATIENCE} s") from None
+                raise FileUnusable(f"{path} has been locked by another process for {LOCK_PATIENCE} s") from None
             time.sleep(0.001)
         else:
             return
-
-
-def _check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
-    if not is_kind(found.st_mode):
-        raise BoardUnusable(f"{path} must be {kind}")
-    if found.st_uid != os.geteuid():
-        raise BoardUnusable(f"{path} must belong to the user {os.geteuid()}, not to {found.st_uid}")
-    if found.st_mode & 0o077:
-        raise BoardUnusable(f"{path} must be for its owner only, not have the mode {stat.S_IMODE(found.st_mode):o}")
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from wheelcache import options
 from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
-from wheelcache.errors import BoardUnusable, CacheClosed, MissingKey
+from wheelcache.errors import FileUnusable, CacheClosed, MissingKey
 from wheelcache.fill_leases import FillLeases, Lease, current_holder
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, is_plain, original
@@ -882,7 +882,7 @@ class BoundedMap(Driven):
                 self._board.open()
                 self.stamps = self._board.stamps
                 gone = self._emptied()
-        except (BoardUnusable, OSError):
+        except (FileUnusable, OSError):
             logger.exception("The board of the cache %r was removed and cannot be made anew.", self.name)
         else:
             logger.warning("The board of the cache %r was removed; it is new, and the cache empty.", self.name)

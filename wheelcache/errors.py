@@ -52,8 +52,8 @@ class LoadTimeout(TimeoutError):
         return f"the loader of {self.key!r} takes longer than {self.timeout} s"
 
 
-class BoardUnusable(RuntimeError):
-    """The file through which the processes of a machine tell each other what they wrote cannot be used."""
+class FileUnusable(RuntimeError):
+    """A file that processes of a machine share, or that outlives them, or its directory, cannot be used."""
 
 
 class StoreUnavailable(ConnectionError):

@@ -19,7 +19,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from tests.waiting import PATIENCE, until
 from wheelcache import board
-from wheelcache.errors import BoardUnusable
+from wheelcache.errors import FileUnusable
 from wheelcache.fill_leases import end_request
 
 NUMBER = struct.Struct("<Q")
@@ -63,13 +63,13 @@ def test_it_is_off_unless_asked_for(make):
 
 def test_a_board_that_cannot_be_used_is_an_error_at_start_up_that_says_why(make, monkeypatch):
     owner = os.geteuid()
-    monkeypatch.setattr(board, "_check_private", _refuse)
+    monkeypatch.setattr(board, "check_private", _refuse)
     with pytest.raises(ImproperlyConfigured, match=f"must belong to the user {owner}"):
         make({"COHERENCE": "host"})
 
 
 def _refuse(path, *args):
-    raise BoardUnusable(f"{path} must belong to the user {os.geteuid()}")
+    raise FileUnusable(f"{path} must belong to the user {os.geteuid()}")
 
 
 def test_aliases_of_one_location_with_other_options_end_each_others_entries(make, location):

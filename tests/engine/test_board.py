@@ -25,9 +25,10 @@ from tests.engine import invariants
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause
 from wheelcache import board as board_module
-from wheelcache.board import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, Board, runtime_directory
+from wheelcache.board import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, Board
 from wheelcache.bounded_map import BOARD_CHECK, JUST
-from wheelcache.errors import BoardUnusable
+from wheelcache.errors import FileUnusable
+from wheelcache.private_files import runtime_directory
 from wheelcache.fill_leases import MISSED_AT_MOST, current_holder, end_request
 
 NAME = "test"
@@ -150,7 +151,7 @@ def test_a_symbolic_link_is_refused_and_what_it_points_to_is_untouched(path, boa
     victim.write_bytes(b"precious")
     path.unlink()
     path.symlink_to(victim)
-    with pytest.raises(BoardUnusable, match="cannot be opened"):
+    with pytest.raises(FileUnusable, match="cannot be opened"):
         board_of()
     assert victim.read_bytes() == b"precious"
 
@@ -159,21 +160,21 @@ def test_a_symbolic_link_is_refused_and_what_it_points_to_is_untouched(path, boa
 def test_what_is_no_file_is_refused(path, board_of, make):
     path.unlink()
     make(path)
-    with pytest.raises(BoardUnusable, match=r"must be a file|cannot be opened"):
+    with pytest.raises(FileUnusable, match=r"must be a file|cannot be opened"):
         board_of()
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o602, 0o777])
 def test_a_file_that_others_may_use_is_refused(path, board_of, mode):
     path.chmod(mode)
-    with pytest.raises(BoardUnusable, match=f"{path} must be for its owner only, not have the mode {mode:o}"):
+    with pytest.raises(FileUnusable, match=f"{path} must be for its owner only, not have the mode {mode:o}"):
         board_of()
 
 
 def test_a_file_of_another_user_is_refused(path, board_of, monkeypatch):
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(BoardUnusable, match=f"{path} must belong to the user {owner + 1}, not to {owner}"):
+    with pytest.raises(FileUnusable, match=f"{path} must belong to the user {owner + 1}, not to {owner}"):
         board_of()
 
 
@@ -191,14 +192,14 @@ def test_a_file_of_another_user_is_refused(path, board_of, monkeypatch):
 )
 def test_a_file_that_is_no_board_is_refused_and_left_alone(path, board_of, content):
     path.write_bytes(content)
-    with pytest.raises(BoardUnusable, match=f"{path} is no board of this version of wheelcache; remove it"):
+    with pytest.raises(FileUnusable, match=f"{path} is no board of this version of wheelcache; remove it"):
         board_of()
     assert path.read_bytes() == content
 
 
 def test_a_board_with_another_number_of_slots_is_refused(path, board_of):
     path.write_bytes(HEADER.pack(MAGIC, 8, 0).ljust(SLOTS * WORD))
-    with pytest.raises(BoardUnusable, match=f"{path} has 8 slots and not {SLOTS}; remove it"):
+    with pytest.raises(FileUnusable, match=f"{path} has 8 slots and not {SLOTS}; remove it"):
         board_of()
 
 
@@ -244,7 +245,7 @@ def test_a_lock_held_by_a_stopped_process_is_waited_for_only_so_long(path, board
     try:
         assert process.stdout.readline() == "held\n"
         monkeypatch.setattr(board_module, "LOCK_PATIENCE", 0.05)
-        with pytest.raises(BoardUnusable, match=f"{path} has been locked by another process for 0.05 s"):
+        with pytest.raises(FileUnusable, match=f"{path} has been locked by another process for 0.05 s"):
             board_of()
     finally:
         process.kill()
@@ -256,7 +257,7 @@ def test_no_room_is_an_error_and_no_signal_later(tmp_path, board_of):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
-        with pytest.raises(BoardUnusable, match="cannot be made"):
+        with pytest.raises(FileUnusable, match="cannot be made"):
             board_of()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -264,7 +265,7 @@ def test_no_room_is_an_error_and_no_signal_later(tmp_path, board_of):
 
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(BoardUnusable, match="cannot be opened"):
+    with pytest.raises(FileUnusable, match="cannot be opened"):
         Board(NAME, tmp_path / "missing")
 
 
@@ -302,7 +303,7 @@ def test_without_shared_memory_the_directory_is_where_temporary_files_are(no_sha
 def test_a_directory_that_others_may_use_is_refused(no_shared_memory):
     no_shared_memory.mkdir()
     no_shared_memory.chmod(0o770)
-    with pytest.raises(BoardUnusable, match=f"{no_shared_memory} must be for its owner only, not have the mode 770"):
+    with pytest.raises(FileUnusable, match=f"{no_shared_memory} must be for its owner only, not have the mode 770"):
         Board(NAME)
 
 
@@ -311,7 +312,7 @@ def test_a_directory_of_another_user_is_refused(no_shared_memory, monkeypatch):
     directory = no_shared_memory.with_name(f"wheelcache-{owner + 1}")
     directory.mkdir(mode=0o700)
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(BoardUnusable, match=f"{directory} must belong to the user {owner + 1}, not to {owner}"):
+    with pytest.raises(FileUnusable, match=f"{directory} must belong to the user {owner + 1}, not to {owner}"):
         Board(NAME)
 
 
@@ -321,13 +322,13 @@ def test_a_file_or_a_link_in_the_place_of_the_directory_is_refused(no_shared_mem
         no_shared_memory.touch()
     else:
         no_shared_memory.symlink_to(no_shared_memory.parent / target)
-    with pytest.raises(BoardUnusable, match=f"{no_shared_memory} must be a directory"):
+    with pytest.raises(FileUnusable, match=f"{no_shared_memory} must be a directory"):
         Board(NAME)
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_that_says_why(no_shared_memory, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(no_shared_memory / "missing"))
-    with pytest.raises(BoardUnusable, match=f"{no_shared_memory}.* cannot be made: .*No such file"):
+    with pytest.raises(FileUnusable, match=f"{no_shared_memory}.* cannot be made: .*No such file"):
         Board(NAME)
 
 

@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 from wheelcache import options
 from wheelcache.board import AnyBoard, Board
 from wheelcache.cache import Cache
-from wheelcache.errors import BoardUnusable
+from wheelcache.errors import FileUnusable
 from wheelcache.isolation import Isolation, Pickle, is_bare, size_of
 
 
@@ -145,7 +145,7 @@ def store_for(
         if store is None:
             # One C call, so two threads that come first together get the same one.
             store = _stores.setdefault(identity, make(location, checked))
-    except (TypeError, ValueError, BoardUnusable) as error:
+    except (TypeError, ValueError, FileUnusable) as error:
         raise ImproperlyConfigured(f"Wrong cache setting: {error}.") from error
     if asked is not None:
         _looked_up[asked] = store
