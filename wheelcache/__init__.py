@@ -5,7 +5,7 @@ The engine needs nothing but the standard library. Its backends are ``wheelcache
 """
 
 from wheelcache.bounded_map import DEFAULT_TTL, RemovalCause
-from wheelcache.cache import Cache
+from wheelcache.cache import Cache, caches
 from wheelcache.clock import ManualClock
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
 from wheelcache.memoize import MemoStats
@@ -29,4 +29,5 @@ __all__ = [
     "Timers",
     "TimingWheel",
     "WheelClosed",
+    "caches",
 ]

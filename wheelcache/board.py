@@ -34,11 +34,9 @@ import itertools
 import logging
 import mmap
 import os
-import stat
 import struct
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,10 +45,7 @@ from typing import Any, Final, Protocol
 from zlib import crc32
 
 from wheelcache.errors import FileUnusable
-from wheelcache.private_files import check_private, make_private, runtime_directory
-
-if sys.platform != "win32":
-    import fcntl
+from wheelcache.private_files import locked_file, make_private, runtime_directory
 
 logger = logging.getLogger("wheelcache")
 
@@ -70,9 +65,6 @@ Seen = tuple[int, int]
 """What a slot shows: its last news, and its stamp."""
 
 NOTHING_SEEN: Final[Seen] = (0, 0)
-
-LOCK_PATIENCE: Final = 5.0
-"""Seconds."""
 
 
 class AnyBoard(Protocol):
@@ -130,7 +122,7 @@ class Board:
         if self._is_in_ours:
             # Removed with all in it, as systemd does when the user logs out, it is made anew.
             make_private(self._path.parent)
-        with _locked(self._path) as file:
+        with locked_file(self._path) as file, _or_unusable(self._path):
             is_new = os.fstat(file).st_size < size
             if os.fstat(file).st_size == 0:
                 # First the header, then the rest: whoever is killed in between leaves what the next one can go on with.
@@ -236,36 +228,11 @@ def _write(file: int, what: bytes, offset: int) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[int]:
+def _or_unusable(path: Path) -> Iterator[None]:
     try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        yield
     except OSError as error:
-        raise FileUnusable(f"{path} cannot be opened: {error}") from error
-    try:
-        check_private(path, os.fstat(file), stat.S_ISREG, "a file")
-        _lock(path, file)
-        try:
-            yield file
-        except OSError as error:
-            raise FileUnusable(f"{path} cannot be made: {error}") from error
-    finally:
-        # Closing would not do: the map has a descriptor of its own. Who is killed has none.
-        fcntl.flock(file, fcntl.LOCK_UN)
-        os.close(file)
-
-
-def _lock(path: Path, file: int) -> None:
-    patience = time.monotonic() + LOCK_PATIENCE
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            # Held for microseconds, unless its holder was stopped in the middle.
-            if time.monotonic() > patience:
-                raise FileUnusable(f"{path} has been locked by another process for {LOCK_PATIENCE} s") from None
-            time.sleep(0.001)
-        else:
-            return
+        raise FileUnusable(f"{path} cannot be made: {error}") from error
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from wheelcache import options
 from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
-from wheelcache.errors import FileUnusable, CacheClosed, MissingKey
+from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
 from wheelcache.fill_leases import FillLeases, Lease, current_holder
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, is_plain, original
@@ -165,6 +165,8 @@ class BoundedMap(Driven):
     __slots__ = (
         "_board",
         "_board_checked",
+        "_clearings",
+        "_deletions",
         "_evictions",
         "_expirations",
         "_flights",
@@ -179,6 +181,7 @@ class BoundedMap(Driven):
         "_miss_tally",
         "_most",
         "_on_removal",
+        "_replacements",
         "_ttl",
         "_watched",
         "_weigher",
@@ -212,8 +215,7 @@ class BoundedMap(Driven):
             raise TypeError("max_weight and weigher must be given together")
         self._ttl = options.ttl("ttl", ttl)
         self._jitter = Jitter(options.fraction("jitter", jitter))
-        self._on_removal = options.function_or_none("on_removal", on_removal)
-        self._watched = on_removal is not None or weigher is not None
+        self.on_removal = on_removal
         self._board = board
         # Not id(self), which another cache may have when this one is gone.
         self._identity = object()
@@ -221,19 +223,26 @@ class BoundedMap(Driven):
         # The three below and ``clock`` are public for the backends, whose ``get`` spells out the hit path once more.
         self.entries: OrderedDict[Any, Entry] = OrderedDict()
         self.stamps: memoryview | None = None if board is None else board.stamps
-        self._hit_tally = Tally()
-        self.hits = self._hit_tally.ticks
-        self._miss_tally = Tally()
+        self._count_from_zero()
         self._handles = Handles()
         self._flights = SingleFlight()
         self._leases = FillLeases(self._give_up, self._give_up_soon)
         self._groups: Counter[str] = Counter()
         self._most = 0
         self._weight = 0
-        self._evictions = 0
-        self._expirations = 0
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(interval, slots, clock)
+
+    @property
+    def on_removal(self) -> Callable[[Any, Any, RemovalCause], object] | None:
+        """The listener, which may be set, and set to None, at any time. See ``Cache``."""
+        listener: Callable[[Any, Any, RemovalCause], object] | None = self._on_removal
+        return listener
+
+    @on_removal.setter
+    def on_removal(self, listener: Callable[[Any, Any, RemovalCause], object] | None) -> None:
+        self._on_removal = options.function_or_none("on_removal", listener)
+        self._watched = listener is not None or self._weigher is not None
 
     def get(self, key: Hashable, default: Any = None) -> Any:
         """The value of ``key``, or ``default``. Never an expired one."""
@@ -296,6 +305,7 @@ class BoundedMap(Driven):
                 else:
                     self._wheel.move(entry, due)
                 entries.move_to_end(key)
+                self._replacements += 1
         finally:
             lock.release()
         if not settled:
@@ -474,7 +484,7 @@ class BoundedMap(Driven):
         with self._lock:
             loading = list(self._flights.in_progress)
         # Copied in one C call, so without the lock, which would be held for as long.
-        keys = {key: None for key in (*loading, *self.entries) if _is_in_group(key, name)}
+        keys = {key: None for key in (*loading, *dict.keys(self.entries)) if _is_in_group(key, name)}
         if self._board is not None:
             # Which of them other processes have is not known.
             self._board.write_all()
@@ -528,6 +538,8 @@ class BoundedMap(Driven):
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
+        # Or whoever adds up the figures of all processes would have the parent's twice.
+        self._count_from_zero()
         self._handles.forget_locks()
         self._flights.forget_all()
         self._leases.forget_all()
@@ -644,12 +656,7 @@ class BoundedMap(Driven):
             elif due != inf:
                 self._wheel.schedule(entry, due)
         else:
-            if entry.due <= now:
-                self._expirations += 1
-                cause = EXPIRED
-            else:
-                cause = REPLACED
-            removed.append((entry.key, entry.value, cause))
+            removed.append((entry.key, entry.value, self._count(entry, REPLACED, now)))
             entry.value = value
             if self._board is not None:
                 entry.news = news
@@ -727,7 +734,21 @@ class BoundedMap(Driven):
             self._expirations += 1
         elif cause is EVICTED:
             self._evictions += 1
+        elif cause is REPLACED:
+            self._replacements += 1
+        else:
+            self._deletions += 1
         return cause
+
+    def _count_from_zero(self) -> None:
+        self._hit_tally = Tally()
+        self.hits = self._hit_tally.ticks
+        self._miss_tally = Tally()
+        self._evictions = 0
+        self._expirations = 0
+        self._replacements = 0
+        self._deletions = 0
+        self._clearings = 0
 
     def _fit_table(self) -> None:
         """Give memory back: a table that once held many keeps its size until it is rebuilt."""
@@ -751,13 +772,14 @@ class BoundedMap(Driven):
     # Below: without the lock.
 
     def _cleared(self, gone: OrderedDict[Any, Entry], now: float) -> None:
-        # A list, made in one step: a hit that began before may still move an entry in the old map.
-        for batch in _batched(list(gone.values())):
+        # A list, made in one step: a hit that began before may still move an entry in the old map. In the dict's order,
+        # which for a million entries takes 10 ms; in the order of use it would be 220 to 880.
+        for batch in _batched(list(dict.values(gone))):
             removed = [(entry.key, entry.value, EXPIRED if entry.due <= now else CLEARED) for entry in batch]
             expired = sum(cause is EXPIRED for _, _, cause in removed)
-            if expired and not self._is_closed():
-                with self._lock:
-                    self._expirations += expired
+            with suppress(CacheClosed), self._lock:
+                self._expirations += expired
+                self._clearings += len(batch) - expired
             for entry in batch:
                 # They point at each other, and would wait for the garbage collector.
                 timer = entry.timer if type(entry) is GracedEntry else entry

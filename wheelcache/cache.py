@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
@@ -13,8 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 from inspect import isawaitable
 from math import inf
+from pathlib import Path
 from threading import TIMEOUT_MAX
-from typing import Any
+from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.backoff import Backoff
@@ -34,14 +36,21 @@ from wheelcache.bounded_map import (
 )
 from wheelcache.clock import Clock
 from wheelcache.errors import CacheClosed, LoadTimeout, NothingToStore
+from wheelcache.figures import WorkerFigures
+from wheelcache.figures_directory import FiguresDirectory
 from wheelcache.fill_leases import Waiter, current_holder
+from wheelcache.history import History
+from wheelcache.isolation import size_of
 from wheelcache.keys import original
 from wheelcache.load_policy import LoadPolicy, load_policy
 from wheelcache.memoize import F, Memoized, memoizer
+from wheelcache.periodic_jobs import PeriodicJob, PeriodicJobs
+from wheelcache.publisher import Publisher
 from wheelcache.refresh_pool import refresh_pool, timed_load_pool
 from wheelcache.single_flight import Flight, Seat, is_loading
-from wheelcache.stats import Stats, Tally, hit_ratio
+from wheelcache.stats import LoadTimes, Stats, Tally
 from wheelcache.stats_log import StatsLog
+from wheelcache.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
 
@@ -92,8 +101,11 @@ class Cache(BoundedMap):
         interval: seconds a tick of the wheel: how soon an expired entry leaves memory. Reads are exact whatever it is.
         slots: ticks that the wheel's finest level spans.
         log_interval: seconds between lines on the logger ``wheelcache.stats``; None for none.
+        sample_interval: seconds between samples of ``stats()``, of which the last 360 are kept; None for none.
+        figures_dir: where to publish the figures of this process every three seconds, and see those of the others: see
+            ``figures_directory``. None for not.
         on_removal: ``on_removal(key, value, cause)`` for every entry that leaves, called without a lock by the thread
-            that removed it. An exception in it is logged with the key.
+            that removed it. An exception in it is logged with the key. Also an attribute, to be set at any time.
         board: tells this cache what other processes of the machine write, and them what this one does, by key, so that
             no old value is returned after a write elsewhere. Keys are strings, or tuples of what looks the same in
             every process. Each cache needs a board object of its own.
@@ -110,15 +122,19 @@ class Cache(BoundedMap):
     __slots__ = (
         "_backoff",
         "_coalesced",
+        "_history",
+        "_jobs",
         "_load_failures",
-        "_load_seconds",
         "_load_timeouts",
+        "_load_times",
         "_loads",
-        "_log",
         "_refreshes",
         "_refreshes_dropped",
         "_refreshing",
+        "_requests_seen",
         "_stale_hits",
+        "_started",
+        "publisher",
     )
 
     def __init__(
@@ -133,6 +149,8 @@ class Cache(BoundedMap):
         interval: float = 1.0,
         slots: int = 512,
         log_interval: float | None = 60.0,
+        sample_interval: float | None = 10.0,
+        figures_dir: Path | None = None,
         on_removal: Callable[[Any, Any, RemovalCause], object] | None = None,
         board: AnyBoard | None = None,
         clock: Clock = time.monotonic,
@@ -140,21 +158,15 @@ class Cache(BoundedMap):
         self._backoff = Backoff()
         # The keys of refreshes that wait for a thread or run, and the loops of those that need one.
         self._refreshing: dict[Any, asyncio.AbstractEventLoop | None] = {}
-        self._loads = 0
-        self._load_failures = 0
-        self._load_seconds = 0.0
-        self._load_timeouts = 0
-        self._stale_hits = 0
-        self._refreshes = 0
-        self._refreshes_dropped = 0
-        self._coalesced = Tally()
-        self._log = StatsLog(
-            options.text("name", name),
-            options.seconds_or_none("log_interval", log_interval),
+        self._history: History | None = None
+        self.publisher: Publisher | None = None
+        self._jobs = PeriodicJobs(
             options.interval("interval", interval),
             options.function("clock", clock),
-            self.stats,
+            self._is_idle,
+            self._periodic_jobs(options.text("name", name), log_interval, sample_interval, figures_dir, clock),
         )
+        self._started = time.time()
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(
             name,
@@ -169,6 +181,29 @@ class Cache(BoundedMap):
             board=board,
             clock=clock,
         )
+        _caches.add(self)
+
+    def _periodic_jobs(
+        self,
+        name: str,
+        log_interval: float | None,
+        sample_interval: float | None,
+        figures_dir: Path | None,
+        clock: Clock,
+    ) -> list[PeriodicJob]:
+        jobs: list[PeriodicJob] = []
+        log_period = options.seconds_or_none("log_interval", log_interval)
+        if log_period is not None:
+            jobs.append(StatsLog(name, log_period, clock, self.stats))
+        sample_period = options.seconds_or_none("sample_interval", sample_interval)
+        if sample_period is not None:
+            self._history = History(sample_period, clock, self.stats, lambda: self.lag)
+            jobs.append(self._history)
+        directory = options.path_or_none("figures_dir", figures_dir)
+        if directory is not None:
+            self.publisher = Publisher(FiguresDirectory(directory), name, self.figures, self.clear)
+            jobs.append(self.publisher)
+        return jobs
 
     def __repr__(self) -> str:
         return f"<Cache {self.name!r}, {len(self.entries)} entries>"
@@ -420,10 +455,10 @@ class Cache(BoundedMap):
             return Stats(
                 hits=hits,
                 misses=misses,
-                hit_ratio=hit_ratio(hits, misses),
                 loads=self._loads,
                 load_failures=self._load_failures,
-                load_seconds=self._load_seconds,
+                load_seconds=self._load_times.seconds,
+                load_buckets=tuple(self._load_times.buckets),
                 load_timeouts=self._load_timeouts,
                 coalesced=self._coalesced.read(),
                 stale_hits=self._stale_hits,
@@ -431,22 +466,46 @@ class Cache(BoundedMap):
                 refreshes_dropped=self._refreshes_dropped,
                 evictions=self._evictions,
                 expirations=self._expirations,
+                replacements=self._replacements,
+                deletions=self._deletions,
+                clearings=self._clearings,
                 size=len(self.entries),
                 weight=self._weight,
             )
+
+    def figures(self) -> WorkerFigures:
+        """``stats()`` and all else there is to say of this cache in this process."""
+        publisher, history = self.publisher, self._history
+        return WorkerFigures(
+            name=self.name,
+            worker=f"{os.getpid()}-{id(self)}" if publisher is None else publisher.worker,
+            pid=os.getpid(),
+            started=self._started,
+            taken=time.time(),
+            thread=self.thread_state,
+            lag=self.lag,
+            interval=None if history is None else history.period,
+            max_entries=None if self._max_entries == inf else int(self._max_entries),
+            max_weight=None if self._max_weight == inf else int(self._max_weight),
+            weighs_bytes=self._weigher is size_of,
+            stats=self.stats(),
+            now=self.clock(),
+            samples=() if history is None else tuple(history.samples),
+        )
 
     def close(self) -> None:
         """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
         now = self.clock()
         if self._is_closed():
             return
+        # First, as what was counted is published once more.
+        self._jobs.close()
         with self._lock:
             gone = self._emptied()
             self._flights.forget_all()
             self._leases.end_all(now)
             self._close(CacheClosed(f"the cache {self.name!r} was closed"))
         self._leases.wake()
-        self._log.close()
         self._cleared(gone, now)
 
     def load_missing(
@@ -564,7 +623,8 @@ class Cache(BoundedMap):
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
         self._refreshing = {}
-        self._log.start_over(self._hit_tally.read(), self._miss_tally.read())
+        self._started = time.time()
+        self._jobs.start_over()
 
     def _emptied(self) -> OrderedDict[Any, Entry]:
         self._backoff.clear()
@@ -573,7 +633,26 @@ class Cache(BoundedMap):
     def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
         super()._written(due, now, removed, written)
         # The first write of the process starts the line a minute, and with it the thread. Requests before it count.
-        self._log.start()
+        if self._jobs.resting:
+            self._jobs.start()
+
+    def _count_from_zero(self) -> None:
+        super()._count_from_zero()
+        self._loads = 0
+        self._load_failures = 0
+        self._load_times = LoadTimes()
+        self._load_timeouts = 0
+        self._stale_hits = 0
+        self._refreshes = 0
+        self._refreshes_dropped = 0
+        self._coalesced = Tally()
+        self._requests_seen = 0
+
+    def _is_idle(self) -> bool:
+        """Whether nothing was asked for since the last call, and nothing can be hit."""
+        stats = self.stats()
+        seen, self._requests_seen = self._requests_seen, stats.requests
+        return seen == stats.requests and not stats.size
 
     def _missed(self, load: _Load) -> _Load:
         """``load``, which is about to be done, because its key was missed."""
@@ -628,7 +707,7 @@ class Cache(BoundedMap):
         removed: Removals = []
         with self._lock:
             self._loads += 1
-            self._load_seconds += now - flight.started
+            self._load_times.add(now - flight.started)
             self._backoff.succeeded(flight.key)
             if self._flights.land(flight):
                 self._put(flight.key, value, due, weight, now, removed, grace=grace, seen=flight.seen)
@@ -673,7 +752,7 @@ class Cache(BoundedMap):
                         self._loads += 1
                     else:
                         self._load_failures += 1
-                    self._load_seconds += now - flight.started
+                    self._load_times.add(now - flight.started)
                     self._flights.land(flight)
         finally:
             flight.end(None, error)
@@ -963,3 +1042,11 @@ class Cache(BoundedMap):
                 seen = self._seen(waiter.key)
             self._note_miss(waiter.key, seen)
         return default
+
+
+_caches: Final[WeakRegistry[Cache]] = WeakRegistry()
+
+
+def caches() -> list[Cache]:
+    """The caches of this process that are in use, oldest first."""
+    return [each for each in _caches if not each._is_closed()]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from math import isfinite
-from typing import Protocol
+from typing import Final, Protocol
 
 from wheelcache.weak_registry import WeakRegistry
 
@@ -31,6 +31,9 @@ class ManualClock:
     Moving it stops at every time at which one of its caches or timers has something to do, in order, so a jump of an
     hour has the same effects as an hour.
     """
+
+    state: Final = "not started"
+    """That of the wheel thread, which has nothing to do here."""
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now

@@ -91,6 +91,11 @@ class Driven:
         """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
         return max(0.0, self.clock() - self.wake_at)
 
+    @property
+    def thread_state(self) -> str:
+        """That of who advances the wheel: see ``WheelThread.state``."""
+        return self._driver.state
+
     def advance(self, now: float, budget: int = BATCH) -> None:
         """Take out what is due at ``now``, at most ``budget`` timers of it. ``wake_at <= now`` tells there is more."""
         self._warn_of_lag(now - self.wake_at)

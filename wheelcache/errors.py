@@ -58,3 +58,11 @@ class FileUnusable(RuntimeError):
 
 class StoreUnavailable(ConnectionError):
     """The store behind a first level failed lately, and is not asked before the next try is due."""
+
+
+class SnapshotRefused(Exception):
+    """A file may not be loaded as a snapshot, or no further; the message says which file, and why."""
+
+
+class SnapshotDamaged(SnapshotRefused):
+    """The rest of a snapshot is damaged or missing. The records that were read before this was raised are good."""

@@ -6,9 +6,11 @@ TypeError or ValueError that says the name, what it takes and what it got.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from math import inf, isfinite
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 Check = Callable[[str, Any], Any]
@@ -135,6 +137,19 @@ def one_of(*takes: str) -> Check:
         return str(value)
 
     return check
+
+
+def path_or_none(name: str, value: Any) -> Path | None:
+    """An absolute path, as a string or ``pathlib.Path``, or None."""
+    takes = "an absolute path, or None"
+    if value is None:
+        return None
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"{name} must be {takes}, not {value!r}")
+    path = Path(value)
+    if not path.is_absolute():
+        raise ValueError(f"{name} must be {takes}, not {value!r}")
+    return path
 
 
 def function(name: str, value: Any) -> Any:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from wheelcache.errors import FileUnusable
+
+if sys.platform != "win32":
+    import fcntl
+
+LOCK_PATIENCE: Final = 5.0
+"""Seconds."""
 
 
 def runtime_directory() -> Path:
@@ -54,3 +63,38 @@ def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bo
         raise FileUnusable(f"{path} must belong to the user {os.geteuid()}, not to {found.st_uid}")
     if found.st_mode & 0o077:
         raise FileUnusable(f"{path} must be for its owner only, not have the mode {stat.S_IMODE(found.st_mode):o}")
+
+
+@contextmanager
+def locked_file(path: Path) -> Iterator[int]:
+    """A private file, made if it isn't there, open to read and write, that no other thread or process has locked.
+
+    Raises:
+        FileUnusable: it cannot be opened, is not this user's alone, or another process has locked it for 5 seconds.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise FileUnusable(f"{path} cannot be opened: {error}") from error
+    try:
+        check_private(path, os.fstat(file), stat.S_ISREG, "a file")
+        _lock(path, file)
+        yield file
+    finally:
+        # Closing would not do where the file is mapped: the map has a descriptor of its own. Who is killed has none.
+        fcntl.flock(file, fcntl.LOCK_UN)
+        os.close(file)
+
+
+def _lock(path: Path, file: int) -> None:
+    patience = time.monotonic() + LOCK_PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # Held for microseconds, unless its holder was stopped in the middle.
+            if time.monotonic() > patience:
+                raise FileUnusable(f"{path} has been locked by another process for {LOCK_PATIENCE} s") from None
+            time.sleep(0.001)
+        else:
+            return

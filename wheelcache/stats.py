@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+LOAD_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Seconds. How many loads took up to each, and more than the one before, is counted; beyond the last as well."""
+
+GAUGES: Final = ("size", "weight")
+"""What is now, where all else has been counted since the cache was made."""
 
 
 class Tally:
@@ -26,15 +34,33 @@ class Tally:
         return total
 
 
+class LoadTimes:
+    """How long loads took: their sum, and how many fell between which bounds. Written and read under a lock."""
+
+    __slots__ = ("buckets", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.buckets = [0] * (len(LOAD_BOUNDS) + 1)
+
+    def add(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.buckets[bisect_left(LOAD_BOUNDS, seconds)] += 1
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A cache's figures since it was made.
+    """A cache's figures since it was made, or since the fork, in a child of one.
+
+    Those of several processes add up, and earlier ones can be taken away: what is counted is then what was counted in
+    between, while ``size`` and ``weight`` are what they are.
 
     Attributes:
         hits, misses: of ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake``. A stale value is a hit.
-        hit_ratio: hits / (hits + misses), 0.0 to 1.0; 0.0 before the first request.
         loads, load_failures: loaders that returned, loaders that raised.
         load_seconds: the time spent in both, in seconds.
+        load_buckets: how many of both took up to each of ``LOAD_BOUNDS`` and more than the one before, and how many
+            more than the last.
         load_timeouts: callers who did not wait for the end of a load.
         coalesced: callers who got a value that somebody else computed meanwhile: stampedes prevented.
         stale_hits: hits on a value past its TTL, within its grace.
@@ -42,25 +68,64 @@ class Stats:
         refreshes_dropped: those that were not, and loads with a timeout, because the pool had too much to do.
         evictions: entries that left because the cache was full.
         expirations: entries that left after their time had come.
+        replacements, deletions, clearings: entries that left for a new value, one by one, and with all others.
         size: entries in memory now.
         weight: the sum of their weights; 0 without a weigher.
     """
 
-    hits: int
-    misses: int
-    hit_ratio: float
-    loads: int
-    load_failures: int
-    load_seconds: float
-    load_timeouts: int
-    coalesced: int
-    stale_hits: int
-    refreshes: int
-    refreshes_dropped: int
-    evictions: int
-    expirations: int
-    size: int
-    weight: int
+    hits: int = 0
+    misses: int = 0
+    loads: int = 0
+    load_failures: int = 0
+    load_seconds: float = 0.0
+    load_buckets: tuple[int, ...] = (0,) * (len(LOAD_BOUNDS) + 1)
+    load_timeouts: int = 0
+    coalesced: int = 0
+    stale_hits: int = 0
+    refreshes: int = 0
+    refreshes_dropped: int = 0
+    evictions: int = 0
+    expirations: int = 0
+    replacements: int = 0
+    deletions: int = 0
+    clearings: int = 0
+    size: int = 0
+    weight: int = 0
+
+    @property
+    def requests(self) -> int:
+        """Hits and misses."""
+        return self.hits + self.misses
+
+    @property
+    def hit_ratio(self) -> float:
+        """Hits per request, 0.0 to 1.0; 0.0 without requests."""
+        return hit_ratio(self.hits, self.misses)
+
+    @property
+    def removals(self) -> dict[str, int]:
+        """How many entries left, by the value of their ``RemovalCause``."""
+        return {
+            "expired": self.expirations,
+            "evicted": self.evictions,
+            "replaced": self.replacements,
+            "deleted": self.deletions,
+            "cleared": self.clearings,
+        }
+
+    def __add__(self, other: Stats) -> Stats:
+        return self._combined(other, 1, COUNTS + GAUGES)
+
+    def __sub__(self, earlier: Stats) -> Stats:
+        return self._combined(earlier, -1, COUNTS)
+
+    def _combined(self, other: Stats, sign: int, names: tuple[str, ...]) -> Stats:
+        combined = {name: getattr(self, name) + sign * getattr(other, name) for name in names}
+        buckets = zip(self.load_buckets, other.load_buckets, strict=True)
+        return replace(self, load_buckets=tuple(here + sign * there for here, there in buckets), **combined)
+
+
+COUNTS: Final = tuple(each.name for each in fields(Stats) if each.name not in (*GAUGES, "load_buckets"))
 
 
 def hit_ratio(hits: int, misses: int) -> float:

@@ -4,85 +4,48 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Final
 
 from wheelcache.clock import Clock
-from wheelcache.errors import WheelClosed
-from wheelcache.stats import Stats, hit_ratio
-from wheelcache.timers import STOP, Timers
+from wheelcache.stats import Stats
 
 logger = logging.getLogger("wheelcache.stats")
 
-SLOTS: Final = 64
-
 
 class StatsLog:
-    """A line for every interval with traffic, with the figures of that interval, while there is something to hit.
+    """A line for every interval with traffic, with the figures of that interval. A job of ``periodic_jobs``.
 
     Args:
         name: of the cache.
-        interval: seconds between lines; None for none at all.
-        tick: seconds by which a line may be late.
+        interval: seconds between lines.
         clock: seconds.
         stats: tells the figures up to now.
     """
 
-    __slots__ = ("_clock", "_interval", "_last", "_name", "_stats", "_stopped", "_then", "_tick", "_timers")
+    __slots__ = ("_clock", "_last", "_name", "_stats", "_then", "period")
 
-    def __init__(
-        self, name: str, interval: float | None, tick: float, clock: Clock, stats: Callable[[], Stats]
-    ) -> None:
+    def __init__(self, name: str, interval: float, clock: Clock, stats: Callable[[], Stats]) -> None:
+        self.period = interval
         self._name = name
-        self._interval = interval
-        self._tick = tick
         self._clock = clock
         self._stats = stats
-        self._last = (0, 0)
+        self._last = Stats()
         self._then = 0.0
-        self._timers: Timers | None = None
-        # Holds one item while no line is due, which whoever starts it takes: one C call, so no lock.
-        self._stopped: list[bool] = [] if interval is None else [True]
 
-    def start(self) -> None:
-        """See that lines come, from an interval from now."""
-        if not self._stopped or self._interval is None:
-            return
-        with suppress(IndexError, WheelClosed):
-            self._stopped.pop()
-            self._then = self._clock()
-            if self._timers is None:
-                self._timers = Timers(min(self._tick, self._interval), SLOTS, _nothing, clock=self._clock)
-            self._timers.every(self._interval, self._line)
+    def begin(self) -> None:
+        self._then = self._clock()
 
-    def close(self) -> None:
-        """No more lines."""
-        self._stopped.clear()
-        if self._timers is not None:
-            self._timers.stop()
-
-    def start_over(self, hits: int, misses: int) -> None:
-        """In the child of a fork: what was counted so far is the parent's."""
-        self._last = (hits, misses)
-        self._stopped = [] if self._interval is None else [True]
-
-    def _line(self) -> object:
+    def run(self) -> None:
         stats, now = self._stats(), self._clock()
-        hits, misses = stats.hits - self._last[0], stats.misses - self._last[1]
-        seconds = now - self._then
-        self._last, self._then = (stats.hits, stats.misses), now
-        if not hits and not misses and not stats.size:
-            # Nothing can be hit, and a write starts the line again: until then the wheel thread may sleep.
-            self._stopped.append(True)
-            return STOP
-        if hits or misses:
+        lately, seconds = stats - self._last, now - self._then
+        self._last, self._then = stats, now
+        if lately.requests and seconds:
             figures = {
                 "cache": self._name,
-                "qpm": round((hits + misses) * 60 / seconds),
-                "hit_ratio": round(100 * hit_ratio(hits, misses), 1),
+                "qpm": round(lately.requests * 60 / seconds),
+                "hit_ratio": round(100 * lately.hit_ratio, 1),
                 "elements": stats.size,
-                "hit": hits,
-                "miss": misses,
+                "hit": lately.hits,
+                "miss": lately.misses,
             }
             logger.info(
                 "cache(%(cache)s) - qpm: %(qpm)d, hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "
@@ -90,8 +53,9 @@ class StatsLog:
                 figures,
                 extra=figures,
             )
-        return None
 
+    def start_over(self) -> None:
+        self._last = Stats()
 
-def _nothing(key: Any, value: Any) -> None:
-    """These timers are periodic jobs; none has a key."""
+    def close(self) -> None:
+        """There is nothing to let go."""

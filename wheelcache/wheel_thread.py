@@ -39,6 +39,7 @@ class WheelThread:
         self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
         self._woken = False
+        self._parked = False
         self._start_failed = False
 
     def attach(self, driven: Steppable) -> None:
@@ -60,6 +61,15 @@ class WheelThread:
 
     def is_alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def state(self) -> str:
+        """\"running"; "parked", with nothing to wait for; "not started"; or "refused" by the system."""
+        if self._start_failed:
+            return "refused"
+        if not self.is_alive():
+            return "not started"
+        return "parked" if self._parked else "running"
 
     def stop(self) -> None:
         """End the thread; for the exit of the interpreter."""
@@ -88,7 +98,9 @@ class WheelThread:
                 if self._exiting:
                     return
                 if pause > 0 and not self._woken:
+                    self._parked = pause == inf
                     self._condition.wait(None if pause == inf else min(pause, LONGEST_SLEEP))
+                    self._parked = False
                 self._woken = False
 
     def _advance_all(self) -> float:

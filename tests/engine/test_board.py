@@ -23,13 +23,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.engine import invariants
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache, ManualClock, RemovalCause
-from wheelcache import board as board_module
+from wheelcache import Cache, ManualClock, RemovalCause, private_files
 from wheelcache.board import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, Board
 from wheelcache.bounded_map import BOARD_CHECK, JUST
 from wheelcache.errors import FileUnusable
-from wheelcache.private_files import runtime_directory
 from wheelcache.fill_leases import MISSED_AT_MOST, current_holder, end_request
+from wheelcache.private_files import runtime_directory
 
 NAME = "test"
 
@@ -97,7 +96,7 @@ def cache(board_of, clock):
     """Make a cache that acts like a process of its own; all are on the same board and the same clock."""
 
     def make(slots=SLOTS, **arguments):
-        return Cache(board=board_of(slots), clock=clock, jitter=0, log_interval=None, **arguments)
+        return Cache(board=board_of(slots), clock=clock, jitter=0, log_interval=None, sample_interval=None, **arguments)
 
     return make
 
@@ -244,7 +243,7 @@ def test_a_lock_held_by_a_stopped_process_is_waited_for_only_so_long(path, board
     )
     try:
         assert process.stdout.readline() == "held\n"
-        monkeypatch.setattr(board_module, "LOCK_PATIENCE", 0.05)
+        monkeypatch.setattr(private_files, "LOCK_PATIENCE", 0.05)
         with pytest.raises(FileUnusable, match=f"{path} has been locked by another process for 0.05 s"):
             board_of()
     finally:
@@ -667,7 +666,7 @@ def test_who_joins_a_load_after_a_write_elsewhere_does_not_get_what_it_brings(pa
 
 
 def test_who_waits_for_a_lease_does_not_get_a_fill_that_was_dropped(cache, board_of):
-    one = Cache(board=board_of(), log_interval=None)
+    one = Cache(board=board_of(), log_interval=None, sample_interval=None)
     other = cache()
     truth = ["old"]
 
@@ -691,7 +690,7 @@ def test_who_waits_for_a_lease_does_not_get_a_fill_that_was_dropped(cache, board
 
 
 def test_a_lease_that_was_passed_on_fills_quietly(board_of):
-    one, other = (Cache(board=board_of(), log_interval=None) for _ in range(2))
+    one, other = (Cache(board=board_of(), log_interval=None, sample_interval=None) for _ in range(2))
     filled(other)
 
     def wait():
@@ -780,7 +779,7 @@ def test_the_weight_of_what_was_ended_elsewhere_is_given_back(cache):
 
 
 def test_threads_of_one_cache_never_get_what_was_written_before_they_asked(board_of, together):
-    one, other = (Cache(board=board_of(), log_interval=None) for _ in range(2))
+    one, other = (Cache(board=board_of(), log_interval=None, sample_interval=None) for _ in range(2))
     truth, done = [0], [0]
     lock = threading.Lock()
 
@@ -916,7 +915,7 @@ class Interrupted(Board):
 
 def test_a_touch_does_not_make_a_value_current_that_another_process_writes_over_at_that_moment(tmp_path, cache, clock):
     board, other = Interrupted(NAME, tmp_path), cache()
-    one = Cache(board=board, clock=clock, log_interval=None)
+    one = Cache(board=board, clock=clock, log_interval=None, sample_interval=None)
     filled(one, value=5)
     board.before = lambda: other.set("k", 100)
     assert not one.touch("k")
@@ -1106,6 +1105,7 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
                 clock=self.clock,
                 jitter=0,
                 log_interval=None,
+                sample_interval=None,
             )
             for _ in range(3)
         ]

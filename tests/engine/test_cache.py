@@ -28,6 +28,7 @@ def cache(clock, removals):
         ttl=10,
         max_entries=3,
         log_interval=None,
+        sample_interval=None,
         on_removal=lambda *removal: removals.append(removal),
     )
     yield made
@@ -388,7 +389,7 @@ def test_an_unhashable_key_is_a_type_error(cache):
 
 
 def test_a_million_overwrites_and_deletes_with_long_ttls_leave_nothing_behind(clock):
-    cache = Cache(clock=clock, ttl=10**6, log_interval=None)
+    cache = Cache(clock=clock, ttl=10**6, log_interval=None, sample_interval=None)
     for i in range(1000):
         cache.set(i, i)
     cache.delete_many(range(1000))
@@ -439,7 +440,7 @@ def test_keys_of_numbers_are_equal_as_in_a_dict(cache):
 
 def test_clearing_while_others_read_tells_of_every_entry(clock):
     told = []
-    cache = Cache(clock=clock, log_interval=None)
+    cache = Cache(clock=clock, log_interval=None, sample_interval=None)
     cache.set_many(dict.fromkeys(range(5000), 0))
     entries = cache.entries
 
@@ -517,7 +518,7 @@ def test_a_weigher_that_raises_for_one_of_many_leaves_nobody_waiting_for_the_oth
             raise ValueError(value)
         return 1
 
-    cache = Cache(max_weight=10, weigher=weigh, log_interval=None)
+    cache = Cache(max_weight=10, weigher=weigh, log_interval=None, sample_interval=None)
     with pytest.raises(ValueError, match="2"):
         cache.take_many("abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None, PLAIN)
     assert cache.take("c", lambda: 4) == 4

@@ -40,6 +40,7 @@ class CacheAgainstADict(RuleBasedStateMachine):
             slots=slots,
             jitter=0,
             log_interval=None,
+            sample_interval=None,
             on_removal=lambda *removal: self.removals.append(removal),
         )
         # Writes would do the work of a wheel that stands still: tested elsewhere.

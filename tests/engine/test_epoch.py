@@ -15,7 +15,7 @@ def epoch():
 
 @pytest.fixture
 def cache(clock, epoch):
-    return Cache(board=epoch, clock=clock, jitter=0, log_interval=None)
+    return Cache(board=epoch, clock=clock, jitter=0, log_interval=None, sample_interval=None)
 
 
 def test_entries_are_good_as_long_as_the_epoch_they_were_filled_in(cache, epoch):
@@ -87,7 +87,7 @@ def test_what_the_child_of_a_fork_inherits_is_suspect_there_and_good_in_the_pare
         from wheelcache import Cache
         from wheelcache.epoch import Epoch
 
-        cache = Cache(board=Epoch(), log_interval=None)
+        cache = Cache(board=Epoch(), log_interval=None, sample_interval=None)
         cache.set("k", 1)
 
         def child():

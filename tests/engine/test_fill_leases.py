@@ -39,7 +39,7 @@ def nobody():
 
 @pytest.fixture
 def cache():
-    made = Cache(log_interval=None)
+    made = Cache(log_interval=None, sample_interval=None)
     yield made
     made.close()
 
@@ -493,7 +493,7 @@ def test_whatever_stores_a_value_and_whoever_does_wakes_all_who_wait(cache, peop
 
 def test_what_was_set_over_a_stale_value_wakes_too(people):
     clock = ManualClock()
-    graced = Cache(clock=clock, jitter=0, log_interval=None)
+    graced = Cache(clock=clock, jitter=0, log_interval=None, sample_interval=None)
     holder, other, *_ = people
     graced.take("k", lambda: "old", 5, grace=100)
     clock.advance(6)
@@ -505,7 +505,7 @@ def test_what_was_set_over_a_stale_value_wakes_too(people):
 
 
 def test_waiters_get_a_value_that_is_evicted_at_once(people):
-    tiny = Cache(max_entries=1, log_interval=None)
+    tiny = Cache(max_entries=1, log_interval=None, sample_interval=None)
     holder, other, *_ = people
     holder.gets("k", cache=tiny)
     asked = other.asks("k", cache=tiny)
@@ -517,7 +517,7 @@ def test_waiters_get_a_value_that_is_evicted_at_once(people):
 
 def test_waiters_get_a_value_that_expires_at_once(people):
     now = [0.0]
-    brief = Cache(clock=lambda: now[0], log_interval=None)
+    brief = Cache(clock=lambda: now[0], log_interval=None, sample_interval=None)
     holder, other, *_ = people
     holder.gets("k", cache=brief)
     asked = other.asks("k", cache=brief)
@@ -550,7 +550,7 @@ def test_waiters_get_a_value_that_is_deleted_at_once(cache, people):
 
 
 def test_waiters_get_a_value_that_is_too_heavy_to_be_stored(people):
-    light = Cache(max_weight=1, weigher=lambda key, value: value, log_interval=None)
+    light = Cache(max_weight=1, weigher=lambda key, value: value, log_interval=None, sample_interval=None)
     holder, other, *_ = people
     holder.gets("k", cache=light)
     asked = other.asks("k", cache=light)
@@ -731,7 +731,7 @@ def test_a_late_set_by_a_holder_whose_lease_timed_out_wakes_those_who_wait_for_t
 
 def test_a_holder_never_waits_for_another_key_or_in_another_cache(cache, people):
     first, second, *_ = people
-    elsewhere = Cache(log_interval=None)
+    elsewhere = Cache(log_interval=None, sample_interval=None)
     first.gets("a")
     second.gets("b")
     assert second.gets("a") == MISS
@@ -760,7 +760,7 @@ def test_two_threads_that_take_two_keys_in_opposite_order_do_not_wait_for_each_o
 
 
 def test_two_threads_that_take_two_keys_in_opposite_order_in_two_caches_do_not_wait_for_each_other(cache):
-    elsewhere = Cache(log_interval=None)
+    elsewhere = Cache(log_interval=None, sample_interval=None)
     both = threading.Barrier(2)
 
     def request(first, second):
@@ -859,7 +859,7 @@ def test_a_hit_takes_no_lease(cache):
 
 def test_an_expired_value_is_a_miss_like_any_other(people):
     clock = ManualClock()
-    cache = Cache(clock=clock, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, jitter=0, log_interval=None, sample_interval=None)
     holder, other, *_ = people
     cache.set("k", "old", 5)
     clock._now = 6.0
@@ -872,7 +872,7 @@ def test_an_expired_value_is_a_miss_like_any_other(people):
 
 def test_a_lease_lasts_as_long_as_a_manual_clock_says(people):
     clock = ManualClock()
-    cache = Cache(clock=clock, log_interval=None)
+    cache = Cache(clock=clock, log_interval=None, sample_interval=None)
     holder, other, third, *_ = people
     holder.gets("k", cache=cache, wait=SHORT)
     asked = other.asks("k", cache=cache, wait=SHORT)
@@ -978,7 +978,7 @@ def test_nothing_is_left_and_nobody_is_lost_after_a_storm_of_everything(cache, t
 
 
 def test_two_threads_that_act_for_one_holder_at_his_bound_use_two_caches_at_once(cache):
-    elsewhere = Cache(log_interval=None)
+    elsewhere = Cache(log_interval=None, sample_interval=None)
     stop = threading.Event()
 
     def miss():
@@ -1033,7 +1033,7 @@ def test_whoever_waits_when_the_cache_is_closed_learns_of_it(cache, people):
 
 
 def test_a_closed_cache_and_its_values_are_kept_alive_by_no_holder():
-    cache = Cache(log_interval=None)
+    cache = Cache(log_interval=None, sample_interval=None)
     cache.get_or_lease("k", wait=LONG)
     cache.close()
     gone = weakref.ref(cache)
@@ -1746,7 +1746,7 @@ def test_greenlets_are_holders_of_their_own_and_wait_without_stopping_the_others
         import gevent
         from wheelcache import Cache
 
-        cache = Cache(log_interval=None)
+        cache = Cache(log_interval=None, sample_interval=None)
         cache.get_or_lease("before", wait=50)
         computed = []
 
@@ -1784,7 +1784,7 @@ def test_greenlets_are_holders_of_their_own_and_wait_without_stopping_the_others
 
 def test_who_clears_the_cache_gives_up_what_he_holds_in_it_and_no_more(cache, people):
     holder, other, third, *_ = people
-    elsewhere = Cache(log_interval=None)
+    elsewhere = Cache(log_interval=None, sample_interval=None)
     holder.gets("k")
     holder.does(elsewhere.get_or_lease, "k", wait=PATIENCE)
     third.gets("of the third")

@@ -65,7 +65,7 @@ def make(clock):
 
     def make_level(*, tracked=False, **options):
         epoch = Epoch() if tracked else None
-        cache = Cache("c", clock=clock, jitter=0, log_interval=None, board=epoch)
+        cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, board=epoch)
         level = FirstLevel(cache, 60.0, epoch=epoch, **options)
         if tracked:
             level.trust(True)
@@ -343,7 +343,7 @@ def test_keys_that_are_told_may_be_any_bytes(make):
 
 def test_nobody_is_trusted_before_he_says_so(clock, behind):
     epoch = Epoch()
-    level = FirstLevel(Cache(clock=clock, board=epoch, log_interval=None), 60.0, epoch=epoch)
+    level = FirstLevel(Cache(clock=clock, board=epoch, log_interval=None, sample_interval=None), 60.0, epoch=epoch)
     starts = []
     level.start_tracking = lambda: starts.append(1)
     behind.values["k"] = 1

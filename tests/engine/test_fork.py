@@ -175,7 +175,7 @@ def test_the_line_a_minute_goes_on_in_the_child_with_its_own_figures():
 
 def test_any_write_of_the_child_starts_its_thread_if_entries_wait_to_expire():
     assert run("""
-        cache = Cache(interval=0.01, log_interval=None)
+        cache = Cache(interval=0.01, log_interval=None, sample_interval=None)
         cache.set_many(dict.fromkeys(range(1000), 0), ttl=0.3)
 
         def child():

@@ -41,7 +41,7 @@ class Key:
 
 @pytest.fixture
 def cache(clock):
-    Key.cache = Cache(clock=clock, jitter=0, max_entries=3, log_interval=None)
+    Key.cache = Cache(clock=clock, jitter=0, max_entries=3, log_interval=None, sample_interval=None)
     yield Key.cache
     invariants.check(Key.cache)
     Key.cache = None

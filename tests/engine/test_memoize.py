@@ -18,7 +18,7 @@ from wheelcache import Cache, LoadTimeout, MemoStats
 
 @pytest.fixture
 def cache(clock):
-    made = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    made = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
     yield made
     invariants.check(made)
 
@@ -338,7 +338,7 @@ def test_two_caches_share_nothing(clock):
     def function(x):
         return object()
 
-    caches = [Cache(clock=clock, log_interval=None) for _ in range(2)]
+    caches = [Cache(clock=clock, log_interval=None, sample_interval=None) for _ in range(2)]
     first, second = (cache.memoize()(function) for cache in caches)
     assert first(1) is first(1)
     assert first(1) is not second(1)

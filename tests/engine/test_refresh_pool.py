@@ -234,7 +234,7 @@ colour = contextvars.ContextVar("colour", default="none")
 
 
 def test_a_refresh_and_a_timed_load_see_the_callers_context(clock):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
     cache.take("k", colour.get, grace=5)
     clock.advance(10)
 
@@ -251,13 +251,13 @@ def test_a_refresh_and_a_timed_load_see_the_callers_context(clock):
 
 
 def test_what_a_background_loader_sets_in_its_context_stays_there(clock):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
     assert cache.take("k", lambda: colour.set("red") and 1, timeout=PATIENCE) == 1
     assert colour.get() == "none"
 
 
 def test_tasks_in_the_background_see_the_callers_context(clock):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
 
     async def loader():
         return colour.get()
@@ -277,7 +277,7 @@ def test_tasks_in_the_background_see_the_callers_context(clock):
 
 def test_a_refresh_that_a_loader_sets_off_is_no_part_of_that_load(clock):
     """It may take the key that is being loaded: nobody who loads waits for it."""
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
     cache.take("inner", lambda: "old", grace=50)
     clock.advance(10)
 
@@ -292,7 +292,7 @@ def test_a_refresh_that_a_loader_sets_off_is_no_part_of_that_load(clock):
 
 
 def test_a_timed_loader_that_raises_an_exit_raises_it_to_its_caller_and_the_waiters_go_on(clock):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
     began, go = threading.Event(), threading.Event()
 
     def loader():
@@ -311,7 +311,7 @@ def test_a_timed_loader_that_raises_an_exit_raises_it_to_its_caller_and_the_wait
 
 
 def test_a_refresh_that_raises_an_exit_is_a_failure_like_any_other(clock, caplog):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
 
     def loader():
         raise SystemExit
@@ -398,7 +398,7 @@ def test_a_child_of_fork_has_threads_of_its_own():
             # What the parent's threads were at is nobody's here.
             assert cache.take(0, lambda: "unreached", grace=100) == "old"
             assert cache.take("timed", lambda: "child's", timeout=20) == "child's"
-            until(lambda: cache.stats().refreshes > 4 + 128)
+            until(lambda: cache.stats().refreshes >= 2)
 
         print(in_child(child))
         """) == ["0"]
@@ -545,7 +545,7 @@ def test_a_timed_load_at_exit_runs_in_the_callers_thread():
 
 
 def test_loads_in_the_background_use_few_threads(clock):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
     jobs = Jobs()
     for key in range(200):
         cache.take(key, lambda: "old", grace=50)

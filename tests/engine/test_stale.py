@@ -156,7 +156,14 @@ def removals():
 
 @pytest.fixture
 def cache(clock, removals):
-    made = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, on_removal=lambda *removal: removals.append(removal))
+    made = Cache(
+        clock=clock,
+        ttl=10,
+        jitter=0,
+        log_interval=None,
+        sample_interval=None,
+        on_removal=lambda *removal: removals.append(removal),
+    )
     yield made
     if not made._is_closed():
         assert until(lambda: is_idle(made))
@@ -316,6 +323,7 @@ def twin_of(request, clock, removals):
             ttl=10,
             jitter=0,
             log_interval=None,
+            sample_interval=None,
             on_removal=lambda *removal: removals.append(removal),
             **options,
         )
@@ -488,7 +496,7 @@ def test_a_stale_value_is_let_go_when_its_grace_is_over(clock):
     class Value:
         pass
 
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
     value = weakref.ref(cache.take("k", Value, grace=5))
     clock.advance(12)
     assert value() is not None
@@ -966,7 +974,7 @@ def raise_exit(*args):
 
 
 def test_a_listener_that_raises_an_exit_in_the_background_loses_nobody(clock):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, on_removal=raise_exit)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None, on_removal=raise_exit)
     cache.take("k", returns("old"), grace=50)
     clock.advance(10)
     cache.take("k", returns(LookupError()), grace=50)
@@ -1069,7 +1077,7 @@ def test_the_caller_of_a_timed_load_is_cancelled_and_the_load_goes_on(cache):
 
 def test_a_refresh_that_was_left_with_its_loop_keeps_nobody_waiting(clock):
     """A loop that stands still, and might be run again: ``run_until_complete`` returned, with the refresh begun."""
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
     loop = asyncio.new_event_loop()
 
     async def load():
@@ -1100,7 +1108,7 @@ def test_a_refresh_that_was_left_with_its_loop_keeps_nobody_waiting(clock):
 
 def test_refreshes_that_were_left_with_their_loops_take_no_place_of_others(clock, monkeypatch):
     monkeypatch.setattr("wheelcache.cache.refresh_pool", RefreshPool(1, 2))
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
     left = []
     keys = "abcd"
     for key in keys:

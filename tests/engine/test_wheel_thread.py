@@ -39,13 +39,13 @@ def test_the_thread_starts_with_the_first_timer_and_not_before():
     assert in_python(
         """
 import threading, wheelcache
-cache = wheelcache.Cache(log_interval=None)
+cache = wheelcache.Cache(log_interval=None, sample_interval=None)
 cache.set("for ever", 1)
 cache.get("for ever")
 print(threading.active_count())
 cache.set("a", 1, ttl=5)
 print(threading.active_count())
-wheelcache.Cache(log_interval=None).set("b", 1, ttl=5)
+wheelcache.Cache(log_interval=None, sample_interval=None).set("b", 1, ttl=5)
 wheelcache.Timers(1, 8, print).after(5)
 print(*(thread.name for thread in threading.enumerate()))
 """
@@ -61,7 +61,7 @@ from wheelcache import Cache
 from wheelcache.wheel_thread import wheel_thread
 
 left = threading.Event()
-cache = Cache(interval=0.01, log_interval=None, on_removal=lambda *removal: left.set())
+cache = Cache(interval=0.01, log_interval=None, sample_interval=None, on_removal=lambda *removal: left.set())
 waits = []
 parked = threading.Event()
 wait = wheel_thread._condition.wait
@@ -122,7 +122,7 @@ def test_a_dead_or_starved_thread_lets_nothing_expired_out_and_writes_reclaim(mo
     monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
     monkeypatch.setattr(WheelThread, "wake", lambda thread: None)
     now = [0.0]
-    cache = Cache(clock=lambda: now[0], jitter=0, log_interval=None)
+    cache = Cache(clock=lambda: now[0], jitter=0, log_interval=None, sample_interval=None)
     cache.set("a", 1, ttl=5)
     now[0] = 5.0
     assert cache.get("a") is None
@@ -169,7 +169,7 @@ def test_caches_and_timers_that_nobody_holds_go_away_with_timers_pending():
 
 
 def test_a_mass_expiry_holds_the_lock_for_one_batch_at_a_time(clock):
-    cache = Cache(clock=clock, jitter=0, log_interval=None)
+    cache = Cache(clock=clock, jitter=0, log_interval=None, sample_interval=None)
     cache.set_many(dict.fromkeys(range(10_000), 0), ttl=5)
     held = []
 
@@ -191,7 +191,7 @@ def test_a_listener_that_writes_when_all_is_overdue_does_not_recurse(monkeypatch
     monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
     monkeypatch.setattr(WheelThread, "wake", lambda thread: None)
     now = [0.0]
-    cache = Cache(clock=lambda: now[0], jitter=0, log_interval=None)
+    cache = Cache(clock=lambda: now[0], jitter=0, log_interval=None, sample_interval=None)
     cache.set_many(dict.fromkeys(range(50_000), 0), ttl=5)
     cache._on_removal = lambda key, value, cause: cause is RemovalCause.EXPIRED and cache.set(("again", key), 1, ttl=5)
     now[0] = 60.0
@@ -245,7 +245,7 @@ def test_without_a_thread_writes_of_many_keep_up_with_what_they_add(monkeypatch)
     monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
     monkeypatch.setattr(WheelThread, "wake", lambda thread: None)
     now = [0.0]
-    cache = Cache(clock=lambda: now[0], interval=0.1, log_interval=None)
+    cache = Cache(clock=lambda: now[0], interval=0.1, log_interval=None, sample_interval=None)
     for batch in range(100):
         cache.set_many({(batch, number): 0 for number in range(500)}, ttl=0.5)
         now[0] += 0.2
@@ -277,7 +277,7 @@ def test_a_listener_that_exits_is_heard_after_the_others_were_told(clock):
         if key == 0:
             sys.exit()
 
-    cache = Cache(clock=clock, on_removal=listener, log_interval=None)
+    cache = Cache(clock=clock, on_removal=listener, log_interval=None, sample_interval=None)
     cache.set_many(dict.fromkeys(range(10), 0))
     with pytest.raises(SystemExit):
         cache.clear()

@@ -15,6 +15,7 @@ from django.utils.module_loading import import_string
 from wheelcache import options
 from wheelcache.board import AnyBoard, Board
 from wheelcache.cache import Cache
+from wheelcache.django_backend.site import figures_directory
 from wheelcache.errors import FileUnusable
 from wheelcache.isolation import Isolation, Pickle, is_bare, size_of
 
@@ -31,7 +32,7 @@ class Store:
 
     __slots__ = ("cache", "cull_frequency", "fill_waits", "isolation", "keeps_atoms", "max_entries")
 
-    def __init__(self, location: str, checked: Mapping[str, Any]) -> None:
+    def __init__(self, location: str, checked: Mapping[str, Any], name: str = "default") -> None:
         self.max_entries: int | None = checked["MAX_ENTRIES"]
         self.cull_frequency: int | None = checked["CULL_FREQUENCY"]
         self.fill_waits: tuple[tuple[str, float], ...] = checked["FILL_WAIT"]
@@ -44,7 +45,7 @@ class Store:
                 "the size of an object that is kept by reference is not known"
             )
         self.cache = Cache(
-            location or "default",
+            location or name,
             max_entries=self.max_entries,
             max_weight=max_bytes,
             weigher=None if max_bytes is None else size_of,
@@ -52,12 +53,16 @@ class Store:
             interval=checked["INTERVAL"],
             slots=checked["SLOTS"],
             log_interval=checked["LOG_INTERVAL"],
+            figures_dir=figures_directory() if checked["FIGURES_DIR"] is OF_THE_SITE else checked["FIGURES_DIR"],
             board=self._board(location, checked),
         )
 
     def _board(self, location: str, checked: Mapping[str, Any]) -> AnyBoard | None:
         return None if checked["COHERENCE"] is None else Board(f"django {location}")
 
+
+OF_THE_SITE: Final = object()
+"""The FIGURES_DIR that is used if none is given."""
 
 SERIALIZER_TAKES: Final = "'pickle', 'reference', or the dotted path of an object with dumps() and loads()"
 
@@ -95,6 +100,7 @@ OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
     "SERIALIZER": (_name_of_a_serializer, "pickle"),
     "FILL_WAIT": (options.waits, ()),
     "COHERENCE": (options.coherence, None),
+    "FIGURES_DIR": (options.path_or_none, OF_THE_SITE),
 }
 """Of each option what checks it, and its default, which need not be what one may give: see CULL_FREQUENCY."""
 

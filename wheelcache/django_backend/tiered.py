@@ -60,10 +60,10 @@ class TieredStore(Store):
 
     cull_frequency: None
 
-    def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache) -> None:
+    def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
         tracking = None if checked["COHERENCE"] else _tracking(l2)
         self._epoch = None if tracking is None else Epoch()
-        super().__init__(location, {**checked, "CULL_FREQUENCY": None})
+        super().__init__(location, {**checked, "CULL_FREQUENCY": None}, name)
         self.level = FirstLevel(
             self.cache,
             # Jittered, it is no longer than that.
@@ -143,7 +143,11 @@ class TieredCache(WheelCache):
         # The alias alone would not do: tests override what it means.
         # Nor does the version tell: aliases that differ in it share their copies, and see at once what they write.
         beside = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)
-        return store_for(location, given, OPTIONS, lambda place, checked: TieredStore(place, checked, l2), beside)
+        return store_for(
+            *(location, given, OPTIONS),
+            lambda place, checked: TieredStore(place, checked, l2, f"copies of {alias}"),
+            beside,
+        )
 
     def _find_prefix(self) -> None:
         super()._find_prefix()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from math import isnan
+from pathlib import Path
 from sys import float_info
 from threading import current_thread
 from typing import Any, Final
@@ -17,6 +18,7 @@ from wheelcache import options
 from wheelcache.board import Board
 from wheelcache.cache import Cache
 from wheelcache.errors import MissingKey
+from wheelcache.figures_directory import directory_of
 from wheelcache.fill_leases import Holder, Lease, current_holder, forget_misses
 from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_bare, size_of
 from wheelcache.load_policy import load_policy
@@ -27,7 +29,7 @@ Timeout = int | float | timedelta | None
 DEFAULT_THRESHOLD: Final = 500
 DEFAULT_TIMEOUT: Final = 300
 
-ENGINE_OPTIONS: Final = ("jitter", "interval", "slots", "log_interval", "name")
+ENGINE_OPTIONS: Final = ("jitter", "interval", "slots", "log_interval", "name", "figures_dir")
 
 POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
 
@@ -58,7 +60,8 @@ class WheelCache(BaseCache):
             prefixes to seconds. See ``wheelcache.Cache.get_or_lease``.
         coherence: "host" if processes of this machine with the same ``name`` and ``key_prefix`` are to see at once what
             one of them writes. See ``wheelcache.board``.
-        engine_options: ``jitter``, ``interval``, ``slots``, ``log_interval`` and ``name``, as ``wheelcache.Cache``.
+        engine_options: ``jitter``, ``interval``, ``slots``, ``log_interval``, ``name`` and ``figures_dir``, as
+            ``wheelcache.Cache``.
 
     Raises:
         TypeError, ValueError: an option is unknown or wrong; names it, what it takes and what it got.
@@ -111,6 +114,7 @@ class WheelCache(BaseCache):
             "threshold": config["CACHE_THRESHOLD"],
             "key_prefix": config["CACHE_KEY_PREFIX"] or "",
             "name": app.name,
+            "figures_dir": figures_directory(app),
         }
         backend = cls(**{**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))})
         if backend._fill_waits:
@@ -304,6 +308,11 @@ class WheelCache(BaseCache):
         """Seconds to live, None for ever; below zero if it is over at once."""
         seconds = self.default_timeout if timeout is None else _seconds("timeout", timeout)
         return seconds or None
+
+
+def figures_directory(app: Flask) -> Path | None:
+    """Where figures are published unless ``figures_dir`` says where: the same for all processes of the app."""
+    return directory_of(f"flask {app.import_name} {app.root_path}")
 
 
 def _end_leases(error: BaseException | None) -> None:

@@ -29,6 +29,7 @@ from wheelcache.flask_backend.backend import (
     _end_leases,
     _is_memoize_version,
     _seconds,
+    figures_directory,
 )
 from wheelcache.isolation import size_of
 
@@ -147,7 +148,12 @@ class TieredCache(WheelCache):
         """What Flask-Caching calls at ``init_app``. The second level is made by Flask-Caching, of the same settings."""
         if args:
             raise TypeError(f"CACHE_ARGS must be empty, as TieredCache takes all in CACHE_OPTIONS, not {args!r}")
-        given = {"threshold": config["CACHE_THRESHOLD"], "name": app.name, **kwargs}
+        given = {
+            "threshold": config["CACHE_THRESHOLD"],
+            "name": app.name,
+            "figures_dir": figures_directory(app),
+            **kwargs,
+        }
         _check_known(given)
         # The second level's, which it takes from the same settings.
         given.pop("ignore_delete_many_errors", None)

@@ -1,0 +1,729 @@
+/**
+ * The dashboard's page: it asks for the figures every few seconds and draws them.
+ *
+ * Nodes are made once and updated in place, keyed by the cache's name, the worker's pid and the row's place, so that
+ * a refresh takes neither the focus nor a selection, closes nothing, and gives a screen reader nothing to say.
+ * Names come from users: they are written with textContent and setAttribute, never parsed as markup.
+ * Styles are set through the CSSOM alone, because the page runs under a CSP without 'unsafe-inline'.
+ */
+
+const config = JSON.parse(document.getElementById("config").textContent);
+
+const STEP = 10; // seconds between two points of the history
+const [SHORTEST, LONGEST] = [600, 3600]; // seconds on the time axis; a young history must not look like an old one
+const TABLE_ROWS = 60;
+const HEIGHT = 132; // of a chart, in CSS pixels, as in dashboard.css
+const [LEFT, TOP, RIGHT, BOTTOM] = [44, 8, 8, 20]; // its margins
+const INNER = HEIGHT - TOP - BOTTOM;
+const LONGEST_WAIT = 60; // seconds between two attempts while the figures cannot be had
+const ANSWER_WITHIN = 10; // seconds
+const OPEN_UP_TO = 8; // workers: a longer table starts closed
+const NOTHING = "–";
+
+// --- words and numbers
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const hundredths = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
+const threeDigits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+
+const inLocalTime = (options) => new Intl.DateTimeFormat("en-GB", options);
+const minutes = inLocalTime({ hour: "2-digit", minute: "2-digit" });
+const seconds = inLocalTime({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const days = inLocalTime({ day: "numeric", month: "short" });
+
+const unless = (value, format) => (value === null || value === undefined ? NOTHING : format(value));
+const count = (n) => whole.format(n);
+const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
+const rate = (n) => (n < 10 ? hundredths.format(n) : n < 1e5 ? whole.format(n) : short.format(n));
+const compact = (n) => short.format(n);
+const milliseconds = (ms) => (ms < 1000 ? `${threeDigits.format(ms)} ms` : duration(ms / 1000));
+const clock = (at) => seconds.format(new Date(at * 1000));
+
+/** 0.9996 is not "100%": only a ratio without a miss says so, and only one without a hit says "0%". */
+function percent(ratio) {
+  if (ratio === 0 || ratio === 1) return `${ratio * 100}%`;
+  return `${Math.min(99.9, Math.max(0.1, ratio * 100)).toFixed(1)}%`;
+}
+
+function duration(s) {
+  if (s < 120) return `${threeDigits.format(s)} s`;
+  if (s < 7200) return `${Math.round(s / 60)} min`;
+  return s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
+}
+
+function bytes(n) {
+  const power = n < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(n) / 10));
+  return `${threeDigits.format(n / 1024 ** power)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
+}
+
+/** A moment in the viewer's time; with the day if that is not the day of ``now``. */
+function moment(at, now) {
+  const [then, today] = [new Date(at * 1000), new Date(now * 1000)];
+  const time = clock(at);
+  return then.toDateString() === today.toDateString() ? time : `${days.format(then)}, ${time}`;
+}
+
+// --- nodes
+
+const byId = (id) => document.getElementById(id);
+const part = (root, name) => root.querySelector(`[data-part="${name}"]`);
+const stamp = (id) => byId(id).content.firstElementChild.cloneNode(true);
+
+/** Writes only what differs: an untouched text node keeps a selection, and costs no layout. */
+function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+function set(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+  }
+  return node;
+}
+
+function node(tag, attributes = {}, text = "", namespace = "http://www.w3.org/1999/xhtml") {
+  const made = set(document.createElementNS(namespace, tag), attributes);
+  made.textContent = text;
+  return made;
+}
+
+const svg = (tag, attributes, text) => node(tag, attributes, text, "http://www.w3.org/2000/svg");
+
+/** Gives ``parent`` the ``wanted`` children in their order and moves only those that are elsewhere: moving blurs. */
+function arrange(parent, wanted) {
+  const kept = new Set(wanted);
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
+  wanted.forEach((child, i) => parent.children[i] === child || parent.insertBefore(child, parent.children[i] ?? null));
+}
+
+/** Fills a table's body with rows of texts; the first of each heads its row. Rows are used again by their place. */
+function fillTable(body, rows) {
+  while (body.rows.length > rows.length) body.lastElementChild.remove();
+  rows.forEach((texts, i) => fillRow(body.rows[i] ?? body.insertRow(), texts));
+}
+
+function fillRow(row, texts) {
+  texts.forEach((text, i) => {
+    if (!row.cells[i]) row.append(i ? node("td") : node("th", { scope: "row" }));
+    write(row.cells[i], text);
+  });
+}
+
+/** A bar of ``share`` (0 to 1) of its track. */
+function fillBar(bar, share) {
+  bar.style.inlineSize = `${(Math.min(1, Math.max(0, share || 0)) * 100).toFixed(1)}%`;
+}
+
+/** Says something to a screen reader, once, without a place on the page. */
+function announce(text) {
+  byId("announcer").textContent = text;
+}
+
+// --- charts
+
+const widths = new ResizeObserver((entries) => {
+  for (const { target, contentRect } of entries) target.plot?.resized(contentRect.width);
+});
+
+/** 1, 2 or 5 times a power of ten, not below ``n``. */
+function niceCeiling(n) {
+  if (!(n > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(n));
+  return power * [1, 2, 5, 10].find((step) => n <= step * power * (1 + 1e-9));
+}
+
+/** What all charts share: the frame, its size, and a tooltip that follows the pointer and the arrow keys. */
+class Plot {
+  constructor(spec, cacheName) {
+    this.spec = spec;
+    this.width = 0;
+    this.pointed = null; // the key of the point whose tooltip is shown
+    this.figure = stamp("chart");
+    this.figure.dataset.chart = spec.key;
+    for (const name of ["title", "legend", "plot", "svg", "tooltip", "details", "box", "caption"]) {
+      this[name] = part(this.figure, name);
+    }
+    write(this.title, spec.heading ?? spec.title);
+    write(part(this.figure, "table-of"), ` of ${spec.title.toLowerCase()}`);
+    write(this.caption, `${spec.title}, ${cacheName}`);
+    set(this.box, { "aria-label": `${spec.title}, ${cacheName}, table` });
+    fillRow(this.figure.querySelector("thead tr"), spec.columns);
+    for (const cell of this.figure.querySelectorAll("thead tr > *")) set(cell, { scope: "col" });
+    this.details.addEventListener("toggle", () => this.fillTable());
+    this.listen();
+    this.plot.plot = this;
+    widths.observe(this.plot);
+  }
+
+  listen() {
+    this.svg.addEventListener("pointermove", (event) => {
+      this.point(this.nearest(event.clientX - this.svg.getBoundingClientRect().left));
+    });
+    this.svg.addEventListener("pointerleave", () => this.point(null));
+    this.svg.addEventListener("blur", () => this.point(null));
+    this.svg.addEventListener("keydown", (event) => this.walk(event));
+  }
+
+  /** Arrow keys go from point to point; what they point at is announced, because the listener asked for it. */
+  walk(event) {
+    const keys = this.points();
+    const at = keys.indexOf(this.pointed);
+    const last = keys.length - 1;
+    const goal = { ArrowLeft: at < 0 ? last : Math.max(0, at - 1), ArrowRight: at < 0 ? last : Math.min(last, at + 1),
+      Home: 0, End: last, Escape: -1 }[event.key];
+    if (goal === undefined || last < 0) return;
+    event.preventDefault();
+    this.point(goal < 0 ? null : keys[goal]);
+    if (goal >= 0) announce(this.describe(keys[goal]).join(", "));
+  }
+
+  resized(width) {
+    this.width = Math.floor(width);
+    this.draw();
+  }
+
+  draw() {
+    if (this.width < 80) return;
+    set(this.svg, { viewBox: `0 0 ${this.width} ${HEIGHT}` });
+    this.inner = this.width - LEFT - RIGHT;
+    this.paint();
+    this.point(this.points().includes(this.pointed) ? this.pointed : null);
+  }
+
+  point(key) {
+    this.pointed = key;
+    this.tooltip.hidden = key === null;
+    this.mark?.setAttribute("visibility", key === null ? "hidden" : "visible");
+    if (key === null || !this.mark) return;
+    const x = this.x(key);
+    set(this.mark, { x1: x, x2: x });
+    write(this.tooltip, this.describe(key).join("\n"));
+    const half = this.tooltip.offsetWidth / 2;
+    const left = Math.min(this.width - half * 2, Math.max(0, x - half));
+    this.tooltip.style.transform = `translateX(${left.toFixed(0)}px)`;
+  }
+
+  fillTable() {
+    if (this.details.open) fillTable(this.figure.querySelector("tbody"), this.rows());
+  }
+
+  /** The horizontal lines with their values, at the bottom, the middle and the top. */
+  levels(top, format) {
+    return [0, 0.5, 1].flatMap((share) => {
+      const y = TOP + INNER * (1 - share);
+      const text = { x: LEFT - 6, y: y + 4, "text-anchor": "end" };
+      return [this.across("grid", y), svg("text", text, format(top * share))];
+    });
+  }
+
+  across(kind, y) {
+    return svg("line", { class: kind, x1: LEFT, x2: LEFT + this.inner, y1: y, y2: y });
+  }
+
+  /** Puts the chart into place, with the line that marks the point; or with words where there is nothing to draw. */
+  put(drawn, empty) {
+    const middle = { class: "nothing", x: LEFT + this.inner / 2, y: TOP + INNER / 2 + 4, "text-anchor": "middle" };
+    if (empty) drawn.push(svg("text", middle, this.spec.nothing));
+    this.mark = svg("line", { class: "cursor", y1: TOP, y2: TOP + INNER, visibility: "hidden" });
+    this.svg.replaceChildren(...drawn, this.mark);
+  }
+}
+
+/** A run of one point becomes a line of no length, which round caps turn into a dot. */
+const line = (runs) => runs.map((run) => `M${(run.length > 1 ? run : [...run, ...run]).join("L")}`).join("");
+const area = (runs, floor) => runs.map((run) => `M${run[0][0]},${floor}L${run.join("L")}V${floor}Z`).join("");
+
+/** One or two series over time. A step without a value, or without a point, is a gap in the line. */
+class TimeChart extends Plot {
+  constructor(spec, cacheName) {
+    super({ ...spec, columns: ["Time", ...spec.series.map((series) => series.label)] }, cacheName);
+    this.history = { at: [] };
+    this.legend.append(...spec.series.map((_, i) => node("span", { class: `key series-${i}` })));
+  }
+
+  show(history, now, limit) {
+    this.history = history;
+    this.limit = limit;
+    this.end = now;
+    this.start = Math.max(now - LONGEST, Math.min(history.at[0] ?? now, now - SHORTEST));
+    this.say();
+    this.draw();
+    this.fillTable();
+  }
+
+  values(series) {
+    return this.history[series.field] ?? [];
+  }
+
+  /** The gist for who does not see the line, and the values now for who does. */
+  say() {
+    const { title, series, format } = this.spec;
+    const said = series.map((one, i) => {
+      const known = this.values(one).filter((value) => value !== null);
+      const latest = unless(this.values(one).at(-1), format);
+      write(this.legend.children[i], this.named(i, latest));
+      if (!known.length) return this.named(i, "nothing yet");
+      const [least, most] = [Math.min(...known), Math.max(...known)].map(format);
+      const range = least === most ? `always ${most}` : `between ${least} and ${most}`;
+      return this.named(i, `${range}, now ${latest === NOTHING ? "nothing" : latest}`);
+    });
+    const { at } = this.history;
+    const span = at.length ? `, last ${plural(Math.ceil((this.end - at[0]) / 60), "minute")}` : "";
+    set(this.svg, { "aria-label": `${title}${span}: ${said.join("; ")}` });
+  }
+
+  /** With the label of its series, where there is more than one. */
+  named(i, text) {
+    return this.spec.series.length > 1 ? `${this.spec.series[i].label} ${text}` : text;
+  }
+
+  points() {
+    return this.history.at;
+  }
+
+  x(at) {
+    return LEFT + (this.inner * (at - this.start)) / (this.end - this.start);
+  }
+
+  nearest(x) {
+    const away = (at) => Math.abs(this.x(at) - x);
+    return this.history.at.reduce((best, at) => (best !== null && away(best) <= away(at) ? best : at), null);
+  }
+
+  /** The time of a step and its values. */
+  row(i) {
+    const values = this.spec.series.map((one) => unless(this.values(one)[i], this.spec.format));
+    return [clock(this.history.at[i]), ...values];
+  }
+
+  describe(at) {
+    const [time, ...values] = this.row(this.history.at.indexOf(at));
+    return [time, ...values.map((value, i) => this.named(i, value))];
+  }
+
+  paint() {
+    const { series, axis, ceiling } = this.spec;
+    const known = series.flatMap((one) => this.values(one)).filter((value) => value !== null);
+    const most = known.reduce((a, b) => Math.max(a, b), 0);
+    const limit = this.spec.limit && this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
+    const top = ceiling ?? niceCeiling(Math.max(most, limit ?? 0));
+    const y = (value) => TOP + INNER * (1 - value / top);
+    const drawn = [...this.levels(top, axis), ...this.hours()];
+    series.forEach((one, i) => {
+      const runs = this.runs(this.values(one), y);
+      if (series.length === 1) drawn.push(svg("path", { class: "area", d: area(runs, y(0)) }));
+      drawn.push(svg("path", { class: `line series-${i}`, d: line(runs) }));
+    });
+    if (limit) drawn.push(this.across("limit", y(limit)), svg("text", { x: LEFT + 4, y: y(limit) + 13 }, "Capacity"));
+    this.put(drawn, !known.length);
+  }
+
+  /** The runs of steps that follow each other and have values, as lists of [x, y]. */
+  runs(values, y) {
+    const runs = [];
+    let before = null;
+    this.history.at.forEach((at, i) => {
+      if (values[i] === null || values[i] === undefined || at < this.start) return;
+      if (before === null || at - before > STEP * 1.5) runs.push([]);
+      runs.at(-1).push([this.x(at).toFixed(1), y(values[i]).toFixed(1)]);
+      before = at;
+    });
+    return runs;
+  }
+
+  /** At most four marks at round minutes of the viewer's clock. */
+  hours() {
+    const span = (this.end - this.start) / 60;
+    const every = 60 * ([1, 2, 5, 10, 15, 20].find((step) => span / step <= (this.inner < 260 ? 3 : 4)) ?? 30);
+    const offset = new Date(this.end * 1000).getTimezoneOffset() * 60;
+    const marks = [];
+    for (let at = Math.ceil((this.start - offset) / every) * every + offset; at <= this.end; at += every) {
+      const x = this.x(at);
+      const inside = Math.min(LEFT + this.inner - 12, Math.max(LEFT + 12, x)); // half a label from either end
+      marks.push(svg("line", { class: "grid", x1: x, x2: x, y1: TOP + INNER, y2: TOP + INNER + 4 }),
+        svg("text", { x: inside, y: HEIGHT - 3, "text-anchor": "middle" }, minutes.format(new Date(at * 1000))));
+    }
+    return marks;
+  }
+
+  /** The newest first, thinned out to the last step of each whole span, so that rows do not change as time goes by. */
+  rows() {
+    const { at } = this.history;
+    const span = STEP * Math.ceil(Math.max(1, (at.at(-1) - at[0]) / STEP / TABLE_ROWS));
+    const kept = [...at.keys()].filter((i) => Math.floor(at[i] / span) !== Math.floor(at[i + 1] / span));
+    return kept.reverse().slice(0, TABLE_ROWS).map((i) => this.row(i));
+  }
+}
+
+/** How long loads took, as bars of buckets, with estimates of three percentiles. */
+class Histogram extends Plot {
+  constructor(spec, cacheName) {
+    super({ ...spec, columns: ["Load time", "Loads", "Share"] }, cacheName);
+    this.show({ bounds: [], counts: [] });
+  }
+
+  show({ bounds, counts }) {
+    Object.assign(this, { bounds, counts, sum: counts.reduce((a, b) => a + b, 0) });
+    const percentiles = [50, 90, 99].map((p) => `p${p} ${this.percentile(p / 100)}`);
+    write(this.legend, percentiles.join("  "));
+    const gist = this.sum ? `estimated ${percentiles.join(", ")}` : "nothing yet";
+    set(this.svg, { "aria-label": `${this.spec.title} of ${plural(this.sum, "load")}: ${gist}` });
+    this.draw();
+    this.fillTable();
+  }
+
+  /** Taken as even inside its bucket, as Prometheus' histogram_quantile does; above the last bound it is unknown. */
+  percentile(share) {
+    if (!this.sum) return NOTHING;
+    let left = this.sum * share;
+    for (const [i, high] of this.bounds.entries()) {
+      const low = this.bounds[i - 1] ?? 0;
+      const estimate = low + (high - low) * (left / this.counts[i]);
+      if (left <= this.counts[i]) return `≈${milliseconds(Number((estimate * 1000).toPrecision(2)))}`;
+      left -= this.counts[i];
+    }
+    return `>${this.bound(this.bounds.length - 1)}`;
+  }
+
+  bound(i) {
+    return milliseconds(this.bounds[i] * 1000);
+  }
+
+  bucket(i) {
+    if (i === this.bounds.length) return `over ${this.bound(i - 1)}`;
+    return i ? `${this.bound(i - 1)} – ${this.bound(i)}` : `up to ${this.bound(0)}`;
+  }
+
+  points() {
+    return this.counts.map((_, i) => i);
+  }
+
+  x(i) {
+    return LEFT + (this.inner / this.counts.length) * (i + 0.5);
+  }
+
+  nearest(x) {
+    const i = Math.floor((x - LEFT) / (this.inner / this.counts.length));
+    return this.counts.length ? Math.min(this.counts.length - 1, Math.max(0, i)) : null;
+  }
+
+  share(i) {
+    return this.sum ? this.counts[i] / this.sum : 0;
+  }
+
+  describe(i) {
+    return [this.bucket(i), plural(this.counts[i], "load"), percent(this.share(i))];
+  }
+
+  rows() {
+    return this.counts.map((n, i) => [this.bucket(i), count(n), percent(this.share(i))]);
+  }
+
+  paint() {
+    const top = niceCeiling(Math.max(0, ...this.counts));
+    const band = this.inner / this.counts.length;
+    const drawn = this.levels(top, compact);
+    this.counts.forEach((n, i) => {
+      const height = n ? Math.max(1.5, (INNER * n) / top) : 0;
+      drawn.push(svg("rect", { class: "bucket", x: LEFT + band * i + 1, y: TOP + INNER - height,
+        width: Math.max(1, band - 2), height }));
+    });
+    this.bounds.forEach((bound, i) => { // a bound stands between two bars; only 1, 10, 100 ms and so on have room
+      if (Math.log10(bound) % 1) return;
+      const text = { x: LEFT + band * (i + 1), y: HEIGHT - 3, "text-anchor": "middle" };
+      drawn.push(svg("text", text, this.bound(i)));
+    });
+    this.put(drawn, !this.sum);
+  }
+}
+
+const TIME_CHARTS = [
+  { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${n * 100}%`, ceiling: 1,
+    nothing: "No requests", series: [{ field: "hit_ratio", label: "Hit ratio" }] },
+  { key: "requests", title: "Requests per second", heading: "Requests/s", format: rate, axis: compact,
+    nothing: "No requests", series: [{ field: "requests_per_second", label: "Requests" }] },
+  { key: "entries", title: "Entries", format: count, axis: compact, limit: true, nothing: "Nothing yet",
+    series: [{ field: "entries", label: "Entries" }] },
+  { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
+    nothing: "Nothing yet", series: [{ field: "evictions_per_second", label: "Evicted" },
+      { field: "expirations_per_second", label: "Expired" }] },
+  { key: "load_ms", title: "Mean load time", format: milliseconds, axis: milliseconds, nothing: "No loads",
+    series: [{ field: "load_ms", label: "Mean load time" }] },
+];
+
+// --- cards
+
+/** One cache's part of the page. */
+class Card {
+  constructor(name, place, { open }) {
+    this.name = name;
+    this.root = stamp("card");
+    this.root.id = `cache-${place}`;
+    this.root.dataset.cache = name;
+    this.figures = new Map([...this.root.querySelectorAll("[data-figure]")].map((at) => [at.dataset.figure, at]));
+    write(part(this.root, "name"), name);
+    set(this.root, { "aria-label": name });
+    set(this.root.querySelector(".workers .scroll"), { "aria-label": `Workers of ${name}` });
+    this.clear = this.root.querySelector('[data-action="clear"]');
+    set(this.clear, { "aria-label": `Clear ${name}` });
+    this.clear.addEventListener("click", () => clearCache(this));
+    this.charts = TIME_CHARTS.map((spec) => new TimeChart(spec, name));
+    this.histogram = new Histogram({ key: "load_buckets", title: "Load times", nothing: "No loads" }, name);
+    part(this.root, "charts").append(...[...this.charts, this.histogram].map((chart) => chart.figure));
+    this.workers = part(this.root, "workers");
+    this.workers.open = open;
+    this.rows = new Map();
+    this.link = node("a", { href: `#${this.root.id}`, "data-cache-link": name });
+    this.link.append(node("span", { class: "name" }, name), node("span", { class: "note" }));
+    this.item = node("li");
+    this.item.append(this.link);
+  }
+
+  forget() {
+    for (const chart of [...this.charts, this.histogram]) widths.unobserve(chart.plot);
+  }
+
+  show(cache, { at, since }) {
+    this.cache = cache;
+    this.showNow(cache, since);
+    this.showTotals(cache.total);
+    for (const chart of this.charts) chart.show(cache.history, at, cache.total.max_entries);
+    this.histogram.show(cache.total.load_buckets);
+    this.showWorkers(cache.workers, at);
+    write(this.link.lastChild, `${nowRatio(cache.now)} · ${unless(cache.now.requests_per_second, rate)}/s`);
+  }
+
+  write(figure, text) {
+    write(this.figures.get(figure), text);
+  }
+
+  showNow({ now, total }, since) {
+    this.write("hit_ratio_now", nowRatio(now));
+    this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no requests");
+    this.write("since", since === null ? "since start" : "since reset");
+    this.write("requests_per_second", unless(now.requests_per_second, rate));
+    this.showMeter("entries", total.entries, total.max_entries, count);
+    this.showMeter("bytes", total.bytes, total.max_bytes, bytes);
+  }
+
+  showMeter(name, value, most, format) {
+    const box = part(this.root, name);
+    const meter = box.querySelector(".meter");
+    box.hidden = value === null;
+    meter.hidden = !most;
+    if (box.hidden) return;
+    this.write(name, format(value));
+    this.write(`max_${name}`, most ? `of ${format(most)}, ${percent(Math.min(1, value / most))}` : "no limit");
+    if (!most) return;
+    set(meter, { "aria-label": `${name === "bytes" ? "Memory" : "Entries"} of ${this.name}`, "aria-valuemax": most,
+      "aria-valuenow": value, "aria-valuetext": `${format(value)} of ${format(most)}` });
+    fillBar(meter.firstElementChild, value / most);
+  }
+
+  showTotals(total) {
+    this.write("requests", count(total.hits + total.misses));
+    for (const name of ["hits", "misses", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts",
+      "refreshes", "refreshes_dropped"]) {
+      this.write(name, count(total[name]));
+    }
+    this.write("load_seconds", duration(total.load_seconds));
+    const sum = Object.values(total.removals).reduce((a, b) => a + b, 0);
+    for (const [cause, n] of Object.entries(total.removals)) {
+      this.write(cause, count(n));
+      fillBar(this.figures.get(cause).nextElementSibling, n / (sum || 1));
+    }
+  }
+
+  showWorkers(workers, at) {
+    const without = workers.filter((worker) => worker.thread === "refused").length;
+    const late = Math.max(0, ...workers.map((worker) => worker.lag));
+    const notes = [plural(workers.length, "worker")];
+    if (without) notes.push(`${without} without a wheel thread`);
+    if (late >= 1) notes.push(`wheel up to ${duration(Math.round(late))} late`);
+    write(part(this.root, "workers-summary"), notes.join(" · "));
+    for (const worker of workers) this.showWorker(worker, at);
+    const wanted = workers.map((worker) => this.rows.get(worker.pid));
+    arrange(this.workers.querySelector("tbody"), wanted);
+    for (const [pid, row] of this.rows) if (!wanted.includes(row)) this.rows.delete(pid);
+  }
+
+  showWorker(worker, at) {
+    const { pid, now, total } = worker;
+    if (!this.rows.has(pid)) this.rows.set(pid, node("tr", { "data-worker": pid }));
+    const row = this.rows.get(pid);
+    const age = duration(Math.max(0, Math.round(at - worker.published)));
+    fillRow(row, [String(pid), moment(worker.started, at), `${age} ago`, nowRatio(now), totalRatio(total),
+      unless(now.requests_per_second, rate), count(total.hits + total.misses), count(total.entries), worker.thread,
+      milliseconds(worker.lag * 1000)]);
+    set(row.cells[8], { "data-thread": worker.thread });
+    row.toggleAttribute("data-this", worker.is_this);
+    set(row.cells[0], { title: worker.is_this ? "The worker that answered last" : "" });
+  }
+}
+
+const nowRatio = (now) => (now.requests_per_second ? unless(now.hit_ratio, percent) : NOTHING);
+const totalRatio = (total) => (total.hits + total.misses ? percent(total.hit_ratio) : NOTHING);
+
+// --- the server
+
+/** What went wrong, in words for the reader of the page. */
+class Failure extends Error {
+  constructor(message, { login = false } = {}) {
+    super(message);
+    this.login = login;
+  }
+}
+
+/** The JSON at ``url``. A redirect is not followed: it leads to a login page, which is no answer. */
+async function ask(url, options = {}) {
+  let response;
+  try {
+    const signal = AbortSignal.timeout(ANSWER_WITHIN * 1000);
+    response = await fetch(url, { ...options, redirect: "manual", cache: "no-store", signal,
+      headers: { Accept: "application/json", ...options.headers } });
+  } catch (error) {
+    const late = error.name === "TimeoutError";
+    throw new Failure(late ? `no answer within ${ANSWER_WITHIN} s` : "the server cannot be reached");
+  }
+  const answer = await response.json().catch(() => null);
+  if (response.ok && answer) return answer;
+  if (response.type === "opaqueredirect" || [401, 403].includes(response.status)) {
+    throw new Failure(answer?.error ?? "you have to log in again", { login: true });
+  }
+  const status = response.ok ? "the answer was not JSON" : `the server answered ${response.status}`;
+  throw new Failure(answer?.error ?? status);
+}
+
+const cards = new Map();
+let placesGiven = 0;
+const poll = { timer: 0, asking: false, refresh: 3, failures: 0, received: 0, problem: null };
+
+/** Asks for the figures, shows them or says why not, and arranges the next time. A hidden page asks nothing. */
+async function refresh() {
+  clearTimeout(poll.timer);
+  if (poll.asking || document.hidden) return;
+  poll.asking = true;
+  try {
+    show(await ask(config.figures));
+    fresh();
+  } catch (error) {
+    if (!(error instanceof Failure)) console.error(error);
+    old(error instanceof Failure ? error : new Failure("this page could not show them"));
+  }
+  poll.asking = false;
+  const wait = Math.min(Math.max(LONGEST_WAIT, poll.refresh), poll.refresh * 2 ** poll.failures);
+  clearTimeout(poll.timer);
+  poll.timer = setTimeout(refresh, wait * 1000);
+}
+
+function show(figures) {
+  poll.refresh = Math.max(1, figures.refresh);
+  for (const cache of figures.caches) {
+    if (!cards.has(cache.name)) {
+      placesGiven += 1;
+      cards.set(cache.name, new Card(cache.name, placesGiven, { open: cache.workers.length <= OPEN_UP_TO }));
+    }
+  }
+  const shown = figures.caches.map((cache) => cards.get(cache.name));
+  arrange(byId("caches"), shown.map((card) => card.root));
+  arrange(byId("overview").firstElementChild, shown.map((card) => card.item));
+  for (const [name, card] of cards) {
+    if (shown.includes(card)) continue;
+    card.forget();
+    cards.delete(name);
+  }
+  byId("overview").hidden = shown.length < 2;
+  byId("empty").hidden = shown.length > 0;
+  figures.caches.forEach((cache, i) => shown[i].show(cache, figures));
+  write(byId("title"), figures.title);
+  write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
+  const since = figures.since === null ? "start" : `reset at ${moment(figures.since, figures.at)}`;
+  write(byId("since"), `Counted since ${since}`);
+}
+
+function fresh() {
+  if (poll.problem) announce("The figures are up to date again.");
+  Object.assign(poll, { failures: 0, received: performance.now(), problem: null });
+  document.body.dataset.state = "fresh";
+  byId("banner").hidden = true;
+}
+
+function old(failure) {
+  poll.failures += 1;
+  const news = poll.problem?.message !== failure.message;
+  poll.problem = failure;
+  document.body.dataset.state = failure.login ? "login" : "old";
+  byId("login").hidden = !failure.login;
+  showAge();
+  byId("banner").hidden = false;
+  if (news) announce(byId("banner-text").textContent);
+}
+
+/** The banner counts the seconds but is no live region: the announcer says it once. */
+function showAge() {
+  if (!poll.problem) return;
+  const age = Math.round((performance.now() - poll.received) / 1000);
+  const what = poll.received ? `Figures are ${age < 120 ? `${age} s` : duration(age)} old` : "No figures yet";
+  write(byId("banner-text"), `${what}: ${poll.problem.message}.`);
+}
+
+// --- actions
+
+/** Whether the reader says yes. Escape and Cancel say no; the browser gives the focus back to the button. */
+function confirmed(heading, text, verb) {
+  const dialog = byId("confirm");
+  write(byId("confirm-heading"), heading);
+  write(byId("confirm-text"), text);
+  write(byId("confirm-yes"), verb);
+  dialog.returnValue = "";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  });
+}
+
+/** Posts, and says what came of it. The button is not disabled meanwhile, which would lose the focus. */
+async function post(button, url, fields) {
+  if (button.ariaBusy === "true") return;
+  button.ariaBusy = "true";
+  try {
+    const headers = { [config.token_header]: config.token };
+    const { message } = await ask(url, { method: "POST", headers, body: new URLSearchParams(fields) });
+    say(message, "done");
+    refresh();
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    say(`That did not work: ${error.message}`, "failed");
+  } finally {
+    button.ariaBusy = "false";
+  }
+}
+
+/** The toast stays in the tree while it is empty: a live region that appears with its text may not be read. */
+function say(text, kind) {
+  byId("toast").dataset.kind = kind;
+  byId("dismiss").hidden = !text;
+  byId("message").textContent = text;
+}
+
+async function clearCache(card) {
+  const { name, clear_effect: effect, total } = card.cache;
+  const text = `${plural(total.entries, "entry", "entries")} will be removed. ${effect}`;
+  if (await confirmed(`Clear “${name}”?`, text, "Clear")) post(card.clear, config.clear, { cache: name });
+}
+
+async function resetFigures() {
+  const text = "The figures on this page start from zero, for everybody who looks at it. "
+    + "Metrics for Prometheus are not touched.";
+  if (await confirmed("Reset figures?", text, "Reset figures")) post(byId("reset"), config.reset, {});
+}
+
+byId("reset").addEventListener("click", resetFigures);
+byId("confirm-no").addEventListener("click", () => byId("confirm").close("no"));
+byId("confirm-yes").addEventListener("click", () => byId("confirm").close("yes"));
+byId("dismiss").addEventListener("click", () => say("", ""));
+document.addEventListener("visibilitychange", refresh);
+window.addEventListener("online", refresh);
+setInterval(showAge, 1000);
+refresh();

@@ -1,0 +1,209 @@
+"""The page that shows the figures of a site's caches, and its two buttons; a framework only carries it.
+
+The framework answers ``GET`` of the page itself, of ``figures.json`` and of the names in ``ASSETS``, and ``POST`` of
+``clear`` and ``reset``, all under one prefix that ends with a slash. It lets only operators in, and no ``POST`` without
+the token that the page was made with.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from importlib.resources import files
+from string import Template
+from typing import Any, Final
+
+from wheelcache.cache import Cache
+from wheelcache.figures import CacheFigures
+from wheelcache.overview import directories_of, overview, since_reset
+from wheelcache.publisher import INTERVAL
+from wheelcache.stats import LOAD_BOUNDS
+
+ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
+"""The files beside the page, and their types. They are in UTF-8."""
+
+HEADERS: Final = {
+    "Cache-Control": "private, no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Of every answer."""
+
+_FOLDER: Final = files("wheelcache.dashboard")
+
+
+class UnknownCache(LookupError):
+    """No process of the site has a cache of that name."""
+
+    def __str__(self) -> str:
+        return f"There is no cache {self.args[0]!r}"
+
+
+class NotPublished(RuntimeError):
+    """The caches do not publish their figures, so what all who look shall know cannot be noted."""
+
+    def __str__(self) -> str:
+        return "These caches do not publish their figures, so a reset cannot be noted for all who look at them"
+
+
+class Dashboard:
+    """What the page shows and does.
+
+    Args:
+        title: of the page.
+        caches: tells the caches of the site in this process.
+    """
+
+    def __init__(self, title: str, caches: Callable[[], Iterable[Cache]]) -> None:
+        self._title = title
+        self._caches = caches
+
+    def page(self, token_header: str, token: str) -> str:
+        """The page, in HTML.
+
+        Args:
+            token_header, token: what its ``POST`` requests have, and in which header.
+        """
+        config = {
+            "figures": "figures.json",
+            "clear": "clear",
+            "reset": "reset",
+            "token_header": token_header,
+            "token": token,
+        }
+        # In a script element nothing is markup but what begins with this.
+        encoded = json.dumps(config).replace("<", "\\u003c")
+        return Template(asset("page.html").decode()).safe_substitute(title=html.escape(self._title), config=encoded)
+
+    def figures(self) -> dict[str, Any]:
+        """What the page shows, to be sent as JSON."""
+        own = list(self._caches())
+        at, figures = since_reset(overview(own), own)
+        return {
+            "title": self._title,
+            "at": time.time(),
+            "refresh": INTERVAL,
+            "this_worker": os.getpid(),
+            "since": at,
+            "caches": [_card(each) for each in figures],
+        }
+
+    def clear(self, name: str) -> str:
+        """Clear a cache in all processes. What was done, in a sentence.
+
+        Raises:
+            UnknownCache: no process has it.
+            FileUnusable, OSError: the other processes cannot be told.
+        """
+        own = list(self._caches())
+        figures = next((each for each in overview(own) if each.name == name), None)
+        if figures is None:
+            raise UnknownCache(name)
+        here = [each for each in own if each.name == name]
+        for directory in directories_of(here or own):
+            directory.clear(name)
+        for cache in here:
+            if cache.publisher is not None:
+                # It has been done by then.
+                cache.publisher.begin()
+            cache.clear()
+        return f"Cleared {name}. {_effect(figures)}"
+
+    def reset(self) -> str:
+        """Have the figures start from zero, for all who look at them. What was done, in a sentence.
+
+        Raises:
+            NotPublished: there is nowhere to note it.
+            FileUnusable, OSError: it cannot be noted.
+        """
+        own = list(self._caches())
+        directories = directories_of(own)
+        if not directories:
+            raise NotPublished
+        figures = overview(own)
+        for directory in directories:
+            directory.reset(figures)
+        return "The figures start from zero."
+
+
+def asset(name: str) -> bytes:
+    """A file of the page."""
+    return _FOLDER.joinpath(name).read_bytes()
+
+
+def _effect(figures: CacheFigures) -> str:
+    """In which processes a clear takes effect."""
+    others = sorted({each.pid for each in figures.workers} - {os.getpid()})
+    if not others:
+        return f"Takes effect in worker {os.getpid()}, the only one."
+    if len(others) > 8:
+        return f"Takes effect in all {len(others) + 1} workers of this machine, within {INTERVAL:g} seconds."
+    return (
+        f"Takes effect in worker {os.getpid()} at once, and in {' and '.join(map(str, others))} within "
+        f"{INTERVAL:g} seconds."
+    )
+
+
+def _card(figures: CacheFigures) -> dict[str, Any]:
+    course = figures.course()
+    return {
+        "name": figures.name,
+        "clear_effect": _effect(figures),
+        "now": _now(figures),
+        "total": _total(figures),
+        "workers": [_worker(figures, pid) for pid in dict.fromkeys(each.pid for each in figures.workers)],
+        "history": {
+            "at": course.at,
+            "hit_ratio": course.hit_ratio,
+            "requests_per_second": course.requests,
+            "entries": course.entries,
+            "evictions_per_second": course.evictions,
+            "expirations_per_second": course.expirations,
+            "load_ms": [None if each is None else 1000 * each for each in course.load_seconds],
+        },
+    }
+
+
+def _worker(figures: CacheFigures, pid: int) -> dict[str, Any]:
+    """One process, which may have several caches of the name."""
+    of_process = CacheFigures(figures.name, tuple(each for each in figures.workers if each.pid == pid))
+    first = of_process.workers[0]
+    return {
+        "pid": pid,
+        "started": first.started,
+        "published": first.taken,
+        "is_this": pid == os.getpid(),
+        "thread": first.thread,
+        "lag": max(each.lag for each in of_process.workers),
+        "now": _now(of_process),
+        "total": _total(of_process),
+    }
+
+
+def _now(figures: CacheFigures) -> dict[str, float | None]:
+    rate = figures.lately()
+    return {"hit_ratio": rate.hit_ratio, "requests_per_second": rate.requests_per_second}
+
+
+def _total(figures: CacheFigures) -> dict[str, Any]:
+    stats = figures.stats
+    counts = asdict(stats)
+    shown = ("hits", "misses", "loads", "load_failures", "load_timeouts", "load_seconds", "coalesced", "stale_hits")
+    return {
+        **{name: counts[name] for name in (*shown, "refreshes", "refreshes_dropped")},
+        "hit_ratio": stats.hit_ratio,
+        "removals": stats.removals,
+        "entries": stats.size,
+        "max_entries": figures.max_entries,
+        "bytes": stats.weight if figures.weighs_bytes else None,
+        "max_bytes": figures.max_weight if figures.weighs_bytes else None,
+        "load_buckets": {"bounds": LOAD_BOUNDS, "counts": stats.load_buckets},
+    }

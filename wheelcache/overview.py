@@ -1,0 +1,57 @@
+"""What there is to see of the caches of a site: those of this process, and what the others published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wheelcache.cache import Cache
+from wheelcache.figures import CacheFigures, WorkerFigures
+from wheelcache.figures_directory import FiguresDirectory
+from wheelcache.stats import Stats
+
+
+def overview(own: Iterable[Cache], *, with_own: bool = True) -> list[CacheFigures]:
+    """The figures of caches in all processes of the site, by name.
+
+    Args:
+        own: the caches of this process, which publish where the others do.
+        with_own: whether this process is one of them, whose figures are taken now. If not, it only looks.
+    """
+    own = list(own)
+    workers: dict[str, list[WorkerFigures]] = {}
+    departed: dict[str, Stats] = {}
+    here = set()
+    for cache in own if with_own else ():
+        figures = cache.figures()
+        here.add(figures.worker)
+        workers.setdefault(cache.name, []).append(figures)
+    for published in (each for directory in directories_of(own) for each in directory.read()):
+        others = [each for each in published.workers if each.worker not in here]
+        workers.setdefault(published.name, []).extend(others)
+        departed[published.name] = departed.get(published.name, Stats()) + published.departed
+    return [
+        CacheFigures(
+            name,
+            tuple(sorted(workers[name], key=lambda each: (each.started, each.worker))),
+            departed.get(name, Stats()),
+        )
+        for name in sorted(workers)
+    ]
+
+
+def directories_of(caches: Iterable[Cache]) -> list[FiguresDirectory]:
+    """Where ``caches`` are published."""
+    found = {each.publisher.directory.path: each.publisher.directory for each in caches if each.publisher is not None}
+    return list(found.values())
+
+
+def since_reset(figures: list[CacheFigures], own: Iterable[Cache]) -> tuple[float | None, list[CacheFigures]]:
+    """When the figures were reset, in seconds since 1970, and ``figures`` without what had been counted by then."""
+    times: list[float] = []
+    counted: dict[str, Stats] = {}
+    for directory in directories_of(own):
+        at, of_workers = directory.since_reset()
+        if at is not None:
+            times.append(at)
+            counted.update(of_workers)
+    return max(times, default=None), [each.since(counted) for each in figures]

@@ -1,0 +1,385 @@
+"""The file in which records survive a restart: written whole or not at all, and believed only as far as it is whole.
+
+A magic and a version come first and a mark of the end last, as in Redis's RDB files; in between each record has its
+length and a check of its own, as in LevelDB's log. Unlike in either, a check is made of the record's place, too, in
+this very file, so that none passes for another one::
+
+    header   magic, version (u16), flags (u16), salt (16 random bytes), length (u32), that many bytes of JSON, check
+    record   length (u32), check, payload: that many bytes
+    end      0xFFFFFFFF, check
+
+Integers are little-endian. A check is made of the header, with its salt; of the length word; of the index, counted from
+0, which is the number of records at the end; and of the payload. So a record that was moved, doubled, left out, or
+taken from another file doesn't pass, and a damaged one costs itself and those after it, never one before.
+
+- Without a secret it is the CRC-32 of these, 4 bytes, which a random change passes with odds of 1 in 2**32. It is no
+  guard against anybody who means it.
+- With one it is the first 16 bytes of an HMAC-SHA256 of them (RFC 2104), by a key of this file's own, which is the HMAC
+  of the header by the secret. A record is authentic before anybody sees it, who may then unpickle it. A wrong secret is
+  known by the header. That a tail was cut off is known only after what is left of it was read, and that a whole
+  older file was put in the place of a newer one is not known at all.
+
+A writer makes a temporary file beside the old one, syncs and renames it, so whoever is killed leaves the old file or
+the new one, and perhaps the temporary one. He holds a lock on that (``flock``) for as long as he lives: a free lock is
+how the next writer knows what he may remove. Process ids wouldn't do, two containers on one volume both have a 1.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import re
+import stat
+import struct
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Self
+from zlib import crc32
+
+from wheelcache.errors import SnapshotDamaged, SnapshotRefused
+
+if sys.platform != "win32":
+    import fcntl
+
+MAGIC: Final = b"wheelcache snapshot\n"
+VERSION: Final = 1
+SIGNED: Final = 1
+"""The one flag: the checks are HMACs."""
+
+PREFIX: Final = struct.Struct("<20sHH16sI")
+"""The magic, version, flags, salt, and how long the JSON is."""
+
+LENGTH: Final = struct.Struct("<I")
+CRC: Final = struct.Struct("<I")
+PLACE: Final = struct.Struct("<IQ")
+"""The length word, and the index."""
+
+END: Final = 0xFFFF_FFFF
+HEADER: Final = 0xFFFF_FFFE
+"""Length words that no record has: of the end, and of what makes the header's check."""
+
+MAC_BYTES: Final = 16
+SALT_BYTES: Final = 16
+BUFFER_BYTES: Final = 1 << 20
+
+Seal = Callable[[int, int, bytes], bytes]
+"""The check of a length word, an index and a payload."""
+
+
+class SnapshotWriter:
+    """A context manager that writes a snapshot, by one thread. Left without an exception, it is at ``path``.
+
+    A million records of 100 bytes take 0.7 s, and 1.8 s with a secret, most of it in HMACs (CPython 3.11, OpenSSL 3.0).
+    A MiB is buffered.
+
+    Args:
+        path: where the snapshot is to be, in a directory that is there. What was there is replaced at the very end, and
+            untouched if anything fails.
+        header: what JSON can say; "kind" is a string that who opens the snapshot has to know.
+        secret: what the checks are keyed with, or None.
+
+    Raises:
+        SnapshotRefused: when made: this is Windows, which has neither these locks nor these modes.
+        TypeError, ValueError: when made: ``header`` can't be JSON.
+        OSError: when entered, written to or left: there's no room, no permission, no such directory.
+        RuntimeError: when written to or left: by a child of a fork. The file is its parent's, and stays so.
+    """
+
+    __slots__ = ("_buffer", "_file", "_path", "_process", "_records", "_seal", "_temporary")
+
+    def __init__(self, path: Path, header: Mapping[str, Any], secret: bytes | None) -> None:
+        _need_unix()
+        text = json.dumps(dict(header)).encode()
+        flags = 0 if secret is None else SIGNED
+        head = PREFIX.pack(MAGIC, VERSION, flags, os.urandom(SALT_BYTES), len(text)) + text
+        self._path = path
+        self._seal = _sealing(head, secret)
+        self._buffer = bytearray(head + self._seal(HEADER, 0, b""))
+        self._records = 0
+
+    def __enter__(self) -> Self:
+        remove_leftovers(self._path)
+        self._process = os.getpid()
+        self._temporary, self._file = _make_temporary(self._path)
+        return self
+
+    def write(self, payload: bytes) -> None:
+        """Append a record.
+
+        Raises:
+            ValueError: it has 4 GiB or more, less two bytes.
+        """
+        length = len(payload)
+        if length >= HEADER:
+            raise ValueError(f"a record has less than {HEADER} bytes, not {length}")
+        self._buffer += LENGTH.pack(length) + self._seal(length, self._records, payload) + payload
+        self._records += 1
+        if len(self._buffer) >= BUFFER_BYTES:
+            self._flush()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._commit()
+        finally:
+            if os.getpid() == self._process:
+                # After the renaming nothing has this name.
+                with suppress(OSError):
+                    os.unlink(self._temporary)
+            os.close(self._file)
+
+    def _commit(self) -> None:
+        self._buffer += LENGTH.pack(END) + self._seal(END, self._records, b"")
+        self._flush()
+        os.fsync(self._file)
+        os.replace(self._temporary, self._path)
+        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _flush(self) -> None:
+        if os.getpid() != self._process:
+            raise RuntimeError(f"{self._path} is being written by a parent of this process, which may not")
+        while self._buffer:
+            del self._buffer[: os.write(self._file, self._buffer)]
+
+
+class Snapshot:
+    """A snapshot that was opened, by ``open_snapshot``: a context manager that closes it, and its payloads in order.
+
+    They are read one by one as they are asked for, from the first one each time: a million of 100 bytes in 0.8 s, and
+    1.9 s with a secret.
+
+    Attributes:
+        header: as it was written.
+
+    Raises:
+        SnapshotDamaged: while iterated: the next record is damaged, or records or the end are missing, or the end isn't
+            the end. All that came before it was good, and is what was written.
+    """
+
+    __slots__ = ("_file", "_first", "_path", "_seal", "_size", "header")
+
+    def __init__(self, path: Path, file: BinaryIO, header: dict[str, Any], seal: Seal) -> None:
+        self.header = header
+        self._path = path
+        self._file = file
+        self._seal = seal
+        self._first = file.tell()
+        self._size = os.fstat(file.fileno()).st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        file, seal = self._file, self._seal
+        check_bytes = len(seal(END, 0, b""))
+        left = self._size - self._first
+        file.seek(self._first)
+        for index in count():
+            try:
+                head = file.read(LENGTH.size + check_bytes)
+                left -= len(head)
+                if len(head) < LENGTH.size + check_bytes:
+                    raise self._damaged(index, "it ends too early")
+                (length,) = LENGTH.unpack_from(head)
+                if length != END and length > left:
+                    raise self._damaged(index, "the next is longer than what is left of the file")
+                payload = b"" if length == END else file.read(length)
+                left -= len(payload)
+            except OSError as error:
+                raise self._damaged(index, f"the next cannot be read, {error.strerror}") from error
+            if not hmac.compare_digest(seal(length, index, payload), head[LENGTH.size :]):
+                raise self._damaged(index, "the next does not match its check")
+            if length == END:
+                break
+            yield payload
+        if left:
+            raise self._damaged(index, f"{left} bytes follow its end")
+
+    def _damaged(self, records: int, what: str) -> SnapshotDamaged:
+        return SnapshotDamaged(f"{self._path} is damaged after {records} good records: {what}")
+
+
+def open_snapshot(path: Path, kind: str, secret: bytes | None) -> Snapshot:
+    """The snapshot at ``path``, as far as its header is good.
+
+    Args:
+        path: where it is.
+        kind: what its header has to say.
+        secret: what it was written with, or None.
+
+    Raises:
+        FileNotFoundError: there's none.
+        SnapshotRefused: it isn't a file, not this user's, not only this user's to write, no snapshot, of a version that
+            isn't known, of another kind, with another secret, or damaged. Nothing waits, whatever is there.
+    """
+    _need_unix()
+    file = _open_own(path)
+    try:
+        header, seal = _read_header(path, file, secret)
+        if header["kind"] != kind:
+            raise SnapshotRefused(f"{path} is a snapshot of the kind {header['kind']!r}, not {kind!r}")
+        return Snapshot(path, file, header, seal)
+    except OSError as error:
+        file.close()
+        raise SnapshotRefused(f"{path} cannot be read: {error.strerror}") from error
+    except BaseException:
+        file.close()
+        raise
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove the temporary files of ``path`` whose writers are dead. Those that can't be removed stay.
+
+    A child of a fork has its parent's locks for as long as it lives, so what its parent left stays until then.
+
+    Raises:
+        OSError: the directory can't be read.
+    """
+    leftover = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.tmp")
+    for name in os.listdir(path.parent):
+        if leftover.fullmatch(name):
+            with suppress(OSError):
+                _remove_if_dead(path.with_name(name))
+
+
+def set_aside(path: Path) -> Path | None:
+    """Rename a refused file to ``<name>.refused``, in the place of an earlier one. None if that can't be done.
+
+    Only files: what else somebody named by mistake, ``/dev/null`` or a directory, others may need where it is.
+    """
+    aside = path.with_name(f"{path.name}.refused")
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return None
+        os.replace(path, aside)
+    except OSError:
+        return None
+    return aside
+
+
+def _need_unix() -> None:
+    if sys.platform == "win32":
+        raise SnapshotRefused("snapshots need files as Unix has them")
+
+
+def _sealing(head: bytes, secret: bytes | None) -> Seal:
+    """What makes the checks of a file whose header is ``head``."""
+    if secret is None:
+        start = crc32(head)
+        return lambda length, index, payload: CRC.pack(crc32(payload, crc32(PLACE.pack(length, index), start)))
+    keyed = hmac.new(hmac.digest(secret, head, "sha256"), digestmod="sha256")
+
+    def mac(length: int, index: int, payload: bytes) -> bytes:
+        # A copy takes 1.3 us for 100 bytes; hmac.digest, which looks up the hash and sets the key each time, 1.8.
+        check = keyed.copy()
+        check.update(PLACE.pack(length, index))
+        check.update(payload)
+        return check.digest()[:MAC_BYTES]
+
+    return mac
+
+
+def _make_temporary(path: Path) -> tuple[Path, int]:
+    while True:
+        temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}.tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(temporary, flags, 0o600)
+        try:
+            # An umask may have taken even what is the owner's.
+            os.fchmod(file, 0o600)
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.lexists(temporary):
+                    return temporary, file
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            os.close(file)
+            raise
+        # Another writer found it before it was locked, and has removed it, or is about to.
+        os.close(file)
+
+
+def _remove_if_dead(leftover: Path) -> None:
+    # To write, which an exclusive lock needs on NFS.
+    file = os.open(leftover, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Its name is nobody else's by now, if it was renamed meanwhile.
+        os.unlink(leftover)
+    finally:
+        os.close(file)
+
+
+def _open_own(path: Path) -> BinaryIO:
+    try:
+        # By its name first: what can't be opened is refused for what it is. Then again, it may be another one by now.
+        _check_own(path, os.lstat(path))
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise SnapshotRefused(f"{path} cannot be opened: {error.strerror}") from error
+    try:
+        _check_own(path, os.fstat(file))
+    except BaseException:
+        os.close(file)
+        raise
+    return os.fdopen(file, "rb", BUFFER_BYTES)
+
+
+def _check_own(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise SnapshotRefused(f"{path} must be a file, and no link to one")
+    if found.st_uid != os.geteuid():
+        raise SnapshotRefused(f"{path} must belong to the user {os.geteuid()}, not to {found.st_uid}")
+    if found.st_mode & 0o022:
+        mode = stat.S_IMODE(found.st_mode)
+        raise SnapshotRefused(f"{path} must be for its owner only to write, not have the mode {mode:o}")
+
+
+def _read_header(path: Path, file: BinaryIO, secret: bytes | None) -> tuple[dict[str, Any], Seal]:
+    damaged = SnapshotRefused(f"{path} has a damaged header")
+    prefix = file.read(PREFIX.size)
+    if not prefix.startswith(MAGIC):
+        raise SnapshotRefused(f"{path} is no snapshot of wheelcache")
+    if len(prefix) < PREFIX.size:
+        raise damaged
+    _, version, flags, _, length = PREFIX.unpack(prefix)
+    if version != VERSION or flags & ~SIGNED:
+        what = f"version {version}, flags {flags:#x}"
+        raise SnapshotRefused(
+            f"{path} is in a format ({what}) that this wheelcache does not know, of version {VERSION}"
+        )
+    if flags & SIGNED and secret is None:
+        raise SnapshotRefused(f"{path} is signed, and there is no secret to check it with")
+    if not flags & SIGNED and secret is not None:
+        raise SnapshotRefused(f"{path} is not signed, and there is a secret that it has to be signed with")
+    if length > os.fstat(file.fileno()).st_size - PREFIX.size:
+        raise damaged
+    text = file.read(length)
+    seal = _sealing(prefix + text, secret)
+    expected = seal(HEADER, 0, b"")
+    if not hmac.compare_digest(expected, file.read(len(expected))):
+        raise damaged if secret is None else SnapshotRefused(f"{path} was signed with another secret, or is damaged")
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        raise damaged from None
+    if not isinstance(header, dict) or not isinstance(header.get("kind"), str):
+        raise damaged
+    return header, seal
