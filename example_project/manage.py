@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Runs the commands of the example site: ``migrate``, ``import_cities``, ``runserver``, ``visit``."""
+"""Runs the commands of the example site: ``migrate``, ``import_cities``, ``runserver``, ``visit``, ``demo``."""
 
 import os
 import sys

@@ -774,6 +774,7 @@ class BoundedMap(Driven):
     def _cleared(self, gone: OrderedDict[Any, Entry], now: float) -> None:
         # A list, made in one step: a hit that began before may still move an entry in the old map. In the dict's order,
         # which for a million entries takes 10 ms; in the order of use it would be 220 to 880.
+        interruption: BaseException | None = None
         for batch in _batched(list(dict.values(gone))):
             removed = [(entry.key, entry.value, EXPIRED if entry.due <= now else CLEARED) for entry in batch]
             expired = sum(cause is EXPIRED for _, _, cause in removed)
@@ -784,7 +785,13 @@ class BoundedMap(Driven):
                 # They point at each other, and would wait for the garbage collector.
                 timer = entry.timer if type(entry) is GracedEntry else entry
                 timer.prev = timer.next = None
-            self._removed(removed)
+            try:
+                self._removed(removed)
+            except BaseException as error:
+                # After the others were counted and told.
+                interruption = error
+        if interruption is not None:
+            raise interruption
 
     def _set(self, key: Any, value: Any, due: float, now: float) -> bool:
         weight = self._weigh(key, value)

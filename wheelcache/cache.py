@@ -37,7 +37,7 @@ from wheelcache.bounded_map import (
 from wheelcache.clock import Clock
 from wheelcache.errors import CacheClosed, LoadTimeout, NothingToStore
 from wheelcache.figures import WorkerFigures
-from wheelcache.figures_directory import FiguresDirectory
+from wheelcache.figures_directory import usable_directory
 from wheelcache.fill_leases import Waiter, current_holder
 from wheelcache.history import History
 from wheelcache.isolation import size_of
@@ -117,6 +117,7 @@ class Cache(BoundedMap):
 
     Raises:
         TypeError, ValueError: naming the argument, what it takes and what it got.
+        FileUnusable: (a RuntimeError) naming ``figures_dir``, which is not this user's alone, or cannot be made.
     """
 
     __slots__ = (
@@ -199,9 +200,9 @@ class Cache(BoundedMap):
         if sample_period is not None:
             self._history = History(sample_period, clock, self.stats, lambda: self.lag)
             jobs.append(self._history)
-        directory = options.path_or_none("figures_dir", figures_dir)
+        directory = usable_directory("figures_dir", figures_dir)
         if directory is not None:
-            self.publisher = Publisher(FiguresDirectory(directory), name, self.figures, self.clear)
+            self.publisher = Publisher(directory, name, self.figures, self.clear)
             jobs.append(self.publisher)
         return jobs
 

@@ -29,7 +29,7 @@ class ManualClock:
     """A clock for tests: ``clock()`` tells the time, ``clock.advance(seconds)`` moves it.
 
     Moving it stops at every time at which one of its caches or timers has something to do, in order, so a jump of an
-    hour has the same effects as an hour.
+    hour has the same effects as an hour. In a jump of years, samples of a cache's figures are taken for the last hour.
     """
 
     state: Final = "not started"
@@ -37,12 +37,18 @@ class ManualClock:
 
     def __init__(self, now: float = 0.0) -> None:
         self._now = now
+        self._target = now
         self._driven: WeakRegistry[Steppable] = WeakRegistry()
         self._moving = threading.Lock()
         self._mover: int | None = None
 
     def __call__(self) -> float:
         return self._now
+
+    @property
+    def target(self) -> float:
+        """Where it is being moved to; the time, while it stands still."""
+        return max(self._now, self._target)
 
     def attach(self, driven: Steppable) -> None:
         """Advance ``driven`` from now on. It is held weakly."""
@@ -64,8 +70,9 @@ class ManualClock:
             raise RuntimeError("a ManualClock cannot be advanced by what it advances")
         with self._moving:
             self._mover = threading.get_ident()
+            self._target = self._now + seconds
             try:
-                self._advance(self._now + seconds)
+                self._advance(self._target)
             finally:
                 self._mover = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 from wheelcache.history import Sample
@@ -74,12 +74,29 @@ class WorkerFigures:
         """
         stats = stats_from_json(document["stats"])
         samples = tuple(Sample(*each) for each in document["samples"])
-        return cls(**{**document, "stats": stats, "samples": samples})
+        # Only numbers add up: one C call, where a look at the type of each would take as long as reading the file.
+        sum(chain.from_iterable(samples))
+        found = cls(**{**document, "stats": stats, "samples": samples})
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(found, name), kind):
+                raise TypeError(f"{name} must not be {getattr(found, name)!r}")
+        return found
+
+
+_KINDS: Final = {
+    **dict.fromkeys(("name", "worker", "thread"), str),
+    **dict.fromkeys(("pid", "weighs_bytes"), int),
+    **dict.fromkeys(("started", "taken", "lag", "now"), int | float),
+    "interval": int | float | None,
+    **dict.fromkeys(("max_entries", "max_weight"), int | None),
+}
 
 
 def stats_from_json(document: Any) -> Stats:
     """The same as ``WorkerFigures.from_json``, of the ``stats`` in it."""
-    return Stats(**{**document, "load_buckets": tuple(document["load_buckets"])})
+    stats = Stats(**{**document, "load_buckets": tuple(document["load_buckets"])})
+    # They add up: all of them are there, and numbers.
+    return Stats() + stats
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def path_or_none(name: str, value: Any) -> Path | None:
     if not isinstance(value, str | os.PathLike):
         raise TypeError(f"{name} must be {takes}, not {value!r}")
     path = Path(value)
-    if not path.is_absolute():
+    if not path.is_absolute() or "\0" in str(path):
         raise ValueError(f"{name} must be {takes}, not {value!r}")
     return path
 

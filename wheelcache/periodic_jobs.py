@@ -7,18 +7,24 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
-from wheelcache.clock import Clock
-from wheelcache.errors import WheelClosed
+from wheelcache.clock import Clock, ManualClock
+from wheelcache.errors import CacheClosed, WheelClosed
 from wheelcache.timers import STOP, Timers
 
 SLOTS: Final = 64
 
 
 class PeriodicJob(Protocol):
-    """Something to do every ``period`` seconds."""
+    """Something to do every ``period`` seconds.
+
+    Attributes:
+        matters: how many of its last runs leave anything to be seen.
+    """
 
     @property
     def period(self) -> float: ...
+    @property
+    def matters(self) -> int: ...
 
     def begin(self) -> None: ...
     def run(self) -> None: ...
@@ -39,14 +45,16 @@ class PeriodicJobs:
         resting: not empty while no job is scheduled. Whoever writes then calls ``start``.
     """
 
-    __slots__ = ("_clock", "_is_idle", "_jobs", "_longest", "_round", "_tick", "_timers", "resting")
+    __slots__ = ("_clock", "_closed", "_is_idle", "_jobs", "_judge", "_round", "_tick", "_timers", "resting")
 
     def __init__(self, tick: float, clock: Clock, is_idle: Callable[[], bool], jobs: Sequence[PeriodicJob]) -> None:
         self._tick = min([tick, *(job.period for job in jobs)])
         self._clock = clock
         self._is_idle = is_idle
         self._jobs = jobs
-        self._longest = max((job.period for job in jobs), default=0.0)
+        # The one that finds out whether all may rest: were it two, the first would leave the second nothing to see.
+        self._judge = max(jobs, key=lambda job: job.period, default=None)
+        self._closed = False
         # Of the last start: jobs of an earlier one stop.
         self._round = 0
         self._timers: Timers | None = None
@@ -63,9 +71,13 @@ class PeriodicJobs:
             for job in self._jobs:
                 job.begin()
                 self._timers.every(job.period, partial(self._turn, job, self._round))
+            if self._closed:
+                # By another thread, just now.
+                self._timers.stop()
 
     def close(self) -> None:
         """No job runs any more."""
+        self._closed = True
         self.resting.clear()
         if self._timers is not None:
             self._timers.stop()
@@ -82,17 +94,36 @@ class PeriodicJobs:
     def _turn(self, job: PeriodicJob, number: int) -> object:
         if number != self._round:
             return STOP
-        job.run()
-        if job.period == self._longest and self._is_idle():
-            # Nothing can be hit, and a write starts them again.
-            self._round += 1
+        try:
+            job.run()
+            if job is self._judge and self._is_idle():
+                self._rest()
+                return STOP
+        except CacheClosed:
+            # By another thread, just now.
+            return STOP
+        return self._pause(job)
+
+    def _rest(self) -> None:
+        """Nothing can be hit, and a write starts the jobs again."""
+        self._round += 1
+        try:
             for each in self._jobs:
-                if each is not job:
+                if each is not self._judge:
                     # What they know is the last for a while.
                     each.run()
+        finally:
             self.resting.append(True)
-            return STOP
-        return None
+        if not self._is_idle():
+            # Written after the first look, when nobody rested, and maybe for the last time.
+            self.start()
+
+    def _pause(self, job: PeriodicJob) -> float | None:
+        """Seconds to the next run; None for the period. In ten years a sample is taken 30 million times."""
+        if not isinstance(self._clock, ManualClock):
+            return None
+        skipped = self._clock.target - self._clock() - job.matters * job.period
+        return skipped if skipped > job.period else None
 
 
 def _nothing(key: Any, value: Any) -> None:

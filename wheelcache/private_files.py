@@ -30,11 +30,26 @@ def runtime_directory() -> Path:
     Raises:
         FileUnusable: it is not this user's, or others may use it.
     """
-    shared_memory = Path("/dev/shm")  # noqa: S108  # what is made in it is private
-    parent = shared_memory if os.access(shared_memory, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-    directory = parent / f"wheelcache-{os.geteuid()}"
+    directory = _runtime_directory()
     make_private(directory)
     return directory
+
+
+def make_private_again(directory: Path) -> None:
+    """``make_private``, and before that the runtime directory, if it is in that: systemd may have removed all of it.
+
+    Raises:
+        FileUnusable: as the others.
+    """
+    if directory.parent == _runtime_directory():
+        make_private(directory.parent)
+    make_private(directory)
+
+
+def _runtime_directory() -> Path:
+    shared_memory = Path("/dev/shm")  # noqa: S108  # what is made in it is private
+    parent = shared_memory if os.access(shared_memory, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    return parent / f"wheelcache-{os.geteuid()}"
 
 
 def make_private(directory: Path) -> None:
@@ -66,35 +81,55 @@ def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bo
 
 
 @contextmanager
-def locked_file(path: Path) -> Iterator[int]:
+def locked_file(path: Path, patience: float | None = None) -> Iterator[int]:
     """A private file, made if it isn't there, open to read and write, that no other thread or process has locked.
 
+    Args:
+        patience: seconds to wait for the lock, 0.0 for not at all; 5 if not given.
+
     Raises:
-        FileUnusable: it cannot be opened, is not this user's alone, or another process has locked it for 5 seconds.
+        FileUnusable: it cannot be opened, is not this user's alone, or another process has locked it for that long.
     """
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise FileUnusable(f"{path} cannot be opened: {error}") from error
+    not_for_children.add(file)
     try:
         check_private(path, os.fstat(file), stat.S_ISREG, "a file")
-        _lock(path, file)
+        _lock(path, file, LOCK_PATIENCE if patience is None else patience)
         yield file
     finally:
         # Closing would not do where the file is mapped: the map has a descriptor of its own. Who is killed has none.
         fcntl.flock(file, fcntl.LOCK_UN)
+        not_for_children.discard(file)
         os.close(file)
 
 
-def _lock(path: Path, file: int) -> None:
-    patience = time.monotonic() + LOCK_PATIENCE
+def _lock(path: Path, file: int, patience: float) -> None:
+    until = time.monotonic() + patience
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             # Held for microseconds, unless its holder was stopped in the middle.
-            if time.monotonic() > patience:
-                raise FileUnusable(f"{path} has been locked by another process for {LOCK_PATIENCE} s") from None
+            if time.monotonic() >= until:
+                raise FileUnusable(f"{path} has been locked by another process for {patience} s") from None
             time.sleep(0.001)
         else:
             return
+
+
+not_for_children: Final[set[int]] = set()
+"""Descriptors with locks that are held for a moment. The child of a fork in that moment would hold them as well, and
+go on holding them after its parent was killed."""
+
+
+def _close_in_child() -> None:
+    while not_for_children:
+        with suppress(OSError):
+            os.close(not_for_children.pop())
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_close_in_child)

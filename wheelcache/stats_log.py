@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
 from wheelcache.clock import Clock
 from wheelcache.stats import Stats
@@ -22,6 +23,8 @@ class StatsLog:
     """
 
     __slots__ = ("_clock", "_last", "_name", "_stats", "_then", "period")
+
+    matters: Final = 360
 
     def __init__(self, name: str, interval: float, clock: Clock, stats: Callable[[], Stats]) -> None:
         self.period = interval

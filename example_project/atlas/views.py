@@ -80,6 +80,6 @@ async def continent(request: AtlasRequest, code: str) -> HttpResponse:
 
 @require_POST
 def empty_cache(request: AtlasRequest) -> HttpResponse:
-    """Empties the cache, and with it all sessions. It asks for no CSRF token: there is nothing to protect."""
+    """Empties the cache. It asks for no CSRF token: there is nothing to protect."""
     cache.clear()
     return redirect("home")

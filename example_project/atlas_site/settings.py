@@ -10,6 +10,8 @@ DEBUG = True
 ALLOWED_HOSTS = ["localhost", "127.0.0.1", "testserver"]
 
 INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
     "django.contrib.humanize",
     "django.contrib.staticfiles",
     "wheelcache.django_backend",
@@ -28,10 +30,22 @@ CACHES = {
             "FILL_WAIT": {"views.decorators.cache.": 5, "template.cache.": 5},
         },
     },
+    # Of their own, so that whoever empties the other from its page stays logged in.
+    "sessions": {
+        "BACKEND": "wheelcache.django_backend.WheelCache",
+        "LOCATION": "sessions",
+        "OPTIONS": {"MAX_ENTRIES": 1000},
+    },
 }
 
-# Sessions live in the cache alone, so the app that would make a table for them is not installed.
-SESSION_ENGINE = "django.contrib.sessions.backends.cache"
+# Sessions live in the cache alone, so the app that would make a table for them is not installed. That is for one
+# process: ``demo``, which starts two, has them in signed cookies.
+SESSION_ENGINE = os.environ.get("ATLAS_SESSION_ENGINE", "django.contrib.sessions.backends.cache")
+SESSION_CACHE_ALIAS = "sessions"
+
+# To the figures of the cache, for which make run has a user.
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "wheelcache:dashboard"
 
 # The country pages are cached by a decorator on their view, inside all of these. So what these add, the line on how
 # the page was served and the visitor's session, is not part of what is cached and shared.
@@ -40,6 +54,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "atlas.middleware.served",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
     "atlas.middleware.recent_countries",
 ]
 

@@ -1,3 +1,9 @@
+from django.contrib.auth.views import LoginView
 from django.urls import include, path
 
-urlpatterns = [path("", include("atlas.urls"))]
+urlpatterns = [
+    path("", include("atlas.urls")),
+    path("login/", LoginView.as_view(template_name="atlas/login.html"), name="login"),
+    # For staff who are logged in.
+    path("wheelcache/", include("wheelcache.django_backend.urls")),
+]

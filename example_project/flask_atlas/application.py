@@ -6,11 +6,12 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Final
 
-from flask import Flask, render_template
+from flask import Flask, render_template, request
 
 from flask_atlas import served
 from flask_atlas.cities import NoCities
 from flask_atlas.pages import cache, pages
+from wheelcache.flask_backend.dashboard import dashboard
 
 EXAMPLE_PROJECT: Final = Path(__file__).resolve().parent.parent
 
@@ -33,11 +34,20 @@ def create_app(settings: dict[str, Any] | None = None) -> Flask:
     cache.init_app(app)
     served.init_app(app)
     app.register_blueprint(pages)
+    app.register_blueprint(dashboard(_is_this_machine))
     app.add_template_filter(_thousands, "thousands")
     app.register_error_handler(NoCities, _empty)
     app.register_error_handler(sqlite3.OperationalError, _empty)
     _log_the_figures()
     return app
+
+
+def _is_this_machine() -> bool:
+    """Who may see the figures of the cache, and empty it. On a developer's machine its users are him.
+
+    No guard for a site that others use: behind a proxy all come from there. Ask for a login instead.
+    """
+    return request.remote_addr in ("127.0.0.1", "::1")
 
 
 def _thousands(number: float) -> str:

@@ -18,7 +18,7 @@ from django.core.cache import CacheKeyWarning
 from django.core.exceptions import ImproperlyConfigured
 
 from tests.waiting import PATIENCE, until
-from wheelcache import board
+from wheelcache import board, private_files
 from wheelcache.errors import FileUnusable
 from wheelcache.fill_leases import end_request
 
@@ -63,7 +63,7 @@ def test_it_is_off_unless_asked_for(make):
 
 def test_a_board_that_cannot_be_used_is_an_error_at_start_up_that_says_why(make, monkeypatch):
     owner = os.geteuid()
-    monkeypatch.setattr(board, "check_private", _refuse)
+    monkeypatch.setattr(private_files, "check_private", _refuse)
     with pytest.raises(ImproperlyConfigured, match=f"must belong to the user {owner}"):
         make({"COHERENCE": "host"})
 

@@ -1,8 +1,10 @@
 """The settings in CACHES: what is taken, what is refused, and in which words."""
 
+import stat
 import sys
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from django.core.cache import caches
@@ -11,13 +13,15 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from tests.django_backend import serializers
-from wheelcache.django_backend import WheelCache, stores
+from wheelcache import private_files
+from wheelcache.django_backend import WheelCache, site, stores
 
 COUNT_OR_NONE = "a whole number >= 1, or None"
 WHOLE = "a whole number >= 0"
 FRACTION = "a fraction, 0 <= fraction < 1"
 SECONDS = "a number of seconds > 0"
 SECONDS_OR_NONE = "a number of seconds > 0, or None"
+PATH = "an absolute path, or None"
 SERIALIZER = "'pickle', 'reference', or the dotted path"
 
 NAN, INF = float("nan"), float("inf")
@@ -30,6 +34,10 @@ WRONG = [
     *(("INTERVAL", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, (1,), {})),
     *(("SLOTS", wrong, "a whole number from 1 to 16,384") for wrong in (0, -8, 8.0, "8", None, True, [8])),
     *(("LOG_INTERVAL", wrong, SECONDS_OR_NONE) for wrong in (0, -1, "60", False, NAN, INF, [60])),
+    *(
+        ("FIGURES_DIR", wrong, PATH)
+        for wrong in (1, True, b"/tmp/x", "", "figures", "./figures", "/tmp/a\0b", ["/tmp"])
+    ),
     *(("SERIALIZER", wrong, SERIALIZER) for wrong in (None, 1, True, "", "json", "Pickle", "PICKLE", pytest, [], {})),
     *(("SERIALIZER", wrong, SERIALIZER) for wrong in ("no.such.module", "json.no_such_name", "json.dumps", "os.path")),
 ]
@@ -251,3 +259,50 @@ def test_the_option_of_a_serializer_is_imported_once_however_many_backends_are_m
         make({"SERIALIZER": "tests.django_backend.serializers.Json"}, location="imported once")
     assert len(made) == 1
     assert "tests.django_backend.serializers" in sys.modules
+
+
+def test_figures_are_published_in_a_directory_of_the_site_that_is_the_same_for_all_its_aliases(make):
+    directories = {make({"MAX_ENTRIES": number}).store.cache.publisher.directory.path for number in (1, 2)}
+    assert directories == {site.figures_directory()}
+    (directory,) = directories
+    assert directory.parent == private_files.runtime_directory()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_figures_dir_is_where_they_are_published(make, clock, tmp_path):
+    cache = make({"FIGURES_DIR": str(tmp_path / "figures")}, location="here")
+    cache.set("a", 1)
+    clock.advance(10)
+    (found,) = cache.store.cache.publisher.directory.read()
+    assert (found.name, found.stats.size) == ("here", 1)
+    assert cache.store.cache.publisher.directory.path == tmp_path / "figures"
+
+
+def test_figures_dir_may_be_a_path_and_equal_ones_are_one_store(make, tmp_path):
+    stores = [make({"FIGURES_DIR": kind(tmp_path / "figures")}, location="one").store for kind in (str, Path)]
+    assert stores[0] is stores[1]
+
+
+def test_without_a_figures_dir_nothing_is_published(make):
+    assert make({"FIGURES_DIR": None}).store.cache.publisher is None
+
+
+@pytest.mark.parametrize("name", ["no/parent", "a file", "for all", "x" * 300])
+def test_a_figures_dir_that_cannot_be_used_is_an_error_that_names_it_and_says_why(make, tmp_path, name):
+    (tmp_path / "a file").touch()
+    (tmp_path / "for all").mkdir(mode=0o755)
+    with pytest.raises(ImproperlyConfigured, match="FIGURES_DIR must be a directory for this user alone") as refused:
+        make({"FIGURES_DIR": tmp_path / name})
+    assert str(tmp_path / name) in str(refused.value)
+
+
+def test_where_there_is_no_directory_for_this_user_alone_nothing_is_published_and_that_is_logged(
+    make, monkeypatch, caplog, tmp_path
+):
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path)
+    cache = make()
+    assert cache.store.cache.publisher is None
+    assert "are not published" in caplog.text
+    cache.set("a", 1)
+    assert cache.get("a") == 1

@@ -27,7 +27,7 @@ def __getattr__(name):
     # Asked for when all apps are there, which are not when this is read for its settings.
     if name != "urlpatterns":
         raise AttributeError(name)
-    from atlas.urls import urlpatterns
+    from atlas_site.urls import urlpatterns
     from django.urls import path
 
     return [path("expire/", expire), *urlpatterns]

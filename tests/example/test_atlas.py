@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -126,6 +127,101 @@ def test_visit_prints_how_a_cold_cache_compares_with_a_warm_one(atlas):
     assert visited.returncode == 0, visited.stderr
     rows = dict(re.findall(r"│ (cold|warm)\s+│\s+200 │\s+([\d.]+)% │", visited.stdout))
     assert float(rows["warm"]) > float(rows["cold"])
+
+
+def test_the_figures_of_the_cache_are_for_who_logs_in(atlas, url):
+    assert atlas.manage("demo_user").stdout.count("http://localhost:8000/wheelcache/, user demo, password demo") == 1
+    assert atlas.manage("demo_user", "--port", "81").stdout.count("http://localhost:81/wheelcache/") == 1
+    with httpx.Client(base_url=url, trust_env=False, follow_redirects=True) as stranger:
+        login = stranger.get(re.search(r'href="([^"]+)">The cache', stranger.get("/").text)[1])
+        assert login.url.path == "/login/"
+        assert "<code>demo</code>" in login.text
+        assert "X-Cache" not in login.headers
+        assert stranger.get("/wheelcache/figures.json", follow_redirects=False).status_code != 200
+        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', login.text)[1]
+        form = {"csrfmiddlewaretoken": token, "username": "demo", "next": "/wheelcache/"}
+        assert "no such user" in stranger.post(login.url, data={**form, "password": "x"}).text
+        page = stranger.post(login.url, data={**form, "password": "demo"})
+        assert (page.url.path, page.status_code) == ("/wheelcache/", 200)
+        figures = stranger.get("/wheelcache/figures.json").json()
+        assert {"atlas", "sessions"} <= {each["name"] for each in figures["caches"]}
+        # Whoever empties the cache does not have to log in again.
+        stranger.post("/cache/empty/")
+        assert stranger.get("/wheelcache/figures.json").status_code == 200
+
+
+def test_a_user_whose_password_everybody_knows_is_for_development(atlas):
+    code = (
+        "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'atlas_site.settings'; import django; django.setup(); "
+        "from django.conf import settings; settings.DEBUG = False; "
+        "from django.core.management import call_command; call_command('demo_user')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=atlas.environment,
+        cwd=MANAGE.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "DEBUG is False" in done.stderr
+
+
+def test_the_demo_ends_with_the_figures_of_its_workers_and_where_to_look(atlas):
+    done = atlas.manage("demo", "--seconds", "2")
+    assert done.returncode == 0, done.stderr
+    assert int(re.match(r"([\d,]+) requests in 2 seconds", done.stdout)[1].replace(",", "")) > 0
+    # The site that the other tests visit is there as well, if it runs.
+    assert re.search(r"^atlas .*\n(?:  \d+ .* (?:running|parked) .*\n)+", done.stdout, re.MULTILINE)
+    assert "make run, then http://localhost:8000/wheelcache/, user demo, password demo" in done.stdout
+    assert "visits" in done.stderr
+
+
+def test_the_demo_fails_if_requests_do(atlas, tmp_path):
+    """Of a site whose pages raise: its static files are served by the same application, and answer."""
+    broken = tmp_path / "broken_atlas.py"
+    broken.write_text(
+        "from atlas_site.settings import *\nMIDDLEWARE = ['broken_atlas.refuse']\n"
+        "def refuse(get_response):\n"
+        "    from django.http import HttpResponse\n"
+        "    return lambda request: HttpResponse(status=500)\n"
+    )
+    environment = {**atlas.environment, "DJANGO_SETTINGS_MODULE": "broken_atlas", "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, MANAGE, "demo", "--seconds", "0.5"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.search(r"(\d+) of \1 requests failed, first /\S*: status 500", done.stderr)
+
+
+def test_the_demo_stays_until_ctrl_c(atlas):
+    with subprocess.Popen(
+        [sys.executable, "-u", MANAGE, "demo", "--seconds", "0.5", "--stay"],
+        env=atlas.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        try:
+            url = next(found[1] for line in demo.stdout if (found := re.search(r"a page at (\S+)/wheelcache/,", line)))
+            with httpx.Client(base_url=url, trust_env=False, follow_redirects=True) as visitor:
+                login = visitor.get("/wheelcache/")
+                token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', login.text)[1]
+                form = {"csrfmiddlewaretoken": token, "username": "demo", "password": "demo"}
+                visitor.post(login.url, data=form)
+                # Whichever of both workers answers.
+                answers = [httpx.get(f"{url}/wheelcache/figures.json", cookies=visitor.cookies) for _ in range(10)]
+                assert {answer.status_code for answer in answers} == {200}
+            demo.send_signal(signal.SIGINT)
+            assert demo.wait(30) == 0
+        finally:
+            demo.terminate()
+        assert "Traceback" not in demo.stderr.read()
 
 
 def test_visit_fails_if_nobody_answers(atlas):

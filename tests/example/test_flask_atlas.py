@@ -135,6 +135,16 @@ def test_emptying_the_cache_has_everything_computed_anew(client):
     assert [served(client.get(path)) for path in paths] == ["MISS"] * 3
 
 
+def test_the_figures_of_the_cache_are_for_this_machine(client):
+    path = re.search(r'href="([^"]+)">The cache', client.get("/").text)[1]
+    assert client.get(path).status_code == 200
+    assert client.get(f"{path}figures.json").json["caches"][0]["name"] == "flask_atlas"
+    stranger = {"REMOTE_ADDR": "192.0.2.1"}
+    for each in (path, f"{path}figures.json"):
+        assert client.get(each, environ_overrides=stranger).status_code == 403
+    assert client.post(f"{path}clear", environ_overrides=stranger).status_code == 403
+
+
 def test_two_apps_over_the_same_database_have_a_cache_each(make_app, database):
     first, second = (make_app(database).test_client() for _ in range(2))
     assert served(first.get("/country/FR")) == "MISS"

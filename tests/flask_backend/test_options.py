@@ -8,6 +8,9 @@ import pytest
 from cachelib.serializers import BaseSerializer, JSONSerializer
 
 from tests.flask_backend.conftest import BACKEND
+from wheelcache import private_files
+from wheelcache.errors import FileUnusable
+from wheelcache.figures_directory import FiguresDirectory
 from wheelcache.flask_backend import WheelCache
 
 NAN, INF = float("nan"), float("inf")
@@ -26,6 +29,7 @@ WRONG = [
     *(("interval", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, timedelta(1))),
     *(("slots", wrong, "a whole number") for wrong in (0, -8, 8.0, "8", None, True)),
     *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF)),
+    *(("figures_dir", wrong, "an absolute path, or None") for wrong in (1, True, b"/tmp/x", "", "figures", "/a\0b")),
     *(("name", wrong, "a string") for wrong in (None, 1, b"name")),
 ]
 
@@ -258,3 +262,36 @@ def test_the_line_on_the_log_names_the_app_unless_told_otherwise(clock, caplog, 
     assert caplog.messages == []
     clock.advance(1)
     assert caplog.messages == [f"cache({name}) - qpm: 12, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
+
+
+def test_figures_are_published_in_a_directory_of_the_app(tmp_path):
+    first, second = backend_of(), backend_of(CACHE_OPTIONS={"name": "second"})
+    paths = {each._cache.publisher.directory.path for each in (first, second)}
+    assert len(paths) == 1
+    (path,) = paths
+    assert path.parent == private_files.runtime_directory()
+    other = flask.Flask("another")
+    other.config.update(CACHE_TYPE=BACKEND)
+    cache = flask_caching.Cache(other)
+    assert other.extensions["cache"][cache]._cache.publisher.directory.path not in paths
+
+
+def test_figures_dir_is_where_they_are_published(clock, tmp_path):
+    backend = backend_of(CACHE_OPTIONS={"figures_dir": str(tmp_path / "figures"), "name": "pages"})
+    backend.set("a", 1)
+    clock.advance(10)
+    (found,) = FiguresDirectory(tmp_path / "figures").read()
+    assert (found.name, found.stats.size) == ("pages", 1)
+
+
+def test_without_a_figures_dir_nothing_is_published():
+    assert backend_of(CACHE_OPTIONS={"figures_dir": None})._cache.publisher is None
+
+
+@pytest.mark.parametrize("name", ["no/parent", "a file", "for all"])
+def test_a_figures_dir_that_cannot_be_used_is_an_error_at_init_app_that_names_it_and_says_why(tmp_path, name):
+    (tmp_path / "a file").touch()
+    (tmp_path / "for all").mkdir(mode=0o755)
+    with pytest.raises(FileUnusable, match="figures_dir must be a directory for this user alone") as refused:
+        backend_of(CACHE_OPTIONS={"figures_dir": tmp_path / name})
+    assert str(tmp_path / name) in str(refused.value)

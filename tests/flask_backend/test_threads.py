@@ -215,18 +215,16 @@ def run(script):
     return outcome.stdout.split()
 
 
-def test_the_wheel_thread_starts_with_the_first_timed_entry_and_not_with_the_app():
+def test_the_wheel_thread_starts_with_the_first_write_and_not_with_the_app():
     assert run("""
         app, cache, backend = make_app(log_interval=None)
         assert threads() == []
-        backend.set("for ever", 1, 0)
-        backend.inc("for ever")
         backend.get_many("for ever", "missing")
         backend.clear()
         assert threads() == []
         another = make_app(log_interval=None)
         assert threads() == []
-        backend.set("timed", 1, 60)
+        backend.set("for ever", 1, 0)
         print(*threads())
         another[2].set("timed", 1, 60)
         assert len(threads()) == 1

@@ -10,6 +10,7 @@
 const config = JSON.parse(document.getElementById("config").textContent);
 
 const STEP = 10; // seconds between two points of the history
+const GAP = 2.5 * STEP; // a line does not bridge more: as figures.py, since a sample is up to a tick of its wheel late
 const [SHORTEST, LONGEST] = [600, 3600]; // seconds on the time axis; a young history must not look like an old one
 const TABLE_ROWS = 60;
 const HEIGHT = 132; // of a chart, in CSS pixels, as in dashboard.css
@@ -325,7 +326,7 @@ class TimeChart extends Plot {
     let before = null;
     this.history.at.forEach((at, i) => {
       if (values[i] === null || values[i] === undefined || at < this.start) return;
-      if (before === null || at - before > STEP * 1.5) runs.push([]);
+      if (before === null || at - before > GAP) runs.push([]);
       runs.at(-1).push([this.x(at).toFixed(1), y(values[i]).toFixed(1)]);
       before = at;
     });

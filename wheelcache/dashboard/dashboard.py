@@ -18,6 +18,7 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.cache import Cache
+from wheelcache.errors import FileUnusable
 from wheelcache.figures import CacheFigures
 from wheelcache.overview import directories_of, overview, since_reset
 from wheelcache.publisher import INTERVAL
@@ -36,6 +37,9 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 """Of every answer."""
+
+WITHIN: Final = 2 * INTERVAL
+"""Seconds to a clear in another process: it looks for one every ``INTERVAL``, up to a tick late, which is no longer."""
 
 _FOLDER: Final = files("wheelcache.dashboard")
 
@@ -134,6 +138,23 @@ class Dashboard:
         return "The figures start from zero."
 
 
+def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
+    """The status and the JSON that answer a request for the figures, or for one of the actions.
+
+    Args:
+        figures_or_message: calls the method of ``Dashboard``.
+    """
+    try:
+        found = figures_or_message()
+    except UnknownCache as error:
+        return 404, {"error": str(error)}
+    except NotPublished as error:
+        return 409, {"error": str(error)}
+    except (FileUnusable, OSError) as error:
+        return 503, {"error": str(error)}
+    return 200, {"message": found} if isinstance(found, str) else found
+
+
 def asset(name: str) -> bytes:
     """A file of the page."""
     return _FOLDER.joinpath(name).read_bytes()
@@ -145,10 +166,10 @@ def _effect(figures: CacheFigures) -> str:
     if not others:
         return f"Takes effect in worker {os.getpid()}, the only one."
     if len(others) > 8:
-        return f"Takes effect in all {len(others) + 1} workers of this machine, within {INTERVAL:g} seconds."
+        return f"Takes effect in all {len(others) + 1} workers of this machine, within {WITHIN:g} seconds."
     return (
         f"Takes effect in worker {os.getpid()} at once, and in {' and '.join(map(str, others))} within "
-        f"{INTERVAL:g} seconds."
+        f"{WITHIN:g} seconds."
     )
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any, Final
 
 from django.conf import settings
 from django.core import checks
-from django.core.cache import caches
 from django.core.checks import CheckMessage
 
-from wheelcache.django_backend.backend import WheelCache
+from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.stores import OPTIONS
 from wheelcache.django_backend.tiered import OPTIONS as TIERED_OPTIONS
 from wheelcache.django_backend.tiered import TieredCache
@@ -19,17 +17,10 @@ from wheelcache.django_backend.tiered import TieredCache
 L1_TIMEOUT: Final = TIERED_OPTIONS["L1_TIMEOUT"][1]
 
 
-def _aliases() -> Iterator[tuple[str, WheelCache]]:
-    for alias in settings.CACHES:
-        cache = caches[alias]
-        if isinstance(cache, WheelCache):
-            yield alias, cache
-
-
 def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Aliases with one LOCATION and different OPTIONS look as if they shared entries, and don't."""
     stores: defaultdict[str, dict[Any, list[str]]] = defaultdict(dict)
-    for alias, cache in _aliases():
+    for alias, cache in wheel_caches():
         # The entries of a TieredCache are those of its L2.
         if not isinstance(cache, TieredCache):
             stores[cache.location].setdefault(cache.store, []).append(alias)
@@ -53,7 +44,7 @@ def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessag
             hint=f"Move it: 'OPTIONS': {{{option!r}: ...}}.",
             id="wheelcache.W002",
         )
-        for alias, cache in _aliases()
+        for alias, cache in wheel_caches()
         for option in settings.CACHES[alias]
         if option in (TIERED_OPTIONS if isinstance(cache, TieredCache) else OPTIONS)
     ]
@@ -69,6 +60,6 @@ def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             "or Valkey, without replicas; or silence this check if L1_TIMEOUT is short enough for you.",
             id="wheelcache.W003",
         )
-        for alias, cache in _aliases()
+        for alias, cache in wheel_caches()
         if isinstance(cache, TieredCache) and not cache.store.is_told
     ]

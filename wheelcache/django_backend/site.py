@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from django.conf import settings
+from django.utils.crypto import salted_hmac
 
 from wheelcache.figures_directory import directory_of
 
@@ -16,6 +16,8 @@ def site_name() -> str:
 
 
 def figures_directory() -> Path | None:
-    """Where figures are published unless FIGURES_DIR says where: the same for all processes with these settings."""
-    module = sys.modules.get(site_name())
-    return directory_of(f"django {site_name()} {getattr(module, '__file__', None)}")
+    """Where figures are published unless FIGURES_DIR says where: the same for all processes of the site.
+
+    By its SECRET_KEY, and not by where it lies: a deploy may put it elsewhere, and a link may lead there.
+    """
+    return directory_of(salted_hmac("wheelcache.figures", site_name(), algorithm="sha256").hexdigest())

@@ -7,6 +7,7 @@ the options are checked once, when the store is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
@@ -17,6 +18,7 @@ from wheelcache.board import AnyBoard, Board
 from wheelcache.cache import Cache
 from wheelcache.django_backend.site import figures_directory
 from wheelcache.errors import FileUnusable
+from wheelcache.figures_directory import usable_directory
 from wheelcache.isolation import Isolation, Pickle, is_bare, size_of
 
 
@@ -89,6 +91,11 @@ def _isolation(name: str) -> Isolation:
     return Isolation(serializer, keep=is_bare)
 
 
+def _figures_dir(name: str, value: Any) -> Path | None:
+    directory = usable_directory(name, value)
+    return None if directory is None else directory.path
+
+
 OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
     "MAX_ENTRIES": (options.count_or_none, 10_000),
     "CULL_FREQUENCY": (options.whole, None),
@@ -100,7 +107,7 @@ OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
     "SERIALIZER": (_name_of_a_serializer, "pickle"),
     "FILL_WAIT": (options.waits, ()),
     "COHERENCE": (options.coherence, None),
-    "FIGURES_DIR": (options.path_or_none, OF_THE_SITE),
+    "FIGURES_DIR": (_figures_dir, OF_THE_SITE),
 }
 """Of each option what checks it, and its default, which need not be what one may give: see CULL_FREQUENCY."""
 
@@ -109,6 +116,9 @@ _stores: Final[dict[Any, Any]] = {}
 
 _looked_up: Final[dict[Any, Any]] = {}
 """By location and options as they were given, with their types: True is no 1 here. Spares the checks."""
+
+watchers: Final[list[Callable[[str, Store], None]]] = []
+"""Called with the location and each store that is made, perhaps twice."""
 
 
 S = TypeVar("S", bound=Store)
@@ -151,6 +161,8 @@ def store_for(
         if store is None:
             # One C call, so two threads that come first together get the same one.
             store = _stores.setdefault(identity, make(location, checked))
+            for watch in tuple(watchers):
+                watch(location, store)
     except (TypeError, ValueError, FileUnusable) as error:
         raise ImproperlyConfigured(f"Wrong cache setting: {error}.") from error
     if asked is not None:

@@ -1,7 +1,25 @@
 """Flask-Caching backends: ``CACHE_TYPE = "wheelcache.flask_backend.WheelCache"``, in memory, and ``"....TieredCache"``,
-in memory and in front of any other."""
+in memory and in front of any other.
 
-from wheelcache.flask_backend.backend import WheelCache
-from wheelcache.flask_backend.tiered import TieredCache
+They are imported when they are asked for: every ``flask`` command, of whatever app, imports ``commands``, which is in
+here, also where there is no Flask-Caching.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wheelcache.flask_backend.backend import WheelCache
+    from wheelcache.flask_backend.tiered import TieredCache
 
 __all__ = ["TieredCache", "WheelCache"]
+
+_MODULES = {"WheelCache": "backend", "TieredCache": "tiered"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found

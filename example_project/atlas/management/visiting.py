@@ -1,0 +1,130 @@
+"""Visitors of the site and a site for them to visit: what ``visit`` and ``demo`` share."""
+
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final
+
+import httpx
+from django.conf import settings
+from django.core.management.base import CommandError
+from django.urls import reverse
+
+from atlas.models import City, Continent, Country
+
+CITIES: Final = 1000
+START_SECONDS: Final = 30
+REQUEST_SECONDS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request and what came of it. ``server_ms`` is what the page says of itself; None if it failed."""
+
+    path: str
+    outcome: str
+    hit: bool
+    latency_ms: float
+    server_ms: float | None
+
+    @property
+    def failed(self) -> bool:
+        return self.server_ms is None
+
+
+def ranked_pages() -> list[str]:
+    """The paths of the site, the most popular first: what is general, then countries and cities by their people."""
+    general = [reverse("home"), reverse("statistics")]
+    places: Iterator[Continent | Country | City] = chain(
+        Continent.objects.all(), Country.objects.order_by("-population"), City.objects.all()[:CITIES]
+    )
+    return general + [place.get_absolute_url() for place in places]
+
+
+def zipf_mix(pages: Sequence[str], count: int, generator: random.Random) -> list[str]:
+    """``count`` of ``pages``, the n-th of which is drawn 1/n as often as the first."""
+    return generator.choices(pages, [1 / rank for rank in range(1, len(pages) + 1)], k=count)
+
+
+@contextmanager
+def own_site(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[str]:
+    """A server of this site, up and answering. Yields its URL.
+
+    Args:
+        command: the arguments of Python that start it, with {address} for where.
+        environment: what it has beside that of this process.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    arguments = [part.format(address=address) for part in command]
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=settings.BASE_DIR,
+            env={**os.environ, **(environment or {})},
+            stdout=log,
+            stderr=log,
+        ) as server,
+    ):
+        try:
+            if not _answers(f"http://{address}", server):
+                log.seek(0)
+                raise CommandError(f"The server did not start:\n{log.read()}")
+            yield f"http://{address}"
+        finally:
+            server.terminate()
+
+
+def _answers(url: str, server: subprocess.Popen[bytes]) -> bool:
+    """Whether the site answers, waiting for it while its server lives."""
+    deadline = time.monotonic() + START_SECONDS
+    with client_of(url) as client:
+        while server.poll() is None and time.monotonic() < deadline:
+            try:
+                client.head("/")
+            except httpx.TransportError:
+                time.sleep(0.05)
+            else:
+                return True
+    return False
+
+
+def visit(client: httpx.Client, path: str) -> Visit:
+    """One request."""
+    started = time.perf_counter()
+    try:
+        response = client.get(path)
+    except httpx.HTTPError as error:
+        return Visit(path, repr(error), False, (time.perf_counter() - started) * 1000, None)
+    latency_ms = (time.perf_counter() - started) * 1000
+    if response.status_code != httpx.codes.OK:
+        return Visit(path, f"status {response.status_code}", False, latency_ms, None)
+    hit = response.headers["X-Cache"] == "HIT"
+    return Visit(path, "", hit, latency_ms, float(response.headers["X-Duration-ms"]))
+
+
+def client_of(url: str) -> httpx.Client:
+    return httpx.Client(base_url=url, timeout=REQUEST_SECONDS, trust_env=False)
+
+
+def complain_of_failures(visits: Sequence[Visit]) -> None:
+    failures = [each for each in visits if each.failed]
+    if failures:
+        first = failures[0]
+        raise CommandError(f"{len(failures)} of {len(visits)} requests failed, first {first.path}: {first.outcome}")
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
+    return int(text)

@@ -1,0 +1,90 @@
+"""A Django site with users who log in, for a browser: ``python -m tests.browser.django_site`` makes its database.
+
+Environment: ``BROWSER_TEST_DIRECTORY``, where that and the figures are.
+"""
+
+import os
+from pathlib import Path
+
+import django
+from django.conf import settings
+
+from tests.browser import traffic
+
+DIRECTORY = Path(os.environ["BROWSER_TEST_DIRECTORY"])
+LOGIN = """
+<title>Log in</title>
+<form method="post">{% csrf_token %}{{ form }}<input type="hidden" name="next" value="{{ next }}"><button>Go</button>
+</form>
+"""
+OPTIONS = {"JITTER": 0, "LOG_INTERVAL": None, "MAX_ENTRIES": 400, "FIGURES_DIR": DIRECTORY / "figures"}
+
+settings.configure(
+    ALLOWED_HOSTS=["127.0.0.1"],
+    CACHES={
+        "default": {
+            "BACKEND": "wheelcache.django_backend.WheelCache",
+            "LOCATION": "atlas",
+            "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000},
+        },
+        "hostile": {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": traffic.HOSTILE, "OPTIONS": OPTIONS},
+    },
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DIRECTORY / "users.sqlite3"}},
+    DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions"],
+    LOGIN_URL="/login",
+    MIDDLEWARE=[
+        "django.middleware.security.SecurityMiddleware",
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.middleware.common.CommonMiddleware",
+        "django.middleware.csrf.CsrfViewMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    ],
+    PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+    ROOT_URLCONF=__name__,
+    SECRET_KEY="not secret",
+    TEMPLATES=[
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "OPTIONS": {"loaders": [("django.template.loaders.locmem.Loader", {"login.html": LOGIN})]},
+        }
+    ],
+)
+django.setup()
+
+from django.contrib.auth.views import LoginView  # noqa: E402
+from django.core.cache import cache, caches  # noqa: E402
+from django.core.wsgi import get_wsgi_application  # noqa: E402
+from django.http import JsonResponse  # noqa: E402
+from django.urls import include, path  # noqa: E402
+
+
+def visit(request):
+    """Some use of the cache, as a site has. Which process it was."""
+    traffic.visit(lambda key, load: cache.get_or_set(key, load, 20))
+    return state(request)
+
+
+def state(request):
+    """Which process this is and how many entries it has."""
+    return JsonResponse({"pid": os.getpid(), "entries": len(caches["default"].store.cache)})
+
+
+urlpatterns = [
+    path("login", LoginView.as_view(template_name="login.html")),
+    path("visit", visit),
+    path("state", state),
+    path("wheelcache/", include("wheelcache.django_backend.urls")),
+]
+
+application = get_wsgi_application()
+
+
+if __name__ == "__main__":
+    from django.contrib.auth.models import User
+    from django.core.management import call_command
+
+    call_command("migrate", verbosity=0)
+    User.objects.create_user("operator", password="secret", is_staff=True)
+    User.objects.create_user("visitor", password="secret")

@@ -1,0 +1,54 @@
+"""A Flask app whose visitors log in with a key, for a browser. Environment: ``BROWSER_TEST_DIRECTORY``."""
+
+import os
+from pathlib import Path
+
+import flask
+import flask_caching
+
+from tests.browser import traffic
+from wheelcache.flask_backend.dashboard import dashboard
+
+LOGIN = """<title>Log in</title><form method="post"><input name="username"><input name="password"><button>Go</button>"""
+
+application = flask.Flask(__name__)
+application.config.from_mapping(
+    SECRET_KEY="not secret",
+    CACHE_TYPE="wheelcache.flask_backend.WheelCache",
+    CACHE_OPTIONS={
+        "name": "atlas",
+        "log_interval": None,
+        "figures_dir": Path(os.environ["BROWSER_TEST_DIRECTORY"]) / "figures",
+    },
+)
+cache = flask_caching.Cache(application)
+
+
+def guard():
+    return flask.session.get("user") == "operator" or flask.redirect(flask.url_for("login"))
+
+
+application.register_blueprint(dashboard(guard))
+
+
+def backend():
+    return application.extensions["cache"][cache]
+
+
+@application.route("/login", methods=["GET", "POST"])
+def login():
+    if flask.request.form.get("password") != "secret":
+        return LOGIN
+    flask.session["user"] = flask.request.form["username"]
+    return flask.redirect(flask.url_for("wheelcache.page"))
+
+
+@application.get("/visit")
+def visit():
+    traffic.visit(lambda key, load: backend().get_or_load(key, load, 20))
+    return state()
+
+
+@application.get("/state")
+def state():
+    return {"pid": os.getpid(), "entries": len(backend()._cache)}

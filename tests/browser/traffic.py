@@ -1,0 +1,19 @@
+"""What visitors of the sites do to their caches."""
+
+import random
+import time
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+"""The name of a cache."""
+
+
+def visit(get_or_load):
+    """Ten looks at keys of which few are wanted often, and a loader that takes a moment."""
+    for _ in range(10):
+        key = f"city {int(random.paretovariate(0.6))}"[:12]
+        get_or_load(key, load)
+
+
+def load():
+    time.sleep(random.uniform(0.0005, 0.004))
+    return ["a city", random.random()]

@@ -1,0 +1,469 @@
+"""The dashboard in Django: who gets in, which requests are forged, and what the buttons do."""
+
+import asyncio
+import json
+import logging
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import django
+import pytest
+from django.conf import settings
+from django.core.cache import cache, caches
+from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.test import AsyncClient, Client, override_settings
+from django.urls import include, path, reverse
+from django.utils.deprecation import MiddlewareMixin
+
+from tests.django_backend.conftest import BACKEND
+from tests.waiting import until
+from wheelcache.dashboard.dashboard import ASSETS, HEADERS, WITHIN
+from wheelcache.errors import FileUnusable
+from wheelcache.figures_directory import FiguresDirectory
+
+ROOT = Path(__file__).parents[2]
+CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
+CSRF_MIDDLEWARE = "django.middleware.csrf.CsrfViewMiddleware"
+
+PAGE = "/wheelcache/"
+READS = [PAGE, *(f"{PAGE}{each}" for each in ("figures.json", *ASSETS))]
+ACTIONS = [f"{PAGE}clear", f"{PAGE}reset"]
+ALL = [*READS, *ACTIONS]
+
+urlpatterns = [
+    path("wheelcache/", include("wheelcache.django_backend.urls")),
+    path("without-slash", include(("wheelcache.django_backend.urls", "without"), namespace="without")),
+    path("page", lambda request: HttpResponse("a page of the site")),
+]
+
+
+class Users(MiddlewareMixin):
+    """In the place of sessions, which the browser's tests have: the header X-User says who is logged in."""
+
+    def process_request(self, request):
+        from django.contrib.auth.models import AnonymousUser, User
+
+        who = request.headers.get("X-User", "")
+        request.user = (
+            User(username=who, is_staff="staff" in who, is_superuser="super" in who, is_active="inactive" not in who)
+            if who
+            else AnonymousUser()
+        )
+
+
+def site_settings(tmp_path, *before, location="default", **more):
+    options = {"JITTER": 0, "LOG_INTERVAL": None, "FIGURES_DIR": tmp_path / "figures"}
+    return override_settings(
+        **{
+            "CACHES": {
+                "default": {"BACKEND": BACKEND, "LOCATION": location, "OPTIONS": options},
+                "again": {"BACKEND": BACKEND, "LOCATION": location, "OPTIONS": options, "KEY_PREFIX": "again"},
+                "unused": {"BACKEND": BACKEND, "LOCATION": "unused", "OPTIONS": options},
+                "elsewhere": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": str(tmp_path)},
+                "tiered": {
+                    "BACKEND": "wheelcache.django_backend.TieredCache",
+                    "LOCATION": "tiered",
+                    "OPTIONS": {**options, "L2": "elsewhere"},
+                },
+            },
+            "INSTALLED_APPS": [
+                "django.contrib.auth",
+                "django.contrib.contenttypes",
+                "django.contrib.sessions",
+                "wheelcache.django_backend",
+            ],
+            "LOGIN_URL": "/login/here",
+            "MIDDLEWARE": [*before, f"{__name__}.Users"],
+            "ROOT_URLCONF": __name__,
+            **more,
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def _site(tmp_path):
+    with site_settings(tmp_path):
+        yield
+
+
+def client(who="", **headers):
+    return Client(enforce_csrf_checks=True, headers={**({"X-User": who} if who else {}), **headers})
+
+
+def config_of(page):
+    return json.loads(CONFIG.search(page.content.decode())[1])
+
+
+def token_of(browser):
+    """Open the page, as everybody does who presses its buttons."""
+    config = config_of(browser.get(PAGE))
+    return {config["token_header"]: config["token"]}
+
+
+def press(browser, url, data=None, **headers):
+    return browser.post(url, data or {}, headers={**token_of(browser), **headers})
+
+
+def has_the_headers(response):
+    return all(response.headers.get(name) == value for name, value in HEADERS.items())
+
+
+# Who gets in.
+
+
+@pytest.mark.parametrize("url", READS)
+def test_staff_see_it(url):
+    response = client("staff").get(url)
+    assert response.status_code == 200
+    assert has_the_headers(response)
+
+
+def test_the_urls_have_names_and_types():
+    assert reverse("wheelcache:dashboard") == PAGE
+    staff = client("staff")
+    types = {url.removeprefix(PAGE): staff.get(url).headers["Content-Type"] for url in READS}
+    assert types == {
+        "": "text/html; charset=utf-8",
+        "figures.json": "application/json",
+        "dashboard.css": "text/css; charset=utf-8",
+        "dashboard.js": "text/javascript; charset=utf-8",
+    }
+    assert set(types) == {"", "figures.json", *ASSETS}
+
+
+def test_who_is_not_logged_in_is_sent_to_the_login_from_the_page():
+    response = client().get(f"{PAGE}?a=b")
+    assert response.status_code == 302
+    assert response.headers["Location"] == "/login/here?next=/wheelcache/%3Fa%3Db"
+    assert has_the_headers(response)
+
+
+@pytest.mark.parametrize("url", ALL[1:])
+@pytest.mark.parametrize("method", ["get", "head", "post", "put", "delete", "options"])
+def test_who_is_not_logged_in_is_refused_all_else_in_json_and_never_redirected(url, method):
+    response = getattr(client(), method)(url)
+    assert response.status_code == 401
+    assert has_the_headers(response)
+    if method != "head":
+        assert response.json() == {"error": "You have to log in"}
+
+
+OTHERS = ["somebody", "inactive staff", "inactive", "super"]
+
+
+@pytest.mark.parametrize("who", OTHERS)
+@pytest.mark.parametrize("url", ALL)
+@pytest.mark.parametrize("method", ["get", "head", "post", "put", "delete", "options"])
+def test_who_is_no_active_staff_is_refused(who, url, method):
+    response = getattr(client(who), method)(url)
+    assert response.status_code == 403
+    assert b"config" not in response.content
+    if url != PAGE:
+        assert has_the_headers(response)
+        if method != "head":
+            assert response.json() == {"error": "Only staff may see this"}
+
+
+@pytest.mark.parametrize("who", ["", *OTHERS])
+@pytest.mark.parametrize("url", ACTIONS)
+def test_a_token_is_no_way_in(who, url):
+    cache.set("k", "v")
+    staff = client("staff")
+    token = token_of(staff)
+    other = client(who)
+    other.cookies = staff.cookies
+    assert other.post(url, {"cache": "default"}, headers=token).status_code in (401, 403)
+    assert cache.get("k") == "v"
+    assert client("staff").get(READS[1]).json()["since"] is None
+
+
+@pytest.mark.parametrize("url", ALL)
+def test_without_authentication_it_says_what_to_install(url):
+    with (
+        override_settings(MIDDLEWARE=[]),
+        pytest.raises(ImproperlyConfigured, match=re.escape("django.contrib.auth.middleware.AuthenticationMiddleware")),
+    ):
+        client("staff").get(url)
+
+
+@pytest.mark.skipif(django.VERSION < (5, 1), reason="its middleware came with Django 5.1")
+def test_a_site_that_asks_everybody_to_log_in_changes_nothing():
+    with override_settings(MIDDLEWARE=[f"{__name__}.Users", "django.contrib.auth.middleware.LoginRequiredMiddleware"]):
+        assert client().get("/page").status_code == 302
+        assert client().get(READS[1]).status_code == 401
+        assert client("staff").get(READS[1]).status_code == 200
+
+
+# Methods.
+
+
+@pytest.mark.parametrize("url", READS)
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "options"])
+def test_what_is_read_is_only_read(url, method):
+    staff = client("staff")
+    response = getattr(staff, method)(url, headers=token_of(staff))
+    assert response.status_code == 405
+    assert has_the_headers(response)
+
+
+@pytest.mark.parametrize("url", ACTIONS)
+@pytest.mark.parametrize("method", ["get", "head", "put", "patch", "delete", "options"])
+def test_actions_are_only_posted_and_a_get_has_no_effect(url, method):
+    cache.set("k", "v")
+    staff = client("staff")
+    response = getattr(staff, method)(f"{url}?cache=default", headers=token_of(staff))
+    assert response.status_code == 405
+    assert has_the_headers(response)
+    assert cache.get("k") == "v"
+    assert staff.get(READS[1]).json()["since"] is None
+
+
+@pytest.mark.parametrize("url", READS)
+def test_head_has_the_headers_of_get_and_no_body(url):
+    response = client("staff").head(url)
+    assert (response.status_code, response.content) == (200, b"")
+    assert has_the_headers(response)
+
+
+# Forged requests.
+
+
+@pytest.fixture(params=["with the middleware", "without"])
+def _csrf_middleware(request, tmp_path):
+    with site_settings(tmp_path, *[CSRF_MIDDLEWARE][: request.param != "without"]):
+        yield
+
+
+@pytest.mark.usefixtures("_csrf_middleware")
+@pytest.mark.parametrize("url", ACTIONS)
+@pytest.mark.parametrize("forge", ["no token", "wrong token", "no cookie", "another's cookie", "cross-origin", "query"])
+def test_a_forged_request_is_refused_and_has_no_effect(url, forge):
+    cache.set("k", "v")
+    staff = client("staff")
+    token = token_of(staff)
+    headers = {"no token": {}, "query": {}, "wrong token": dict.fromkeys(token, "x" * 64)}.get(forge, token)
+    if forge == "no cookie":
+        staff.cookies.clear()
+    elif forge == "another's cookie":
+        other = client("staff")
+        token_of(other)
+        staff.cookies = other.cookies
+    elif forge == "cross-origin":
+        headers = {**headers, "Origin": "https://elsewhere.example"}
+    elif forge == "query":
+        url += f"?csrfmiddlewaretoken={next(iter(token.values()))}"
+    response = staff.post(url, {"cache": "default"}, headers=headers)
+    assert response.status_code == 403
+    assert response.json() == {"error": "This page is older than your login, reload it"}
+    assert has_the_headers(response)
+    assert cache.get("k") == "v"
+    assert staff.get(READS[1]).json()["since"] is None
+
+
+@pytest.mark.usefixtures("_csrf_middleware")
+@pytest.mark.parametrize("origin", [{}, {"Origin": "http://testserver"}])
+def test_the_page_has_the_token_that_lets_its_own_requests_through(origin):
+    cache.set("k", "v")
+    staff = client("staff")
+    assert press(staff, ACTIONS[0], {"cache": "default"}, **origin).status_code == 200
+    assert cache.get("k") is None
+    assert press(staff, ACTIONS[1], **origin).status_code == 200
+    assert staff.get(READS[1]).json()["since"] is not None
+
+
+def test_the_token_comes_in_the_header_of_the_settings():
+    with override_settings(CSRF_HEADER_NAME="HTTP_X_MY_TOKEN"):
+        staff = client("staff")
+        assert [name.lower() for name in token_of(staff)] == ["x-my-token"]
+        assert press(staff, ACTIONS[1]).status_code == 200
+
+
+# What is shown and done.
+
+
+def test_every_cache_of_the_settings_is_shown_also_those_that_were_not_used():
+    document = client("staff").get(READS[1]).json()
+    assert document["title"] == str(settings.SETTINGS_MODULE or "settings")
+    assert [each["name"] for each in document["caches"]] == ["default", "tiered", "unused"]
+    # Two aliases of one store count once.
+    cache.set("k", "v")
+    cache.get("k")
+    caches["again"].get("k")
+    total = client("staff").get(READS[1]).json()["caches"][0]["total"]
+    assert (total["hits"], total["misses"], total["entries"]) == (1, 1, 1)
+
+
+def test_looking_does_not_change_the_figures():
+    cache.set("k", "v")
+    staff = client("staff")
+    before = staff.get(READS[1]).json()["caches"]
+    for url in READS:
+        staff.get(url)
+    assert [each["total"] for each in staff.get(READS[1]).json()["caches"]] == [each["total"] for each in before]
+
+
+def test_a_clear_says_what_it_did_and_who_did_it_is_logged(caplog):
+    caplog.set_level(logging.INFO, "wheelcache")
+    cache.set("k", "v")
+    caches["unused"].set("k", "v")
+    response = press(client("staff"), ACTIONS[0], {"cache": "default"})
+    assert response.status_code == 200
+    assert re.fullmatch(r"Cleared default\. Takes effect in worker \d+, the only one\.", response.json()["message"])
+    assert has_the_headers(response)
+    assert (cache.get("k"), caches["unused"].get("k")) == (None, "v")
+    assert caplog.messages == ["'staff' cleared the cache 'default' from the dashboard"]
+
+
+def test_clearing_copies_leaves_what_they_are_copies_of():
+    caches["tiered"].set("k", "v")
+    assert caches["tiered"].get("k") == "v"
+    assert press(client("staff"), ACTIONS[0], {"cache": "tiered"}).status_code == 200
+    assert len(caches["tiered"].store.cache) == 0
+    assert caches["elsewhere"].get("k") == "v"
+
+
+def test_a_reset_starts_from_zero(caplog):
+    caplog.set_level(logging.INFO, "wheelcache")
+    cache.get("k")
+    staff = client("staff")
+    response = press(staff, ACTIONS[1])
+    assert (response.status_code, response.json()) == (200, {"message": "The figures start from zero."})
+    assert staff.get(READS[1]).json()["caches"][0]["total"]["misses"] == 0
+    assert caplog.messages == ["'staff' reset the figures of the dashboard"]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Default", "again", "../figures", "\0", "a\r\nSet-Cookie: a=b", "</script>", "💥", "x" * 100_000]
+)
+def test_an_unknown_cache_is_404_whatever_it_is_called(name, caplog):
+    caplog.set_level(logging.INFO, "wheelcache")
+    cache.set("k", "v")
+    response = press(client("staff"), ACTIONS[0], {"cache": name})
+    assert response.status_code == 404
+    assert response.json()["error"].startswith("There is no cache ")
+    assert not response.json()["error"].endswith(".")
+    assert has_the_headers(response)
+    assert cache.get("k") == "v"
+    assert not [each for each in caplog.records if each.name == "wheelcache"]
+
+
+def test_a_name_in_the_log_is_on_one_line(caplog, tmp_path):
+    caplog.set_level(logging.INFO, "wheelcache")
+    with site_settings(tmp_path, location="a\nb"):
+        assert press(client("staff\nroot"), ACTIONS[0], {"cache": "a\nb"}).status_code == 200
+    assert caplog.messages == [r"'staff\nroot' cleared the cache 'a\nb' from the dashboard"]
+
+
+def test_a_clear_without_a_cache_is_404():
+    assert press(client("staff"), ACTIONS[0]).status_code == 404
+
+
+def test_where_nothing_is_published_a_reset_is_409(tmp_path):
+    with site_settings(tmp_path, CACHES={"default": {"BACKEND": BACKEND, "OPTIONS": {"FIGURES_DIR": None}}}):
+        response = press(client("staff"), ACTIONS[1])
+    assert response.status_code == 409
+    assert response.json()["error"].startswith("These caches do not publish")
+
+
+@pytest.mark.parametrize("error", [FileUnusable("it is another user's"), PermissionError(13, "Permission denied")])
+def test_where_files_cannot_be_used_it_says_so(monkeypatch, error):
+    def fail(*args):
+        raise error
+
+    for name in ("clear", "reset"):
+        monkeypatch.setattr(FiguresDirectory, name, fail)
+    for url in ACTIONS:
+        response = press(client("staff"), url, {"cache": "default"})
+        assert (response.status_code, response.json()) == (503, {"error": str(error)})
+
+
+def test_the_page_says_so_where_its_address_has_no_slash():
+    with pytest.raises(ImproperlyConfigured, match="has to end with a slash"):
+        client("staff").get("/without-slash")
+
+
+# In company of other middleware, under ASGI, and in several processes.
+
+
+def test_the_cache_middleware_never_keeps_it():
+    update, fetch = (f"django.middleware.cache.{each}CacheMiddleware" for each in ("Update", "FetchFrom"))
+    with override_settings(MIDDLEWARE=[update, f"{__name__}.Users", fetch]):
+        staff = client("staff")
+        for url in READS:
+            assert staff.get(url).status_code == 200
+            assert client().get(url).status_code in (302, 401)
+            assert client("somebody").get(url).status_code == 403
+        assert len(caches["default"].store.cache) == 0
+        first, second = (staff.get(READS[1]).json()["at"] for _ in range(2))
+        assert second > first
+        # It does keep others.
+        staff.get("/page")
+        assert len(caches["default"].store.cache) > 0
+
+
+def test_it_works_under_asgi():
+    async def visit():
+        staff, who = AsyncClient(enforce_csrf_checks=True), {"X-User": "staff"}
+        page = await staff.get(PAGE, headers=who)
+        config = config_of(page)
+        await cache.aset("k", "v")
+        token = {config["token_header"]: config["token"]}
+        figures = await staff.get(READS[1], headers=who)
+        forged = await staff.post(ACTIONS[0], {"cache": "default"}, headers=who)
+        assert (forged.status_code, await cache.aget("k")) == (403, "v")
+        cleared = await staff.post(ACTIONS[0], {"cache": "default"}, headers={**who, **token})
+        anonymous = await AsyncClient().get(READS[1])
+        statuses = [each.status_code for each in (page, figures, cleared, anonymous)]
+        return statuses, await cache.aget("k")
+
+    assert asyncio.run(visit()) == ([200, 200, 200, 401], None)
+
+
+WORKER = """
+import sys, time
+from django.conf import settings
+
+settings.configure(CACHES={"default": {"BACKEND": sys.argv[1], "LOCATION": "default", "OPTIONS": {
+    "JITTER": 0, "LOG_INTERVAL": None, "FIGURES_DIR": sys.argv[2]}}})
+
+from django.core.cache import cache
+
+cache.set("k", "v", None)
+print("set", flush=True)
+while cache.get("k") is not None:
+    time.sleep(0.05)
+print("cleared", flush=True)
+cache.set("k", "after", None)
+sys.stdin.readline()
+print(cache.get("k"), flush=True)
+"""
+
+
+def test_a_clear_takes_effect_in_another_process(tmp_path):
+    staff = client("staff")
+    command = [sys.executable, "-c", WORKER, BACKEND, str(tmp_path / "figures")]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        try:
+            assert worker.stdout.readline() == "set\n"
+
+            def pids():
+                return [each["pid"] for each in staff.get(READS[1]).json()["caches"][0]["workers"]]
+
+            assert until(lambda: worker.pid in pids())
+            message = press(staff, ACTIONS[0], {"cache": "default"}).json()["message"]
+            assert message.endswith(f"at once, and in {worker.pid} within 6 seconds.")
+            said = time.monotonic()
+            assert worker.stdout.readline() == "cleared\n"
+            assert time.monotonic() - said < WITHIN
+            # Once.
+            assert until(lambda: staff.get(READS[1]).json()["caches"][0]["total"]["entries"] == 1)
+            worker.stdin.write("\n")
+            worker.stdin.flush()
+            assert worker.stdout.readline() == "after\n"
+        finally:
+            worker.kill()
+    assert until(lambda: worker.pid not in pids())

@@ -1,0 +1,546 @@
+"""What a cache publishes, when, and what is left of it: files, descriptors, counts."""
+
+import gc
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import PATIENCE, until
+from wheelcache import Cache
+from wheelcache.errors import FileUnusable
+from wheelcache.figures_directory import CLEARS, DEPARTED, LOCK, FiguresDirectory
+from wheelcache.private_files import locked_file
+from wheelcache.publisher import INTERVAL
+
+PRELUDE = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from wheelcache import Cache, ManualClock
+from wheelcache.figures_directory import FiguresDirectory
+path = Path(sys.argv[1])
+clock = ManualClock()
+"""
+
+
+def start(script, *args):
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(script, *args):
+    process = start(script, *args)
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (0, "")
+    return out.splitlines()
+
+
+def descriptors():
+    # Caches of other tests may be waiting for it, with theirs.
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "figures"
+
+
+@pytest.fixture
+def cache(path, clock):
+    return Cache("pages", clock=clock, figures_dir=path)
+
+
+@pytest.fixture
+def make(path, clock):
+    return lambda name="pages", **options: Cache(name, clock=clock, figures_dir=path, **options)
+
+
+def workers(path):
+    return sorted(each.name for each in path.glob("*.worker"))
+
+
+def published(path):
+    return {each.name: each for each in FiguresDirectory(path).read()}
+
+
+# When.
+
+
+def test_nothing_is_published_before_the_first_write_and_for_three_seconds_after_it(cache, path, clock):
+    clock.advance(60)
+    cache.get("a")
+    assert list(path.iterdir()) == []
+    cache.set("a", 1)
+    clock.advance(INTERVAL - 1)
+    assert list(path.iterdir()) == []
+    clock.advance(1)
+    assert len(workers(path)) == 1
+
+
+def test_it_is_published_every_three_seconds(cache, path, clock):
+    cache.set("a", 1)
+    for number in range(1, 10):
+        clock.advance(INTERVAL)
+        assert published(path)["pages"].stats.hits == number - 1
+        assert cache.get("a") == 1
+    assert len(workers(path)) == 1
+
+
+def test_what_is_published_is_what_the_cache_says_of_itself(cache, path, clock):
+    cache.set("a", 1)
+    cache.get("a")
+    clock.advance(600)
+    (worker,) = published(path)["pages"].workers
+    own = cache.figures()
+    assert worker.worker == own.worker == cache.publisher.worker
+    assert worker.pid == os.getpid()
+    assert worker.samples == own.samples
+    assert len(worker.samples) == 61
+    assert worker.stats == own.stats
+
+
+def test_there_are_no_keys_and_no_values_in_what_is_published(make, path, clock):
+    def fail():
+        raise ValueError("sesame")
+
+    cache = make(weigher=lambda key, value: 1, max_weight=100)
+    cache.set("sesame", "sesame")
+    cache.set(("sesame", 1), b"sesame", ttl=1)
+    cache.memoize()(lambda sesame: "sesame")("sesame")
+    with pytest.raises(ValueError, match="sesame"):
+        cache.take("sesame too", fail)
+    clock.advance(600)
+    FiguresDirectory(path).reset(FiguresDirectory(path).read())
+    FiguresDirectory(path).clear("pages")
+    cache.close()
+    for file in path.iterdir():
+        assert b"sesame" not in file.read_bytes()
+
+
+def test_an_idle_and_empty_cache_publishes_no_more_and_lives_on(make, path, clock):
+    cache = make(ttl=5)
+    cache.set("a", 1)
+    clock.advance(600)
+    (file,) = path.glob("*.worker")
+    before = file.stat().st_mtime_ns
+    clock.advance(600)
+    assert file.stat().st_mtime_ns == before
+    assert published(path)["pages"].stats.size == 0
+    cache.set("a", 1, ttl=1000)
+    clock.advance(INTERVAL)
+    assert published(path)["pages"].stats.size == 1
+
+
+def test_a_jump_of_ten_years_publishes_a_few_times(cache, path, clock, monkeypatch):
+    runs = []
+    publish = FiguresDirectory.publish
+    monkeypatch.setattr(FiguresDirectory, "publish", lambda *args: runs.append(1) or publish(*args))
+    cache.set("a", 1)
+    clock.advance(315_360_000.0)
+    cache.get("a")
+    assert len(runs) < 5
+    assert published(path)["pages"].workers[0].now > 315_360_000 - 2 * INTERVAL
+
+
+def test_all_that_was_counted_is_published_at_the_exit_of_the_interpreter(path):
+    run(
+        """
+        cache = Cache("pages", figures_dir=path, clock=clock)
+        cache.set("a", 1)
+        clock.advance(3)
+        for _ in range(100):
+            cache.get("a")
+        """,
+        path,
+    )
+    (found,) = FiguresDirectory(path).read()
+    assert (found.workers, found.departed.hits) == ((), 100)
+
+
+def test_in_real_time_the_wheel_thread_publishes(path):
+    cache = Cache("pages", figures_dir=path)
+    cache.set("a", 1)
+    assert until(lambda: workers(path))
+    assert published(path)["pages"].workers[0].thread == "running"
+    cache.close()
+    assert workers(path) == []
+
+
+# What is left of it.
+
+
+def test_a_closed_cache_is_among_the_departed_with_all_it_counted_at_once(cache, path, clock):
+    before = descriptors()
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    for _ in range(7):
+        cache.get("a")
+    cache.close()
+    cache.close()
+    assert descriptors() == before
+    assert published(path)["pages"].workers == ()
+    assert published(path)["pages"].departed.hits == 7
+    clock.advance(60)
+    assert workers(path) == []
+
+
+def test_a_cache_that_is_dropped_without_being_closed_leaves_no_file_and_no_descriptor(make, path, clock):
+    before = descriptors()
+    cache = make()
+    cache.set("a", 1)
+    cache.get("a")
+    clock.advance(INTERVAL)
+    gone = weakref.ref(cache)
+    assert len(workers(path)) == 1
+    del cache
+    gc.collect()
+    assert gone() is None
+    assert workers(path) == []
+    assert descriptors() == before
+    assert published(path)["pages"].departed.hits == 1
+
+
+def test_a_cache_that_is_dropped_while_its_own_thread_counts_the_dead_waits_for_nobody(make, path, clock):
+    """The garbage collector may come in the middle of a hold of the directory's lock."""
+    cache = make()
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    del cache
+    before = time.monotonic()
+    with locked_file(path / LOCK):
+        gc.collect()
+    assert time.monotonic() - before < 1
+    assert published(path)["pages"].workers == ()
+    assert workers(path) == []
+
+
+def test_a_thousand_caches_leave_nothing_open(make, path, clock):
+    before = descriptors()
+    for number in range(1000):
+        cache = make(f"name {number % 10}", sample_interval=None)
+        cache.set("a", 1)
+        cache.publisher.run()
+        if number % 2:
+            cache.close()
+    del cache
+    gc.collect()
+    # What the garbage collector came upon while somebody had the lock waits for the next publication.
+    cache = make()
+    cache.publisher.run()
+    cache.close()
+    assert descriptors() == before
+    assert workers(path) == []
+    assert sum(each.departed.hits for each in FiguresDirectory(path).read()) == 0
+    assert {each.name for each in path.iterdir()} == {DEPARTED, LOCK}
+
+
+def test_many_caches_of_a_process_look_for_the_dead_once(make, path, clock, monkeypatch):
+    looks = []
+    retire = FiguresDirectory.retire_the_dead
+    monkeypatch.setattr(FiguresDirectory, "retire_the_dead", lambda self: looks.append(1) or retire(self))
+    caches = [make(f"name {number}") for number in range(20)]
+    for cache in caches:
+        cache.set("a", 1)
+    clock.advance(INTERVAL)
+    assert len(workers(path)) == 20
+    assert looks == [1]
+
+
+def test_a_publication_that_comes_too_late_for_a_close_leaves_no_file(cache, path, clock):
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    cache.publisher.close()
+    cache.publisher.run()
+    assert workers(path) == []
+
+
+def test_caches_that_are_closed_while_they_publish_leave_nothing_and_log_nothing(path, caplog):
+    before = descriptors()
+    for _ in range(100):
+        cache = Cache("pages", figures_dir=path, log_interval=None)
+        cache.set("a", 1)
+        other = threading.Thread(target=cache._jobs._turn, args=(cache.publisher, cache._jobs._round))
+        other.start()
+        cache.close()
+        other.join()
+    assert workers(path) == []
+    assert descriptors() == before
+    assert caplog.records == []
+
+
+def test_the_descriptor_of_what_was_published_is_not_for_programs_that_are_started(cache, path, clock):
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    out = subprocess.run(["ls", "-l", "/proc/self/fd"], capture_output=True, text=True, close_fds=False, check=True)
+    assert "worker" not in out.stdout
+
+
+# Forks.
+
+
+def test_the_child_of_a_fork_has_a_file_of_its_own_and_counts_from_zero_and_keeps_no_lock_of_its_parent(path):
+    process = start(
+        """
+        cache = Cache("pages", figures_dir=path, clock=clock)
+        cache.set("a", 1)
+        for _ in range(5):
+            cache.get("a")
+        clock.advance(3)
+        pid = os.fork()
+        if pid == 0:
+            cache.get("a")
+            cache.set("b", 1)
+            clock.advance(3)
+            os.write(1, b"%d\n" % os.getpid())
+        time.sleep(60)
+        """,
+        path,
+    )
+    child = int(process.stdout.readline())
+    try:
+        by_pid = {each.pid: each for each in published(path)["pages"].workers}
+        assert {pid: each.stats.hits for pid, each in by_pid.items()} == {process.pid: 5, child: 1}
+        process.kill()
+        process.wait()
+        found = published(path)["pages"]
+        assert [each.pid for each in found.workers] == [child]
+        assert found.departed.hits == 5
+    finally:
+        os.kill(child, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_child_that_closes_or_drops_the_cache_leaves_its_parents_file_alone(path):
+    assert (
+        run(
+            """
+        import gc
+        cache = Cache("pages", figures_dir=path, clock=clock)
+        cache.set("a", 1)
+        clock.advance(3)
+        for how in ("close", "drop", "exit"):
+            pid = os.fork()
+            if pid == 0:
+                if how == "close":
+                    cache.close()
+                if how == "drop":
+                    del cache
+                    gc.collect()
+                if how != "exit":
+                    os._exit(0)
+                sys.exit()
+            assert os.waitpid(pid, 0)[1] == 0
+            (found,) = FiguresDirectory(path).read()
+            print(len(found.workers), found.stats.size, found.departed.hits)
+        """,
+            path,
+        )
+        == ["1 1 0"] * 3
+    )
+
+
+def test_workers_forked_from_one_parent_all_count_once_after_they_exit(path):
+    assert run(
+        """
+        cache = Cache("pages", figures_dir=path, clock=clock)
+        cache.set("a", 1)
+        cache.get("a")
+        clock.advance(3)
+        for number in range(5):
+            if os.fork() == 0:
+                cache.set("b", 1)
+                clock.advance(3)
+                for _ in range(100):
+                    cache.get("a")
+                sys.exit()
+        for _ in range(5):
+            os.wait()
+        (found,) = FiguresDirectory(path).read()
+        print(len(found.workers), found.stats.hits, found.departed.hits)
+        """,
+        path,
+    ) == ["1 1 500"]
+
+
+# What goes wrong.
+
+
+def test_what_cannot_be_published_is_logged_once_until_it_can_be_again(cache, path, clock, caplog, monkeypatch):
+    def fail(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    cache.set("a", 1)
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(FiguresDirectory, "_replace", fail)
+            for _ in range(5):
+                clock.advance(INTERVAL)
+        clock.advance(INTERVAL)
+        assert len(workers(path)) == 1
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert messages == ["The figures of the cache 'pages' cannot be published: [Errno 28] No space left on device"] * 2
+
+
+def test_a_directory_that_is_removed_is_made_again(cache, path, clock, caplog):
+    import shutil
+
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    shutil.rmtree(path)
+    clock.advance(INTERVAL)
+    assert len(workers(path)) == 1
+    assert path.stat().st_mode & 0o777 == 0o700
+    assert caplog.records == []
+    assert cache.get("a") == 1
+
+
+def test_a_directory_that_others_may_use_by_now_is_not_published_in(cache, path, clock, caplog):
+    cache.set("a", 1)
+    path.chmod(0o755)
+    clock.advance(INTERVAL)
+    assert workers(path) == []
+    assert "for its owner only" in caplog.text
+    path.chmod(0o700)
+    clock.advance(INTERVAL)
+    assert len(workers(path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [(b"/tmp/x", TypeError), (1, TypeError), ("", ValueError), ("figures", ValueError), ("/tmp/a\0b", ValueError)],
+)
+def test_a_wrong_figures_dir_is_an_error_that_names_it_and_what_it_takes_and_got(wrong, error):
+    with pytest.raises(error, match="figures_dir must be an absolute path, or None, not ") as refused:
+        Cache(figures_dir=wrong)
+    assert repr(wrong) in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["no/parent", "a file", "x" * 300, "for all"])
+def test_a_figures_dir_that_cannot_be_used_is_an_error_that_names_it(tmp_path, name):
+    (tmp_path / "a file").touch()
+    (tmp_path / "for all").mkdir(mode=0o755)
+    with pytest.raises(FileUnusable, match="figures_dir must be a directory for this user alone") as refused:
+        Cache(figures_dir=tmp_path / name)
+    assert str(tmp_path / name) in str(refused.value)
+
+
+def test_a_figures_dir_may_be_a_string(path):
+    assert Cache(figures_dir=str(path)).publisher.directory.path == path
+
+
+# What somebody who looks asks for.
+
+
+def test_a_request_to_clear_takes_effect_once_and_not_on_what_comes_after(cache, path, clock):
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    FiguresDirectory(path).clear("pages")
+    clock.advance(INTERVAL)
+    assert cache.get("a") is None
+    assert cache.stats().clearings == 1
+    cache.set("a", 2)
+    clock.advance(600)
+    assert cache.get("a") == 2
+
+
+def test_a_request_takes_effect_once_in_each_process_and_not_in_those_that_come_later(path, make, clock):
+    first, second, other = make(), make(), make("other")
+    for cache in (first, second, other):
+        cache.set("a", 1)
+    clock.advance(INTERVAL)
+    FiguresDirectory(path).clear("pages")
+    late = make()
+    late.set("a", 1)
+    clock.advance(10 * INTERVAL)
+    assert [cache.stats().clearings for cache in (first, second, other, late)] == [1, 1, 0, 0]
+
+
+def test_a_request_while_a_cache_rests_does_not_take_what_it_is_given_later(make, path, clock):
+    cache = make(ttl=5)
+    cache.set("a", 1)
+    clock.advance(600)
+    FiguresDirectory(path).clear("pages")
+    cache.set("a", 2, ttl=1000)
+    clock.advance(60)
+    assert cache.get("a") == 2
+
+
+def test_two_requests_in_three_seconds_are_one(cache, path, clock):
+    cache.set("a", 1)
+    for _ in range(2):
+        FiguresDirectory(path).clear("pages")
+    clock.advance(INTERVAL)
+    assert cache.stats().clearings == 1
+
+
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda file: file.write_bytes(b"{"), lambda file: file.write_text("[]")]
+)
+def test_if_the_requests_are_lost_nothing_is_cleared_and_the_next_is_heard(cache, path, clock, damage):
+    cache.set("a", 1)
+    FiguresDirectory(path).clear("pages")
+    clock.advance(INTERVAL)
+    cache.set("a", 1)
+    damage(path / CLEARS)
+    clock.advance(60)
+    assert cache.get("a") == 1
+    FiguresDirectory(path).clear("pages")
+    clock.advance(INTERVAL)
+    assert cache.get("a") is None
+
+
+# Threads.
+
+
+def test_who_closes_and_who_publishes_at_the_same_time_do_not_wait_for_each_other_for_ever(make, path, clock, together):
+    cache = make()
+    cache.set("a", 1)
+    together(lambda number: cache.close() if number == 16 else cache.publisher.run())
+    assert workers(path) == []
+
+
+def test_many_threads_that_publish_leave_one_file_and_one_descriptor(make, path, clock, together):
+    cache = make()
+    cache.set("a", 1)
+    before = descriptors()
+    assert together(lambda _: [cache.publisher.run() for _ in range(20)]) == [[None] * 20] * 32
+    assert len(workers(path)) == 1
+    assert descriptors() == before + 1
+
+
+def test_a_worker_that_crashes_at_once_again_and_again_leaves_as_much_as_one(path):
+    for _ in range(3):
+        process = start(
+            """
+            for number in range(50):
+                pid = os.fork()
+                if pid == 0:
+                    cache = Cache("pages", figures_dir=path, clock=clock)
+                    cache.set("a", 1)
+                    cache.get("a")
+                    clock.advance(3)
+                    os.kill(os.getpid(), 9)
+                os.waitpid(pid, 0)
+            """,
+            path,
+        )
+        assert process.wait(PATIENCE * 3) == 0
+        process.communicate()
+    # Each counts the one before, so that nobody has to look.
+    assert len(workers(path)) == 1
+    assert published(path)["pages"].departed.hits == 150

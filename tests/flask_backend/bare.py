@@ -1,0 +1,5 @@
+"""An app of somebody who has wheelcache and no Flask-Caching."""
+
+import flask
+
+app = flask.Flask("bare")

@@ -1,0 +1,479 @@
+"""The dashboard in Flask: what a guard may say, which requests are forged, and what the buttons do."""
+
+import json
+import logging
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cachelib
+import flask
+import flask_caching
+import pytest
+from flask_wtf import CSRFProtect
+from werkzeug.wrappers import Response as WerkzeugResponse
+
+from tests.flask_backend.conftest import BACKEND
+from tests.waiting import until
+from wheelcache.dashboard.dashboard import ASSETS, HEADERS, WITHIN
+from wheelcache.flask_backend.dashboard import COOKIE, HEADER, dashboard
+
+ROOT = Path(__file__).parents[2]
+CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
+
+PAGE = "/wheelcache/"
+FIGURES = f"{PAGE}figures.json"
+READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
+CLEAR, RESET = ACTIONS = [f"{PAGE}clear", f"{PAGE}reset"]
+ALL = [*READS, *ACTIONS]
+
+
+@pytest.fixture
+def site(make_app, tmp_path):
+    """Make an app with a dashboard: ``app, cache = site(guard)``."""
+
+    def make(guard=lambda: True, *, register=None, **config):
+        options = {"figures_dir": tmp_path / "figures", **config.pop("CACHE_OPTIONS", {})}
+        app, cache = make_app(name="atlas", CACHE_OPTIONS=options, SECRET_KEY="not secret", **config)
+        app.register_blueprint(dashboard(guard), **(register or {}))
+        return app, cache
+
+    return make
+
+
+def config_of(page):
+    return json.loads(CONFIG.search(page.text)[1])
+
+
+def token_of(client, page=PAGE):
+    """Open the page, as everybody does who presses its buttons."""
+    config = config_of(client.get(page))
+    return {config["token_header"]: config["token"]}
+
+
+def press(client, url, data=None, **headers):
+    return client.post(url, data=data, headers={**token_of(client), **headers})
+
+
+def has_the_headers(response):
+    return all(response.headers.get(name) == value for name, value in HEADERS.items())
+
+
+# The guard.
+
+
+@pytest.mark.parametrize("guard", [None, True, "login", object()])
+def test_there_is_no_dashboard_without_a_guard(guard):
+    with pytest.raises(TypeError, match="guard must be a function that returns True"):
+        dashboard(guard)
+
+
+def test_the_guard_has_to_be_given():
+    with pytest.raises(TypeError, match="guard"):
+        dashboard()
+
+
+@pytest.mark.parametrize("url", READS)
+def test_whom_the_guard_lets_in_sees_it(site, url):
+    app, _ = site()
+    response = app.test_client().get(url)
+    assert response.status_code == 200
+    assert has_the_headers(response)
+
+
+class Truthy:
+    def __eq__(self, other):
+        return True
+
+    def __bool__(self):
+        return True
+
+
+REFUSALS = [False, None, 0, 1, "yes", [True], ("no", 401), {"user": 1}, object(), Truthy()]
+
+
+@pytest.mark.parametrize("verdict", REFUSALS, ids=repr)
+@pytest.mark.parametrize("url", ALL)
+def test_what_is_neither_true_nor_a_response_refuses(site, verdict, url, caplog):
+    app, cache = site(lambda: verdict)
+    with app.app_context():
+        cache.set("k", "v")
+    for method in ("get", "post") if url in ACTIONS else ("get", "head", "options"):
+        response = getattr(app.test_client(), method)(url)
+        assert response.status_code == (405 if url in ACTIONS and method == "get" else 403)
+        assert "config" not in response.text
+    with app.app_context():
+        assert cache.get("k") == "v"
+    logged = [each.message for each in caplog.records if each.name == "wheelcache"]
+    assert bool(logged) == (verdict is not False and verdict is not None)
+    assert all(f"a {type(verdict).__name__}, which lets nobody in" in each for each in logged)
+
+
+def test_scripts_are_refused_in_json_and_people_in_the_words_of_the_app(site):
+    app, _ = site(lambda: False)
+    app.register_error_handler(403, lambda error: ("our own words", 403))
+    client = app.test_client()
+    assert client.get(PAGE).text == "our own words"
+    for response in (client.get(FIGURES), client.post(CLEAR), client.post(RESET)):
+        assert response.json == {"error": "You may not see this"}
+        assert has_the_headers(response)
+
+
+@pytest.mark.parametrize("url", ALL)
+@pytest.mark.parametrize("kind", [flask.Response, WerkzeugResponse])
+def test_a_response_of_the_guard_is_sent_as_it_is(site, url, kind):
+    app, cache = site(lambda: kind("who are you?", 401, {"WWW-Authenticate": "Basic"}))
+    with app.app_context():
+        cache.set("k", "v")
+    client = app.test_client()
+    response = client.post(url) if url in ACTIONS else client.get(url)
+    assert (response.status_code, response.text) == (401, "who are you?")
+    assert response.headers["WWW-Authenticate"] == "Basic"
+    with app.app_context():
+        assert cache.get("k") == "v"
+
+
+@pytest.mark.parametrize("url", ALL)
+def test_the_guard_may_redirect_and_abort(site, url):
+    app, _ = site(lambda: flask.abort(401) if flask.request.args else flask.redirect("/login"))
+    client = app.test_client()
+    ask = client.post if url in ACTIONS else client.get
+    assert ask(url).headers["Location"] == "/login"
+    assert ask(f"{url}?abort").status_code == 401
+
+
+@pytest.mark.parametrize("url", ALL)
+def test_a_guard_that_fails_lets_nobody_in(site, url):
+    app, _ = site(lambda: 1 / 0)
+    app.debug = app.testing = False
+    client = app.test_client()
+    assert (client.post if url in ACTIONS else client.get)(url).status_code == 500
+
+
+@pytest.mark.parametrize("verdict", [True, False])
+def test_the_guard_may_be_a_coroutine_function_that_looks_at_the_request(site, verdict):
+    async def guard():
+        return flask.request.path.startswith(PAGE) and "key" in flask.request.headers and verdict
+
+    app, _ = site(guard)
+    assert app.test_client().get(PAGE, headers={"key": ""}).status_code == (200 if verdict else 403)
+    assert app.test_client().get(PAGE).status_code == 403
+
+
+def test_the_guard_is_asked_every_time(site):
+    asked = []
+    app, _ = site(lambda: asked.append(flask.request.path) or True)
+    client = app.test_client()
+    for url in READS:
+        client.get(url)
+    for url in ACTIONS:
+        client.post(url)
+    assert asked == ALL
+
+
+# Methods.
+
+
+@pytest.mark.parametrize(("urls", "methods"), [(READS, ["post", "put", "patch", "delete"]), (ACTIONS, ["get", "put"])])
+def test_other_methods_are_refused_and_have_no_effect(site, urls, methods):
+    app, cache = site()
+    client = app.test_client()
+    token = token_of(client)
+    with app.app_context():
+        cache.set("k", "v")
+    for url in urls:
+        for method in (*methods, *["head"][: urls is ACTIONS]):
+            assert getattr(client, method)(f"{url}?cache=atlas", headers=token).status_code == 405
+    with app.app_context():
+        assert cache.get("k") == "v"
+    assert client.get(FIGURES).json["since"] is None
+
+
+@pytest.mark.parametrize("url", READS)
+def test_head_has_the_headers_of_get_and_no_body(site, url):
+    app, _ = site()
+    response = app.test_client().head(url)
+    assert (response.status_code, response.data) == (200, b"")
+    assert has_the_headers(response)
+
+
+def test_the_types_of_the_files(site):
+    app, _ = site()
+    client = app.test_client()
+    types = [client.get(url).headers["Content-Type"] for url in READS]
+    assert types == [
+        "text/html; charset=utf-8",
+        "application/json",
+        "text/css; charset=utf-8",
+        "text/javascript; charset=utf-8",
+    ]
+
+
+# Forged requests.
+
+
+def test_the_cookie_is_for_the_page_alone(site):
+    app, _ = site()
+    client = app.test_client()
+    plain = client.get(PAGE).headers["Set-Cookie"]
+    assert re.fullmatch(rf"{COOKIE}=[\w-]{{43}}; HttpOnly; Path={PAGE}; SameSite=Strict", plain)
+    secure = client.get(PAGE, base_url="https://localhost").headers["Set-Cookie"]
+    assert "; Secure; " in secure
+    mounted = app.test_client().get(PAGE, base_url="http://localhost/mounted").headers["Set-Cookie"]
+    assert f"; Path=/mounted{PAGE};" in mounted
+
+
+def test_all_tabs_of_a_browser_have_one_token_and_browsers_differ(site):
+    app, _ = site()
+    one, other = app.test_client(), app.test_client()
+    assert token_of(one) == token_of(one) != token_of(other)
+
+
+@pytest.mark.parametrize("planted", ["x", "x" * 42, "x" * 44, "é" * 43, "x" * 42 + "\\", '"' * 43])
+def test_a_cookie_that_was_not_made_here_is_replaced(site, planted):
+    app, _ = site()
+    client = app.test_client()
+    client.set_cookie(COOKIE, planted, path=PAGE)
+    assert planted not in token_of(client).values()
+    assert press(client, RESET).status_code == 200
+
+
+FORGERIES = {
+    "no token": {HEADER: None},
+    "empty token": {HEADER: ""},
+    "wrong token": {HEADER: "x" * 43},
+    "no ASCII": {HEADER: "\xe9"},
+    "another site": {"Sec-Fetch-Site": "cross-site"},
+    "a site beside it": {"Sec-Fetch-Site": "same-site"},
+    "no page at all": {"Sec-Fetch-Site": "none"},
+    "another origin": {"Origin": "http://elsewhere.example"},
+    "another port": {"Origin": "http://localhost:81"},
+    "an origin that begins like it": {"Origin": "http://localhost.elsewhere.example"},
+    "an origin that ends like it": {"Origin": "http://elsewhere-localhost"},
+    "a user called like it": {"Origin": "http://localhost@elsewhere.example"},
+    "no origin": {"Origin": "null"},
+    "no address": {"Origin": "http://[half"},
+    "another referrer": {"Referer": "http://elsewhere.example/localhost"},
+}
+
+
+@pytest.mark.parametrize("url", ACTIONS)
+@pytest.mark.parametrize("forgery", [*FORGERIES, "no cookie", "another's cookie", "empty cookie"])
+def test_a_forged_request_is_refused_and_has_no_effect(site, url, forgery):
+    app, cache = site()
+    client = app.test_client()
+    headers = {**token_of(client), **FORGERIES.get(forgery, {})}
+    if "cookie" in forgery:
+        client.delete_cookie(COOKIE, path=PAGE)
+        client.set_cookie(COOKIE, {"no cookie": "", "empty cookie": ""}.get(forgery, "x" * 43), path=PAGE)
+    if forgery == "no cookie":
+        client = app.test_client()
+    if forgery == "empty cookie":
+        headers[HEADER] = ""
+    with app.app_context():
+        cache.set("k", "v")
+    response = client.post(
+        url, data={"cache": "atlas"}, headers={name: value for name, value in headers.items() if value is not None}
+    )
+    assert response.status_code == 403
+    assert response.json == {"error": "This page is older than your login, reload it"}
+    assert has_the_headers(response)
+    with app.app_context():
+        assert cache.get("k") == "v"
+    assert client.get(FIGURES).json["since"] is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Sec-Fetch-Site": "same-origin", "Origin": "http://localhost"},
+        {"Origin": "http://localhost"},
+        {"Referer": f"http://localhost{PAGE}"},
+        # Behind a proxy that takes the TLS off.
+        {"Origin": "https://localhost"},
+        # Behind one that says another name as well.
+        {"Sec-Fetch-Site": "same-origin", "Origin": "https://public.example"},
+    ],
+)
+def test_the_requests_of_the_page_come_through(site, headers):
+    app, cache = site()
+    client = app.test_client()
+    with app.app_context():
+        cache.set("k", "v")
+    assert press(client, CLEAR, {"cache": "atlas"}, **headers).status_code == 200
+    with app.app_context():
+        assert cache.get("k") is None
+    assert press(client, RESET, **headers).status_code == 200
+
+
+@pytest.fixture(params=[True, False], ids=["all are checked", "none are checked"])
+def with_wtf(site, request):
+    def make(**config):
+        app, cache = site(**config, WTF_CSRF_CHECK_DEFAULT=request.param)
+        CSRFProtect(app)
+        return app, cache
+
+    return make
+
+
+def test_beside_flask_wtf_the_token_is_its_own(with_wtf):
+    app, cache = with_wtf()
+    client = app.test_client()
+    with app.app_context():
+        cache.set("k", "v")
+    assert press(client, CLEAR, {"cache": "atlas"}).status_code == 200
+    with app.app_context():
+        assert cache.get("k") is None
+    assert COOKIE not in client.get(PAGE).headers.get("Set-Cookie", "")
+
+
+def test_beside_flask_wtf_two_tabs_both_work(with_wtf):
+    app, _ = with_wtf()
+    client = app.test_client()
+    first, second = token_of(client), token_of(client)
+    assert [client.post(RESET, headers=each).status_code for each in (first, second)] == [200, 200]
+
+
+def test_beside_flask_wtf_its_header_is_the_one(with_wtf):
+    app, _ = with_wtf(WTF_CSRF_HEADERS=["X-Mine"])
+    client = app.test_client()
+    assert list(token_of(client)) == ["X-Mine"]
+    assert press(client, RESET).status_code == 200
+
+
+@pytest.mark.parametrize("url", ACTIONS)
+@pytest.mark.parametrize(
+    "headers", [{HEADER: ""}, {HEADER: "x" * 43}, {HEADER: "another's"}, {"Sec-Fetch-Site": "cross-site"}], ids=repr
+)
+def test_beside_flask_wtf_a_forged_request_is_refused(with_wtf, url, headers):
+    app, cache = with_wtf()
+    client = app.test_client()
+    if headers.get(HEADER) == "another's":
+        headers = token_of(app.test_client())
+    with app.app_context():
+        cache.set("k", "v")
+    assert press(client, url, {"cache": "atlas"}, **headers).status_code in (400, 403)
+    with app.app_context():
+        assert cache.get("k") == "v"
+    assert client.get(FIGURES).json["since"] is None
+
+
+# What is shown and done.
+
+
+def test_the_caches_are_those_of_the_app_also_if_they_were_not_used(site, make_app):
+    app, _ = site()
+    make_app(name="another app")
+    document = app.test_client().get(FIGURES).json
+    assert document["title"] == "atlas"
+    assert [each["name"] for each in document["caches"]] == ["atlas"]
+
+
+def test_an_app_with_several_caches_shows_those_of_this_package(site, tmp_path):
+    app, _ = site()
+    options = {"log_interval": None, "figures_dir": tmp_path / "figures"}
+    tiered = flask_caching.Cache(
+        config={
+            "CACHE_TYPE": "wheelcache.flask_backend.TieredCache",
+            "CACHE_OPTIONS": {**options, "name": "tiered", "l2": cachelib.SimpleCache()},
+        }
+    )
+    tiered.init_app(app)
+    flask_caching.Cache(config={"CACHE_TYPE": "SimpleCache", "CACHE_OPTIONS": {}}).init_app(app)
+    flask_caching.Cache(config={"CACHE_TYPE": BACKEND, "CACHE_OPTIONS": {**options, "name": "b"}}).init_app(app)
+    assert [each["name"] for each in app.test_client().get(FIGURES).json["caches"]] == ["atlas", "b", "tiered"]
+
+
+def test_an_app_without_a_cache_has_an_empty_page():
+    app = flask.Flask("bare")
+    app.register_blueprint(dashboard(lambda: True))
+    assert app.test_client().get(FIGURES).json["caches"] == []
+
+
+def test_it_may_be_elsewhere_and_twice(site):
+    app, cache = site(register={"url_prefix": "/admin/caches"})
+    app.register_blueprint(dashboard(lambda: False, name="closed"))
+    client = app.test_client()
+    assert client.get("/admin/caches").headers["Location"] == "http://localhost/admin/caches/"
+    token = token_of(client, "/admin/caches/")
+    with app.app_context():
+        cache.set("k", "v")
+    assert client.post("/admin/caches/clear", data={"cache": "atlas"}, headers=token).status_code == 200
+    with app.app_context():
+        assert cache.get("k") is None
+    assert client.get(FIGURES).status_code == 403
+    with app.test_request_context():
+        assert flask.url_for("wheelcache.page") == "/admin/caches/"
+
+
+def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
+    caplog.set_level(logging.INFO, "wheelcache")
+    app, cache = site()
+    client = app.test_client()
+    with app.app_context():
+        cache.get("k")
+    cleared = press(client, CLEAR, {"cache": "atlas"}).json["message"]
+    assert re.fullmatch(r"Cleared atlas\. Takes effect in worker \d+, the only one\.", cleared)
+    assert press(client, RESET).json == {"message": "The figures start from zero."}
+    assert client.get(FIGURES).json["caches"][0]["total"]["misses"] == 0
+    assert [each.message for each in caplog.records if each.name == "wheelcache"] == [
+        "The cache 'atlas' was cleared from the dashboard",
+        "The figures of the dashboard were reset",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "Atlas", "../figures", "\0", "a\r\nSet-Cookie: a=b", "</script>", "💥", "x" * 100_000]
+)
+def test_an_unknown_cache_is_404_whatever_it_is_called(site, name):
+    app, cache = site()
+    with app.app_context():
+        cache.set("k", "v")
+    response = press(app.test_client(), CLEAR, {"cache": name})
+    assert response.status_code == 404
+    assert response.json["error"].startswith("There is no cache ")
+    assert has_the_headers(response)
+    with app.app_context():
+        assert cache.get("k") == "v"
+
+
+def test_where_nothing_is_published_a_reset_is_409(site):
+    app, _ = site(CACHE_OPTIONS={"figures_dir": None})
+    assert press(app.test_client(), RESET).status_code == 409
+
+
+WORKER = """
+import sys, time
+from wheelcache.flask_backend import WheelCache
+
+cache = WheelCache(name="atlas", figures_dir=sys.argv[1], log_interval=None)
+cache.set("k", "v", 0)
+print("set", flush=True)
+while cache.get("k") is not None:
+    time.sleep(0.05)
+print("cleared", flush=True)
+"""
+
+
+def test_a_clear_takes_effect_in_another_process(site, tmp_path):
+    app, _ = site()
+    client = app.test_client()
+    command = [sys.executable, "-c", WORKER, str(tmp_path / "figures")]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as worker:
+        try:
+            assert worker.stdout.readline() == "set\n"
+
+            def pids():
+                return [each["pid"] for each in client.get(FIGURES).json["caches"][0]["workers"]]
+
+            assert until(lambda: worker.pid in pids())
+            message = press(client, CLEAR, {"cache": "atlas"}).json["message"]
+            assert message.endswith(f"at once, and in {worker.pid} within 6 seconds.")
+            said = time.monotonic()
+            assert worker.stdout.readline() == "cleared\n"
+            assert time.monotonic() - said < WITHIN
+        finally:
+            worker.kill()

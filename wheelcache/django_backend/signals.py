@@ -1,0 +1,105 @@
+"""``entry_removed``, a signal of Django's for every entry that leaves a cache of ``CACHES`` in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from asgiref.sync import iscoroutinefunction
+from django.dispatch import Signal
+
+from wheelcache.bounded_map import RemovalCause
+from wheelcache.django_backend import stores
+from wheelcache.django_backend.backend import WheelCache
+from wheelcache.django_backend.stores import Store
+from wheelcache.django_backend.tiered import TieredCache, TieredStore
+
+OnRemoval = Callable[[Any, Any, RemovalCause], object]
+
+
+class EntryRemoved(Signal):
+    """Sent for every entry that leaves; of a ``TieredCache``, for every copy.
+
+    Receivers get:
+        sender: ``WheelCache`` or ``TieredCache``.
+        location: the LOCATION of the cache.
+        key: as it was made, with prefix and version.
+        cause: a ``RemovalCause``.
+
+    They are called by the thread that removed the entry, the one that wrote or the one that expires, with no lock held.
+    What one raises is logged on ``django.dispatch``, and the others are called all the same.
+
+    While nobody is connected it costs nothing: the caches have a listener only as long as somebody is.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # One that comes and one that goes at once must leave the caches as the last of them would have it.
+        self._attaching = threading.RLock()
+
+    def connect(self, receiver: Any, *args: Any, **kwargs: Any) -> None:
+        """
+        Raises:
+            TypeError: ``receiver`` is a coroutine function. Entries leave in threads that have no loop to run it.
+        """
+        if iscoroutinefunction(receiver):
+            raise TypeError(f"entry_removed takes no coroutine functions, as {receiver!r} is")
+        super().connect(receiver, *args, **kwargs)
+        self._attach()
+
+    def disconnect(self, *args: Any, **kwargs: Any) -> bool:
+        disconnected = super().disconnect(*args, **kwargs)
+        self.detach_if_deserted()
+        return disconnected
+
+    def _attach(self) -> None:
+        with self._attaching:
+            if self._listen not in stores.watchers:
+                # First, so that a store made meanwhile is seen by one of both.
+                stores.watchers.append(self._listen)
+                for (location, *_), store in list(stores._stores.items()):
+                    self._listen(location, store)
+
+    def detach_if_deserted(self) -> None:
+        """Nobody may be there any more: receivers are held weakly, and those that are gone are forgotten here."""
+        with self._attaching:
+            self.has_listeners()
+            if not self.receivers and self._listen in stores.watchers:
+                stores.watchers.remove(self._listen)
+                for store in list(stores._stores.values()):
+                    listener = store.cache.on_removal
+                    if isinstance(listener, _Listener):
+                        store.cache.on_removal = listener.before
+
+    def _listen(self, location: str, store: Store) -> None:
+        """Have the removals of a store sent; once, however often it is called."""
+        with self._attaching:
+            before = store.cache.on_removal
+            if self._listen in stores.watchers and not isinstance(before, _Listener):
+                sender = TieredCache if isinstance(store, TieredStore) else WheelCache
+                store.cache.on_removal = _Listener(location, sender, before)
+
+
+entry_removed: Final = EntryRemoved()
+
+
+class _Listener:
+    """Sends the signal for one cache, and tells who listened there ``before``."""
+
+    __slots__ = ("before", "location", "sender")
+
+    def __init__(self, location: str, sender: type[WheelCache], before: OnRemoval | None) -> None:
+        self.location = location
+        self.sender = sender
+        self.before = before
+
+    def __call__(self, key: Any, value: Any, cause: RemovalCause) -> None:
+        if entry_removed.has_listeners(self.sender):
+            # In a tuple if Django warns of it.
+            made = key[0] if isinstance(key, tuple) else key
+            entry_removed.send_robust(self.sender, location=self.location, key=made, cause=cause)
+        else:
+            entry_removed.detach_if_deserted()
+        if self.before is not None:
+            self.before(key, value, cause)

@@ -1,0 +1,16 @@
+"""The dashboard: ``path("wheelcache/", include("wheelcache.django_backend.urls"))``."""
+
+from django.urls import path
+
+from wheelcache.dashboard.dashboard import ASSETS
+from wheelcache.django_backend import views
+
+app_name = "wheelcache"
+
+urlpatterns = [
+    path("", views.page, name="dashboard"),
+    path("figures.json", views.figures, name="figures"),
+    path("clear", views.clear, name="clear"),
+    path("reset", views.reset, name="reset"),
+    *(path(name, views.asset, {"name": name}, name=name) for name in ASSETS),
+]

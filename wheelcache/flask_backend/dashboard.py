@@ -1,0 +1,189 @@
+"""The dashboard as a blueprint: ``app.register_blueprint(dashboard(guard))``.
+
+Flask knows neither users nor forged requests. Who gets in is for the app to say, so there is no dashboard without a
+guard. That a request comes from the page itself is told by a token, which the page has and a cookie that scripts cannot
+read, and by what the browser says of where it comes from. Where the app has Flask-WTF's ``CSRFProtect``, the token is
+its own, since it would let no other through.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Callable
+from hmac import compare_digest
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from flask import Blueprint, Response, abort, current_app, jsonify, request, url_for
+from werkzeug.wrappers import Response as AnyResponse
+
+from wheelcache.cache import Cache
+from wheelcache.dashboard.dashboard import ASSETS, HEADERS, Dashboard, answer, asset
+from wheelcache.flask_backend.backend import WheelCache
+
+logger = logging.getLogger("wheelcache")
+
+Guard = Callable[[], object]
+
+HEADER: Final = "X-CSRFToken"
+COOKIE: Final = "wheelcache_csrf"
+TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+"""One that is made here. Another could be one that no header takes."""
+
+IN_JSON: Final = ("figures", "clear", "reset")
+"""The views that scripts ask, and that refuse in JSON."""
+
+
+def dashboard(guard: Guard, *, name: str = "wheelcache") -> Blueprint:
+    """The dashboard of the caches of an app, at ``/wheelcache/`` unless ``register_blueprint`` is told otherwise.
+
+    Args:
+        guard: called without arguments before every request to the dashboard, within it, so that it may look at
+            ``flask.request`` and ``session``; it may be a coroutine function. True lets in. A response, such as a
+            redirect to the login, is sent instead, and so is what it aborts with. All else is refused with 403:
+            False and None, but also a user or a 1, which are logged.
+        name: of the blueprint, and so of its endpoints.
+
+    Raises:
+        TypeError: ``guard`` cannot be called.
+    """
+    if not callable(guard):
+        raise TypeError(f"guard must be a function that returns True for those who may see the caches, not {guard!r}")
+    blueprint = Blueprint(name, __name__, url_prefix="/wheelcache")
+
+    @blueprint.before_request
+    def let_in() -> AnyResponse | None:
+        verdict = current_app.ensure_sync(guard)()
+        if verdict is True:
+            return None
+        if isinstance(verdict, AnyResponse):
+            return verdict
+        if verdict is not None and verdict is not False:
+            logger.warning("The guard of the dashboard returned a %s, which lets nobody in", type(verdict).__name__)
+        return _refused("You may not see this")
+
+    blueprint.add_url_rule("/", "page", _page)
+    blueprint.add_url_rule("/figures.json", "figures", _figures)
+    for each in ASSETS:
+        blueprint.add_url_rule(f"/{each}", "asset", _asset, defaults={"name": each})
+    blueprint.add_url_rule("/clear", "clear", _clear, methods=["POST"])
+    blueprint.add_url_rule("/reset", "reset", _reset, methods=["POST"])
+    return blueprint
+
+
+def _page() -> Response:
+    wtf = _flask_wtf()
+    if wtf is not None:
+        header = current_app.config["WTF_CSRF_HEADERS"][0]
+        return _sent(Response(_dashboard().page(header, wtf.generate_csrf()), mimetype="text/html"))
+    # The same for all tabs.
+    token = request.cookies.get(COOKIE, "")
+    if not TOKEN.fullmatch(token):
+        token = secrets.token_urlsafe(32)
+    response = Response(_dashboard().page(HEADER, token), mimetype="text/html")
+    response.set_cookie(
+        COOKIE, token, path=url_for(".page"), secure=request.is_secure, httponly=True, samesite="Strict"
+    )
+    return _sent(response)
+
+
+def _figures() -> Response:
+    return _answer(_dashboard().figures)
+
+
+def _asset(name: str) -> Response:
+    return _sent(Response(asset(name), mimetype=ASSETS[name]))
+
+
+def _clear() -> Response:
+    if _is_forged():
+        return _refused("This page is older than your login, reload it")
+    name = request.form.get("cache", "")
+    response = _answer(lambda: _dashboard().clear(name))
+    if response.status_code == 200:
+        logger.info("The cache %r was cleared from the dashboard", name)
+    return response
+
+
+def _reset() -> Response:
+    if _is_forged():
+        return _refused("This page is older than your login, reload it")
+    response = _answer(_dashboard().reset)
+    if response.status_code == 200:
+        logger.info("The figures of the dashboard were reset")
+    return response
+
+
+def _is_forged() -> bool:
+    """Whether a request does not come from the page that this browser was given."""
+    if not _comes_from_here():
+        return True
+    wtf = _flask_wtf()
+    if wtf is None:
+        token, given = request.cookies.get(COOKIE, ""), request.headers.get(HEADER, "")
+        return not token or not compare_digest(token.encode(), given.encode())
+    try:
+        # Whether or not the app has every request looked at.
+        wtf.validate_csrf(request.headers.get(current_app.config["WTF_CSRF_HEADERS"][0]))
+    except wtf.ValidationError:
+        return True
+    return False
+
+
+def _comes_from_here() -> bool:
+    """What the browser says of it, if it does. The schemes are not compared: a proxy may have taken the TLS off."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        # Of the address in the browser, whatever a proxy makes of it.
+        return site == "same-origin"
+    origin = request.headers.get("Origin") or request.headers.get("Referer")
+    try:
+        return origin is None or urlsplit(origin).netloc == request.host
+    except ValueError:
+        return False
+
+
+def _flask_wtf() -> Any:
+    """Flask-WTF's module, if the app uses its ``CSRFProtect``."""
+    if "csrf" not in current_app.extensions:
+        return None
+    try:
+        from flask_wtf import csrf
+    except ImportError:
+        return None
+    return csrf if isinstance(current_app.extensions["csrf"], csrf.CSRFProtect) else None
+
+
+def _dashboard() -> Dashboard:
+    return Dashboard(current_app.name, _caches)
+
+
+def _caches() -> list[Cache]:
+    """Those of the app, whether or not they were used before."""
+    backends = current_app.extensions.get("cache", {}).values()
+    return [each._cache for each in backends if isinstance(each, WheelCache)]
+
+
+def _answer(figures_or_message: Callable[[], Any]) -> Response:
+    status, document = answer(figures_or_message)
+    return _in_json(document, status)
+
+
+def _refused(why: str) -> Response:
+    if request.endpoint is None or request.endpoint.rpartition(".")[2] not in IN_JSON:
+        # In the words of the app.
+        abort(403)
+    return _in_json({"error": why}, 403)
+
+
+def _in_json(document: dict[str, Any], status: int) -> Response:
+    response = jsonify(document)
+    response.status_code = status
+    return _sent(response)
+
+
+def _sent(response: Response) -> Response:
+    response.headers.update(HEADERS)
+    return response
