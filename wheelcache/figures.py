@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, pairwise
+from math import floor
 from typing import Any, Final
 
 from wheelcache.history import Sample
@@ -200,7 +201,10 @@ class Course:
             of_worker: defaultdict[int, list[tuple[Sample, Sample]]] = defaultdict(list)
             for earlier, later in pairwise(each.samples):
                 if 0 < later.at - earlier.at <= GAP * (each.interval or GRID):
-                    of_worker[round((epoch + later.at) / step)].append((earlier, later))
+                    first, last = (floor((epoch + end.at) / step + 0.5) for end in (earlier, later))
+                    # Samples further apart than the grid, as late ones are, stand for every point that they span.
+                    for number in range(min(first + 1, last), last + 1):
+                        of_worker[number].append((earlier, later))
             for number, pairs in of_worker.items():
                 points[number].add(pairs[0][0], pairs[-1][1], sum(after.at - before.at for before, after in pairs))
         numbers = sorted(points)

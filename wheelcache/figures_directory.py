@@ -59,7 +59,7 @@ NAMES: Final = 1000
 """Caches of which the counts of departed processes are kept, and clears; those that came first go first."""
 
 AT_ONCE: Final = 250
-"""Files of dead processes that are counted in one hold of the lock: 0.15 s, if each has an hour of samples."""
+"""Files of dead processes that are counted in one hold of the lock: 0.3 s, if each has an hour of samples."""
 
 LOOKS: Final = 10
 """Times that who reads begins anew because meanwhile somebody died."""
