@@ -63,6 +63,13 @@ class WorkerFigures:
         hits, misses, seconds = self.stats.hits - then.hits, self.stats.misses - then.misses, self.now - then.at
         return Rate(hits, misses, (hits + misses) / seconds if seconds > 0 else 0.0)
 
+    def since(self, earlier: Stats) -> WorkerFigures:
+        """These, without what had been counted ``earlier``; also in the samples, as far as ``lately`` compares them."""
+        samples = (
+            each._replace(hits=each.hits - earlier.hits, misses=each.misses - earlier.misses) for each in self.samples
+        )
+        return replace(self, stats=self.stats - earlier, samples=tuple(samples))
+
     def as_json(self) -> dict[str, Any]:
         """What ``from_json`` makes the same of again."""
         return {**{each.name: getattr(self, each.name) for each in fields(self)}, "stats": asdict(self.stats)}
@@ -157,16 +164,29 @@ class CacheFigures:
             sum(each.requests_per_second for each in rates),
         )
 
+    def by_process(self) -> list[CacheFigures]:
+        """The same, of each process by itself, which may have several caches of the name."""
+        pids = dict.fromkeys(each.pid for each in self.workers)
+        return [CacheFigures(self.name, tuple(each for each in self.workers if each.pid == pid)) for pid in pids]
+
+    def process(self) -> dict[str, Any]:
+        """Of one process: its number, when it was made and published, and how its wheel thread does."""
+        first = self.workers[0]
+        return {
+            "pid": first.pid,
+            "started": first.started,
+            "published": max(each.taken for each in self.workers),
+            "thread": first.thread,
+            "lag": max(each.lag for each in self.workers),
+        }
+
     def course(self) -> Course:
         """The last hour."""
         return Course.of(self.workers)
 
     def since(self, earlier: Mapping[str, Stats]) -> CacheFigures:
         """These, without what each worker had counted before, given by ``WorkerFigures.worker``."""
-        workers = tuple(
-            replace(each, stats=each.stats - earlier[each.worker]) if each.worker in earlier else each
-            for each in self.workers
-        )
+        workers = tuple(each.since(earlier[each.worker]) if each.worker in earlier else each for each in self.workers)
         return replace(self, workers=workers)
 
 
