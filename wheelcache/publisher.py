@@ -15,7 +15,8 @@ from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import WorkerFigures
-from wheelcache.figures_directory import FiguresDirectory
+from wheelcache.figures_directory import FiguresDirectory, remove_forgotten
+from wheelcache.private_files import is_in_ours
 from wheelcache.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
@@ -179,6 +180,8 @@ def _retire_the_dead_once(directory: FiguresDirectory) -> None:
     if once not in _retired:
         _retired.add(once)
         directory.retire_the_dead()
+        if is_in_ours(directory.path):
+            remove_forgotten()
 
 
 def _publish_all() -> None:

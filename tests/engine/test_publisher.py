@@ -11,13 +11,14 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache
+from wheelcache import Cache, private_files
 from wheelcache.errors import FileUnusable
-from wheelcache.figures_directory import CLEARS, DEPARTED, LOCK, FiguresDirectory
+from wheelcache.figures_directory import CLEARS, DEPARTED, LOCK, FiguresDirectory, directory_of
 from wheelcache.private_files import locked_file
 from wheelcache.publisher import INTERVAL
 
@@ -259,6 +260,25 @@ def test_many_caches_of_a_process_look_for_the_dead_once(make, path, clock, monk
     clock.advance(INTERVAL)
     assert len(workers(path)) == 20
     assert looks == [1]
+
+
+def test_who_publishes_in_a_default_directory_removes_those_that_were_forgotten(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+    forgotten = directory_of("forgotten")
+    os.utime(forgotten, (0, 0))
+    for path in (tmp_path / "figures", directory_of("shop")):
+        assert forgotten.exists()
+        cache = Cache("pages", clock=clock, figures_dir=path)
+        cache.set("a", 1)
+        clock.advance(INTERVAL)
+    assert not forgotten.exists()
+
+
+def test_a_directory_of_ones_own_is_published_in_though_there_is_no_temporary_one(cache, path, clock, monkeypatch):
+    monkeypatch.setattr(private_files, "_runtime_directory", Mock(side_effect=FileUnusable("none")))
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    assert len(workers(path)) == 1
 
 
 def test_a_publication_that_comes_too_late_for_a_close_leaves_no_file(cache, path, clock):

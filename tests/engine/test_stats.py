@@ -6,7 +6,7 @@ import tempfile
 import threading
 from collections import Counter, OrderedDict
 from dataclasses import fields
-from math import inf
+from math import floor, inf
 from pathlib import Path
 
 import pytest
@@ -463,7 +463,8 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
     def time_passes(self, seconds):
         self.clock.advance(seconds)
         for key, (_, _, end) in list(self.model.items()):
-            if end <= self.clock():
+            # It leaves at the first tick, of one each second, that is not before its end.
+            if end <= floor(self.clock()):
                 self.leave(key, EXPIRED)
 
     @rule(seconds=st.floats(0, 5))
