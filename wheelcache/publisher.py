@@ -100,6 +100,11 @@ class Publisher:
     def is_published(self) -> bool:
         return self._shown.file >= 0
 
+    def run_last(self) -> None:
+        """At the exit of the interpreter, so that what the departed have counted is complete."""
+        if self.is_published() or (not self._closed and self._figures().stats.requests):
+            self.run()
+
     def close(self) -> None:
         """What was counted is among the counts of the departed from here on."""
         with self._lock:
@@ -185,10 +190,8 @@ def _retire_the_dead_once(directory: FiguresDirectory) -> None:
 
 
 def _publish_all() -> None:
-    """At the exit of the interpreter: a last time, so that what the departed have counted is complete."""
     for publisher in _publishers:
-        if publisher.is_published():
-            publisher.run()
+        publisher.run_last()
 
 
 atexit.register(_publish_all)

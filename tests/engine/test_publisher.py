@@ -173,6 +173,26 @@ def test_all_that_was_counted_is_published_at_the_exit_of_the_interpreter(path):
     assert (found.workers, found.departed.hits) == ((), 100)
 
 
+def test_who_exits_before_the_first_publication_is_counted_too_if_there_is_anything_to_count(path):
+    run(
+        """
+        caches = [Cache(name, figures_dir=path, clock=clock) for name in ("hit", "unused", "closed", "parent's")]
+        for cache in caches[::2]:
+            cache.set("a", 1)
+            cache.get("a")
+        caches[2].close()
+        caches[3].set("a", 1)
+        if (pid := os.fork()) == 0:
+            # As a worker that only reads what was loaded before it was forked.
+            caches[3].get("a")
+            sys.exit()
+        os.waitpid(pid, 0)
+        """,
+        path,
+    )
+    assert {each.name: each.departed.hits for each in FiguresDirectory(path).read()} == {"hit": 1, "parent's": 1}
+
+
 def test_in_real_time_the_wheel_thread_publishes(path):
     cache = Cache("pages", figures_dir=path)
     cache.set("a", 1)
