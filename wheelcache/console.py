@@ -2,7 +2,8 @@
 
 As JSON they are one document:
 
-- ``at``: when it was made, and ``since``: when the figures were reset, or null. Seconds since 1970.
+- ``at``: when it was made, and ``since``: when the figures were reset, or null if all workers started after that.
+  Seconds since 1970.
 - ``looked_in``: the directories where the workers of the site publish.
 - ``caches``: of each its ``name``; ``total``, of its workers together; and ``workers``, oldest first, with ``pid``,
   ``started`` and ``published``, in seconds since 1970, ``thread``, the state of the wheel thread, and its ``lag``, in

@@ -46,7 +46,10 @@ def directories_of(caches: Iterable[Cache]) -> list[FiguresDirectory]:
 
 
 def since_reset(figures: list[CacheFigures], own: Iterable[Cache]) -> tuple[float | None, list[CacheFigures]]:
-    """When the figures were reset, in seconds since 1970, and ``figures`` without what had been counted by then."""
+    """When the figures were reset, in seconds since 1970, and ``figures`` without what had been counted by then.
+
+    None if they never were, or if all workers started after that: they count since then.
+    """
     times: list[float] = []
     counted: dict[str, Stats] = {}
     for directory in directories_of(own):
@@ -54,4 +57,5 @@ def since_reset(figures: list[CacheFigures], own: Iterable[Cache]) -> tuple[floa
         if at is not None:
             times.append(at)
             counted.update(of_workers)
-    return max(times, default=None), [each.since(counted) for each in figures]
+    is_seen = any(each.worker in counted for cache in figures for each in cache.workers)
+    return max(times) if is_seen else None, [each.since(counted) for each in figures]

@@ -109,6 +109,17 @@ def test_from_a_reset_on_figures_are_of_what_comes_after_also_in_other_processes
     assert late.stats().hits == 100
 
 
+def test_a_reset_that_no_worker_saw_is_not_told_as_all_of_them_started_after_it(make, clock, path):
+    before = make(hits=1)
+    clock.advance(3)
+    FiguresDirectory(path).reset(overview([before]))
+    assert since_reset(overview([before]), [before])[0] is not None
+    before.close()
+    after = make(hits=5)
+    at, figures = since_reset(overview([after]), [after])
+    assert (at, hits(figures)) == (None, {"pages": 5})
+
+
 def test_a_directory_that_is_gone_costs_what_the_others_published_only(make, clock, path):
     here, other = make(hits=1), make(hits=10)
     clock.advance(3)

@@ -1,5 +1,7 @@
 """The settings in ``app.config``: what ``factory`` reads, what is refused, and in which words."""
 
+import sys
+import types
 from datetime import timedelta
 
 import flask
@@ -12,6 +14,7 @@ from wheelcache import private_files
 from wheelcache.errors import FileUnusable
 from wheelcache.figures_directory import FiguresDirectory
 from wheelcache.flask_backend import WheelCache
+from wheelcache.flask_backend.backend import figures_directory
 
 NAN, INF = float("nan"), float("inf")
 
@@ -274,6 +277,15 @@ def test_figures_are_published_in_a_directory_of_the_app(tmp_path):
     other.config.update(CACHE_TYPE=BACKEND)
     cache = flask_caching.Cache(other)
     assert other.extensions["cache"][cache]._cache.publisher.directory.path not in paths
+
+
+def test_an_app_that_is_run_as_a_script_publishes_where_the_command_looks(tmp_path, monkeypatch):
+    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+    script = types.ModuleType("__main__")
+    script.__file__ = str(tmp_path / "shop.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
+    run, imported = (flask.Flask(name, root_path=str(tmp_path)) for name in ("__main__", "shop"))
+    assert figures_directory(run) == figures_directory(imported)
 
 
 def test_figures_dir_is_where_they_are_published(clock, tmp_path):

@@ -312,7 +312,7 @@ class WheelCache(BaseCache):
 
 def figures_directory(app: Flask) -> Path | None:
     """Where figures are published unless ``figures_dir`` says where: the same for all processes of the app."""
-    return directory_of(f"flask {app.import_name} {Path(app.root_path).resolve()}")
+    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()}")
 
 
 def _end_leases(error: BaseException | None) -> None:
