@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from itertools import islice
@@ -30,6 +30,7 @@ from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
 from wheelcache.fill_leases import FillLeases, Lease, current_holder
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, is_plain, original
+from wheelcache.lru_walk import LruWalk
 from wheelcache.single_flight import SingleFlight
 from wheelcache.stats import Tally
 from wheelcache.timing_wheel import Timer
@@ -156,6 +157,17 @@ class GracedEntry(_StampedEntry):
         self.weight = 0
 
 
+class _Marker(Entry):
+    """What a walk has in the map while it lasts. No entry: it is never live, found or counted."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.key = object()
+        self.value = None
+        self.due = -inf
+
+
 class BoundedMap(Driven):
     """What ``Cache`` stores in: everything but loading. Its arguments are those of ``Cache``.
 
@@ -183,6 +195,7 @@ class BoundedMap(Driven):
         "_on_removal",
         "_replacements",
         "_ttl",
+        "_walk",
         "_watched",
         "_weigher",
         "_weight",
@@ -230,6 +243,8 @@ class BoundedMap(Driven):
         self._groups: Counter[str] = Counter()
         self._most = 0
         self._weight = 0
+        # Who goes through the entries in order of use, if somebody does.
+        self._walk: LruWalk | None = None
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(interval, slots, clock)
 
@@ -500,11 +515,11 @@ class BoundedMap(Driven):
     def evict_to(self, size: int) -> None:
         """Evict the least recently used entries until at most ``size``, an int >= 0, are left."""
         options.whole("size", size)
-        while len(self.entries) > size:
+        while len(self) > size:
             now = self.clock()
             removed: Removals = []
             with self._lock:
-                while len(self.entries) > size and len(removed) < BATCH:
+                while len(self) > size and len(removed) < BATCH:
                     self._evict_oldest(now, removed)
                 self._fit_table()
             self._removed(removed)
@@ -527,8 +542,45 @@ class BoundedMap(Driven):
             entries = list(self.entries.values())
         return [original(entry.key) for entry in entries if entry.due > now and self._is_current(entry)]
 
+    def in_order_of_use(self) -> Iterator[list[Entry]]:
+        """Every entry that is in memory, least recently used first, some at a time, without holding anybody up.
+
+        An entry that is used meanwhile may be left out, or come in its old place or its new one.
+
+        Raises:
+            RuntimeError: somebody else is at it.
+        """
+        walk = LruWalk(_Marker(), _Marker())
+        with self._lock:
+            if self._walk is not None:
+                raise RuntimeError(f"the cache {self.name!r} is being saved already")
+            self._walk = walk
+            walk.start(self.entries)
+        try:
+            while True:
+                with self._lock:
+                    batch = walk.step(self.entries) if self._walk is walk else []
+                if not batch:
+                    return
+                yield batch
+        finally:
+            with suppress(CacheClosed):
+                self._end_walk(walk)
+
+    def _end_walk(self, walk: LruWalk) -> None:
+        # However much is used meanwhile, it comes to an end.
+        for _ in range(walk.steps_to_settle()):
+            with self._lock:
+                if self._walk is not walk or not walk.settle(self.entries):
+                    break
+        with self._lock:
+            if self._walk is walk:
+                walk.end(self.entries)
+                self._walk = None
+
     def __len__(self) -> int:
-        return len(self.entries)
+        walk = self._walk
+        return len(self.entries) - (0 if walk is None else walk.markers_in(self.entries))
 
     def __contains__(self, key: Hashable) -> bool:
         plain = self._plain(key)
@@ -540,6 +592,7 @@ class BoundedMap(Driven):
         super().after_fork_in_child()
         # Or whoever adds up the figures of all processes would have the parent's twice.
         self._count_from_zero()
+        self._stop_walking()
         self._handles.forget_locks()
         self._flights.forget_all()
         self._leases.forget_all()
@@ -551,6 +604,7 @@ class BoundedMap(Driven):
 
     def _emptied(self) -> OrderedDict[Any, Entry]:
         """Take everything out, at once however much it is. What was in."""
+        self._stop_walking()
         gone, self.entries = self.entries, OrderedDict()
         self._wheel = self._wheel.emptied()
         self._flights.supersede_all()
@@ -558,6 +612,11 @@ class BoundedMap(Driven):
         self._most = 0
         self.wake_at = inf
         return gone
+
+    def _stop_walking(self) -> None:
+        if self._walk is not None:
+            self._walk.end(self.entries)
+            self._walk = None
 
     def _live(self, key: Any, now: float, removed: Removals | None = None) -> Any:
         """The entry of ``key`` if its time has not come. With ``removed``, one whose time has is taken out."""
@@ -637,6 +696,8 @@ class BoundedMap(Driven):
         if entry is None:
             # First room, then the entry: the bound holds for whoever looks without the lock, too.
             size = len(entries)
+            if self._walk is not None:
+                size -= self._walk.markers_in(entries)
             if size >= self._max_entries:
                 self._evict_oldest(now, removed)
             elif size >= self._most:
@@ -703,6 +764,8 @@ class BoundedMap(Driven):
 
     def _evict_oldest(self, now: float, removed: Removals) -> None:
         _, entry = self.entries.popitem(last=False)
+        while type(entry) is _Marker:
+            _, entry = self.entries.popitem(last=False)
         self._wheel.cancel(entry.timer if type(entry) is GracedEntry else entry)
         self._weight -= entry.weight
         removed.append((entry.key, entry.value, self._count(entry, EVICTED, now)))

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.clock import Clock, ManualClock
+from wheelcache.load_first import behind
 from wheelcache.timing_wheel import TimingWheel
 from wheelcache.weak_registry import WeakRegistry
 from wheelcache.wheel_thread import WheelThread, wheel_thread
@@ -171,11 +172,11 @@ def _hold_all() -> None:
     """Before a fork: no other thread may be halfway through a change when memory is copied."""
     _fork_lock.acquire()
     for driven in _forkable:
-        lock = driven._lock
+        lock = behind(driven._lock)
         if isinstance(lock, _Closed):
             continue
         lock.acquire()
-        if driven._lock is lock:
+        if behind(driven._lock) is lock:
             _held.append((driven, lock))
         else:
             # Closed while this thread waited.
