@@ -24,7 +24,7 @@ class RedisServer:
     def __init__(self, *options):
         self._program = shutil.which("redis-server")
         if self._program is None:
-            raise RuntimeError("these tests need redis-server in the PATH: make redis")
+            raise RuntimeError("these tests need redis-server in the PATH: make packages")
         self._options = options
         self._directory = tempfile.TemporaryDirectory(prefix="wheelcache-redis-")
         self.unix_socket = f"{self._directory.name}/socket"

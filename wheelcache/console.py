@@ -110,7 +110,7 @@ def document(caches: Iterable[Cache]) -> dict[str, Any]:
             {
                 "name": each.name,
                 "total": _figures(each),
-                "workers": [_worker(of_process) for of_process in _by_process(each)],
+                "workers": [_worker(of_process) for of_process in each.by_process()],
             }
             for each in found
         ],
@@ -162,21 +162,7 @@ def _figures(cache: CacheFigures) -> dict[str, Any]:
 
 
 def _worker(cache: CacheFigures) -> dict[str, Any]:
-    """One process, which may have several caches of the name."""
-    first = cache.workers[0]
-    return {
-        "pid": first.pid,
-        "started": first.started,
-        "published": max(each.taken for each in cache.workers),
-        "thread": first.thread,
-        "lag": max(each.lag for each in cache.workers),
-        **_figures(cache),
-    }
-
-
-def _by_process(cache: CacheFigures) -> list[CacheFigures]:
-    pids = dict.fromkeys(each.pid for each in cache.workers)
-    return [CacheFigures(cache.name, tuple(each for each in cache.workers if each.pid == pid)) for pid in pids]
+    return {**cache.process(), **_figures(cache)}
 
 
 def _share(ratio: float | None) -> str:
@@ -218,7 +204,7 @@ Row = tuple[str, list[str]]
 
 def _block(cache: CacheFigures, headings: Sequence[str]) -> list[Row]:
     """The rows of one cache: all workers together, then each."""
-    workers = [_worker(each) for each in _by_process(cache)]
+    workers = [_worker(each) for each in cache.by_process()]
     rows = [(cache.name, _figures(cache)), *((str(each["pid"]), each) for each in workers)]
     return [(name, [HEADINGS[heading](figures) for heading in headings]) for name, figures in rows]
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import chain, pairwise
+from math import floor
 from typing import Any, Final
 
 from wheelcache.history import Sample
@@ -61,6 +62,13 @@ class WorkerFigures:
             return Rate()
         hits, misses, seconds = self.stats.hits - then.hits, self.stats.misses - then.misses, self.now - then.at
         return Rate(hits, misses, (hits + misses) / seconds if seconds > 0 else 0.0)
+
+    def since(self, earlier: Stats) -> WorkerFigures:
+        """These, without what had been counted ``earlier``; also in the samples, as far as ``lately`` compares them."""
+        samples = (
+            each._replace(hits=each.hits - earlier.hits, misses=each.misses - earlier.misses) for each in self.samples
+        )
+        return replace(self, stats=self.stats - earlier, samples=tuple(samples))
 
     def as_json(self) -> dict[str, Any]:
         """What ``from_json`` makes the same of again."""
@@ -156,16 +164,29 @@ class CacheFigures:
             sum(each.requests_per_second for each in rates),
         )
 
+    def by_process(self) -> list[CacheFigures]:
+        """The same, of each process by itself, which may have several caches of the name."""
+        pids = dict.fromkeys(each.pid for each in self.workers)
+        return [CacheFigures(self.name, tuple(each for each in self.workers if each.pid == pid)) for pid in pids]
+
+    def process(self) -> dict[str, Any]:
+        """Of one process: its number, when it was made and published, and how its wheel thread does."""
+        first = self.workers[0]
+        return {
+            "pid": first.pid,
+            "started": first.started,
+            "published": max(each.taken for each in self.workers),
+            "thread": first.thread,
+            "lag": max(each.lag for each in self.workers),
+        }
+
     def course(self) -> Course:
         """The last hour."""
         return Course.of(self.workers)
 
     def since(self, earlier: Mapping[str, Stats]) -> CacheFigures:
         """These, without what each worker had counted before, given by ``WorkerFigures.worker``."""
-        workers = tuple(
-            replace(each, stats=each.stats - earlier[each.worker]) if each.worker in earlier else each
-            for each in self.workers
-        )
+        workers = tuple(each.since(earlier[each.worker]) if each.worker in earlier else each for each in self.workers)
         return replace(self, workers=workers)
 
 
@@ -200,7 +221,10 @@ class Course:
             of_worker: defaultdict[int, list[tuple[Sample, Sample]]] = defaultdict(list)
             for earlier, later in pairwise(each.samples):
                 if 0 < later.at - earlier.at <= GAP * (each.interval or GRID):
-                    of_worker[round((epoch + later.at) / step)].append((earlier, later))
+                    first, last = (floor((epoch + end.at) / step + 0.5) for end in (earlier, later))
+                    # Samples further apart than the grid, as late ones are, stand for every point that they span.
+                    for number in range(min(first + 1, last), last + 1):
+                        of_worker[number].append((earlier, later))
             for number, pairs in of_worker.items():
                 points[number].add(pairs[0][0], pairs[-1][1], sum(after.at - before.at for before, after in pairs))
         numbers = sorted(points)

@@ -58,13 +58,19 @@ NAMES: Final = 1000
 """Caches of which the counts of departed processes are kept, and what is asked for; those that came first go first."""
 
 AT_ONCE: Final = 250
-"""Files of dead processes that are counted in one hold of the lock: 0.15 s, if each has an hour of samples."""
+"""Files of dead processes that are counted in one hold of the lock: 0.3 s, if each has an hour of samples."""
 
 LOOKS: Final = 10
 """Times that who reads begins anew because meanwhile somebody died."""
 
 NOT_OURS: Final = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV)
 """What opening a link, a socket, or what somebody else has put there gives."""
+
+OURS: Final = "figures-"
+"""The prefix of the directories that are used if nobody says where."""
+
+FORGOTTEN: Final = 7 * 86_400.0
+"""Seconds after which such a directory, in which nobody lives and nothing was put, is removed."""
 
 LEFTOVER: Final = 60.0
 """Seconds after which a file that was to be moved into its place is one of somebody who was killed before that."""
@@ -93,13 +99,24 @@ def directory_of(site: str) -> Path | None:
     try:
         # A path in it may have any bytes.
         digest = hashlib.sha256(site.encode(errors="surrogatepass")).hexdigest()
-        directory = runtime_directory() / f"figures-{digest[:32]}"
+        directory = runtime_directory() / f"{OURS}{digest[:32]}"
         make_private(directory)
     except (FileUnusable, AttributeError) as error:
         # The system may know no users, as Windows does.
-        logger.warning("The figures of %s are not published: %s", site, error)
+        logger.warning("The figures of the caches are not published: %s", error)
         return None
     return directory
+
+
+def remove_forgotten() -> None:
+    """Remove the directories of ``directory_of`` that nobody used for long: each SECRET_KEY, and each place of a Flask
+    app, has one, and some are never the same again.
+    """
+    with suppress(FileUnusable, OSError):
+        for path in runtime_directory().glob(f"{OURS}*"):
+            with suppress(FileUnusable, OSError):
+                if path.lstat().st_mtime < time.time() - FORGOTTEN:
+                    FiguresDirectory(path).remove_if_deserted()
 
 
 class FiguresDirectory:
@@ -159,6 +176,20 @@ class FiguresDirectory:
     def retire_the_dead(self) -> None:
         """Add what processes that are gone had counted to the counts of the departed, and remove their files."""
         self._retire([path for path in self._files() if not _look_at(path, living=False)[1]])
+
+    def remove_if_deserted(self) -> None:
+        """Remove it with all in it, unless somebody lives there. Who comes meanwhile makes it again.
+
+        Raises:
+            FileUnusable, OSError: it stays, as somebody else is at it, or there is more in it than our files.
+        """
+        with locked_file(self.path / LOCK, patience=0.0):
+            # Who comes from here on is not among them.
+            there = list(self.path.iterdir())
+            if not any(path.suffix == WORKER and _look_at(path, living=False)[1] for path in there):
+                for path in there:
+                    path.unlink()
+                self.path.rmdir()
 
     def make_again(self) -> None:
         """If it was removed while it was used.

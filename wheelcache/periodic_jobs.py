@@ -45,7 +45,7 @@ class PeriodicJobs:
         resting: not empty while no job is scheduled. Whoever writes then calls ``start``.
     """
 
-    __slots__ = ("_clock", "_closed", "_is_idle", "_jobs", "_judge", "_round", "_tick", "_timers", "resting")
+    __slots__ = ("_clock", "_closed", "_due", "_is_idle", "_jobs", "_judge", "_round", "_tick", "_timers", "resting")
 
     def __init__(self, tick: float, clock: Clock, is_idle: Callable[[], bool], jobs: Sequence[PeriodicJob]) -> None:
         self._tick = min([tick, *(job.period for job in jobs)])
@@ -58,6 +58,7 @@ class PeriodicJobs:
         # Of the last start: jobs of an earlier one stop.
         self._round = 0
         self._timers: Timers | None = None
+        self._due: dict[PeriodicJob, float] = {}
         # Holds one item, which whoever starts them takes: one C call, so no lock.
         self.resting: list[bool] = [True] if jobs else []
 
@@ -70,6 +71,7 @@ class PeriodicJobs:
                 self._timers = Timers(self._tick, SLOTS, _nothing, clock=self._clock)
             for job in self._jobs:
                 job.begin()
+                self._due[job] = self._clock() + job.period
                 self._timers.every(job.period, partial(self._turn, job, self._round))
             if self._closed:
                 # By another thread, just now.
@@ -118,12 +120,17 @@ class PeriodicJobs:
             # Written after the first look, when nobody rested, and maybe for the last time.
             self.start()
 
-    def _pause(self, job: PeriodicJob) -> float | None:
-        """Seconds to the next run; None for the period. In ten years a sample is taken 30 million times."""
-        if not isinstance(self._clock, ManualClock):
-            return None
-        skipped = self._clock.target - self._clock() - job.matters * job.period
-        return skipped if skipped > job.period else None
+    def _pause(self, job: PeriodicJob) -> float:
+        """Seconds to the next run, by when it was due: counted from its end, each would come a tick later."""
+        now = self._clock()
+        due = self._due[job] + job.period
+        if due <= now:
+            due = now + job.period
+        if isinstance(self._clock, ManualClock):
+            # In a jump of ten years a sample would be taken 30 million times.
+            due = max(due, self._clock.target - job.matters * job.period)
+        self._due[job] = due
+        return due - now
 
 
 def _nothing(key: Any, value: Any) -> None:

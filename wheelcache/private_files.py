@@ -41,14 +41,25 @@ def make_private_again(directory: Path) -> None:
     Raises:
         FileUnusable: as the others.
     """
-    if directory.parent == _runtime_directory():
+    if is_in_ours(directory):
         make_private(directory.parent)
     make_private(directory)
 
 
+def is_in_ours(path: Path) -> bool:
+    """Whether it is in the runtime directory."""
+    try:
+        return path.parent == _runtime_directory()
+    except FileUnusable:
+        return False
+
+
 def _runtime_directory() -> Path:
     shared_memory = Path("/dev/shm")  # noqa: S108  # what is made in it is private
-    parent = shared_memory if os.access(shared_memory, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    try:
+        parent = shared_memory if os.access(shared_memory, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise FileUnusable(str(error)) from error
     return parent / f"wheelcache-{os.geteuid()}"
 
 

@@ -15,7 +15,8 @@ from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import WorkerFigures
-from wheelcache.figures_directory import FiguresDirectory
+from wheelcache.figures_directory import FiguresDirectory, remove_forgotten
+from wheelcache.private_files import is_in_ours
 from wheelcache.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
@@ -106,6 +107,11 @@ class Publisher:
     def is_published(self) -> bool:
         return self._shown.file >= 0
 
+    def run_last(self) -> None:
+        """At the exit of the interpreter, so that what the departed have counted is complete."""
+        if self.is_published() or (not self._closed and self._figures().stats.requests):
+            self.run()
+
     def close(self) -> None:
         """What was counted is among the counts of the departed from here on."""
         with self._lock:
@@ -186,13 +192,13 @@ def _retire_the_dead_once(directory: FiguresDirectory) -> None:
     if once not in _retired:
         _retired.add(once)
         directory.retire_the_dead()
+        if is_in_ours(directory.path):
+            remove_forgotten()
 
 
 def _publish_all() -> None:
-    """At the exit of the interpreter: a last time, so that what the departed have counted is complete."""
     for publisher in _publishers:
-        if publisher.is_published():
-            publisher.run()
+        publisher.run_last()
 
 
 atexit.register(_publish_all)

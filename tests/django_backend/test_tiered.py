@@ -49,7 +49,7 @@ def server():
 def memcached(tmp_path_factory):
     """The address of a memcached of this module's own."""
     program = shutil.which("memcached")
-    assert program is not None, "these tests need memcached in the PATH: make redis"
+    assert program is not None, "these tests need memcached in the PATH: make packages"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -98,6 +98,13 @@ def test_lately_of_several_workers_adds_up_though_their_clocks_and_intervals_dif
     assert lately.hit_ratio == 0.7
 
 
+def test_lately_is_the_last_minute_also_after_a_reset_in_it_or_before_it():
+    samples = [at(seconds, hits=seconds, misses=2 * seconds) for seconds in range(0, 201, 10)]
+    figures = CacheFigures("pages", (worker(samples, now=205.0, stats=Stats(hits=205, misses=410)),))
+    for seconds in (100, 180):
+        assert figures.since({"1-x": Stats(hits=seconds, misses=2 * seconds)}).lately() == figures.lately()
+
+
 # The last hour.
 
 

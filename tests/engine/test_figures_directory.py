@@ -15,6 +15,7 @@ import time
 from functools import partial
 from itertools import count, pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,7 +23,17 @@ from tests.waiting import until
 from wheelcache import private_files
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import WorkerFigures
-from wheelcache.figures_directory import DEPARTED, LOCK, NAMES, RESET, VERSION, FiguresDirectory, directory_of
+from wheelcache.figures_directory import (
+    DEPARTED,
+    FORGOTTEN,
+    LOCK,
+    NAMES,
+    RESET,
+    VERSION,
+    FiguresDirectory,
+    directory_of,
+    remove_forgotten,
+)
 from wheelcache.history import LENGTH, sample
 from wheelcache.publisher import CLEAR
 from wheelcache.stats import LOAD_BOUNDS, Stats
@@ -152,7 +163,15 @@ def test_without_a_directory_for_this_user_alone_there_is_no_default_and_that_is
     tmp_path.chmod(0o755)
     monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path)
     assert directory_of("shop") is None
-    assert "The figures of shop are not published" in caplog.text
+    assert "The figures of the caches are not published" in caplog.text
+
+
+def test_without_any_temporary_directory_there_is_no_default_and_that_is_logged(monkeypatch, caplog):
+    # As in a container whose file systems are all read-only.
+    monkeypatch.setattr(private_files.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(private_files.tempfile, "gettempdir", Mock(side_effect=FileNotFoundError("no usable one")))
+    assert directory_of("shop") is None
+    assert "no usable one" in caplog.text
 
 
 # What is published is read.
@@ -585,7 +604,7 @@ def test_what_is_no_file_hinders_nobody(directory, tmp_path):
 def test_nothing_is_written_through_a_link(directory, tmp_path, name):
     (tmp_path / "elsewhere").write_text("not to be touched")
     (directory.path / name).symlink_to(tmp_path / "elsewhere")
-    step = partial(directory.clear, "pages") if name == LOCK else partial(directory.publish, figures())
+    step = partial(directory.ask, CLEAR, "pages") if name == LOCK else partial(directory.publish, figures())
     with pytest.raises((OSError, FileUnusable)):
         step()
     assert (tmp_path / "elsewhere").read_text() == "not to be touched"
@@ -628,6 +647,28 @@ def test_a_default_directory_is_made_again_with_its_parent(monkeypatch, tmp_path
     directory.make_again()
     assert stat.S_IMODE(directory.path.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
+
+
+def test_default_directories_that_nobody_used_for_long_go_unless_somebody_lives_there(monkeypatch, tmp_path):
+    ours = tmp_path / "ours"
+    monkeypatch.setattr(private_files, "_runtime_directory", lambda: ours)
+    names = ["left", "stopped", "resting", "recent", "strange"]
+    directories = {name: FiguresDirectory(directory_of(name)) for name in names}
+    os.close(directories["stopped"].publish(figures()))
+    directories["stopped"].retire_the_dead()
+    os.close(directories["stopped"].publish(figures("2-b")))
+    living = directories["resting"].publish(figures())
+    (directories["strange"].path / "folder").mkdir()
+    (elsewhere := tmp_path / "figures-of-mine").mkdir()
+    for path in (*(each.path for each in directories.values()), elsewhere):
+        if path != directories["recent"].path:
+            os.utime(path, (0, time.time() - FORGOTTEN - 1))
+    remove_forgotten()
+    found = set(ours.iterdir())
+    os.close(living)
+    assert found == {directories[name].path for name in ("resting", "recent", "strange")}
+    assert len(list(directories["resting"].path.glob("*.worker"))) == 1
+    assert elsewhere.is_dir()
 
 
 def test_thousands_of_dead_workers_are_counted_in_seconds_and_leave_one_small_file(directory):

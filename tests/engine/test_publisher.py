@@ -11,13 +11,14 @@ import threading
 import time
 import weakref
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache
+from wheelcache import Cache, private_files
 from wheelcache.errors import FileUnusable
-from wheelcache.figures_directory import DEPARTED, LOCK, FiguresDirectory
+from wheelcache.figures_directory import DEPARTED, LOCK, FiguresDirectory, directory_of
 from wheelcache.private_files import locked_file
 from wheelcache.publisher import CLEAR, INTERVAL
 
@@ -172,6 +173,26 @@ def test_all_that_was_counted_is_published_at_the_exit_of_the_interpreter(path):
     assert (found.workers, found.departed.hits) == ((), 100)
 
 
+def test_who_exits_before_the_first_publication_is_counted_too_if_there_is_anything_to_count(path):
+    run(
+        """
+        caches = [Cache(name, figures_dir=path, clock=clock) for name in ("hit", "unused", "closed", "parent's")]
+        for cache in caches[::2]:
+            cache.set("a", 1)
+            cache.get("a")
+        caches[2].close()
+        caches[3].set("a", 1)
+        if (pid := os.fork()) == 0:
+            # As a worker that only reads what was loaded before it was forked.
+            caches[3].get("a")
+            sys.exit()
+        os.waitpid(pid, 0)
+        """,
+        path,
+    )
+    assert {each.name: each.departed.hits for each in FiguresDirectory(path).read()} == {"hit": 1, "parent's": 1}
+
+
 def test_in_real_time_the_wheel_thread_publishes(path):
     cache = Cache("pages", figures_dir=path)
     cache.set("a", 1)
@@ -261,6 +282,25 @@ def test_many_caches_of_a_process_look_for_the_dead_once(make, path, clock, monk
     assert looks == [1]
 
 
+def test_who_publishes_in_a_default_directory_removes_those_that_were_forgotten(tmp_path, clock, monkeypatch):
+    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+    forgotten = directory_of("forgotten")
+    os.utime(forgotten, (0, 0))
+    for path in (tmp_path / "figures", directory_of("shop")):
+        assert forgotten.exists()
+        cache = Cache("pages", clock=clock, figures_dir=path)
+        cache.set("a", 1)
+        clock.advance(INTERVAL)
+    assert not forgotten.exists()
+
+
+def test_a_directory_of_ones_own_is_published_in_though_there_is_no_temporary_one(cache, path, clock, monkeypatch):
+    monkeypatch.setattr(private_files, "_runtime_directory", Mock(side_effect=FileUnusable("none")))
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    assert len(workers(path)) == 1
+
+
 def test_a_publication_that_comes_too_late_for_a_close_leaves_no_file(cache, path, clock):
     cache.set("a", 1)
     clock.advance(INTERVAL)
@@ -306,7 +346,7 @@ def test_the_child_of_a_fork_has_a_file_of_its_own_and_counts_from_zero_and_keep
             cache.get("a")
             cache.set("b", 1)
             clock.advance(3)
-            os.write(1, b"%d\n" % os.getpid())
+            os.write(1, b"%d\\n" % os.getpid())
         time.sleep(60)
         """,
         path,

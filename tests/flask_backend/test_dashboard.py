@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
 
 PAGE = "/wheelcache/"
+FOLDER = PAGE.rstrip("/")
 FIGURES = f"{PAGE}figures.json"
 READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
 CLEAR, RESET = ACTIONS = [f"{PAGE}clear", f"{PAGE}reset"]
@@ -218,11 +219,11 @@ def test_the_cookie_is_for_the_page_alone(site):
     app, _ = site()
     client = app.test_client()
     plain = client.get(PAGE).headers["Set-Cookie"]
-    assert re.fullmatch(rf"{COOKIE}=[\w-]{{43}}; HttpOnly; Path={PAGE}; SameSite=Strict", plain)
+    # Without a path it is for that of the page in the browser, also behind a proxy that takes a part of it away.
+    assert re.fullmatch(rf"{COOKIE}=[\w-]{{43}}; HttpOnly; SameSite=Strict", plain)
+    assert client.get_cookie(COOKIE, path=FOLDER)
     secure = client.get(PAGE, base_url="https://localhost").headers["Set-Cookie"]
     assert "; Secure; " in secure
-    mounted = app.test_client().get(PAGE, base_url="http://localhost/mounted").headers["Set-Cookie"]
-    assert f"; Path=/mounted{PAGE};" in mounted
 
 
 def test_all_tabs_of_a_browser_have_one_token_and_browsers_differ(site):
@@ -235,7 +236,7 @@ def test_all_tabs_of_a_browser_have_one_token_and_browsers_differ(site):
 def test_a_cookie_that_was_not_made_here_is_replaced(site, planted):
     app, _ = site()
     client = app.test_client()
-    client.set_cookie(COOKIE, planted, path=PAGE)
+    client.set_cookie(COOKIE, planted, path=FOLDER)
     assert planted not in token_of(client).values()
     assert press(client, RESET).status_code == 200
 
@@ -266,8 +267,8 @@ def test_a_forged_request_is_refused_and_has_no_effect(site, url, forgery):
     client = app.test_client()
     headers = {**token_of(client), **FORGERIES.get(forgery, {})}
     if "cookie" in forgery:
-        client.delete_cookie(COOKIE, path=PAGE)
-        client.set_cookie(COOKIE, {"no cookie": "", "empty cookie": ""}.get(forgery, "x" * 43), path=PAGE)
+        client.delete_cookie(COOKIE, path=FOLDER)
+        client.set_cookie(COOKIE, {"no cookie": "", "empty cookie": ""}.get(forgery, "x" * 43), path=FOLDER)
     if forgery == "no cookie":
         client = app.test_client()
     if forgery == "empty cookie":

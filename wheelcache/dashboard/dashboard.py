@@ -180,7 +180,7 @@ def _card(figures: CacheFigures) -> dict[str, Any]:
         "clear_effect": _effect(figures),
         "now": _now(figures),
         "total": _total(figures),
-        "workers": [_worker(figures, pid) for pid in dict.fromkeys(each.pid for each in figures.workers)],
+        "workers": [_worker(each) for each in figures.by_process()],
         "history": {
             "at": course.at,
             "hit_ratio": course.hit_ratio,
@@ -193,20 +193,9 @@ def _card(figures: CacheFigures) -> dict[str, Any]:
     }
 
 
-def _worker(figures: CacheFigures, pid: int) -> dict[str, Any]:
-    """One process, which may have several caches of the name."""
-    of_process = CacheFigures(figures.name, tuple(each for each in figures.workers if each.pid == pid))
-    first = of_process.workers[0]
-    return {
-        "pid": pid,
-        "started": first.started,
-        "published": first.taken,
-        "is_this": pid == os.getpid(),
-        "thread": first.thread,
-        "lag": max(each.lag for each in of_process.workers),
-        "now": _now(of_process),
-        "total": _total(of_process),
-    }
+def _worker(figures: CacheFigures) -> dict[str, Any]:
+    process = figures.process()
+    return {**process, "is_this": process["pid"] == os.getpid(), "now": _now(figures), "total": _total(figures)}
 
 
 def _now(figures: CacheFigures) -> dict[str, float | None]:

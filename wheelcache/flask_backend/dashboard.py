@@ -16,7 +16,7 @@ from hmac import compare_digest
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from flask import Blueprint, Response, abort, current_app, jsonify, request, url_for
+from flask import Blueprint, Response, abort, current_app, jsonify, request
 from werkzeug.wrappers import Response as AnyResponse
 
 from wheelcache.cache import Cache
@@ -83,9 +83,8 @@ def _page() -> Response:
     if not TOKEN.fullmatch(token):
         token = secrets.token_urlsafe(32)
     response = Response(_dashboard().page(HEADER, token), mimetype="text/html")
-    response.set_cookie(
-        COOKIE, token, path=url_for(".page"), secure=request.is_secure, httponly=True, samesite="Strict"
-    )
+    # For the folder of the page, by its address in the browser: a proxy may have taken a part of that away.
+    response.set_cookie(COOKIE, token, path=None, secure=request.is_secure, httponly=True, samesite="Strict")
     return _sent(response)
 
 
