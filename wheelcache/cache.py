@@ -107,7 +107,8 @@ class Cache(SavedMap):
         figures_dir: where to publish the figures of this process every three seconds, and see those of the others: see
             ``figures_directory``. None for not.
         snapshot_dir: where to keep the entries from one process to the next: see ``snapshot_keeper``. They are loaded
-            when the cache is first used. None for not.
+            when the cache is first used: by whatever asks for an entry, writes one, or counts them (``stats``), but
+            not by ``len`` or ``clear``, nor by decorating a function. None for not.
         snapshot_interval: seconds between two saves of them.
         snapshot_key: what these files are signed with; None for no signature.
         on_removal: ``on_removal(key, value, cause)`` for every entry that leaves, called without a lock by the thread
@@ -236,9 +237,10 @@ class Cache(SavedMap):
         if self.keeper is not None:
             self._lock = LoadFirst(self._lock, self.keeper.load, self._loaded_first)
 
-    def _loaded_first(self, lock: Any) -> None:
-        if isinstance(self._lock, LoadFirst):
-            self._lock = lock
+    def _loaded_first(self, first: LoadFirst) -> None:
+        # Else it was closed, or forked, meanwhile.
+        if self._lock is first:
+            self._lock = first.lock
 
     def is_in_use(self) -> bool:
         """Whether it was used, and not closed since."""
@@ -531,6 +533,11 @@ class Cache(SavedMap):
             now=self.clock(),
             samples=() if history is None else tuple(history.samples),
         )
+
+    def clear(self) -> None:
+        if isinstance(self._lock, LoadFirst):
+            self._lock.skip()
+        super().clear()
 
     def close(self) -> None:
         """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""

@@ -100,7 +100,8 @@ class Driven:
     def advance(self, now: float, budget: int = BATCH) -> None:
         """Take out what is due at ``now``, at most ``budget`` timers of it. ``wake_at <= now`` tells there is more."""
         self._warn_of_lag(now - self.wake_at)
-        with self._lock:
+        # What drives other wheels as well does not wait until a cache is loaded.
+        with behind(self._lock):
             due = self._wheel.advance(now, budget)
             self._take_out(due)
             self.wake_at = self._wheel.next_wake()

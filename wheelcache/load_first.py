@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+PATIENCE: Final = 30.0
+"""Seconds to wait for another thread that loads. It may be waiting for this one: unpickling runs anybody's code."""
 
 
 class LoadFirst:
@@ -17,7 +20,7 @@ class LoadFirst:
     Args:
         lock: the lock.
         load: called by the first who acquires it, once, without the lock, which it may acquire. Others wait for it.
-        loaded: called after that, whatever came of it, to put the lock in its place again.
+        loaded: called after that, whatever came of it, with this, to put the lock in its place again.
 
     Attributes:
         lock: as given.
@@ -25,7 +28,7 @@ class LoadFirst:
 
     __slots__ = ("_begun", "_load", "_loaded", "_loading", "lock")
 
-    def __init__(self, lock: Any, load: Callable[[], object], loaded: Callable[[Any], object]) -> None:
+    def __init__(self, lock: Any, load: Callable[[], object], loaded: Callable[[LoadFirst], object]) -> None:
         self.lock = lock
         self._load = load
         self._loaded = loaded
@@ -34,13 +37,7 @@ class LoadFirst:
 
     def acquire(self, blocking: bool = True) -> bool:
         if blocking:
-            with self._loading:
-                if not self._begun:
-                    self._begun = True
-                    try:
-                        self._load()
-                    finally:
-                        self._loaded(self.lock)
+            self._once(self._load)
         return bool(self.lock.acquire(blocking))
 
     __enter__ = acquire
@@ -51,8 +48,25 @@ class LoadFirst:
     def __exit__(self, *exc_info: object) -> None:
         self.lock.release()
 
+    def skip(self) -> None:
+        """Load nothing, unless that was begun; then wait for it."""
+        self._once(lambda: None)
+
     def _is_owned(self) -> bool:
         return bool(self.lock._is_owned())
+
+    def _once(self, load: Callable[[], object]) -> None:
+        if not self._loading.acquire(timeout=PATIENCE):
+            return
+        try:
+            if not self._begun:
+                self._begun = True
+                try:
+                    load()
+                finally:
+                    self._loaded(self)
+        finally:
+            self._loading.release()
 
 
 def behind(lock: Any) -> Any:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum
+from math import isfinite
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
@@ -127,7 +128,8 @@ class Timers(Driven):
         now, due = self._due(delay)
         with self._lock:
             self._check_open()
-            old = self._timers.get(key)
+            # Out and in again: they are in the order of their setting.
+            old = self._timers.pop(key, None)
             if old is not None:
                 self._wheel.cancel(old)
             self._timers[key] = timer
@@ -196,6 +198,9 @@ class Timers(Driven):
     def save(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Write every pending timer to a file, with the time that is left until it fires. How many.
 
+        They stay pending. One that fires while the others are written is in the file all the same, and fires again when
+        that is loaded; so does one that was moved or removed meanwhile.
+
         Args:
             path: of the file, which is replaced when all is written and synced; what was there stays if it cannot be.
             secret: what the file is to be signed with, so that ``load`` with the same can tell it from others.
@@ -239,11 +244,15 @@ class Timers(Driven):
         loaded = 0
         try:
             with open_snapshot(Path(path), KIND, key) as snapshot:
-                elapsed = max(0.0, time.time() - float(snapshot.header["saved_at"]))
+                try:
+                    saved_at = float(snapshot.header["saved_at"])
+                except (KeyError, TypeError, ValueError, OverflowError):
+                    raise SnapshotRefused(f"{path} does not say when it was saved") from None
+                elapsed = max(0.0, time.time() - saved_at)
                 for payload in snapshot:
                     loaded += self._set_again(payload, elapsed)
         except FileNotFoundError:
-            return 0
+            pass
         except SnapshotRefused as error:
             refuse(repr(self), Path(path), error)
         return loaded
@@ -252,12 +261,13 @@ class Timers(Driven):
         try:
             key, value, left = pickle.loads(payload)
             plain = self._plain(key)
+            left = _finite(left) - elapsed
         except Exception:
             logger.exception("A timer that was saved cannot be read, and will not fire.")
             return False
         timer = _KeyedTimer(plain, value)
         now = self.clock()
-        due = now + left - elapsed
+        due = now + left
         with self._lock:
             self._check_open()
             if plain in self._timers:
@@ -416,6 +426,12 @@ class Timers(Driven):
         self._broadcasts = {}
         self._jobs = set()
         self._wheel = self._wheel.emptied()
+
+
+def _finite(seconds: Any) -> float:
+    if not isfinite(seconds):
+        raise ValueError(f"a timer is due in {seconds!r} s")
+    return float(seconds)
 
 
 def _pool() -> ThreadPoolExecutor:
