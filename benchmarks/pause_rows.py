@@ -1,4 +1,4 @@
-"""How long a reader stands still while 500,000 entries expire in one tick.
+"""How long a reader stands still while 500,000 entries expire in one tick, and while 1,000,000 are saved.
 
 A real cache, a real wheel thread, jitter 0: every entry is set to expire at the same instant. One thread reads on
 without a break, in turns a key that is there (a hit, which takes no lock) and one that isn't (a miss, which takes the
@@ -8,6 +8,10 @@ Beside it: the same with a budget without end, so that the wheel thread does all
 and the longest pause of the same reader, before anything expires, beside a thread that only computes for 0.5 ms at a
 time and then gives way, which is what the interpreter and the machine do to any two threads.
 
+The saving of a million entries, some in the order of their setting and some used at random, so that their places in
+memory have no order: the same reader, from before it begins until it is done, and how long it takes, beside that reader
+and without, and to load them again, with a secret and without.
+
 ``sys.setswitchinterval`` is left at its default of 5 ms. The garbage collector is run and what it found frozen before
 the reader starts, in both, since a full collection with so many objects would be a pause of its own.
 """
@@ -16,17 +20,23 @@ import gc
 import statistics
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
 
 from benchmarks.report import Row, Section, Target
 from benchmarks.timing import Step
 from wheelcache import Cache
 
 EXPIRING = 500_000
+SAVED = 1_000_000
 TRIALS = 5
-STEPS = 2 * TRIALS
+SAVE_TRIALS = 3
+STEPS = 2 * TRIALS + 2 * SAVE_TRIALS
 FILL_SECONDS = 3.0
 CONTROL_SECONDS = 1.5
 
@@ -59,6 +69,24 @@ class Pauses:
     longest_hit: float
     longest_miss: float
     expiry: float
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """One trial.
+
+    Attributes:
+        longest: the reader's longest pause while all was saved, in milliseconds.
+        longest_hit, longest_miss: that, by kind of call.
+        beside_reader, alone, load: seconds, to save beside the reader, without it, and to load.
+    """
+
+    longest: float
+    longest_hit: float
+    longest_miss: float
+    beside_reader: float
+    alone: float
+    load: float
 
 
 class Reader(threading.Thread):
@@ -96,16 +124,28 @@ def measure(executor: Executor, step: Step) -> Section:
             each.append(executor.submit(mass_expiry, batched=name == "batched").result())
             step()
 
+    savings: dict[str, list[Saving]] = {"unsigned": [], "signed": []}
+    for _ in range(SAVE_TRIALS):
+        for name, saving in savings.items():
+            saving.append(executor.submit(save_and_load, signed=name == "signed").result())
+            step()
+
+    def of_saving(name: str, figure: str) -> float:
+        return statistics.median(getattr(trial, figure) for trial in savings[name])
+
     def median(name: str, figure: str) -> float:
         milliseconds: list[float] = [getattr(trial, figure) for trial in trials[name]]
         return statistics.median(milliseconds)
 
     what = f"a reader's longest pause while {EXPIRING:,} entries expire in one tick"
     ours = median("batched", "longest")
+    while_saving = f"a reader's longest pause while {SAVED:,} entries are saved"
+    saved = of_saving("unsigned", "longest")
+    worst = max(trial.longest for trials in savings.values() for trial in trials)
     return Section(
-        "Mass expiry",
-        f"Median of {TRIALS} trials of each, in turns, each in a process of its own; garbage collected and frozen "
-        "before the reader starts, the interpreter's switch interval at its default.",
+        "Mass expiry, and saving",
+        f"Median of {TRIALS} trials of each, {SAVE_TRIALS} of saving, in turns, each in a process of its own; garbage "
+        "collected and frozen before the reader starts, the interpreter's switch interval at its default.",
         [
             Row(
                 what,
@@ -137,8 +177,36 @@ def measure(executor: Executor, step: Step) -> Section:
                 None,
                 "ms",
             ),
+            Row(
+                while_saving,
+                saved,
+                "with a secret",
+                of_saving("signed", "longest"),
+                "ms",
+                saved,
+                "ms",
+                Target(10, at_least=False),
+            ),
+            Row(while_saving, saved, "the same, worst trial", worst, "ms", None, "ms"),
+            Row(
+                "of its hits, which take no lock",
+                of_saving("unsigned", "longest_hit"),
+                "misses, which take it",
+                of_saving("unsigned", "longest_miss"),
+                "ms",
+                None,
+                "ms",
+            ),
+            *(
+                Row(what, of_saving("unsigned", figure), "with a secret", of_saving("signed", figure), "s", None, "s")
+                for what, figure in (
+                    (f"to save {SAVED:,} entries", "alone"),
+                    ("beside that reader", "beside_reader"),
+                    ("to load them", "load"),
+                )
+            ),
         ],
-        trials,
+        {**trials, **{f"saving, {name}": each for name, each in savings.items()}},
     )
 
 
@@ -173,6 +241,47 @@ def mass_expiry(*, batched: bool) -> Pauses:
         longest_miss=1_000 * reader.longest_miss,
         expiry=1_000 * (gone - started),
     )
+
+
+def save_and_load(*, signed: bool) -> Saving:
+    """One trial, in a process of its own."""
+    secret = "a secret" if signed else None
+    cache = Cache("saved", log_interval=None, sample_interval=None)
+    cache.set("there", "value", None)
+    for number in range(SAVED - 1):
+        cache.set(f"user:{number}:profile", f"the profile of {number}", 86_400)
+    order = Random(7)
+    for _ in range(SAVED):
+        cache.get(f"user:{order.randrange(SAVED - 1)}:profile")
+    gc.collect()
+    gc.freeze()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "a.snapshot"
+        reader = Reader(cache)
+        reader.start()
+        time.sleep(0.2)
+        beside_reader = _seconds(lambda: cache.save(path, secret=secret))
+        time.sleep(0.2)
+        reader.stop()
+        alone = _seconds(lambda: cache.save(path, secret=secret))
+        other = Cache("loaded", log_interval=None, sample_interval=None)
+        load = _seconds(lambda: other.load(path, secret=secret))
+    if len(other) != SAVED:
+        raise AssertionError(f"{len(other)} entries were loaded, of {SAVED}")
+    return Saving(
+        longest=1_000 * max(reader.longest_hit, reader.longest_miss),
+        longest_hit=1_000 * reader.longest_hit,
+        longest_miss=1_000 * reader.longest_miss,
+        beside_reader=beside_reader,
+        alone=alone,
+        load=load,
+    )
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
 
 
 def _compute_in_batches(seconds: float) -> None:

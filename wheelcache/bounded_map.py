@@ -14,15 +14,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from itertools import islice
 from math import inf
 from random import random
+from secrets import token_hex
+from time import perf_counter, sleep
 from typing import Any, Final
 
-from wheelcache import options
+from wheelcache import lru_walk, options
 from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
@@ -30,6 +32,8 @@ from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
 from wheelcache.fill_leases import FillLeases, Lease, current_holder
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, is_plain, original
+from wheelcache.load_first import behind
+from wheelcache.lru_walk import LruWalk
 from wheelcache.single_flight import SingleFlight
 from wheelcache.stats import Tally
 from wheelcache.timing_wheel import Timer
@@ -51,6 +55,13 @@ JUST: Final = 10.0
 
 BOARD_CHECK: Final = 10.0
 """Seconds between looks whether the file of the board is still there, at misses. 2 us."""
+
+
+LONGEST_BETWEEN_STEPS: Final = 0.002
+"""Seconds. If it takes longer to do what is to be done with the entries of one step of a walk, the next has fewer."""
+
+MARKERS: Final = 3
+"""How many things are in the map that are no entries, while somebody walks through it."""
 
 
 class RemovalCause(Enum):
@@ -156,6 +167,19 @@ class GracedEntry(_StampedEntry):
         self.weight = 0
 
 
+class _Marker(Entry):
+    """What a walk has in the map while it lasts. No entry: it is never live, found or counted."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        # That nobody else has. And a string: in a dict of strings the first other key rebuilds the table, and for a
+        # million entries nothing else runs for 300 ms.
+        self.key = f"marker {token_hex(16)}"
+        self.value = None
+        self.due = -inf
+
+
 class BoundedMap(Driven):
     """What ``Cache`` stores in: everything but loading. Its arguments are those of ``Cache``.
 
@@ -183,6 +207,7 @@ class BoundedMap(Driven):
         "_on_removal",
         "_replacements",
         "_ttl",
+        "_walk",
         "_watched",
         "_weigher",
         "_weight",
@@ -230,6 +255,8 @@ class BoundedMap(Driven):
         self._groups: Counter[str] = Counter()
         self._most = 0
         self._weight = 0
+        # Who goes through the entries in order of use, if somebody does.
+        self._walk: LruWalk | None = None
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(interval, slots, clock)
 
@@ -492,7 +519,8 @@ class BoundedMap(Driven):
 
     def group(self, name: str) -> str:
         """``name``, or, if a group was called so before, that and a number: two functions may have the same name."""
-        with self._lock:
+        # Functions are decorated when modules are imported: nothing is loaded for that.
+        with behind(self._lock):
             self._groups[name] += 1
             number = self._groups[name]
         return name if number == 1 else f"{name}#{number}"
@@ -500,11 +528,11 @@ class BoundedMap(Driven):
     def evict_to(self, size: int) -> None:
         """Evict the least recently used entries until at most ``size``, an int >= 0, are left."""
         options.whole("size", size)
-        while len(self.entries) > size:
+        while len(self) > size:
             now = self.clock()
             removed: Removals = []
             with self._lock:
-                while len(self.entries) > size and len(removed) < BATCH:
+                while len(self) > size and len(removed) < BATCH:
                     self._evict_oldest(now, removed)
                 self._fit_table()
             self._removed(removed)
@@ -524,11 +552,73 @@ class BoundedMap(Driven):
         """The keys that are there, least recently used first. A snapshot."""
         now = self.clock()
         with self._lock:
-            entries = list(self.entries.values())
+            entries = list(self.entries.values()) if self._walk is None else self._walk.in_order(self.entries)
         return [original(entry.key) for entry in entries if entry.due > now and self._is_current(entry)]
 
+    def in_order_of_use(self) -> Generator[list[Entry], None, None]:
+        """Every entry that is in memory, least recently used first, some at a time, without holding anybody up.
+
+        An entry that is used meanwhile comes after all others, perhaps for a second time; one that is new may come.
+
+        Raises:
+            RuntimeError: somebody else is at it.
+        """
+        walk = LruWalk(_Marker(), _Marker(), _Marker())
+        with self._lock:
+            if self._walk is not None:
+                raise RuntimeError(f"the cache {self.name!r} is being saved already")
+            self._walk = walk
+            walk.start(self.entries)
+        try:
+            yield from self._in_steps(walk, walk.step)
+            # No more than these, or those who use the cache could keep it going.
+            upto = walk.how_many_used()
+            yield from self._in_steps(walk, lambda entries, count: walk.used(entries, upto, count))
+        finally:
+            with suppress(CacheClosed):
+                self._end_walk(walk)
+
+    def _in_steps(self, walk: LruWalk, step: Callable[[OrderedDict[Any, Entry], int], list[Entry]]) -> Iterator[Any]:
+        count = lru_walk.STEP
+        while True:
+            asked = perf_counter()
+            with self._lock:
+                batch = step(self.entries, count) if self._walk is walk else []
+            if not batch:
+                return
+            began = perf_counter()
+            if began - asked > LONGEST_BETWEEN_STEPS:
+                # Another thread ran meanwhile, and may have come upon the lock: without this, it would wait for the
+                # interpreter a second time.
+                sleep(0)
+            yield batch
+            # What was used meanwhile is noted by the next step, which is not to take long.
+            slow = perf_counter() - began > LONGEST_BETWEEN_STEPS
+            count = max(1, count // 2) if slow else min(lru_walk.STEP, 2 * count)
+
+    def _end_walk(self, walk: LruWalk) -> None:
+        try:
+            # All the way round, if whoever began it did not go on.
+            for _ in self._in_steps(walk, walk.step):
+                pass
+            # However much is used meanwhile, it comes to an end.
+            for _ in range(walk.steps_to_settle()):
+                with self._lock:
+                    if self._walk is not walk or not walk.settle(self.entries):
+                        break
+        finally:
+            with self._lock:
+                if self._walk is walk:
+                    self._stop_walking()
+        while walk.forget():
+            pass
+
     def __len__(self) -> int:
-        return len(self.entries)
+        if self._walk is None:
+            return len(self.entries)
+        # How many markers there are is known under the lock only.
+        with behind(self._lock):
+            return len(self.entries) - (0 if self._walk is None else MARKERS)
 
     def __contains__(self, key: Hashable) -> bool:
         plain = self._plain(key)
@@ -540,6 +630,9 @@ class BoundedMap(Driven):
         super().after_fork_in_child()
         # Or whoever adds up the figures of all processes would have the parent's twice.
         self._count_from_zero()
+        if self._walk is not None:
+            # Who was at it is no thread of this process, and everything is to be in its place.
+            self._end_walk(self._walk)
         self._handles.forget_locks()
         self._flights.forget_all()
         self._leases.forget_all()
@@ -551,6 +644,7 @@ class BoundedMap(Driven):
 
     def _emptied(self) -> OrderedDict[Any, Entry]:
         """Take everything out, at once however much it is. What was in."""
+        self._stop_walking()
         gone, self.entries = self.entries, OrderedDict()
         self._wheel = self._wheel.emptied()
         self._flights.supersede_all()
@@ -558,6 +652,11 @@ class BoundedMap(Driven):
         self._most = 0
         self.wake_at = inf
         return gone
+
+    def _stop_walking(self) -> None:
+        if self._walk is not None:
+            self._walk.end(self.entries)
+            self._walk = None
 
     def _live(self, key: Any, now: float, removed: Removals | None = None) -> Any:
         """The entry of ``key`` if its time has not come. With ``removed``, one whose time has is taken out."""
@@ -637,6 +736,8 @@ class BoundedMap(Driven):
         if entry is None:
             # First room, then the entry: the bound holds for whoever looks without the lock, too.
             size = len(entries)
+            if self._walk is not None:
+                size -= MARKERS
             if size >= self._max_entries:
                 self._evict_oldest(now, removed)
             elif size >= self._most:
@@ -702,7 +803,10 @@ class BoundedMap(Driven):
             self._evict_oldest(now, removed)
 
     def _evict_oldest(self, now: float, removed: Removals) -> None:
-        _, entry = self.entries.popitem(last=False)
+        if self._walk is None:
+            _, entry = self.entries.popitem(last=False)
+        else:
+            entry = self._walk.pop_oldest(self.entries)
         self._wheel.cancel(entry.timer if type(entry) is GracedEntry else entry)
         self._weight -= entry.weight
         removed.append((entry.key, entry.value, self._count(entry, EVICTED, now)))

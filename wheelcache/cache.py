@@ -1,4 +1,4 @@
-"""The cache: a bounded map, and loading: single flight, stale values meanwhile, refreshes, fill leases, memoizing."""
+"""The cache: a bounded map that can be saved, and loading: single flight, stale values, refreshes, leases, memoize."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from wheelcache.bounded_map import (
     EXPIRED,
     MISSING,
     TTL,
-    BoundedMap,
     Entry,
     GracedEntry,
     RemovalCause,
@@ -42,12 +41,15 @@ from wheelcache.fill_leases import Waiter, current_holder
 from wheelcache.history import History
 from wheelcache.isolation import size_of
 from wheelcache.keys import original
+from wheelcache.load_first import LoadFirst, behind
 from wheelcache.load_policy import LoadPolicy, load_policy
 from wheelcache.memoize import F, Memoized, memoizer
 from wheelcache.periodic_jobs import PeriodicJob, PeriodicJobs
-from wheelcache.publisher import Publisher
+from wheelcache.publisher import CLEAR, LOAD, SAVE, Publisher
 from wheelcache.refresh_pool import refresh_pool, timed_load_pool
+from wheelcache.saved_map import SavedMap
 from wheelcache.single_flight import Flight, Seat, is_loading
+from wheelcache.snapshot_keeper import SnapshotKeeper
 from wheelcache.stats import LoadTimes, Stats, Tally
 from wheelcache.stats_log import StatsLog
 from wheelcache.weak_registry import WeakRegistry
@@ -88,7 +90,7 @@ class _NoRoom(Exception):
     """No thread became free in time."""
 
 
-class Cache(BoundedMap):
+class Cache(SavedMap):
     """A bounded map in memory whose entries expire on time, safe under threads and forks.
 
     Args:
@@ -104,6 +106,11 @@ class Cache(BoundedMap):
         sample_interval: seconds between samples of ``stats()``, of which the last 360 are kept; None for none.
         figures_dir: where to publish the figures of this process every three seconds, and see those of the others: see
             ``figures_directory``. None for not.
+        snapshot_dir: where to keep the entries from one process to the next: see ``snapshot_keeper``. They are loaded
+            when the cache is first used: by whatever asks for an entry, writes one, or counts them (``stats``), but
+            not by ``len`` or ``clear``, nor by decorating a function. None for not.
+        snapshot_interval: seconds between two saves of them.
+        snapshot_key: what these files are signed with; None for no signature.
         on_removal: ``on_removal(key, value, cause)`` for every entry that leaves, called without a lock by the thread
             that removed it. An exception in it is logged with the key. Also an attribute, to be set at any time.
         board: tells this cache what other processes of the machine write, and them what this one does, by key, so that
@@ -135,6 +142,7 @@ class Cache(BoundedMap):
         "_requests_seen",
         "_stale_hits",
         "_started",
+        "keeper",
         "publisher",
     )
 
@@ -152,6 +160,9 @@ class Cache(BoundedMap):
         log_interval: float | None = 60.0,
         sample_interval: float | None = 10.0,
         figures_dir: Path | None = None,
+        snapshot_dir: Path | None = None,
+        snapshot_interval: float = 300.0,
+        snapshot_key: str | bytes | None = None,
         on_removal: Callable[[Any, Any, RemovalCause], object] | None = None,
         board: AnyBoard | None = None,
         clock: Clock = time.monotonic,
@@ -161,11 +172,17 @@ class Cache(BoundedMap):
         self._refreshing: dict[Any, asyncio.AbstractEventLoop | None] = {}
         self._history: History | None = None
         self.publisher: Publisher | None = None
+        self.keeper: SnapshotKeeper | None = None
         self._jobs = PeriodicJobs(
             options.interval("interval", interval),
             options.function("clock", clock),
             self._is_idle,
-            self._periodic_jobs(options.text("name", name), log_interval, sample_interval, figures_dir, clock),
+            [
+                *self._log_jobs(options.text("name", name), log_interval, clock),
+                *self._history_jobs(sample_interval, clock),
+                *self._snapshot_jobs(snapshot_dir, snapshot_interval, snapshot_key),
+                *self._publishing_jobs(name, figures_dir),
+            ],
         )
         self._started = time.time()
         # Last: from here on the wheel thread and forks know of this object.
@@ -182,32 +199,55 @@ class Cache(BoundedMap):
             board=board,
             clock=clock,
         )
+        self._load_first()
         _caches.add(self)
 
-    def _periodic_jobs(
-        self,
-        name: str,
-        log_interval: float | None,
-        sample_interval: float | None,
-        figures_dir: Path | None,
-        clock: Clock,
-    ) -> list[PeriodicJob]:
-        jobs: list[PeriodicJob] = []
-        log_period = options.seconds_or_none("log_interval", log_interval)
-        if log_period is not None:
-            jobs.append(StatsLog(name, log_period, clock, self.stats))
-        sample_period = options.seconds_or_none("sample_interval", sample_interval)
-        if sample_period is not None:
-            self._history = History(sample_period, clock, self.stats, lambda: self.lag)
-            jobs.append(self._history)
+    def _log_jobs(self, name: str, interval: float | None, clock: Clock) -> Iterator[PeriodicJob]:
+        period = options.seconds_or_none("log_interval", interval)
+        if period is not None:
+            yield StatsLog(name, period, clock, self.stats)
+
+    def _history_jobs(self, interval: float | None, clock: Clock) -> Iterator[PeriodicJob]:
+        period = options.seconds_or_none("sample_interval", interval)
+        if period is not None:
+            self._history = History(period, clock, self.stats, lambda: self.lag)
+            yield self._history
+
+    def _publishing_jobs(self, name: str, figures_dir: Path | None) -> Iterator[PeriodicJob]:
         directory = usable_directory("figures_dir", figures_dir)
         if directory is not None:
-            self.publisher = Publisher(directory, name, self.figures, self.clear)
-            jobs.append(self.publisher)
-        return jobs
+            actions: dict[str, Callable[[], object]] = {CLEAR: self.clear}
+            if self.keeper is not None:
+                actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
+            self.publisher = Publisher(directory, name, self.figures, actions)
+            yield self.publisher
+
+    def _snapshot_jobs(
+        self, snapshot_dir: Path | None, interval: float, key: str | bytes | None
+    ) -> Iterator[PeriodicJob]:
+        directory = options.path_or_none("snapshot_dir", snapshot_dir)
+        period = options.seconds("snapshot_interval", interval)
+        secret = options.secret_or_none("snapshot_key", key)
+        if directory is not None:
+            self.keeper = SnapshotKeeper(directory, period, secret, self)
+            yield self.keeper
+
+    def _load_first(self) -> None:
+        """Have whoever uses the cache first load what was saved."""
+        if self.keeper is not None:
+            self._lock = LoadFirst(self._lock, self.keeper.load, self._loaded_first)
+
+    def _loaded_first(self, first: LoadFirst) -> None:
+        # Else it was closed, or forked, meanwhile.
+        if self._lock is first:
+            self._lock = first.lock
+
+    def is_in_use(self) -> bool:
+        """Whether it was used, and not closed since."""
+        return not self._is_closed() and not isinstance(self._lock, LoadFirst)
 
     def __repr__(self) -> str:
-        return f"<Cache {self.name!r}, {len(self.entries)} entries>"
+        return f"<Cache {self.name!r}, {len(self)} entries>"
 
     def take(
         self,
@@ -470,7 +510,7 @@ class Cache(BoundedMap):
                 replacements=self._replacements,
                 deletions=self._deletions,
                 clearings=self._clearings,
-                size=len(self.entries),
+                size=len(self),
                 weight=self._weight,
             )
 
@@ -494,11 +534,18 @@ class Cache(BoundedMap):
             samples=() if history is None else tuple(history.samples),
         )
 
+    def clear(self) -> None:
+        if isinstance(self._lock, LoadFirst):
+            self._lock.skip()
+        super().clear()
+
     def close(self) -> None:
         """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
         now = self.clock()
         if self._is_closed():
             return
+        # Nothing need be loaded for this.
+        self._lock = behind(self._lock)
         # First, as what was counted is published once more.
         self._jobs.close()
         with self._lock:
@@ -622,7 +669,10 @@ class Cache(BoundedMap):
         self._arefresh(self._ageing(key, loader, ttl, policy))
 
     def after_fork_in_child(self) -> None:
+        unused = isinstance(self._lock, LoadFirst)
         super().after_fork_in_child()
+        if unused:
+            self._load_first()
         self._refreshing = {}
         self._started = time.time()
         self._jobs.start_over()

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.clock import Clock, ManualClock
+from wheelcache.load_first import behind
 from wheelcache.timing_wheel import TimingWheel
 from wheelcache.weak_registry import WeakRegistry
 from wheelcache.wheel_thread import WheelThread, wheel_thread
@@ -99,7 +100,8 @@ class Driven:
     def advance(self, now: float, budget: int = BATCH) -> None:
         """Take out what is due at ``now``, at most ``budget`` timers of it. ``wake_at <= now`` tells there is more."""
         self._warn_of_lag(now - self.wake_at)
-        with self._lock:
+        # What drives other wheels as well does not wait until a cache is loaded.
+        with behind(self._lock):
             due = self._wheel.advance(now, budget)
             self._take_out(due)
             self.wake_at = self._wheel.next_wake()
@@ -171,11 +173,11 @@ def _hold_all() -> None:
     """Before a fork: no other thread may be halfway through a change when memory is copied."""
     _fork_lock.acquire()
     for driven in _forkable:
-        lock = driven._lock
+        lock = behind(driven._lock)
         if isinstance(lock, _Closed):
             continue
         lock.acquire()
-        if driven._lock is lock:
+        if behind(driven._lock) is lock:
             _held.append((driven, lock))
         else:
             # Closed while this thread waited.

@@ -5,9 +5,9 @@ for as long as that lives: a file whose lock is free is that of a process that i
 first to find it adds what it counted to the file of the departed, so that sums over all processes never go down, as
 metrics want it, and removes it. There are figures in these files and names of caches; no keys and no values.
 
-Two more files are how somebody who looks can act. One has what every process had counted when the figures were reset;
-since it is taken away when they are read, nobody else need know. The other has, for each cache that was ever to be
-cleared, what tells the last time from all others; its caches look at that whenever they publish.
+A few more files are how somebody who looks can act. One has what every process had counted when the figures were reset;
+since it is taken away when they are read, nobody else need know. The others, one for each thing that can be asked for,
+have for each cache what tells the last time it was from all others; the caches look at that whenever they publish.
 """
 
 from __future__ import annotations
@@ -52,11 +52,10 @@ WORKER: Final = ".worker"
 
 DEPARTED: Final = "departed.json"
 RESET: Final = "reset.json"
-CLEARS: Final = "clears.json"
 LOCK: Final = "lock"
 
 NAMES: Final = 1000
-"""Caches of which the counts of departed processes are kept, and clears; those that came first go first."""
+"""Caches of which the counts of departed processes are kept, and what is asked for; those that came first go first."""
 
 AT_ONCE: Final = 250
 """Files of dead processes that are counted in one hold of the lock: 0.3 s, if each has an hour of samples."""
@@ -214,18 +213,18 @@ class FiguresDirectory:
         except (TypeError, KeyError, ValueError, AttributeError):
             return None, {}
 
-    def clear(self, name: str) -> None:
-        """Have all processes clear the cache ``name``, when they publish next."""
+    def ask(self, action: str, name: str) -> None:
+        """Have all processes do something with the cache ``name``, when they publish next. See ``publisher``."""
         with self._locked():
-            clears = self._load(CLEARS)
+            asked = self._load(_file_of(action))
             # No count, which would begin anew when the file is gone, and then be taken for another request.
-            clears.pop(name, None)
-            clears[name] = secrets.token_hex(8)
-            self._replace(self.path / CLEARS, _newest(clears))
+            asked.pop(name, None)
+            asked[name] = secrets.token_hex(8)
+            self._replace(self.path / _file_of(action), _newest(asked))
 
-    def last_clear(self, name: str) -> str | None:
-        """What tells the last time that was said from all others; None if it never was. Costs 7 us, or 13."""
-        last = self._load(CLEARS).get(name)
+    def last_asked(self, action: str, name: str) -> str | None:
+        """What tells the last time that was asked for from all others; None if it never was. Costs 6 us, or 25."""
+        last = self._load(_file_of(action)).get(name)
         return last if isinstance(last, str) else None
 
     def remove(self, worker: str, patience: float | None = None) -> bool:
@@ -395,6 +394,10 @@ def _is_left_over(path: Path) -> bool:
         return path.lstat().st_mtime < time.time() - LEFTOVER
     except OSError:
         return False
+
+
+def _file_of(action: str) -> str:
+    return f"{action}.json"
 
 
 def _newest(names: dict[str, Any]) -> dict[str, Any]:

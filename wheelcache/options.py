@@ -152,6 +152,16 @@ def path_or_none(name: str, value: Any) -> Path | None:
     return path
 
 
+def secret_or_none(name: str, value: Any) -> bytes | None:
+    """A string or bytes, not empty, or None."""
+    if value is None:
+        return None
+    if not isinstance(value, str | bytes) or not value:
+        # Not what it is: it may be one that was meant to be kept.
+        raise TypeError(f"{name} must be a string or bytes, not empty, or None, not a {type(value).__qualname__}")
+    return value.encode() if isinstance(value, str) else value
+
+
 def function(name: str, value: Any) -> Any:
     """Something to call."""
     if not callable(value):

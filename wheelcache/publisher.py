@@ -8,7 +8,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,11 @@ from wheelcache.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
 
+CLEAR: Final = "clear"
+SAVE: Final = "save"
+LOAD: Final = "load"
+"""What a publisher can be asked for."""
+
 INTERVAL: Final = 3.0
 """Seconds. With an hour of samples it takes 0.5 ms each time in memory, and 0.7 on a disk."""
 
@@ -32,16 +37,16 @@ class Publisher:
         directory: where.
         name: of the cache.
         figures: tells them.
-        clear: empties the cache, which somebody who looks at the figures may ask for.
+        actions: what somebody who looks at the figures may ask for, by its name.
     """
 
     __slots__ = (
         "__weakref__",
-        "_clear",
+        "_actions",
+        "_asked",
         "_closed",
         "_failing",
         "_figures",
-        "_last_clear",
         "_lock",
         "_name",
         "_shown",
@@ -56,13 +61,13 @@ class Publisher:
         directory: FiguresDirectory,
         name: str,
         figures: Callable[[], WorkerFigures],
-        clear: Callable[[], None],
+        actions: Mapping[str, Callable[[], object]],
     ) -> None:
         self.directory = directory
         self._name = name
         self._figures = figures
-        self._clear = clear
-        self._last_clear: str | None = None
+        self._actions = actions
+        self._asked: dict[str, str | None] = {}
         self._closed = False
         self._failing = False
         self._shown = _Shown(directory)
@@ -77,13 +82,15 @@ class Publisher:
         return self._shown.worker
 
     def begin(self) -> None:
-        self._last_clear = self.directory.last_clear(self._name)
+        for action in self._actions:
+            self._asked[action] = self.directory.last_asked(action, self._name)
 
     def run(self) -> None:
-        last = self.directory.last_clear(self._name)
-        if last is not None and last != self._last_clear:
-            self._last_clear = last
-            self._clear()
+        for action, act in self._actions.items():
+            last = self.directory.last_asked(action, self._name)
+            if last is not None and last != self._asked.get(action):
+                self._asked[action] = last
+                act()
         with self._lock:
             if self._closed:
                 # By another thread, while this one was on its way here.

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import os
 import re
 import stat
@@ -45,6 +46,8 @@ from wheelcache.errors import SnapshotDamaged, SnapshotRefused
 
 if sys.platform != "win32":
     import fcntl
+
+logger = logging.getLogger("wheelcache")
 
 MAGIC: Final = b"wheelcache snapshot\n"
 VERSION: Final = 1
@@ -269,6 +272,18 @@ def set_aside(path: Path) -> Path | None:
     except OSError:
         return None
     return aside
+
+
+def refuse(who: str, path: Path, error: SnapshotRefused) -> None:
+    """Say why ``who`` does not load a file, and put it out of the way."""
+    aside = set_aside(path)
+    logger.warning(
+        "A snapshot is not loaded%s by %s: %s%s.",
+        " any further" if isinstance(error, SnapshotDamaged) else "",
+        who,
+        error,
+        f"; it is kept as {aside}" if aside else "",
+    )
 
 
 def _need_unix() -> None:

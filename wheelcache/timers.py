@@ -8,22 +8,30 @@ time events, where the job says when it wants to run again.
 from __future__ import annotations
 
 import logging
+import os
+import pickle
 import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum
+from math import isfinite
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.clock import Clock
 from wheelcache.driven import Driven
-from wheelcache.errors import WheelClosed
+from wheelcache.errors import SnapshotRefused, WheelClosed
 from wheelcache.keys import Handles, original
+from wheelcache.snapshot_file import SnapshotWriter, open_snapshot, refuse
 from wheelcache.timing_wheel import Timer
 
 logger = logging.getLogger("wheelcache")
+
+KIND: Final = "timers"
 
 WORKERS: Final = 4
 """Threads that run ``execute``. Timers are for short calls; a long one should hand its work on."""
@@ -120,7 +128,8 @@ class Timers(Driven):
         now, due = self._due(delay)
         with self._lock:
             self._check_open()
-            old = self._timers.get(key)
+            # Out and in again: they are in the order of their setting.
+            old = self._timers.pop(key, None)
             if old is not None:
                 self._wheel.cancel(old)
             self._timers[key] = timer
@@ -185,6 +194,92 @@ class Timers(Driven):
         for keyed in timers.values():
             _cut_loose(keyed)
             self._call(fn, keyed)
+
+    def save(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
+        """Write every pending timer to a file, with the time that is left until it fires. How many.
+
+        They stay pending. One that fires while the others are written is in the file all the same, and fires again when
+        that is loaded; so does one that was moved or removed meanwhile.
+
+        Args:
+            path: of the file, which is replaced when all is written and synced; what was there stays if it cannot be.
+            secret: what the file is to be signed with, so that ``load`` with the same can tell it from others.
+
+        Raises:
+            TypeError: a key or value cannot be pickled; names the key. Nothing is written.
+            OSError: the file cannot be written. Nothing is left of it.
+            WheelClosed: after ``stop``.
+            SnapshotRefused: this is Windows.
+        """
+        key = options.secret_or_none("secret", secret)
+        with self._lock:
+            self._check_open()
+            pending = list(self._timers.values())
+            now, saved_at = self.clock(), time.time()
+        with SnapshotWriter(Path(path), {"kind": KIND, "saved_at": saved_at}, key) as file:
+            # A timer that is moved meanwhile has another time by now; of equal ones the order is that of their setting.
+            for timer in sorted(pending, key=attrgetter("due")):
+                record = (original(timer.key), timer.value, timer.due - now)
+                try:
+                    payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
+                except Exception as error:
+                    raise TypeError(f"the timer of {original(timer.key)!r} cannot be pickled: {error!r}") from error
+                file.write(payload)
+        return len(pending)
+
+    def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
+        """Set the timers of a file that ``save`` wrote. Those that are due by now fire at once, in order. How many.
+
+        The time between counts. A key that has a timer keeps it. A file that is damaged, foreign, or not this user's
+        own to write, is not loaded, or not beyond the damage; it is renamed to ``<name>.refused``, and one warning says
+        why. None is no error: then there is nothing to load.
+
+        Args:
+            secret: what the file must have been signed with.
+
+        Raises:
+            WheelClosed: after ``stop``.
+        """
+        key = options.secret_or_none("secret", secret)
+        loaded = 0
+        try:
+            with open_snapshot(Path(path), KIND, key) as snapshot:
+                try:
+                    saved_at = float(snapshot.header["saved_at"])
+                except (KeyError, TypeError, ValueError, OverflowError):
+                    raise SnapshotRefused(f"{path} does not say when it was saved") from None
+                elapsed = max(0.0, time.time() - saved_at)
+                for payload in snapshot:
+                    loaded += self._set_again(payload, elapsed)
+        except FileNotFoundError:
+            pass
+        except SnapshotRefused as error:
+            refuse(repr(self), Path(path), error)
+        return loaded
+
+    def _set_again(self, payload: bytes, elapsed: float) -> bool:
+        try:
+            key, value, left = pickle.loads(payload)
+            plain = self._plain(key)
+            left = _finite(left) - elapsed
+        except Exception:
+            logger.exception("A timer that was saved cannot be read, and will not fire.")
+            return False
+        timer = _KeyedTimer(plain, value)
+        now = self.clock()
+        due = now + left
+        with self._lock:
+            self._check_open()
+            if plain in self._timers:
+                return False
+            if due > now:
+                self._timers[plain] = timer
+                self._wheel.schedule(timer, due)
+        if due > now:
+            self._scheduled(due, now)
+        else:
+            self._submit(timer)
+        return True
 
     def after(self, delay: float) -> threading.Event:
         """An event that is set in ``delay`` seconds, or when the timers stop.
@@ -331,6 +426,12 @@ class Timers(Driven):
         self._broadcasts = {}
         self._jobs = set()
         self._wheel = self._wheel.emptied()
+
+
+def _finite(seconds: Any) -> float:
+    if not isfinite(seconds):
+        raise ValueError(f"a timer is due in {seconds!r} s")
+    return float(seconds)
 
 
 def _pool() -> ThreadPoolExecutor:

@@ -266,7 +266,7 @@ def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path
     with pytest.raises(UnknownCache, match="There is no cache"):
         dashboard(cache).clear(name)
     assert len(cache) == 1
-    assert not (tmp_path / "figures" / "clears.json").exists()
+    assert not (tmp_path / "figures" / "clear.json").exists()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["figures"]
 
 

@@ -24,7 +24,6 @@ from wheelcache import private_files
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import (
-    CLEARS,
     DEPARTED,
     FORGOTTEN,
     LOCK,
@@ -36,6 +35,7 @@ from wheelcache.figures_directory import (
     remove_forgotten,
 )
 from wheelcache.history import LENGTH, sample
+from wheelcache.publisher import CLEAR
 from wheelcache.stats import LOAD_BOUNDS, Stats
 
 PRELUDE = """
@@ -117,13 +117,13 @@ def test_the_directory_and_all_in_it_are_its_owners_only_whatever_the_umask(tmp_
         directory.read()
         file = directory.publish(figures("2-b"))
         directory.reset(directory.read())
-        directory.clear("pages")
+        directory.ask(CLEAR, "pages")
     finally:
         os.umask(before)
     os.close(file)
     assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.path.iterdir()}
-    assert found == dict.fromkeys(("2-b.worker", DEPARTED, RESET, CLEARS, LOCK), 0o600)
+    assert found == dict.fromkeys(("2-b.worker", DEPARTED, RESET, "clear.json", LOCK), 0o600)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
@@ -196,11 +196,11 @@ def test_an_hour_of_samples_is_less_than_100_kb(directory):
 def test_whatever_a_cache_is_called_is_told_again_living_and_dead(directory, name):
     file = directory.publish(figures(name=name))
     assert only(directory).name == name
-    directory.clear(name)
-    assert directory.last_clear(name) is not None
+    directory.ask(CLEAR, name)
+    assert directory.last_asked(CLEAR, name) is not None
     os.close(file)
     assert departed(directory) == {name: 10}
-    assert {path.name for path in directory.path.iterdir()} == {DEPARTED, CLEARS, LOCK}
+    assert {path.name for path in directory.path.iterdir()} == {DEPARTED, "clear.json", LOCK}
 
 
 def test_caches_and_their_workers_are_listed_in_order(directory):
@@ -526,7 +526,7 @@ def test_what_cannot_be_read_hinders_nobody(directory, content, lives):
     good = directory.publish(figures())
     foreign = directory.path / "x.worker"
     foreign.write_bytes(content)
-    for name in (DEPARTED, RESET, CLEARS):
+    for name in (DEPARTED, RESET, "clear.json"):
         (directory.path / name).write_bytes(content)
     dead(directory, "2-b", hits=1)
     with open(foreign) as file:
@@ -534,10 +534,10 @@ def test_what_cannot_be_read_hinders_nobody(directory, content, lives):
             fcntl.flock(file, fcntl.LOCK_EX)
         assert (only(directory).stats.hits, only(directory).departed.hits) == (10, 1)
         assert directory.since_reset() == (None, {})
-        assert directory.last_clear("pages") is None
+        assert directory.last_asked(CLEAR, "pages") is None
         assert foreign.exists() == lives
-    directory.clear("pages")
-    assert directory.last_clear("pages") is not None
+    directory.ask(CLEAR, "pages")
+    assert directory.last_asked(CLEAR, "pages") is not None
     directory.reset(directory.read())
     assert directory.since_reset()[1]["1-a"].hits == 10
     os.close(good)
@@ -604,7 +604,7 @@ def test_what_is_no_file_hinders_nobody(directory, tmp_path):
 def test_nothing_is_written_through_a_link(directory, tmp_path, name):
     (tmp_path / "elsewhere").write_text("not to be touched")
     (directory.path / name).symlink_to(tmp_path / "elsewhere")
-    step = partial(directory.clear, "pages") if name == LOCK else partial(directory.publish, figures())
+    step = partial(directory.ask, CLEAR, "pages") if name == LOCK else partial(directory.publish, figures())
     with pytest.raises((OSError, FileUnusable)):
         step()
     assert (tmp_path / "elsewhere").read_text() == "not to be touched"
@@ -692,7 +692,7 @@ def test_names_do_not_pile_up(directory):
     for number in range(NAMES + 10):
         (directory.path / f"{number:05}.worker").write_text(text.replace('"pages"', f'"name {number}"'))
         if number % 100 == 0:
-            directory.clear(f"name {number}")
+            directory.ask(CLEAR, f"name {number}")
     names = departed(directory)
     assert len(names) == NAMES
     assert "name 9" not in names
@@ -750,7 +750,7 @@ def test_no_descriptor_stays_open_in_the_child_of_a_fork_or_after_reading(direct
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
         directory.read()
-        directory.clear("pages")
+        directory.ask(CLEAR, "pages")
         directory.reset([])
     assert len(os.listdir("/proc/self/fd")) == before
     assert not private_files.not_for_children
@@ -761,18 +761,18 @@ def test_no_descriptor_stays_open_in_the_child_of_a_fork_or_after_reading(direct
 
 
 def test_each_request_to_clear_a_cache_is_told_from_all_others(directory):
-    assert directory.last_clear("pages") is None
+    assert directory.last_asked(CLEAR, "pages") is None
     seen = set()
     for _ in range(5):
-        directory.clear("pages")
-        seen.add(directory.last_clear("pages"))
-        assert directory.last_clear("other") is None
+        directory.ask(CLEAR, "pages")
+        seen.add(directory.last_asked(CLEAR, "pages"))
+        assert directory.last_asked(CLEAR, "other") is None
     assert len(seen) == 5
 
 
 def test_many_who_ask_at_once_are_all_heard(directory, together):
-    together(lambda number: directory.clear(f"cache {number}"))
-    assert len({directory.last_clear(f"cache {number}") for number in range(32)} - {None}) == 32
+    together(lambda number: directory.ask(CLEAR, f"cache {number}"))
+    assert len({directory.last_asked(CLEAR, f"cache {number}") for number in range(32)} - {None}) == 32
 
 
 def test_since_a_reset_is_told_what_was_counted_before(directory):

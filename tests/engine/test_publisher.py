@@ -18,9 +18,9 @@ import pytest
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, private_files
 from wheelcache.errors import FileUnusable
-from wheelcache.figures_directory import CLEARS, DEPARTED, LOCK, FiguresDirectory, directory_of
+from wheelcache.figures_directory import DEPARTED, LOCK, FiguresDirectory, directory_of
 from wheelcache.private_files import locked_file
-from wheelcache.publisher import INTERVAL
+from wheelcache.publisher import CLEAR, INTERVAL
 
 PRELUDE = """
 import os, signal, sys, threading, time
@@ -127,7 +127,7 @@ def test_there_are_no_keys_and_no_values_in_what_is_published(make, path, clock)
         cache.take("sesame too", fail)
     clock.advance(600)
     FiguresDirectory(path).reset(FiguresDirectory(path).read())
-    FiguresDirectory(path).clear("pages")
+    FiguresDirectory(path).ask(CLEAR, "pages")
     cache.close()
     for file in path.iterdir():
         assert b"sesame" not in file.read_bytes()
@@ -489,7 +489,7 @@ def test_a_figures_dir_may_be_a_string(path):
 def test_a_request_to_clear_takes_effect_once_and_not_on_what_comes_after(cache, path, clock):
     cache.set("a", 1)
     clock.advance(INTERVAL)
-    FiguresDirectory(path).clear("pages")
+    FiguresDirectory(path).ask(CLEAR, "pages")
     clock.advance(INTERVAL)
     assert cache.get("a") is None
     assert cache.stats().clearings == 1
@@ -503,7 +503,7 @@ def test_a_request_takes_effect_once_in_each_process_and_not_in_those_that_come_
     for cache in (first, second, other):
         cache.set("a", 1)
     clock.advance(INTERVAL)
-    FiguresDirectory(path).clear("pages")
+    FiguresDirectory(path).ask(CLEAR, "pages")
     late = make()
     late.set("a", 1)
     clock.advance(10 * INTERVAL)
@@ -514,7 +514,7 @@ def test_a_request_while_a_cache_rests_does_not_take_what_it_is_given_later(make
     cache = make(ttl=5)
     cache.set("a", 1)
     clock.advance(600)
-    FiguresDirectory(path).clear("pages")
+    FiguresDirectory(path).ask(CLEAR, "pages")
     cache.set("a", 2, ttl=1000)
     clock.advance(60)
     assert cache.get("a") == 2
@@ -523,7 +523,7 @@ def test_a_request_while_a_cache_rests_does_not_take_what_it_is_given_later(make
 def test_two_requests_in_three_seconds_are_one(cache, path, clock):
     cache.set("a", 1)
     for _ in range(2):
-        FiguresDirectory(path).clear("pages")
+        FiguresDirectory(path).ask(CLEAR, "pages")
     clock.advance(INTERVAL)
     assert cache.stats().clearings == 1
 
@@ -533,13 +533,13 @@ def test_two_requests_in_three_seconds_are_one(cache, path, clock):
 )
 def test_if_the_requests_are_lost_nothing_is_cleared_and_the_next_is_heard(cache, path, clock, damage):
     cache.set("a", 1)
-    FiguresDirectory(path).clear("pages")
+    FiguresDirectory(path).ask(CLEAR, "pages")
     clock.advance(INTERVAL)
     cache.set("a", 1)
-    damage(path / CLEARS)
+    damage(path / "clear.json")
     clock.advance(60)
     assert cache.get("a") == 1
-    FiguresDirectory(path).clear("pages")
+    FiguresDirectory(path).ask(CLEAR, "pages")
     clock.advance(INTERVAL)
     assert cache.get("a") is None
 

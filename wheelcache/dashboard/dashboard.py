@@ -21,7 +21,7 @@ from wheelcache.cache import Cache
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import CacheFigures
 from wheelcache.overview import directories_of, overview, since_reset
-from wheelcache.publisher import INTERVAL
+from wheelcache.publisher import CLEAR, INTERVAL
 from wheelcache.stats import LOAD_BOUNDS
 
 ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
@@ -113,7 +113,7 @@ class Dashboard:
             raise UnknownCache(name)
         here = [each for each in own if each.name == name]
         for directory in directories_of(here or own):
-            directory.clear(name)
+            directory.ask(CLEAR, name)
         for cache in here:
             if cache.publisher is not None:
                 # It has been done by then.

@@ -1,11 +1,15 @@
+from collections.abc import Mapping
+
 from django.apps import AppConfig
+from django.conf import settings
 from django.core import checks
 
 from wheelcache.django_backend.checks import check_coherence, check_locations, check_misplaced_options
+from wheelcache.snapshot_keeper import exit_on_sigterm
 
 
 class WheelCacheConfig(AppConfig):
-    """Nothing but the system checks: a cache backend needs no app."""
+    """The system checks, and what is to be done in the main thread: a cache backend needs no app."""
 
     name = "wheelcache.django_backend"
     label = "wheelcache"
@@ -15,3 +19,9 @@ class WheelCacheConfig(AppConfig):
         checks.register(check_locations, checks.Tags.caches)
         checks.register(check_misplaced_options, checks.Tags.caches)
         checks.register(check_coherence, checks.Tags.caches)
+        if any(_snapshots(alias.get("OPTIONS")) for alias in settings.CACHES.values()):
+            exit_on_sigterm()
+
+
+def _snapshots(options: object) -> bool:
+    return isinstance(options, Mapping) and options.get("SNAPSHOT") is not None

@@ -56,6 +56,9 @@ class Store:
             slots=checked["SLOTS"],
             log_interval=checked["LOG_INTERVAL"],
             figures_dir=figures_directory() if checked["FIGURES_DIR"] is OF_THE_SITE else checked["FIGURES_DIR"],
+            snapshot_dir=checked["SNAPSHOT"],
+            snapshot_interval=checked["SNAPSHOT_INTERVAL"],
+            snapshot_key=checked["SNAPSHOT_KEY"],
             board=self._board(location, checked),
         )
 
@@ -108,6 +111,9 @@ OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
     "FILL_WAIT": (options.waits, ()),
     "COHERENCE": (options.coherence, None),
     "FIGURES_DIR": (_figures_dir, OF_THE_SITE),
+    "SNAPSHOT": (options.path_or_none, None),
+    "SNAPSHOT_INTERVAL": (options.seconds, 300.0),
+    "SNAPSHOT_KEY": (options.secret_or_none, None),
 }
 """Of each option what checks it, and its default, which need not be what one may give: see CULL_FREQUENCY."""
 

@@ -23,6 +23,9 @@ from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.epoch import Epoch
 from wheelcache.first_level import FirstLevel
 
+NOT_OF_COPIES: Final = {"CULL_FREQUENCY": None, "SNAPSHOT": None, "SNAPSHOT_INTERVAL": 300.0, "SNAPSHOT_KEY": None}
+"""What a WheelCache takes and this does not, and what it is here: the store behind outlives this process anyway."""
+
 OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
     "L2": (options.text, None),
     "L1_TIMEOUT": (options.seconds, 60.0),
@@ -30,7 +33,7 @@ OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
     "FAIL_SAFE": (options.flag, False),
     "GRACE": (options.seconds, 300.0),
     "WRITES_WITHOUT_L2": (options.one_of("drop", "refuse"), "drop"),
-    **{name: option for name, option in L1_OPTIONS.items() if name != "CULL_FREQUENCY"},
+    **{name: option for name, option in L1_OPTIONS.items() if name not in NOT_OF_COPIES},
 }
 """As ``stores.OPTIONS``."""
 
@@ -63,7 +66,7 @@ class TieredStore(Store):
     def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
         tracking = None if checked["COHERENCE"] else _tracking(l2)
         self._epoch = None if tracking is None else Epoch()
-        super().__init__(location, {**checked, "CULL_FREQUENCY": None}, name)
+        super().__init__(location, {**checked, **NOT_OF_COPIES}, name)
         self.level = FirstLevel(
             self.cache,
             # Jittered, it is no longer than that.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,6 +23,7 @@ from wheelcache.figures_directory import directory_of
 from wheelcache.fill_leases import Holder, Lease, current_holder, forget_misses
 from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_bare, size_of
 from wheelcache.load_policy import load_policy
+from wheelcache.snapshot_keeper import exit_on_sigterm
 
 Timeout = int | float | timedelta | None
 """Seconds, or a timedelta; 0 means never, below 0 at once, None the default timeout."""
@@ -60,6 +62,10 @@ class WheelCache(BaseCache):
             prefixes to seconds. See ``wheelcache.Cache.get_or_lease``.
         coherence: "host" if processes of this machine with the same ``name`` and ``key_prefix`` are to see at once what
             one of them writes. See ``wheelcache.board``.
+        snapshot: an absolute path, of the directory where the entries are kept from one process to the next. See
+            ``wheelcache.snapshot_keeper``.
+        snapshot_interval: seconds between two saves of them.
+        snapshot_key: what these files are signed with, a string or bytes; None for no signature.
         engine_options: ``jitter``, ``interval``, ``slots``, ``log_interval``, ``name`` and ``figures_dir``, as
             ``wheelcache.Cache``.
 
@@ -79,13 +85,16 @@ class WheelCache(BaseCache):
         max_bytes: int | None = None,
         fill_wait: float | Mapping[str, float] = 0,
         coherence: str | None = None,
+        snapshot: str | os.PathLike[str] | None = None,
+        snapshot_interval: float = 300.0,
+        snapshot_key: str | bytes | None = None,
         **engine_options: Any,
     ) -> None:
         unknown = [option for option in engine_options if option not in ENGINE_OPTIONS]
         if unknown:
             takes = (
                 "threshold, default_timeout, ignore_delete_many_errors, key_prefix, max_bytes, fill_wait, "
-                "coherence, "
+                "coherence, snapshot, snapshot_interval, snapshot_key, "
                 f"{', '.join(ENGINE_OPTIONS)}"
             )
             raise TypeError(f"Unknown cache option {', '.join(map(repr, unknown))}. WheelCache takes {takes}.")
@@ -101,6 +110,9 @@ class WheelCache(BaseCache):
             max_weight=self._max_bytes,
             weigher=None if self._max_bytes is None else size_of,
             board=None if coherent is None else Board(f"flask {engine_options.get('name', '')} {key_prefix}"),
+            snapshot_dir=options.path_or_none("snapshot", snapshot),
+            snapshot_interval=snapshot_interval,
+            snapshot_key=snapshot_key,
             **engine_options,
         )
         self._isolate()
@@ -121,6 +133,8 @@ class WheelCache(BaseCache):
             app.teardown_appcontext(_end_leases)
         if backend._cache.stamps is not None:
             app.teardown_appcontext(lambda error: forget_misses())
+        if backend._cache.keeper is not None:
+            exit_on_sigterm()
         return backend
 
     def get(self, key: str) -> Any:

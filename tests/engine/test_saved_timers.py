@@ -1,0 +1,252 @@
+"""Pending timers that survive a restart: what is due by then fires at once, in order."""
+
+import logging
+import pickle
+import threading
+import time
+from math import inf
+
+import pytest
+
+from tests.engine.test_timing_wheel import timers_in
+from tests.waiting import until
+from wheelcache import ManualClock, Timers, WheelClosed
+from wheelcache.snapshot_file import SnapshotWriter
+
+SECRETS = pytest.mark.parametrize("secret", [None, "a secret"], ids=["unsigned", "signed"])
+
+
+class Point:
+    """A key with code of its own."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __eq__(self, other):
+        return isinstance(other, Point) and self.x == other.x
+
+    def __hash__(self):
+        return hash(self.x)
+
+
+class Unreadable:
+    def __reduce__(self):
+        return int, ("not a number",)
+
+
+@pytest.fixture
+def wall(monkeypatch):
+    class Watch:
+        now = 1_000_000.0
+
+    monkeypatch.setattr(time, "time", lambda: Watch.now)
+    return Watch
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "timers.snapshot"
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def one(interval=1, execute=None):
+        fired = []
+        timers = Timers(interval, 60, execute or (lambda key, value: fired.append((key, value))), clock=ManualClock())
+        made.append(timers)
+        return timers, fired
+
+    yield one
+    for timers in made:
+        timers.stop()
+
+
+def warnings(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@SECRETS
+def test_what_is_saved_is_set_again_with_the_time_that_is_left(make, path, wall, secret):
+    timers, _ = make()
+    timers.set_timer("b", [2], 200)
+    timers.set_timer("a", 1, 100)
+    timers.set_timer(Point(3), None, 100_000)
+    assert timers.save(path, secret=secret) == len(timers) == 3
+    wall.now += 50
+    other, fired = make()
+    assert other.load(path, secret=secret) == len(other) == 3
+    other.clock.advance(49)
+    assert fired == []
+    other.clock.advance(2)
+    assert until(lambda: fired == [("a", 1)])
+    other.clock.advance(100)
+    assert until(lambda: fired == [("a", 1), ("b", [2])])
+    other.clock.advance(100_000)
+    assert until(lambda: fired[2:] == [(Point(3), None)])
+    assert timers_in(other._wheel) == []
+    # They stay pending where they were.
+    assert len(timers) == 3
+
+
+def test_what_is_due_fires_at_once_and_in_order(make, path, wall, monkeypatch):
+    timers, _ = make()
+    for number in range(50, 0, -1):
+        timers.set_timer(number, "value", number)
+    timers.set_timer("later", "value", 1000)
+    # Set anew, with the time of another: it comes after that one.
+    timers.set_timer(25, "value", 7)
+    assert timers.save(path) == 51
+    wall.now += 60
+    submitted = []
+    other, _ = make()
+    monkeypatch.setattr(other._pool, "submit", lambda call, execute, timer: submitted.append(timer.key))
+    assert other.load(path) == 51
+    assert submitted == [1, 2, 3, 4, 5, 6, 7, 25, *(number for number in range(8, 51) if number != 25)]
+    assert len(other) == 1
+
+
+def test_one_that_is_overdue_when_it_is_saved_is_saved(make, path):
+    timers, _ = make()
+    timers.set_timer("a", 1, 5)
+    timers.clock._now += 100
+    assert timers.save(path) == 1
+    other, fired = make()
+    assert other.load(path) == 1
+    assert until(lambda: fired == [("a", 1)])
+
+
+def test_a_clock_that_was_set_back_makes_nothing_later_than_it_was(make, path, wall):
+    timers, _ = make()
+    timers.set_timer("a", 1, 10)
+    timers.save(path)
+    wall.now -= 5000
+    other, fired = make()
+    other.load(path)
+    other.clock.advance(11)
+    assert until(lambda: fired == [("a", 1)])
+
+
+def test_a_key_that_has_a_timer_keeps_it(make, path):
+    timers, _ = make()
+    timers.set_timer("a", "saved", 10)
+    timers.set_timer("b", "saved", 10)
+    timers.save(path)
+    other, fired = make()
+    other.set_timer("a", "here", 5)
+    assert other.load(path) == 1
+    other.clock.advance(11)
+    assert until(lambda: sorted(fired) == [("a", "here"), ("b", "saved")])
+
+
+def test_what_cannot_be_pickled_is_an_error_with_its_key_and_the_old_file_stays(make, path, tmp_path):
+    timers, _ = make()
+    timers.set_timer("good", 1, 10)
+    timers.save(path)
+    timers.set_timer(("bad", 1), threading.Lock(), 5)
+    with pytest.raises(TypeError, match=r"the timer of \('bad', 1\) cannot be pickled"):
+        timers.save(path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert make()[0].load(path) == 1
+
+
+def test_what_cannot_be_read_is_logged_and_the_others_are_set(make, path, caplog):
+    timers, _ = make()
+    for number in range(3):
+        timers.set_timer(number, Unreadable() if number == 1 else number, 10)
+    assert timers.save(path) == 3
+    other, _ = make()
+    assert other.load(path) == len(other) == 2
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.parametrize(
+    "record", [None, ("a", 1), ("a", 1, "soon"), ("a", 1, float("nan")), ("a", 1, inf), (["a"], 1, 1.0), (None, 1, 1.0)]
+)
+def test_records_of_another_make_are_left_out(make, path, record, caplog):
+    with SnapshotWriter(path, {"kind": "timers", "saved_at": time.time()}, None) as file:
+        file.write(pickle.dumps(record))
+        file.write(pickle.dumps(("good", 1, 10.0)))
+    timers, _ = make()
+    assert timers.load(path) == len(timers) == 1
+    assert len(timers_in(timers._wheel)) == 1
+
+
+@pytest.mark.parametrize("header", [{}, {"saved_at": "noon"}, {"saved_at": None}, {"saved_at": 10**400}])
+def test_a_header_that_says_not_when_it_was_saved_is_refused(make, path, caplog, header):
+    with SnapshotWriter(path, {"kind": "timers", **header}, None) as file:
+        file.write(pickle.dumps(("a", 1, 10.0)))
+    assert make()[0].load(path) == 0
+    assert len(warnings(caplog)) == 1
+    assert path.with_name("timers.snapshot.refused").exists()
+
+
+def test_a_damaged_tail_costs_the_tail_only_and_another_kind_or_secret_all(make, path, caplog):
+    timers, _ = make()
+    for number in range(10):
+        timers.set_timer(number, "x" * 50, 10 + number)
+    timers.save(path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-60])
+    assert make()[0].load(path) == 9
+    assert len(warnings(caplog)) == 1
+    path.write_bytes(data)
+    path.chmod(0o600)
+    assert make()[0].load(path, secret="other") == 0
+    with SnapshotWriter(path, {"kind": "cache", "saved_at": time.time(), "entries": 0}, None):
+        pass
+    assert make()[0].load(path) == 0
+    assert len(warnings(caplog)) == 3
+
+
+def test_none_is_no_error(make, path, caplog):
+    assert make()[0].load(path) == 0
+    assert warnings(caplog) == []
+
+
+def test_timers_that_were_stopped_neither_save_nor_load(make, path):
+    timers, _ = make()
+    timers.set_timer("a", 1, 10)
+    timers.save(path)
+    timers.stop()
+    with pytest.raises(WheelClosed):
+        timers.save(path)
+    with pytest.raises(WheelClosed):
+        timers.load(path)
+
+
+def test_what_runs_at_once_may_set_timers_while_the_others_are_loaded(make, path, wall):
+    timers, _ = make()
+    for number in range(100):
+        timers.set_timer(number, 1, number + 1)
+    timers.save(path)
+    wall.now += 1000
+    fired = []
+
+    def execute(key, value):
+        fired.append(key)
+        other.set_timer(("again", key), 1, 5)
+
+    other, _ = make(execute=execute)
+    assert other.load(path) == 100
+    assert until(lambda: len(other) == 100)
+    assert sorted(fired) == list(range(100))
+
+
+def test_while_threads_set_and_remove_every_file_is_whole(make, path, together):
+    timers, _ = make()
+    for number in range(200):
+        timers.set_timer(number, number, 1000)
+
+    def work(number):
+        for turn in range(20):
+            if number == 0:
+                assert timers.save(path) >= 200
+                other, _ = make()
+                assert other.load(path) >= 200
+            else:
+                timers.set_timer((number, turn), turn, 1000)
+                timers.remove_timer((number, turn))
+
+    assert together(work) == [None] * 32

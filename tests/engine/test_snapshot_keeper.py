@@ -1,0 +1,811 @@
+"""Entries that outlive their process: loaded by the first use, saved now and then and at the exit."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from tests.waiting import PATIENCE, THREADS, until
+from wheelcache import Cache, CacheClosed, ManualClock, load_first
+from wheelcache.errors import FileUnusable
+from wheelcache.snapshot_keeper import SnapshotKeeper, _stem
+
+ROOT = Path(__file__).parents[2]
+NOBODY = 65534
+
+PRELUDE = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from wheelcache import Cache, snapshot_keeper
+from wheelcache.snapshot_keeper import exit_on_sigterm
+folder = Path(sys.argv[1])
+
+class Hanging:
+    def __reduce__(self):
+        print("hangs", flush=True)
+        time.sleep(1000)
+
+def make(**options):
+    return Cache("mine", snapshot_dir=folder, log_interval=None, sample_interval=None, **options)
+"""
+
+
+def start(script, *args):
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(script, *args, status=0, error=""):
+    process = start(script, *args)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == status, out + err
+    assert (err == "") if error == "" else (error in err), err
+    return out.split()
+
+
+class Value:
+    """Calls a function when it is unpickled."""
+
+    loading = staticmethod(lambda: None)
+
+    def __reduce__(self):
+        return Value.made, ()
+
+    @staticmethod
+    def made():
+        Value.loading()
+        return "value"
+
+
+@pytest.fixture(autouse=True)
+def quiet_values():
+    yield
+    Value.loading = staticmethod(lambda: None)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "kept"
+
+
+@pytest.fixture
+def make(folder):
+    made = []
+
+    def one(name="mine", **options):
+        defaults = {"clock": ManualClock(), "log_interval": None, "sample_interval": None, "snapshot_dir": folder}
+        made.append(Cache(name, **{**defaults, **options}))
+        return made[-1]
+
+    yield one
+    for cache in made:
+        cache.close()
+
+
+@pytest.fixture
+def saved(make):
+    """What an earlier process left: a to e."""
+
+    def save(values=None, **options):
+        cache = make(**options)
+        cache.set_many(values or dict.fromkeys("abcde", 1), None)
+        assert cache.keeper.save()
+        cache.close()
+
+    return save
+
+
+def warnings(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def files(folder, suffix=".snapshot"):
+    return sorted(path.name for path in folder.iterdir() if path.name.endswith(suffix))
+
+
+# Loading.
+
+FIRST_USES = {
+    "get": lambda cache: cache.get("a") == 1,
+    "a miss": lambda cache: cache.get("none") is None,
+    "set": lambda cache: cache.set("new", 1),
+    "set_many": lambda cache: cache.set_many({"new": 1}) == [],
+    "add": lambda cache: not cache.add("a", 2),
+    "touch": lambda cache: cache.touch("a"),
+    "expires_in": lambda cache: cache.expires_in("a") is None,
+    "incr": lambda cache: cache.incr("a") == 2,
+    "pop": lambda cache: cache.pop("e") == 1,
+    "delete": lambda cache: cache.delete("e"),
+    "delete_many": lambda cache: cache.delete_many("e") == 1,
+    "delete_group": lambda cache: cache.delete_group("none") == 0,
+    "get_many": lambda cache: cache.get_many("ab") == {"a": 1, "b": 1},
+    "keys": lambda cache: cache.keys() == list("abcde"),
+    "in": lambda cache: "a" in cache,
+    "stats": lambda cache: cache.stats().size == 5,
+    "take": lambda cache: cache.take("a", lambda: 1 / 0) == 1,
+    "atake": lambda cache: asyncio.run(cache.atake("a", lambda: 1 / 0)) == 1,
+    "get_or_lease": lambda cache: cache.get_or_lease("a", wait=1) == 1,
+    "get_suspect": lambda cache: cache.get_suspect("a") == 1,
+    "figures": lambda cache: cache.figures().stats.size == 5,
+    "save": lambda cache: cache.save(cache.keeper.directory / "by hand") == 5,
+}
+
+
+@pytest.mark.parametrize("use", FIRST_USES)
+def test_the_first_use_loads_whatever_it_is(make, saved, use):
+    saved()
+    cache = make()
+    assert len(cache) == 0
+    assert not cache.is_in_use()
+    assert FIRST_USES[use](cache)
+    assert cache.is_in_use()
+    assert cache.get("b") == 1
+    assert not isinstance(cache._lock, load_first.LoadFirst)
+
+
+NO_USES = {
+    "making": lambda cache: None,
+    "len": len,
+    "repr": repr,
+    "decorating": lambda cache: cache.memoize()(lambda: 1),
+    "lag": lambda cache: cache.lag,
+    "a listener": lambda cache: setattr(cache, "on_removal", print),
+    "evict_to": lambda cache: cache.evict_to(3),
+    "its clock": lambda cache: cache.clock.advance(1000),
+    "saving": lambda cache: cache.keeper.save(),
+}
+
+
+@pytest.mark.parametrize("use", NO_USES)
+def test_nothing_is_loaded_by_what_asks_for_no_entry(make, saved, folder, use):
+    saved()
+    cache = make()
+    NO_USES[use](cache)
+    assert not cache.is_in_use()
+    assert len(cache) == 0
+    assert cache.get("a") == 1
+
+
+def test_what_is_memoized_is_loaded_by_the_first_call(make):
+    def function(x):
+        calls.append(x)
+        return x
+
+    calls = []
+    first = make()
+    assert first.memoize()(function)(1) == 1
+    assert first.keeper.save()
+    first.close()
+    assert make().memoize()(function)(1) == 1
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("end", ["clear", "close"])
+def test_to_clear_or_close_it_nothing_need_be_loaded_and_nothing_is_later(make, saved, monkeypatch, end):
+    saved()
+    cache = make()
+    monkeypatch.setattr(SnapshotKeeper, "load", lambda keeper: pytest.fail("loaded"))
+    getattr(cache, end)()
+    if end == "clear":
+        assert cache.get("a") is None
+        assert cache.set("a", 2)
+        assert cache.keys() == ["a"]
+    else:
+        with pytest.raises(CacheClosed):
+            cache.get("a")
+
+
+def test_what_is_cleared_while_it_is_loaded_is_gone(make, saved):
+    saved({"a": 1, "b": Value(), "c": 1})
+    cache = make()
+    begun, go_on = threading.Event(), threading.Event()
+    Value.loading = staticmethod(lambda: (begun.set(), go_on.wait(PATIENCE)))
+    loading = threading.Thread(target=cache.get, args=("a",))
+    loading.start()
+    assert begun.wait(PATIENCE)
+    clearing = threading.Thread(target=cache.clear)
+    clearing.start()
+    go_on.set()
+    loading.join(PATIENCE)
+    clearing.join(PATIENCE)
+    assert cache.keys() == []
+
+
+def test_threads_that_wait_get_what_is_loaded_and_it_is_loaded_once(make, saved, together):
+    saved({"a": Value()})
+    loads = []
+    Value.loading = staticmethod(lambda: loads.append(time.sleep(0.05)))
+    cache = make()
+    calls = []
+    assert together(lambda number: cache.take("a", lambda: calls.append(1))) == ["value"] * THREADS
+    assert (len(loads), calls) == (1, [])
+
+
+def test_a_value_that_needs_the_very_cache_to_be_loaded_gets_it(make, saved):
+    saved({"a": Value(), "b": 1})
+    cache = make()
+    Value.loading = staticmethod(lambda: (cache.set("c", 1), cache.get("b"), cache.stats(), cache.keys()))
+    assert cache.get("a") == "value"
+    assert cache.get_many("bc") == {"b": 1, "c": 1}
+
+
+def test_a_thread_that_is_waited_for_by_what_is_loaded_waits_only_so_long(make, saved, monkeypatch):
+    monkeypatch.setattr(load_first, "PATIENCE", 0.1)
+    saved({"a": Value(), "b": 1})
+    cache = make()
+    found = []
+
+    def use_it_elsewhere():
+        thread = threading.Thread(target=lambda: found.append(cache.get("b", "not there yet")))
+        thread.start()
+        thread.join(PATIENCE)
+
+    Value.loading = staticmethod(use_it_elsewhere)
+    assert cache.get("a") == "value"
+    assert found == ["not there yet"]
+    assert cache.get("b") == 1
+
+
+@pytest.mark.parametrize("key", ["short", "graced"])
+def test_nothing_that_expired_while_it_was_loaded_is_returned_to_who_waited(make, key):
+    first = make(jitter=0)
+    first.set("short", 1, 10)
+    first.take("graced", lambda: 1, 10, grace=100)
+    first.set("long", 1, 100)
+    first.set("slow", Value())
+    first.keeper.save()
+    cache = make()
+
+    def takes_long():
+        cache.clock._now += 20
+
+    Value.loading = staticmethod(takes_long)
+    assert cache.get(key) is None
+    assert cache.get("long") == 1
+
+
+def test_what_fails_while_it_is_loaded_is_logged_and_who_came_first_has_no_part_in_it(make, saved, caplog, monkeypatch):
+    saved()
+    cache = make()
+    monkeypatch.setattr(type(cache), "take_in", lambda *args: 1 / 0)
+    assert cache.get("a") is None
+    assert cache.set("a", 1)
+    assert len(warnings(caplog)) == 1
+
+
+def test_it_may_be_closed_while_it_is_loaded(make, saved):
+    saved({"a": Value(), "b": 1})
+    cache = make()
+    Value.loading = staticmethod(cache.close)
+    with pytest.raises(CacheClosed):
+        cache.set("c", 1)
+    assert len(cache) == 0
+
+
+def test_the_newest_is_loaded_and_of_those_that_are_refused_the_next(make, folder, caplog):
+    caches = [make() for _ in range(3)]
+    for number, cache in enumerate(caches):
+        cache.set("a", number)
+        assert cache.keeper.save()
+        os.utime(folder / f"{_stem('mine')}.{number + 1}.snapshot", ns=(number, number))
+    assert len(files(folder)) == 3
+    assert make().get("a") == 2
+    newest = folder / f"{_stem('mine')}.3.snapshot"
+    newest.write_bytes(b"no snapshot")
+    os.utime(newest)
+    assert make().get("a") == 1
+    assert len(warnings(caplog)) == 1
+    assert files(folder, ".refused") == [f"{newest.name}.refused"]
+
+
+def test_names_that_are_alike_are_told_apart(make, saved):
+    names = ["mine", "mine ", "Mine", "m/ne", "m?ne", "*", "é", "\udc80", "x" * 300, "x" * 301]
+    for name in names:
+        saved({"name": name}, name=name)
+    for name in names:
+        assert make(name).get("name") == name
+
+
+def test_a_wrong_secret_loads_nothing_and_saves_its_own(make, saved, caplog):
+    saved(snapshot_key="one")
+    cache = make(snapshot_key="other")
+    assert cache.get("a") is None
+    cache.set("a", 2)
+    assert cache.keeper.save()
+    assert make(snapshot_key="other").get("a") == 2
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_directory_that_others_may_use_is_an_error_when_the_cache_is_made(make, folder):
+    folder.mkdir(mode=0o755)
+    with pytest.raises(FileUnusable, match="mode 755"):
+        make()
+
+
+# Forks.
+
+
+def test_a_preloading_master_loads_nothing_and_its_children_themselves(saved, folder):
+    saved()
+    assert run(
+        """
+        cache = make()
+        for _ in range(2):
+            if os.fork() == 0:
+                assert not cache.is_in_use()
+                print(cache.get("a"), len(cache), flush=True)
+                cache.set("mine", os.getpid())
+                assert cache.keeper.save()
+                os._exit(0)
+            os.wait()
+        print(cache.is_in_use())
+        """,
+        folder,
+    ) == ["1", "5", "1", "6", "False"]
+    # The second had the number of the first, who was gone.
+    assert len(files(folder)) == 1
+
+
+def test_a_child_of_one_that_is_being_loaded_loads_by_itself(folder):
+    script = """
+        class Slow:
+            def __reduce__(self):
+                return made, ()
+        loads = 0
+        def made():
+            global loads
+            loads += 1
+            if loads == 1:
+                begun.set()
+                go_on.wait(10)
+            return "slow"
+        begun, go_on = threading.Event(), threading.Event()
+        if sys.argv[2] == "save":
+            cache = make()
+            cache.set_many({"a": 1, "slow": Slow(), "b": 2})
+            assert cache.keeper.save()
+            os._exit(0)
+        cache = make()
+        thread = threading.Thread(target=cache.get, args=("a",))
+        thread.start()
+        assert begun.wait(10)
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(20)
+            print(cache.get("slow"), cache.get("b"), cache.set("c", 1), cache.keeper.save(), flush=True)
+            os._exit(0)
+        print(os.waitpid(pid, 0)[1])
+        go_on.set()
+        thread.join(10)
+        print(cache.get("slow"), cache.get("b"), cache.get("c"))
+        """
+    run(script, folder, "save")
+    assert run(script, folder, "load") == ["slow", "2", "True", "True", "0", "slow", "2", "None"]
+
+
+def test_each_process_has_a_number_and_takes_none_of_who_lives(folder):
+    script = """
+        cache = make()
+        cache.set(str(os.getpid()), 1)
+        assert cache.keeper.save()
+        if sys.argv[2] == "fork":
+            if os.fork() == 0:
+                # With a number of its own, and without its parent's.
+                cache.set("child", 1)
+                assert cache.keeper.save()
+                print(cache.keeper._number, flush=True)
+                sys.stdin.readline()
+                os._exit(0)
+        print(cache.keeper._number, flush=True)
+        sys.stdin.readline()
+        """
+    processes = [start(script, folder, "stay") for _ in range(4)]
+    assert sorted(process.stdout.readline() for process in processes) == ["1\n", "2\n", "3\n", "4\n"]
+    assert len(files(folder)) == 4
+    for process in processes:
+        process.kill()
+        process.communicate(timeout=20)
+    forking = start(script, folder, "fork")
+    assert sorted(forking.stdout.readline() for _ in range(2)) == ["1\n", "2\n"]
+    forking.kill()
+    forking.wait(20)
+    # The child lives, and so does its number, but its parent's is free.
+    assert run(script.replace("sys.stdin.readline()", "pass"), folder, "stay") == ["1"]
+    for pipe in (forking.stdin, forking.stdout, forking.stderr):
+        pipe.close()
+    assert len(files(folder)) == 4
+    assert len(files(folder, ".lock")) == 4
+
+
+def test_a_cache_that_is_closed_or_collected_gives_its_number_back(make, folder):
+    held = []
+    for _ in range(3):
+        cache = make()
+        cache.set("a", 1)
+        assert cache.keeper.save()
+        held.append(cache.keeper._held)
+        cache.close()
+        # Without a file, and without a warning.
+        assert not cache.keeper.save()
+        assert cache.keeper._held == -1
+    assert len(files(folder)) == 1
+    keeper = SnapshotKeeper(folder, 1.0, None, make())
+    keeper._take_a_number()
+    file = keeper._held
+    del keeper
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(file)
+
+
+# Saving now and then.
+
+
+def test_it_is_saved_every_interval_by_the_pool(make, folder):
+    cache = make(snapshot_interval=60)
+    cache.set("a", 1)
+    threads = set()
+    save = cache.save
+
+    def noting(path, **options):
+        threads.add(threading.current_thread().name)
+        return save(path, **options)
+
+    cache.keeper._target = Noting(cache, noting)
+    cache.clock.advance(59)
+    assert files(folder) == []
+    cache.clock.advance(1)
+    assert until(lambda: len(files(folder)) == 1)
+    assert threads == {"wheelcache-refresh"}
+    first = (folder / files(folder)[0]).stat()
+    assert stat.S_IMODE(first.st_mode) == 0o600
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    cache.set("b", 1)
+    assert until(lambda: not cache.keeper._lock.locked())
+    cache.clock.advance(60)
+    assert until(lambda: (folder / files(folder)[0]).stat().st_ino != first.st_ino)
+    assert make().get("b") == 1
+
+
+class Noting:
+    def __init__(self, cache, save):
+        self.name, self.save, self.is_in_use, self.take_in = cache.name, save, cache.is_in_use, cache.take_in
+
+
+def test_a_save_that_takes_longer_than_the_interval_takes_one_thread_and_not_one_more_each_time(make, folder):
+    cache = make(snapshot_interval=60)
+    cache.set("a", 1)
+    go_on = threading.Event()
+    begun = []
+
+    def hanging(path, **options):
+        begun.append(1)
+        go_on.wait(PATIENCE)
+        return 0
+
+    cache.keeper._target = Noting(cache, hanging)
+    cache.clock.advance(60)
+    assert until(lambda: begun)
+    cache.clock.advance(600)
+    go_on.set()
+    assert until(lambda: not cache.keeper._lock.locked())
+    assert begun == [1]
+    cache.clock.advance(60)
+    assert until(lambda: begun == [1, 1])
+
+
+def test_what_hinders_it_is_one_warning_and_once_it_is_gone_it_saves_again(make, folder, caplog):
+    cache = make()
+    cache.set("a", 1)
+    assert cache.keeper.save()
+
+    def remove():
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+
+    remove()
+    folder.write_text("in the way")
+    for _ in range(3):
+        assert not cache.keeper.save()
+    assert len(warnings(caplog)) == 1
+    folder.unlink()
+    assert cache.keeper.save()
+    assert len(files(folder)) == len(files(folder, ".lock")) == 1
+    # Removed, and made anew by another, who has the number by now.
+    remove()
+    other = make()
+    other.set("a", 2)
+    assert other.keeper.save()
+    assert cache.keeper.save()
+    assert (other.keeper._number, cache.keeper._number) == (1, 2)
+    assert len(warnings(caplog)) == 1
+
+
+def test_a_full_disk_is_one_warning_and_the_old_file_stays(make, folder, caplog, monkeypatch):
+    cache = make()
+    cache.set("a", 1)
+    assert cache.keeper.save()
+    cache.set("a", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        for _ in range(3):
+            assert not cache.keeper.save()
+    assert warnings(caplog) == ["The cache 'mine' cannot be saved: [Errno 28] No space left on device"]
+    assert make().get("a") == 1
+    assert cache.keeper.save()
+    assert make().get("a") == 2
+
+
+def test_in_a_directory_that_may_not_be_written_it_is_one_warning(tmp_path):
+    folder = tmp_path / "kept"
+    folder.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        for each in (tmp_path, folder):
+            os.chown(each, NOBODY, NOBODY)
+    open_to = tmp_path.parent
+    before = stat.S_IMODE(open_to.stat().st_mode)
+    chain = [path for path in tmp_path.parents if path.is_relative_to("/tmp") and path != Path("/tmp")]
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in chain}
+    assert before in modes.values()
+    try:
+        for path in chain:
+            path.chmod(0o711)
+        out = run(
+            """
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            cache = make()
+            cache.set("a", 1)
+            folder.chmod(0o500)
+            print(cache.keeper.save(), cache.keeper.save())
+            folder.chmod(0o700)
+            print(cache.keeper.save())
+            cache.close()
+            """,
+            folder,
+            error="cannot be saved",
+        )
+        assert out == ["False", "False", "True"]
+    finally:
+        for path, mode in modes.items():
+            path.chmod(mode)
+
+
+def test_whoever_is_killed_at_any_step_of_a_save_leaves_what_can_be_loaded(folder):
+    script = """
+        cache = make()
+        cache.set_many({"a": sys.argv[2], "b": sys.argv[2]})
+        left = int(sys.argv[3])
+        def dying(function):
+            def call(*args, **options):
+                global left
+                left -= 1
+                if left == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return function(*args, **options)
+            return call
+        for name in ("open", "write", "fsync", "replace", "fchmod", "listdir", "unlink", "close", "lstat"):
+            setattr(os, name, dying(getattr(os, name)))
+        cache.keeper.save()
+        os._exit(0)
+        """
+    run(script, folder, "old", 10_000)
+    outcomes = []
+    for step in range(1, 40):
+        process = start(script, folder, "new", step)
+        process.communicate(timeout=30)
+        (found,) = {tuple(run("print(*make().get_many('ab').values()); os._exit(0)", folder))} - {()}
+        assert found in {("old", "old"), ("new", "new")}
+        outcomes.append((process.returncode, found[0]))
+        if process.returncode == 0:
+            break
+    assert outcomes[0] == (-signal.SIGKILL, "old")
+    assert outcomes[-1] == (0, "new")
+    assert len(outcomes) > 8
+    run(script, folder, "last", 10_000)
+    assert len(files(folder)) == 1
+    assert len(files(folder, ".tmp")) == 0
+
+
+# At the exit.
+
+LEFT = "print(make().get('a')); os._exit(0)"
+
+EXITS = {
+    "the end": ("", 0),
+    "sys.exit": ("sys.exit(3)", 3),
+    "SIGTERM": ("exit_on_sigterm(); os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)", 143),
+    "SIGTERM twice": (
+        # The second while it saves.
+        """
+exit_on_sigterm()
+threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(60)
+""",
+        143,
+    ),
+}
+
+
+@pytest.mark.parametrize("how", EXITS)
+def test_who_exits_saves(folder, how):
+    script, status = EXITS[how]
+    run("cache = make(); cache.set('a', 1)\n" + script, folder, status=status)
+    assert run(LEFT, folder) == ["1"]
+
+
+def test_who_is_killed_loses_an_interval_at_most(folder):
+    process = start(
+        """
+        cache = make(snapshot_interval=0.2, interval=0.05)
+        cache.set("a", 1)
+        print("set", flush=True)
+        time.sleep(60)
+        """,
+        folder,
+    )
+    assert process.stdout.readline() == "set\n"
+    assert until(lambda: len(files(folder)) == 1)
+    process.kill()
+    process.communicate(timeout=20)
+    assert run(LEFT, folder) == ["1"]
+
+
+def test_a_value_that_is_never_done_with_being_pickled_does_not_keep_the_process(folder):
+    began = time.monotonic()
+    assert run(
+        """
+        snapshot_keeper.AT_EXIT = 0.5
+        cache, other = make(), Cache("other", snapshot_dir=folder)
+        cache.set("a", Hanging())
+        """,
+        folder,
+    ) == ["hangs"]
+    assert time.monotonic() - began < 20
+
+
+def test_sigterm_ends_a_process_whose_threads_would_not(folder):
+    process = start(
+        """
+        snapshot_keeper.AT_EXIT = 0.5
+        exit_on_sigterm()
+        cache = make()
+        cache.set("a", 1)
+        threading.Thread(target=time.sleep, args=(1000,)).start()
+        print("ready", flush=True)
+        time.sleep(1000)
+        """,
+        folder,
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert run(LEFT, folder) == ["1"]
+
+
+def test_sigterm_is_left_to_who_handles_it(folder):
+    assert run(
+        """
+        signal.signal(signal.SIGTERM, lambda *args: print("mine"))
+        exit_on_sigterm()
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        exit_on_sigterm()
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        thread = threading.Thread(target=exit_on_sigterm)
+        thread.start()
+        thread.join()
+        print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+        """,
+        folder,
+    ) == ["mine", "True"]
+
+
+def test_a_cache_that_was_never_used_leaves_the_file_as_it_is(folder):
+    run("make().set('a', 1)", folder)
+    run("make()", folder)
+    assert run(LEFT, folder) == ["1"]
+
+
+def test_a_child_of_a_fork_that_exits_saves_its_own(folder):
+    run(
+        """
+        cache = make()
+        cache.set("a", 1)
+        assert cache.keeper.save()
+        if os.fork() == 0:
+            cache.set("a", 2)
+            sys.exit()
+        os.wait()
+        os._exit(0)
+        """,
+        folder,
+    )
+    assert len(files(folder)) == 2
+    assert run(LEFT, folder) == ["2"]
+
+
+# Real servers.
+
+APP = "tests.engine.snapshot_app"
+SERVERS = {
+    "gunicorn sync": ["-m", "gunicorn", "-w", "1", "-b", "127.0.0.1:{port}", f"{APP}:application"],
+    "gunicorn gthread": [
+        *("-m", "gunicorn", "-k", "gthread", "--threads", "4", "-w", "1", "-b", "127.0.0.1:{port}"),
+        f"{APP}:application",
+    ],
+    "gunicorn preload": ["-m", "gunicorn", "--preload", "-w", "1", "-b", "127.0.0.1:{port}", f"{APP}:application"],
+    "uvicorn": ["-m", "uvicorn", "--log-level", "warning", "--port", "{port}", f"{APP}:asgi_application"],
+    "waitress": ["-m", "waitress", "--listen", "127.0.0.1:{port}", f"{APP}:application"],
+}
+
+
+@pytest.fixture
+def serve(folder, tmp_path):
+    running = []
+
+    def one(command):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        with (tmp_path / "log").open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, *(part.format(port=port) for part in command)],
+                cwd=ROOT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "SNAPSHOTS": str(folder)},
+                start_new_session=True,
+            )
+        running.append(process)
+
+        def ask(path):
+            with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=15) as response:
+                return response.read().decode()
+
+        def is_up():
+            try:
+                return ask("len") == "0"
+            except (URLError, ConnectionError):
+                return False
+
+        assert until(is_up, 20), (tmp_path / "log").read_text()
+        return process, ask
+
+    yield one
+    for process in running:
+        if process.poll() is None:
+            # The group is the session that was started for this server.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_after_sigterm_to_a_server_the_entries_are_back_when_it_is_started_again(serve, tmp_path, server):
+    process, ask = serve(SERVERS[server])
+    ask("set/a/kept")
+    process.terminate()
+    process.wait(30)
+    _, ask = serve(SERVERS[server])
+    assert ask("get/a") == "kept", (tmp_path / "log").read_text()
+    assert "Traceback" not in (tmp_path / "log").read_text()

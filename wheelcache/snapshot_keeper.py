@@ -1,0 +1,304 @@
+"""Keeps the entries of a cache on disk, from one process to the next: a directory in which each process saves its own.
+
+A process has a number there, the lowest that no other one has, and with it a file for each cache, which it replaces
+every few minutes and when it exits. The number is held by a lock on a file (``flock``), so that of who is gone, however
+that came about, is free for the next: there are never more files than there were processes at once. Whoever starts
+loads the newest that can be loaded; nobody waits for another.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Final, Protocol
+
+from wheelcache.errors import CacheClosed, SnapshotRefused
+from wheelcache.private_files import make_private
+from wheelcache.refresh_pool import refresh_pool
+from wheelcache.snapshot_file import refuse
+from wheelcache.weak_registry import WeakRegistry
+
+if sys.platform != "win32":
+    import fcntl
+
+logger = logging.getLogger("wheelcache")
+
+AT_EXIT: Final = 10.0
+"""Seconds that all caches of a process may take together when it exits: a third of what servers give their workers."""
+
+SUFFIX: Final = ".snapshot"
+LOCK_SUFFIX: Final = ".lock"
+NAME_LENGTH: Final = 40
+
+
+class Savable(Protocol):
+    """A cache, as far as is of interest here."""
+
+    name: str
+
+    def save(
+        self, path: str | os.PathLike[str], *, secret: str | bytes | None = None, seconds: float | None = None
+    ) -> int: ...
+    def take_in(self, path: Path, secret: bytes | None) -> None: ...
+    def is_in_use(self) -> bool: ...
+
+
+class SnapshotKeeper:
+    """Loads a cache when it is first used, and saves it every so often and at the exit. A job of ``periodic_jobs``.
+
+    Args:
+        directory: where; made, with mode 0700, if it isn't there.
+        period: seconds between two saves.
+        secret: what the files are signed with, or None.
+        target: the cache.
+
+    Raises:
+        FileUnusable: the directory is not this user's, or others may use it.
+    """
+
+    __slots__ = ("__weakref__", "_directory", "_failing", "_held", "_lock", "_number", "_secret", "_target", "period")
+
+    matters: Final = 1
+
+    def __init__(self, directory: Path, period: float, secret: bytes | None, target: Savable) -> None:
+        self._held = -1
+        make_private(directory)
+        self.period = period
+        self._directory = directory
+        self._secret = secret
+        self._target = target
+        self._number = -1
+        self._failing = False
+        self._lock = threading.Lock()
+        _keepers.add(self)
+
+    def __del__(self) -> None:
+        self._let_go()
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    def load(self) -> None:
+        """Load the newest snapshot that can be. If it is damaged, what is good of it, and then the next."""
+        for path in self.snapshots():
+            try:
+                self._target.take_in(path, self._secret)
+            except FileNotFoundError:
+                # Replaced at this moment.
+                continue
+            except SnapshotRefused as error:
+                refuse(f"the cache {self._target.name!r}", path, error)
+            except CacheClosed:
+                return
+            except Exception:
+                # Whoever was the first to need the cache has no part in this.
+                logger.exception("The cache %r cannot be loaded from %s.", self._target.name, path)
+            else:
+                return
+
+    def snapshots(self) -> list[Path]:
+        """The files of this cache, newest first."""
+        found = []
+        with suppress(OSError):
+            for path in self._directory.glob(f"{_stem(self._target.name)}.*{SUFFIX}"):
+                with suppress(OSError):
+                    found.append((path.lstat().st_mtime_ns, path))
+        return [path for _, path in sorted(found, reverse=True)]
+
+    def save(self, seconds: float | None = None) -> bool:
+        """Save the cache, in at most so many seconds. Whether that was done; if not, the log says why."""
+        if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
+            return False
+        try:
+            if not self._target.is_in_use():
+                return False
+            if not self._has_a_number():
+                self._let_go()
+                self._take_a_number()
+            self._target.save(self._path(SUFFIX), secret=self._secret, seconds=seconds)
+        except CacheClosed:
+            return False
+        except Exception as error:
+            # Of whatever kind: what runs this has nobody to tell.
+            if not self._failing:
+                logger.warning("The cache %r cannot be saved: %s", self._target.name, error)
+            self._failing = True
+            return False
+        else:
+            self._failing = False
+            return True
+        finally:
+            self._lock.release()
+            if not self._target.is_in_use():
+                # Closed meanwhile.
+                self._let_go()
+
+    def begin(self) -> None:
+        """Nothing is to be saved yet."""
+        _exit_saver.start()
+
+    def run(self) -> None:
+        """Have the pool save."""
+        if not self._lock.locked():
+            # Else the last save is not done yet: who waited for it would take a thread from what needs them.
+            self._have_done(self.save, "saved")
+
+    def run_load(self) -> None:
+        """Have the pool load what is newest, beside what is there."""
+        self._have_done(self.load, "loaded")
+
+    def _have_done(self, job: Callable[[], object], done: str) -> None:
+        try:
+            taken = refresh_pool.submit(job)
+        except RuntimeError:
+            taken = False
+        if not taken and not self._failing:
+            self._failing = True
+            logger.warning("The cache %r is not %s: there is no thread for it.", self._target.name, done)
+
+    def close(self) -> None:
+        """No more saves; what was saved stays."""
+        if not self._lock.locked():
+            self._let_go()
+
+    def start_over(self) -> None:
+        """In the child of a fork, which gets a number of its own."""
+        self._lock = threading.Lock()
+        self._failing = False
+        self._let_go()
+
+    def _has_a_number(self) -> bool:
+        """Whether the lock is still on the file of this number, which may have been removed with its directory."""
+        if self._held < 0:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._held), os.lstat(self._path(LOCK_SUFFIX)))
+        except OSError:
+            return False
+
+    def _take_a_number(self) -> None:
+        make_private(self._directory)
+        for number in count(1):
+            self._number = number
+            file = os.open(self._path(LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+            except BaseException:
+                os.close(file)
+                raise
+            else:
+                self._held = file
+                return
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, -1
+        if held >= 0:
+            os.close(held)
+
+    def _path(self, suffix: str) -> Path:
+        return self._directory / f"{_stem(self._target.name)}.{self._number}{suffix}"
+
+
+def _stem(name: str) -> str:
+    """A file name for the name of a cache: what can be read of it, and what tells it from all others."""
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:NAME_LENGTH]
+    return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+_keepers: Final[WeakRegistry[SnapshotKeeper]] = WeakRegistry()
+
+
+class _ExitSaver:
+    """A thread that waits for the exit: a value that cannot be pickled in any time must not keep a process from it.
+
+    It is started early, since some interpreters start none while they exit.
+    """
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._asked = threading.Event()
+        self._done = threading.Event()
+
+    def start(self) -> None:
+        """There is something to save at the exit."""
+        if self._thread is None:
+            thread = threading.Thread(
+                target=self._work, args=(self._asked, self._done), name="wheelcache-save", daemon=True
+            )
+            # Where no thread can be had, whoever exits saves.
+            with suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
+
+    def save(self) -> None:
+        """Save all caches, once, and for so long."""
+        if self._thread is None:
+            _save_all()
+        else:
+            self._asked.set()
+            self._done.wait(AT_EXIT + 1)
+
+    def after_fork_in_child(self) -> None:
+        self._reset()
+
+    def _work(self, asked: threading.Event, done: threading.Event) -> None:
+        asked.wait()
+        try:
+            _save_all()
+        finally:
+            done.set()
+
+
+def exit_on_sigterm() -> None:
+    """Where SIGTERM would kill the process at once, have it exit instead, which saves. For the main thread.
+
+    An exit waits for threads, and may be caught. If the process is still there after 10 seconds, it saves and ends.
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    # A second one, such as a process gets that is told together with its parent, is not to end the saving.
+    signal.signal(number, signal.SIG_IGN)
+    with suppress(RuntimeError):
+        threading.Thread(target=_end, args=(128 + number,), name="wheelcache-end", daemon=True).start()
+    sys.exit(128 + number)
+
+
+def _end(status: int) -> None:
+    time.sleep(AT_EXIT)
+    _exit_saver.save()
+    os._exit(status)
+
+
+def _save_all() -> None:
+    deadline = time.monotonic() + AT_EXIT
+    for keeper in _keepers:
+        left = deadline - time.monotonic()
+        if keeper._target.is_in_use() and left > 0:
+            keeper.save(left)
+
+
+_exit_saver: Final = _ExitSaver()
+atexit.register(_exit_saver.save)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_exit_saver.after_fork_in_child)
