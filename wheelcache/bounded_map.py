@@ -187,6 +187,7 @@ class BoundedMap(Driven):
     """
 
     __slots__ = (
+        "_ambiguous",
         "_board",
         "_board_checked",
         "_clearings",
@@ -253,6 +254,7 @@ class BoundedMap(Driven):
         self._flights = SingleFlight()
         self._leases = FillLeases(self._give_up, self._give_up_soon)
         self._groups: Counter[str] = Counter()
+        self._ambiguous: frozenset[str] = frozenset()
         self._most = 0
         self._weight = 0
         # Who goes through the entries in order of use, if somebody does.
@@ -518,12 +520,18 @@ class BoundedMap(Driven):
         return self.delete_many(original(key) for key in keys)
 
     def group(self, name: str) -> str:
-        """``name``, or, if a group was called so before, that and a number: two functions may have the same name."""
+        """``name``, or, if a group was called so before, that and a number: two functions may have the same name.
+
+        Of those, and of what is called <locals>, <lambda> or <partial>, another process may give a name to another one.
+        """
         # Functions are decorated when modules are imported: nothing is loaded for that.
         with behind(self._lock):
             self._groups[name] += 1
             number = self._groups[name]
-        return name if number == 1 else f"{name}#{number}"
+            numbered = name if number == 1 else f"{name}#{number}"
+            if "<" in name or number > 1:
+                self._ambiguous |= {name, numbered}
+        return numbered
 
     def evict_to(self, size: int) -> None:
         """Evict the least recently used entries until at most ``size``, an int >= 0, are left."""
@@ -1036,9 +1044,13 @@ class BoundedMap(Driven):
             self._leases.wake()
 
 
+def group_of(key: Any) -> str | None:
+    """The group that ``key``, as the user wrote it, is in, if it is in one."""
+    return key[0] if type(key) is tuple and len(key) > 0 and type(key[0]) is str else None
+
+
 def _is_in_group(plain: Any, name: str) -> bool:
-    key = original(plain)
-    return type(key) is tuple and len(key) > 0 and type(key[0]) is str and key[0] == name
+    return group_of(original(plain)) == name
 
 
 def stale_until(entry: Entry) -> float:

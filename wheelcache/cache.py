@@ -219,7 +219,7 @@ class Cache(SavedMap):
             actions: dict[str, Callable[[], object]] = {CLEAR: self.clear}
             if self.keeper is not None:
                 actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
-            self.publisher = Publisher(directory, name, self.figures, actions)
+            self.publisher = Publisher(directory, name, self.figures, self.is_in_use, actions)
             yield self.publisher
 
     def _snapshot_jobs(

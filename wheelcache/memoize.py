@@ -85,7 +85,7 @@ def memoizer(
         if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
             raise TypeError(f"memoize takes a function, and goes below other decorators, not {function!r}")
         # A partial and an object with __call__ have no name of their own.
-        called_what = getattr(function, "__qualname__", type(function).__qualname__)
+        called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
         name = cache.group(f"{function.__module__}.{called_what}()")
         make_key = _keys_by(key, name) if key is not None else _keys_by_arguments(function, name)
         # A call with all arguments by position needs no more than those: 150 ns less.

@@ -37,6 +37,7 @@ class Publisher:
         directory: where.
         name: of the cache.
         figures: tells them.
+        is_used: whether there can be any: asking for them may load what was saved.
         actions: what somebody who looks at the figures may ask for, by its name.
     """
 
@@ -47,6 +48,7 @@ class Publisher:
         "_closed",
         "_failing",
         "_figures",
+        "_is_used",
         "_lock",
         "_name",
         "_shown",
@@ -61,11 +63,13 @@ class Publisher:
         directory: FiguresDirectory,
         name: str,
         figures: Callable[[], WorkerFigures],
+        is_used: Callable[[], bool],
         actions: Mapping[str, Callable[[], object]],
     ) -> None:
         self.directory = directory
         self._name = name
         self._figures = figures
+        self._is_used = is_used
         self._actions = actions
         self._asked: dict[str, str | None] = {}
         self._closed = False
@@ -109,7 +113,7 @@ class Publisher:
 
     def run_last(self) -> None:
         """At the exit of the interpreter, so that what the departed have counted is complete."""
-        if self.is_published() or (not self._closed and self._figures().stats.requests):
+        if self.is_published() or (self._is_used() and self._figures().stats.requests):
             self.run()
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.bounded_map import EVICTED, EXPIRED, BoundedMap, Entry, GracedEntry, Removals
+from wheelcache.bounded_map import EVICTED, EXPIRED, BoundedMap, Entry, GracedEntry, Removals, group_of
 from wheelcache.errors import CacheClosed, SnapshotDamaged, SnapshotRefused
 from wheelcache.keys import original
 from wheelcache.snapshot_file import Snapshot, SnapshotWriter, open_snapshot, refuse
@@ -46,9 +46,11 @@ class SavedMap(BoundedMap):
         """Write all entries to a file, with the time they have left, in the order of their use. How many.
 
         Nobody is held up meanwhile, and pickling, which may run anybody's code, is done without a lock. What is written
-        or deleted meanwhile may be in the file or not, and what is used meanwhile may be in it, and be counted, twice.
+        or deleted meanwhile may be in the file or not, and what is used meanwhile may be in it, and be counted, twice:
+        then ``load`` takes the first, which is older.
         A million short strings take 3 seconds, 4 with a secret. Values that cannot be pickled are left out, which is
-        logged.
+        logged. Left out as well is what functions returned that are memoized and not the only ones of their name, or
+        inside others: in another process, their keys may mean other functions.
 
         Args:
             path: of the file, which is replaced when all is written and synced; what was there stays if it cannot be.
@@ -144,8 +146,9 @@ class SavedMap(BoundedMap):
                 if self.entries.get(entry.key) is entry and self._is_current(entry)
             ]
         for key, value, due, grace, news, stamp in found:
-            if due + grace > self.clock():
-                yield original(key), value, None if due == inf else due - now, grace, news, stamp
+            written = original(key)
+            if due + grace > self.clock() and group_of(written) not in self._ambiguous:
+                yield written, value, None if due == inf else due - now, grace, news, stamp
 
 
 class Loader:
@@ -206,6 +209,9 @@ class Loader:
         with target._lock:
             target._check_open()
             for key, value, due, grace, seen, weight in ready:
+                if key in target._flights.in_progress:
+                    # What is being loaded is newer.
+                    continue
                 if target._live(key, now) is not None or not self._has_room(key, weight, now, removed):
                     continue
                 if target._put(key, value, due, weight, now, removed, grace=grace, seen=seen):
@@ -259,6 +265,10 @@ class Loader:
             if target._board is not None and stamp is None:
                 # Saved by a cache that was not coherent: whether it was written since is not known.
                 self.expired += 1
+                return None
+            if group_of(key) in target._ambiguous:
+                # By now: see ``save``.
+                self.unreadable += 1
                 return None
             plain = target._plain(key)
             seen = None if target._board is None else (news, stamp)

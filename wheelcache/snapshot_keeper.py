@@ -112,11 +112,15 @@ class SnapshotKeeper:
     def snapshots(self) -> list[Path]:
         """The files of this cache, newest first."""
         found = []
+        now = time.time_ns()
         with suppress(OSError):
             for path in self._directory.glob(f"{_stem(self._target.name)}.*{SUFFIX}"):
                 with suppress(OSError):
-                    found.append((path.lstat().st_mtime_ns, path))
-        return [path for _, path in sorted(found, reverse=True)]
+                    saved_at = path.lstat().st_mtime_ns
+                    # One of a time to come, when the clock was wrong, would else be the newest for years, and what is
+                    # in it as young at each start as when it was saved.
+                    found.append((saved_at <= now, saved_at, path))
+        return [path for *_, path in sorted(found, reverse=True)]
 
     def save(self, seconds: float | None = None) -> bool:
         """Save the cache, in at most so many seconds. Whether that was done; if not, the log says why."""

@@ -272,6 +272,20 @@ def test_what_is_here_already_stays_and_so_does_its_time(path):
     assert removed == [("c", "expired", EXPIRED)]
 
 
+def test_what_is_being_loaded_meanwhile_is_newer(path):
+    cache = make()
+    cache.set_many({"a": "old", "b": "old"}, None)
+    cache.save(path)
+    other = make()
+
+    def loader():
+        assert other.load(path) == 1
+        return "new"
+
+    assert other.take("a", loader) == "new"
+    assert other.get_many("ab") == {"a": "new", "b": "old"}
+
+
 def test_values_that_cannot_be_pickled_are_left_out_with_one_warning(path, caplog):
     cache = make(name="mine")
     for key in range(600):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import operator
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -184,18 +186,47 @@ def test_nothing_is_loaded_by_what_asks_for_no_entry(make, saved, folder, use):
     assert cache.get("a") == 1
 
 
-def test_what_is_memoized_is_loaded_by_the_first_call(make):
-    def function(x):
-        calls.append(x)
-        return x
+def double(x):
+    return 2 * x
 
-    calls = []
+
+def test_what_is_memoized_is_loaded_by_the_first_call(make):
     first = make()
-    assert first.memoize()(function)(1) == 1
+    assert first.memoize()(double)(1) == 2
     assert first.keeper.save()
     first.close()
-    assert make().memoize()(function)(1) == 1
-    assert calls == [1]
+    again = make().memoize()(double)
+    assert again(1) == 2
+    assert again.cache_stats().calls == 0
+
+
+def times(factor):
+    return lambda x: factor * x
+
+
+@pytest.mark.parametrize(
+    "make_function", [times, lambda factor: partial(operator.mul, factor)], ids=["inner", "partial"]
+)
+def test_functions_of_one_name_do_not_get_what_others_returned_in_an_earlier_process(make, make_function):
+    first = make()
+    assert [first.memoize()(make_function(factor))(1) for factor in (2, 3)] == [2, 3]
+    assert first.keeper.save()
+    first.close()
+    other = make()
+    assert [other.memoize()(make_function(factor))(1) for factor in (3, 2)] == [3, 2]
+
+
+def test_nor_do_two_that_have_one_name_by_now(make):
+    first = make()
+    assert first.memoize()(double)(1) == 2
+    assert first.keeper.save()
+    first.close()
+    other = make()
+    for _ in range(2):
+        memoized = other.memoize()(double)
+    assert memoized(1) == 2
+    assert len(other) == 1
+    assert memoized.cache_stats().calls == 1
 
 
 @pytest.mark.parametrize("end", ["clear", "close"])
@@ -314,6 +345,16 @@ def test_the_newest_is_loaded_and_of_those_that_are_refused_the_next(make, folde
     assert make().get("a") == 1
     assert len(warnings(caplog)) == 1
     assert files(folder, ".refused") == [f"{newest.name}.refused"]
+
+
+def test_one_of_a_time_to_come_is_not_the_newest(make, folder):
+    caches = [make() for _ in range(3)]
+    for number, cache in enumerate(caches):
+        cache.set("a", number)
+        assert cache.keeper.save()
+        when = time.time_ns() + (number - 1) * 10**12
+        os.utime(folder / f"{_stem('mine')}.{number + 1}.snapshot", ns=(when, when))
+    assert make().get("a") == 1
 
 
 def test_names_that_are_alike_are_told_apart(make, saved):
@@ -726,6 +767,17 @@ def test_a_cache_that_was_never_used_leaves_the_file_as_it_is(folder):
     run("make().set('a', 1)", folder)
     run("make()", folder)
     assert run(LEFT, folder) == ["1"]
+
+
+def test_a_cache_that_was_never_used_is_not_loaded_at_the_exit(folder):
+    script = """
+    import logging
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    make(figures_dir=folder.parent / "figures")
+    """
+    run("make().set('a', 1)", folder)
+    assert run(script, folder) == []
+    assert run(script.rstrip() + '.get("a")', folder)[0] == "Loaded"
 
 
 def test_a_child_of_a_fork_that_exits_saves_its_own(folder):
