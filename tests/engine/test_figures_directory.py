@@ -585,7 +585,7 @@ def test_what_is_no_file_hinders_nobody(directory, tmp_path):
 def test_nothing_is_written_through_a_link(directory, tmp_path, name):
     (tmp_path / "elsewhere").write_text("not to be touched")
     (directory.path / name).symlink_to(tmp_path / "elsewhere")
-    step = partial(directory.clear, "pages") if name == LOCK else partial(directory.publish, figures())
+    step = partial(directory.ask, CLEAR, "pages") if name == LOCK else partial(directory.publish, figures())
     with pytest.raises((OSError, FileUnusable)):
         step()
     assert (tmp_path / "elsewhere").read_text() == "not to be touched"

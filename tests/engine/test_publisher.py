@@ -306,7 +306,7 @@ def test_the_child_of_a_fork_has_a_file_of_its_own_and_counts_from_zero_and_keep
             cache.get("a")
             cache.set("b", 1)
             clock.advance(3)
-            os.write(1, b"%d\n" % os.getpid())
+            os.write(1, b"%d\\n" % os.getpid())
         time.sleep(60)
         """,
         path,
