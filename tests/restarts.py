@@ -128,24 +128,25 @@ def check_commands(server, command, directory, **environment):
         assert (each["state"], each["reason"], each["entries"], each["set_aside"]) == ("whole", None, len(KEYS), False)
         assert each["bytes"] == Path(each["file"]).stat().st_size
     files = {path: path.stat().st_mtime_ns for path in directory.iterdir()}
-    # A new one, that only differs in its time.
-    done = run([*command, "load"], **environment)
-    assert done.returncode == 0, done.stderr
-    assert found[0]["file"] in done.stdout
-    for pid in pids:
-        assert str(pid) in done.stdout
+    whole = Path(found[0]["file"]).read_bytes()
     damage(Path(found[0]["file"]))
     done = run([*command, "inspect"], **environment)
     assert done.returncode == 0, done.stderr
     assert Path(found[0]["file"]).name in done.stdout
     assert "damaged: it is damaged after" in done.stdout
     assert "whole" in done.stdout
-    # Neither command loaded, saved or renamed anything itself.
-    assert set(directory.iterdir()) == set(files)
+    # None of these commands loaded, saved or renamed anything itself.
+    assert set(directory.iterdir()) == set(files), (sorted(directory.iterdir()), sorted(files))
     assert {path: path.stat().st_mtime_ns for path in files if path != Path(found[0]["file"])} == {
         path: time for path, time in files.items() if path != Path(found[0]["file"])
     }
     assert server.pids() == pids
+    Path(found[0]["file"]).write_bytes(whole)
+    done = run([*command, "load"], **environment)
+    assert done.returncode == 0, done.stderr
+    assert found[0]["file"] in done.stdout
+    for pid in pids:
+        assert str(pid) in done.stdout
 
 
 def wait_until_published(server, directory):

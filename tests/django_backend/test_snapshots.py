@@ -51,6 +51,9 @@ def forget():
         stores._stores.clear()
         stores._looked_up.clear()
 
+    # Those of other tests are not to be closed here.
+    stores._stores.clear()
+    stores._looked_up.clear()
     yield restart
     restart()
     stores._stores.update(kept[0])
