@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
 
-.PHONY: run run-flask demo test lint bench packages clean
+.PHONY: run run-flask demo restart test lint bench packages clean
 
 # The virtual environment, anew whenever the dependencies change.
 $(VENV)/.installed: pyproject.toml
@@ -27,6 +27,11 @@ demo: $(VENV)/.installed  ## Have the example site visited for 20 seconds, and s
 	$(BIN)/python example_project/manage.py migrate --verbosity 0
 	$(BIN)/python example_project/manage.py import_cities
 	$(BIN)/python example_project/manage.py demo
+
+restart: $(VENV)/.installed  ## Restart the example site under load, without and with a snapshot of its cache
+	$(BIN)/python example_project/manage.py migrate --verbosity 0
+	$(BIN)/python example_project/manage.py import_cities
+	$(BIN)/python example_project/manage.py restart
 
 test: lint  ## Every check
 	$(BIN)/python -m pytest

@@ -45,6 +45,7 @@ from wheelcache.load_first import LoadFirst, behind
 from wheelcache.load_policy import LoadPolicy, load_policy
 from wheelcache.memoize import F, Memoized, memoizer
 from wheelcache.periodic_jobs import PeriodicJob, PeriodicJobs
+from wheelcache.private_files import private_directory_or_none
 from wheelcache.publisher import CLEAR, LOAD, SAVE, Publisher
 from wheelcache.refresh_pool import refresh_pool, timed_load_pool
 from wheelcache.saved_map import SavedMap
@@ -124,7 +125,8 @@ class Cache(SavedMap):
 
     Raises:
         TypeError, ValueError: naming the argument, what it takes and what it got.
-        FileUnusable: (a RuntimeError) naming ``figures_dir``, which is not this user's alone, or cannot be made.
+        FileUnusable: (a RuntimeError) naming ``figures_dir`` or ``snapshot_dir``, which is not this user's alone, or
+            cannot be made.
     """
 
     __slots__ = (
@@ -225,7 +227,7 @@ class Cache(SavedMap):
     def _snapshot_jobs(
         self, snapshot_dir: Path | None, interval: float, key: str | bytes | None
     ) -> Iterator[PeriodicJob]:
-        directory = options.path_or_none("snapshot_dir", snapshot_dir)
+        directory = private_directory_or_none("snapshot_dir", snapshot_dir)
         period = options.seconds("snapshot_interval", interval)
         secret = options.secret_or_none("snapshot_key", key)
         if directory is not None:

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from wheelcache import options
 from wheelcache.errors import FileUnusable
 
 if sys.platform != "win32":
@@ -76,6 +77,23 @@ def make_private(directory: Path) -> None:
     except OSError as error:
         raise FileUnusable(f"{directory} cannot be made: {error}") from error
     check_private(directory, found, stat.S_ISDIR, "a directory")
+
+
+def private_directory_or_none(option: str, value: Any) -> Path | None:
+    """The directory that an option says, made if it isn't there; or None.
+
+    Raises:
+        TypeError, ValueError, FileUnusable: naming the option.
+    """
+    path = options.path_or_none(option, value)
+    try:
+        if path is not None:
+            make_private(path)
+    except FileUnusable as error:
+        raise FileUnusable(
+            f"{option} must be a directory for this user alone, or where to make one: {error}"
+        ) from error
+    return path
 
 
 def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:

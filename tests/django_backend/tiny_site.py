@@ -1,7 +1,9 @@
 """A Django site in a file, for real servers: its views do one thing to the cache each and answer in JSON."""
 
 import asyncio
+import json
 import os
+import sys
 import threading
 
 import django
@@ -12,7 +14,13 @@ settings.configure(
     CACHES={
         "default": {
             "BACKEND": "wheelcache.django_backend.WheelCache",
-            "OPTIONS": {"INTERVAL": 0.02, "JITTER": 0, "MAX_ENTRIES": 500, "LOG_INTERVAL": 0.05},
+            "OPTIONS": {
+                "INTERVAL": 0.02,
+                "JITTER": 0,
+                "MAX_ENTRIES": 500,
+                "LOG_INTERVAL": 0.05,
+                **json.loads(os.environ.get("TINY_OPTIONS", "{}")),
+            },
         }
     },
     INSTALLED_APPS=["wheelcache.django_backend"],
@@ -64,6 +72,14 @@ def incr(request, key):
 def size(request):
     """How many entries are in memory. Looking at it neither reads nor writes the cache."""
     return JsonResponse({"size": len(caches["default"].store.cache)})
+
+
+def pid(request):
+    return JsonResponse({"pid": os.getpid()})
+
+
+def delete(request, key):
+    return JsonResponse({"deleted": cache.delete(key)})
 
 
 def compute_together(request, number):
@@ -127,7 +143,9 @@ urlpatterns = [
     path("set/<key>", set_one),
     path("set-many/<int:number>", set_many),
     path("get/<key>", get),
+    path("delete/<key>", delete),
     path("incr/<key>", incr),
+    path("pid", pid),
     path("size", size),
     path("together/<int:number>", compute_together),
     path("atogether/<int:number>", acompute_together),
@@ -138,3 +156,8 @@ urlpatterns = [
 
 application = get_wsgi_application()
 asgi_application = get_asgi_application()
+
+if __name__ == "__main__":
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(sys.argv)

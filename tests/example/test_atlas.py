@@ -129,6 +129,23 @@ def test_visit_prints_how_a_cold_cache_compares_with_a_warm_one(atlas):
     assert float(rows["warm"]) > float(rows["cold"])
 
 
+def test_with_a_snapshot_the_first_second_after_a_restart_is_warm(atlas):
+    done = atlas.manage("restart", "--seconds", "10", "--pages", "100")
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"│ (\S+) SNAPSHOT +│ +([\d.]+)% │ +[\d.]+ │ +([\d.]+)% │ +([\d,]+) │", done.stdout)
+    ratios = {name: float(first) for name, _, first, _ in rows}
+    assert ratios["with"] > ratios["without"]
+    assert ratios["with"] >= 90
+
+
+@pytest.mark.parametrize("command", [["check"], ["migrate", "--verbosity", "0"], ["wheelcache"]])
+def test_commands_that_do_not_use_the_cache_save_nothing(atlas, tmp_path, command):
+    saving = Atlas(Path(atlas.environment["ATLAS_DATABASE"]))
+    saving.environment["ATLAS_SNAPSHOT"] = str(tmp_path / "snapshots")
+    assert saving.manage(*command).returncode == 0
+    assert not [*tmp_path.glob("snapshots/*")]
+
+
 def test_the_figures_of_the_cache_are_for_who_logs_in(atlas, url):
     assert atlas.manage("demo_user").stdout.count("http://localhost:8000/wheelcache/, user demo, password demo") == 1
     assert atlas.manage("demo_user", "--port", "81").stdout.count("http://localhost:81/wheelcache/") == 1

@@ -4,8 +4,9 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
 
-from wheelcache.django_backend.checks import check_coherence, check_locations, check_misplaced_options
+from wheelcache.django_backend.checks import check_coherence, check_locations, check_misplaced_options, check_snapshots
 from wheelcache.snapshot_keeper import exit_on_sigterm
+from wheelcache.uvicorn_exit import exit_after_uvicorn
 
 
 class WheelCacheConfig(AppConfig):
@@ -17,10 +18,12 @@ class WheelCacheConfig(AppConfig):
 
     def ready(self) -> None:
         checks.register(check_locations, checks.Tags.caches)
+        checks.register(check_snapshots, checks.Tags.caches)
         checks.register(check_misplaced_options, checks.Tags.caches)
         checks.register(check_coherence, checks.Tags.caches)
         if any(_snapshots(alias.get("OPTIONS")) for alias in settings.CACHES.values()):
             exit_on_sigterm()
+            exit_after_uvicorn()
 
 
 def _snapshots(options: object) -> bool:

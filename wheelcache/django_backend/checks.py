@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any, Final
 
 from django.conf import settings
@@ -32,6 +33,25 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             id="wheelcache.W001",
         )
         for location, by_store in stores.items()
+        if len(by_store) > 1
+    ]
+
+
+def check_snapshots(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Snapshots are told apart by the names of caches: one would load what another saved."""
+    stores: defaultdict[tuple[str, Path], dict[Any, list[str]]] = defaultdict(dict)
+    for alias, cache in wheel_caches():
+        engine = cache.store.cache
+        if engine.keeper is not None:
+            stores[engine.name, engine.keeper.directory].setdefault(cache.store, []).append(alias)
+    return [
+        checks.Error(
+            f"The caches {' and '.join(repr(names[0]) for names in by_store.values())} do not share their entries, but "
+            f"would load each other's from {directory}, since both are called {name!r}.",
+            hint="Give them different LOCATIONs, or a SNAPSHOT directory each.",
+            id="wheelcache.E001",
+        )
+        for (name, directory), by_store in stores.items()
         if len(by_store) > 1
     ]
 

@@ -23,7 +23,9 @@ from wheelcache.figures_directory import directory_of
 from wheelcache.fill_leases import Holder, Lease, current_holder, forget_misses
 from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_bare, size_of
 from wheelcache.load_policy import load_policy
+from wheelcache.private_files import private_directory_or_none
 from wheelcache.snapshot_keeper import exit_on_sigterm
+from wheelcache.uvicorn_exit import exit_after_uvicorn
 
 Timeout = int | float | timedelta | None
 """Seconds, or a timedelta; 0 means never, below 0 at once, None the default timeout."""
@@ -110,9 +112,9 @@ class WheelCache(BaseCache):
             max_weight=self._max_bytes,
             weigher=None if self._max_bytes is None else size_of,
             board=None if coherent is None else Board(f"flask {engine_options.get('name', '')} {key_prefix}"),
-            snapshot_dir=options.path_or_none("snapshot", snapshot),
-            snapshot_interval=snapshot_interval,
-            snapshot_key=snapshot_key,
+            snapshot_dir=private_directory_or_none("snapshot", snapshot),
+            snapshot_interval=options.seconds("snapshot_interval", snapshot_interval),
+            snapshot_key=options.secret_or_none("snapshot_key", snapshot_key),
             **engine_options,
         )
         self._isolate()
@@ -134,7 +136,9 @@ class WheelCache(BaseCache):
         if backend._cache.stamps is not None:
             app.teardown_appcontext(lambda error: forget_misses())
         if backend._cache.keeper is not None:
+            _check_snapshots(app, backend._cache)
             exit_on_sigterm()
+            exit_after_uvicorn()
         return backend
 
     def get(self, key: str) -> Any:
@@ -327,6 +331,20 @@ class WheelCache(BaseCache):
 def figures_directory(app: Flask) -> Path | None:
     """Where figures are published unless ``figures_dir`` says where: the same for all processes of the app."""
     return directory_of(f"flask {app.name} {Path(app.root_path).resolve()}")
+
+
+def _check_snapshots(app: Flask, cache: Cache) -> None:
+    """Snapshots are told apart by the names of caches: one would load what another saved."""
+    others = [each._cache for each in app.extensions.get("cache", {}).values() if isinstance(each, WheelCache)]
+    if any(_snapshots_of(each) == _snapshots_of(cache) for each in others):
+        raise ValueError(
+            f"name must be another one for each cache of an app with the same snapshot directory, not {cache.name!r} "
+            "for two of them: each would load what the other saved"
+        )
+
+
+def _snapshots_of(cache: Cache) -> tuple[str, Path | None]:
+    return cache.name, None if cache.keeper is None else cache.keeper.directory
 
 
 def _end_leases(error: BaseException | None) -> None:

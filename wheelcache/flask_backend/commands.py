@@ -1,4 +1,4 @@
-"""``flask wheelcache``: the figures of the caches of an app, across its workers.
+"""``flask wheelcache``: the figures of the caches of an app, across its workers, and their snapshots.
 
 An entry point: whoever has wheelcache installed has this imported by every ``flask`` command, whatever his app uses. So
 what belongs to the caches is imported when it is run.
@@ -7,12 +7,18 @@ what belongs to the caches is imported when it is run.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import click
 from flask import current_app
 from flask.cli import with_appcontext
 
-from wheelcache import console
+from wheelcache import console, snapshot_commands
+from wheelcache.cache import Cache
+
+OPTION: Final = "snapshot"
 
 
 def _seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
@@ -22,7 +28,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str | Non
         raise click.BadParameter(str(error), context, parameter) from None
 
 
-@click.command("wheelcache")
+@click.group("wheelcache", invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one document for programs, instead of a table.")
 @click.option(
     "--watch",
@@ -32,18 +38,59 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str | Non
     metavar="[SECONDS]",
     help=f"Look again every so many seconds, by default {console.WATCH:g}, until Ctrl-C.",
 )
+@click.pass_context
 @with_appcontext
-def wheelcache(as_json: bool, watch: float | None) -> None:
-    """Show the figures of the caches, of all workers of this app on this machine."""
+def wheelcache(context: click.Context, as_json: bool, watch: float | None) -> None:
+    """Show the figures of the caches, of all workers of this app on this machine; or see to their snapshots."""
+    with _complaints():
+        if context.invoked_subcommand is None:
+            console.show(_caches(), sys.stdout, watch=watch, as_json=as_json)
+        else:
+            snapshot_commands.check(context.invoked_subcommand, watch=watch, as_json=as_json)
+
+
+@wheelcache.command("save")
+@with_appcontext
+def _save() -> None:
+    """Have all workers save their entries now, and wait until they have."""
+    with _complaints():
+        snapshot_commands.save(_caches(), OPTION, sys.stdout)
+
+
+@wheelcache.command("load")
+@with_appcontext
+def _load() -> None:
+    """Have all workers load the newest snapshot, beside what they have."""
+    with _complaints():
+        snapshot_commands.load(_caches(), OPTION, sys.stdout)
+
+
+@wheelcache.command("inspect")
+@click.option("--json", "as_json", is_flag=True, help="Print one document for programs, instead of a table.")
+@click.pass_context
+@with_appcontext
+def _inspect(context: click.Context, as_json: bool) -> None:
+    """Show the snapshots there are, how old they are, and whether they are whole."""
+    before = context.parent is not None and context.parent.params["as_json"]
+    with _complaints():
+        snapshot_commands.inspect(_caches(), OPTION, sys.stdout, as_json=as_json or before)
+
+
+def _caches() -> list[Cache]:
     # An extension of this name is there only if Flask-Caching is.
     if "cache" not in current_app.extensions:
         raise click.ClickException(f"The app {current_app.name!r} has no Flask-Caching cache.")
-    from wheelcache.flask_backend.dashboard import _caches
+    from wheelcache.flask_backend import dashboard
 
-    caches = _caches()
+    caches = dashboard._caches()
     if not caches:
         raise click.ClickException(f"No cache of the app {current_app.name!r} is one of wheelcache.flask_backend.")
+    return caches
+
+
+@contextmanager
+def _complaints() -> Iterator[None]:
     try:
-        console.show(caches, sys.stdout, watch=watch, as_json=as_json)
-    except console.Unshowable as error:
+        yield
+    except (console.Unshowable, snapshot_commands.Undone) as error:
         raise click.ClickException(str(error)) from None

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Final, TextIO
 
 import httpx
 from django.conf import settings
@@ -63,8 +63,31 @@ def own_site(command: Sequence[str], environment: Mapping[str, str] | None = Non
         command: the arguments of Python that start it, with {address} for where.
         environment: what it has beside that of this process.
     """
+    address = free_address()
+    with server_at(address, command, environment) as server:
+        if not _answers(f"http://{address}", server.process):
+            raise CommandError(f"The server did not start:\n{server.said()}")
+        yield f"http://{address}"
+
+
+def free_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    process: subprocess.Popen[bytes]
+    log: TextIO
+
+    def said(self) -> str:
+        self.log.seek(0)
+        return self.log.read()
+
+
+@contextmanager
+def server_at(address: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """A server of this site, as ``own_site``, that may not answer yet. In the end it is told to stop, and has."""
     arguments = [part.format(address=address) for part in command]
     with (
         tempfile.TemporaryFile("w+") as log,
@@ -74,15 +97,12 @@ def own_site(command: Sequence[str], environment: Mapping[str, str] | None = Non
             env={**os.environ, **(environment or {})},
             stdout=log,
             stderr=log,
-        ) as server,
+        ) as process,
     ):
         try:
-            if not _answers(f"http://{address}", server):
-                log.seek(0)
-                raise CommandError(f"The server did not start:\n{log.read()}")
-            yield f"http://{address}"
+            yield Server(process, log)
         finally:
-            server.terminate()
+            process.terminate()
 
 
 def _answers(url: str, server: subprocess.Popen[bytes]) -> bool:

@@ -1,22 +1,33 @@
-"""``manage.py wheelcache``: the figures of the caches of this site, across its workers."""
+"""``manage.py wheelcache``: the figures of the caches of this site, across its workers, and their snapshots."""
 
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
+from collections.abc import Sequence
 from typing import Any, TextIO, cast
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from wheelcache import console
+from wheelcache import console, snapshot_commands
+from wheelcache.cache import Cache
 from wheelcache.django_backend.aliases import engines
 
 
 class Command(BaseCommand):
-    help = "Show the figures of the caches, of all workers of this site on this machine."
+    help = "Show the figures of the caches, of all workers of this site on this machine; or see to their snapshots."
     # It is for a site that runs.
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
+        # No subparsers: Django's own options would have to come before them.
+        parser.add_argument(
+            "action",
+            nargs="?",
+            choices=snapshot_commands.ACTIONS,
+            help="have all workers save their entries now, or load the newest snapshot beside what they have; "
+            "or inspect the snapshots there are. Without it, the figures",
+        )
         parser.add_argument("--json", action="store_true", help="print one document for programs, instead of a table")
         parser.add_argument(
             "--watch",
@@ -28,21 +39,36 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        caches = engines()
+        try:
+            caches = engines()
+        except ImproperlyConfigured as error:
+            # A snapshot directory of another user's, say: whoever calls this is not who runs the site.
+            raise CommandError(str(error)) from None
         if not caches:
             raise CommandError("None of CACHES is a cache of wheelcache.django_backend.")
         # Rich ends its lines itself.
         self.stdout.ending = ""
         try:
-            console.show(
-                caches,
-                cast(TextIO, self.stdout),
-                watch=options["watch"],
-                as_json=options["json"],
-                styled=not options["no_color"],
-            )
-        except console.Unshowable as error:
+            self._act(caches, cast(TextIO, self.stdout), **options)
+        except (console.Unshowable, snapshot_commands.Undone) as error:
             raise CommandError(str(error)) from None
+
+    def _act(self, caches: Sequence[Cache], out: TextIO, **options: Any) -> None:
+        action, as_json, watch = options["action"], options["json"], options["watch"]
+        styled = not options["no_color"]
+        if action is None:
+            console.show(caches, out, watch=watch, as_json=as_json, styled=styled)
+            return
+        snapshot_commands.check(action, watch=watch, as_json=as_json)
+        if action == "inspect":
+            snapshot_commands.inspect(caches, OPTION, out, as_json=as_json, styled=styled)
+        elif action == "save":
+            snapshot_commands.save(caches, OPTION, out)
+        else:
+            snapshot_commands.load(caches, OPTION, out)
+
+
+OPTION = "SNAPSHOT"
 
 
 def _seconds(text: str) -> float:

@@ -1,0 +1,217 @@
+"""Restarts the site under load, without and with a snapshot of its cache, and compares how it goes on."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import threading
+import time
+from argparse import ArgumentTypeError
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from rich.console import Console
+from rich.progress import Progress, TaskID
+from rich.table import Table
+
+from atlas.management.commands.demo import CLIENTS, ENVIRONMENT, GUNICORN, PAGES_A_VISITOR, STEPS_A_SECOND
+from atlas.management.progress import progress
+from atlas.management.visiting import (
+    START_SECONDS,
+    Server,
+    Visit,
+    client_of,
+    complain_of_failures,
+    free_address,
+    positive,
+    ranked_pages,
+    server_at,
+    visit,
+    zipf_mix,
+)
+from atlas.models import City
+from wheelcache import console
+
+FIRST: Final = 1.0
+"""Seconds of the restarted site that are looked at."""
+
+PAUSE: Final = 0.02
+"""Seconds until a visitor whom nobody answers tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """What is visited: pages, the most popular first."""
+
+    pages: Sequence[str]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """When it was sent and answered, on the monotonic clock, and what came of it."""
+
+    sent: float
+    answered: float
+    visit: Visit
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """What came of one.
+
+    Attributes:
+        before: the requests of the last second before it.
+        first: those that were sent after the old server was gone, until a second after the new one first answered.
+        down: seconds from the signal to that first answer.
+    """
+
+    name: str
+    before: Sequence[Visit]
+    first: Sequence[Visit]
+    down: float
+
+
+class Command(BaseCommand):
+    help = "Restart the site under load, without and with a snapshot of its cache, and print its first second."
+    requires_migrations_checks = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--seconds", type=_seconds, default=30, help="of visits before a restart (%(default)s)")
+        parser.add_argument(
+            "--pages", type=positive, default=500, help="the most popular, that are visited (%(default)s)"
+        )
+        parser.add_argument("--seed", type=int, default=1, help="of the mix of pages (%(default)s)")
+
+    def handle(self, *, seconds: float, pages: int, seed: int, **options: Any) -> None:
+        if not City.objects.exists():
+            raise CommandError("There is nothing to visit yet: run import_cities first.")
+        mix = Mix(ranked_pages()[:pages], seed)
+        with tempfile.TemporaryDirectory() as directory, progress() as bars:
+            restarts = [
+                restarted(name, {**ENVIRONMENT, "ATLAS_SNAPSHOT": snapshot}, seconds, mix, bars)
+                for name, snapshot in (("without SNAPSHOT", ""), ("with SNAPSHOT", str(Path(directory, "cache"))))
+            ]
+        printer = Console(no_color=options["no_color"])
+        with printer.capture() as printed:
+            printer.print(_table(restarts))
+        self.stdout.write(printed.get())
+        self.stdout.write(
+            "After: of all requests that were sent until one second after the new server had first answered.\n"
+            "Before: of those of the last second before the old one was told to stop.\n"
+            "A hit: a page for which nothing had to be computed."
+        )
+        complain_of_failures([each for restart in restarts for each in restart.first])
+
+
+def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mix, bars: Progress) -> Restart:
+    """Have the site visited for so long, and restart it meanwhile."""
+    address = free_address()
+    visitors = Visitors(f"http://{address}", mix)
+    task = bars.add_task(name, total=round(seconds * STEPS_A_SECOND))
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        try:
+            sent = [pool.submit(visitors.run, number) for number in range(CLIENTS)]
+            with server_at(address, GUNICORN, environment) as server:
+                visitors.wait_for_an_answer(server, 0.0)
+                _show_time(bars, task, seconds)
+                told = time.monotonic()
+            gone = time.monotonic()
+            with server_at(address, GUNICORN, environment) as server:
+                visitors.wait_for_an_answer(server, gone)
+                time.sleep(FIRST)
+                visitors.stop()
+                # The server waits for the last of them, too.
+                requests = list(chain.from_iterable(each.result() for each in sent))
+        finally:
+            visitors.stop()
+    up = min(each.answered for each in requests if each.sent >= gone and not each.visit.failed)
+    return Restart(
+        name,
+        [each.visit for each in requests if each.sent >= told - FIRST and each.answered < told],
+        # Before it listens, they fail, and try again.
+        [each.visit for each in requests if gone <= each.sent <= up + FIRST and each.answered >= up],
+        up - told,
+    )
+
+
+class Visitors:
+    """Those who visit a site on and on, whether or not it answers: each some pages, with a session of his own."""
+
+    def __init__(self, url: str, mix: Mix) -> None:
+        self._url = url
+        self._mix = mix
+        self._stopped = threading.Event()
+        # Of each place in the queue the last request that was answered.
+        self._last: dict[int, Request] = {}
+
+    def run(self, number: int) -> list[Request]:
+        """What became of the requests of one after the other, until ``stop``."""
+        generator = random.Random(f"{self._mix.seed} {number}")
+        requests: list[Request] = []
+        while not self._stopped.is_set():
+            with client_of(self._url) as client:
+                for path in zipf_mix(self._mix.pages, PAGES_A_VISITOR, generator):
+                    sent = time.monotonic()
+                    done = visit(client, path)
+                    requests.append(Request(sent, time.monotonic(), done))
+                    if done.failed:
+                        self._stopped.wait(PAUSE)
+                        break
+                    self._last[number] = requests[-1]
+                    if self._stopped.is_set():
+                        break
+        return requests
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def wait_for_an_answer(self, server: Server, since: float) -> None:
+        """Until ``server`` answers what was sent ``since``."""
+        deadline = time.monotonic() + START_SECONDS
+        while not any(each.sent >= since for each in list(self._last.values())):
+            if server.process.poll() is not None or time.monotonic() > deadline:
+                raise CommandError(f"The server did not start:\n{server.said()}")
+            time.sleep(PAUSE)
+
+
+def _show_time(bars: Progress, task: TaskID, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(1 / STEPS_A_SECOND)
+        bars.advance(task)
+    bars.update(task, completed=bars.tasks[task].total)
+
+
+def _table(restarts: Sequence[Restart]) -> Table:
+    table = Table(title="A restart under load")
+    table.add_column("the site", no_wrap=True)
+    for heading in ("hit ratio\nbefore", "seconds\ndown", "hit ratio\nafter", "requests\nafter", "median ms\nafter"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for restart in restarts:
+        table.add_row(
+            restart.name,
+            _hit_ratio(restart.before),
+            f"{restart.down:.1f}",
+            _hit_ratio(restart.first),
+            f"{len(restart.first):,}",
+            f"{median(each.latency_ms for each in restart.first):.1f}",
+        )
+    return table
+
+
+def _hit_ratio(visits: Sequence[Visit]) -> str:
+    return f"{sum(each.hit for each in visits) / len(visits):.1%}" if visits else "-"
+
+
+def _seconds(text: str) -> float:
+    try:
+        return console.seconds(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None

@@ -1,0 +1,169 @@
+"""For the tests of snapshots: sites on real servers that are stopped and started again."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[1]
+KEYS = [f"key{number}" for number in range(20)]
+EXIT = 20
+"""Seconds: what all may take to save, and as much again."""
+
+
+class Server:
+    """A site that runs.
+
+    Attributes:
+        process: of the server, which may have workers.
+        url: where it answers.
+        workers: how many processes answer.
+    """
+
+    def __init__(self, process, url, log, workers):
+        self.process = process
+        self.url = url
+        self.log = log
+        self.workers = workers
+
+    def __call__(self, path):
+        with urlopen(f"{self.url}/{path}", timeout=15) as response:
+            return json.load(response)
+
+    def is_up(self):
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return self("pid")["pid"]
+        except (URLError, ConnectionError):
+            return False
+
+    def pids(self):
+        """Of all workers."""
+        found = set()
+        assert until(lambda: found.add(self("pid")["pid"]) or len(found) == self.workers)
+        return found
+
+    def fill(self, query="value=warm"):
+        """Have every worker set all keys."""
+        for key in KEYS:
+            done = set()
+
+            def all_have_it(key=key, done=done):
+                done.add(self(f"set/{key}?{query}")["pid"])
+                return len(done) == self.workers
+
+            assert until(all_have_it)
+
+    def hits(self):
+        """The ratio of the keys that are there, whichever worker is asked."""
+        self.pids()
+        return sum(self(f"get/{key}")["value"] == ["warm"] for key in KEYS * 3) / len(KEYS * 3)
+
+    def stop(self, number=signal.SIGTERM):
+        """Send the server a signal, and wait until it is gone."""
+        self.process.send_signal(number)
+        self.process.wait(EXIT)
+
+    def kill(self):
+        """End it and all its workers, of whom none can do anything about it."""
+        # The group is the session that was started for this server.
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(EXIT)
+
+
+@contextmanager
+def served(command, log, workers=1, **environment):
+    """``command``, the arguments of Python, with {port} for where, up and answering."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with log.open("a") as output:
+        process = subprocess.Popen(
+            [sys.executable, *(part.format(port=port) for part in command)],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    server = Server(process, f"http://127.0.0.1:{port}", log, workers)
+    try:
+        assert until(server.is_up, 30), log.read_text()
+        yield server
+    finally:
+        if process.poll() is None:
+            server.kill()
+
+
+def run(command, **environment):
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+def check_commands(server, command, directory, **environment):
+    """``command`` save, inspect and load, with the workers of a server that has been filled."""
+    pids = server.pids()
+    before = inspected(command, **environment)
+    done = run([*command, "save"], **environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f": {len(KEYS)} entries in {directory}/") == server.workers
+    found = inspected(command, **environment)
+    assert len(found) == server.workers
+    assert not {each["saved_at"] for each in found} & {each["saved_at"] for each in before}
+    for each in found:
+        assert (each["state"], each["reason"], each["entries"], each["set_aside"]) == ("whole", None, len(KEYS), False)
+        assert each["bytes"] == Path(each["file"]).stat().st_size
+    files = {path: path.stat().st_mtime_ns for path in directory.iterdir()}
+    whole = Path(found[0]["file"]).read_bytes()
+    damage(Path(found[0]["file"]))
+    done = run([*command, "inspect"], **environment)
+    assert done.returncode == 0, done.stderr
+    assert Path(found[0]["file"]).name in done.stdout
+    assert "damaged: it is damaged after" in done.stdout
+    assert "whole" in done.stdout
+    # None of these commands loaded, saved or renamed anything itself.
+    assert set(directory.iterdir()) == set(files), (sorted(directory.iterdir()), sorted(files))
+    assert {path: path.stat().st_mtime_ns for path in files if path != Path(found[0]["file"])} == {
+        path: time for path, time in files.items() if path != Path(found[0]["file"])
+    }
+    assert server.pids() == pids
+    Path(found[0]["file"]).write_bytes(whole)
+    done = run([*command, "load"], **environment)
+    assert done.returncode == 0, done.stderr
+    assert found[0]["file"] in done.stdout
+    for pid in pids:
+        assert str(pid) in done.stdout
+
+
+def wait_until_published(server, directory):
+    """Until all workers have shown that they are there: before that nobody can ask them for anything."""
+    assert until(lambda: len(list(directory.glob("*.worker"))) == server.workers, 30)
+
+
+def inspected(command, **environment):
+    """The snapshots of the one cache there is."""
+    done = run([*command, "inspect", "--json"], **environment)
+    assert done.returncode == 0, done.stderr
+    [cache] = json.loads(done.stdout)["caches"]
+    return cache["snapshots"]
+
+
+def damage(path):
+    """Change a byte near the end."""
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1
+    path.write_bytes(content)
