@@ -31,7 +31,7 @@ from wheelcache.figures_directory import FiguresDirectory
 from wheelcache.publisher import INTERVAL, LOAD, SAVE
 from wheelcache.saved_map import KIND
 from wheelcache.snapshot_file import open_snapshot
-from wheelcache.snapshot_keeper import SUFFIX, SnapshotKeeper, _stem
+from wheelcache.snapshot_keeper import SUFFIX, SnapshotKeeper, stem_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,7 +66,7 @@ class Kept:
 
     @property
     def secret(self) -> bytes | None:
-        return self.keeper._secret
+        return self.keeper.secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ def _saved_at(kept: Kept, path: Path) -> float | None:
 
 def _files(kept: Kept) -> list[Path]:
     """Newest first; those that were refused last."""
-    aside = kept.keeper.directory.glob(f"{_stem(kept.name)}.*{SUFFIX}{ASIDE}")
+    aside = kept.keeper.directory.glob(f"{stem_of(kept.name)}.*{SUFFIX}{ASIDE}")
     return [*kept.keeper.snapshots(), *sorted(aside, key=_changed, reverse=True)]
 
 

@@ -68,7 +68,7 @@ class SnapshotKeeper:
         FileUnusable: the directory is not this user's, or others may use it.
     """
 
-    __slots__ = ("__weakref__", "_directory", "_failing", "_held", "_lock", "_number", "_secret", "_target", "period")
+    __slots__ = ("__weakref__", "_directory", "_failing", "_held", "_lock", "_number", "_target", "period", "secret")
 
     matters: Final = 1
 
@@ -77,7 +77,7 @@ class SnapshotKeeper:
         make_private(directory)
         self.period = period
         self._directory = directory
-        self._secret = secret
+        self.secret = secret
         self._target = target
         self._number = -1
         self._failing = False
@@ -95,7 +95,7 @@ class SnapshotKeeper:
         """Load the newest snapshot that can be. If it is damaged, what is good of it, and then the next."""
         for path in self.snapshots():
             try:
-                self._target.take_in(path, self._secret)
+                self._target.take_in(path, self.secret)
             except FileNotFoundError:
                 # Replaced at this moment.
                 continue
@@ -114,7 +114,7 @@ class SnapshotKeeper:
         found = []
         now = time.time_ns()
         with suppress(OSError):
-            for path in self._directory.glob(f"{_stem(self._target.name)}.*{SUFFIX}"):
+            for path in self._directory.glob(f"{stem_of(self._target.name)}.*{SUFFIX}"):
                 with suppress(OSError):
                     saved_at = path.lstat().st_mtime_ns
                     # One of a time to come, when the clock was wrong, would else be the newest for years, and what is
@@ -132,7 +132,7 @@ class SnapshotKeeper:
             if not self._has_a_number():
                 self._let_go()
                 self._take_a_number()
-            self._target.save(self._path(SUFFIX), secret=self._secret, seconds=seconds)
+            self._target.save(self._path(SUFFIX), secret=self.secret, seconds=seconds)
         except CacheClosed:
             return False
         except Exception as error:
@@ -215,10 +215,10 @@ class SnapshotKeeper:
             os.close(held)
 
     def _path(self, suffix: str) -> Path:
-        return self._directory / f"{_stem(self._target.name)}.{self._number}{suffix}"
+        return self._directory / f"{stem_of(self._target.name)}.{self._number}{suffix}"
 
 
-def _stem(name: str) -> str:
+def stem_of(name: str) -> str:
     """A file name for the name of a cache: what can be read of it, and what tells it from all others."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:NAME_LENGTH]
     return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"

@@ -374,7 +374,7 @@ def test_where_files_cannot_be_used_it_says_so(monkeypatch, error):
     def fail(*args):
         raise error
 
-    for name in ("clear", "reset"):
+    for name in ("ask", "reset"):
         monkeypatch.setattr(FiguresDirectory, name, fail)
     for url in ACTIONS:
         response = press(client("staff"), url, {"cache": "default"})

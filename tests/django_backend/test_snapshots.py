@@ -40,6 +40,8 @@ SERVERS = {
 def forget():
     """Have this process forget all stores, as if it had been restarted. They are saved, as at an exit."""
     kept = dict(stores._stores), dict(stores._looked_up)
+    stores._stores.clear()
+    stores._looked_up.clear()
 
     def restart():
         for store in stores._stores.values():
@@ -213,7 +215,9 @@ def test_overridden_settings_have_a_store_of_their_own(make, tmp_path, forget):
         assert default_cache.get("key") == "of a"
 
 
-@pytest.mark.parametrize("command", [["check"], ["wheelcache"], ["wheelcache", "inspect"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [["check", "--tag=caches"], ["wheelcache"], ["wheelcache", "inspect"]], ids=" ".join
+)
 def test_commands_that_do_not_use_the_cache_neither_load_nor_write(place, forget, command):
     settings = {"default": {"BACKEND": BACKEND, "OPTIONS": {"SNAPSHOT": place, "FIGURES_DIR": None}}}
     with override_settings(CACHES=settings):
@@ -266,7 +270,7 @@ def test_a_first_level_takes_no_snapshot(place):
 
 
 @pytest.mark.parametrize(("other", "errors"), [({"MAX_ENTRIES": 5}, 1), ({}, 0)])
-def test_two_caches_that_would_load_each_other_s_entries_are_an_error_of_the_checks(place, other, errors):
+def test_two_caches_that_would_load_each_other_s_entries_are_an_error_of_the_checks(place, forget, other, errors):
     alias = {"BACKEND": BACKEND, "LOCATION": "same", "OPTIONS": {"SNAPSHOT": place}}
     with override_settings(CACHES={"default": alias, "other": {**alias, "OPTIONS": {"SNAPSHOT": place, **other}}}):
         found = [each for each in checks.run_checks(tags=["caches"]) if each.id == "wheelcache.E001"]

@@ -22,7 +22,7 @@ import pytest
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import Cache, CacheClosed, ManualClock, load_first
 from wheelcache.errors import FileUnusable
-from wheelcache.snapshot_keeper import SnapshotKeeper, _stem
+from wheelcache.snapshot_keeper import SnapshotKeeper, stem_of
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -336,10 +336,10 @@ def test_the_newest_is_loaded_and_of_those_that_are_refused_the_next(make, folde
     for number, cache in enumerate(caches):
         cache.set("a", number)
         assert cache.keeper.save()
-        os.utime(folder / f"{_stem('mine')}.{number + 1}.snapshot", ns=(number, number))
+        os.utime(folder / f"{stem_of('mine')}.{number + 1}.snapshot", ns=(number, number))
     assert len(files(folder)) == 3
     assert make().get("a") == 2
-    newest = folder / f"{_stem('mine')}.3.snapshot"
+    newest = folder / f"{stem_of('mine')}.3.snapshot"
     newest.write_bytes(b"no snapshot")
     os.utime(newest)
     assert make().get("a") == 1
@@ -353,7 +353,7 @@ def test_one_of_a_time_to_come_is_not_the_newest(make, folder):
         cache.set("a", number)
         assert cache.keeper.save()
         when = time.time_ns() + (number - 1) * 10**12
-        os.utime(folder / f"{_stem('mine')}.{number + 1}.snapshot", ns=(when, when))
+        os.utime(folder / f"{stem_of('mine')}.{number + 1}.snapshot", ns=(when, when))
     assert make().get("a") == 1
 
 
