@@ -82,7 +82,7 @@ def _caches() -> list[Cache]:
         raise click.ClickException(f"The app {current_app.name!r} has no Flask-Caching cache.")
     from wheelcache.flask_backend import dashboard
 
-    caches = dashboard._caches()
+    caches = dashboard.caches_of_app()
     if not caches:
         raise click.ClickException(f"No cache of the app {current_app.name!r} is one of wheelcache.flask_backend.")
     return caches

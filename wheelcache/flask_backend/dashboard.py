@@ -156,10 +156,10 @@ def _flask_wtf() -> Any:
 
 
 def _dashboard() -> Dashboard:
-    return Dashboard(current_app.name, _caches)
+    return Dashboard(current_app.name, caches_of_app)
 
 
-def _caches() -> list[Cache]:
+def caches_of_app() -> list[Cache]:
     """Those of the app, whether or not they were used before."""
     backends = current_app.extensions.get("cache", {}).values()
     return [each._cache for each in backends if isinstance(each, WheelCache)]
