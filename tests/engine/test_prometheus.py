@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest, parser
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
+import wheelcache
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
 from wheelcache.figures import CacheFigures
@@ -273,16 +274,21 @@ def test_all_caches_of_the_process_are_told_unless_told_otherwise(make):
     assert Scrape(generate_latest(registry).decode())("entries", "of the process") == 1
 
 
+NAMES = ("stays", "comes and goes")
+
+
 def test_caches_may_be_closed_and_collected_while_they_are_read(tmp_path):
     """Among them such that publish, and share a name with one that stays."""
     stays = Cache("stays", log_interval=None, figures_dir=tmp_path / "figures")
     stays.get("a")
     registry = CollectorRegistry()
-    registry.register(Collector())
+    # Not what a thousand tests before this one have left.
+    registry.register(Collector(lambda: [each for each in wheelcache.caches() if each.name in NAMES]))
     ended = threading.Event()
+    turns = threading.Semaphore()
 
     def come_and_go():
-        while not ended.is_set():
+        while turns.acquire(timeout=60) and not ended.is_set():
             for options in ({}, {"figures_dir": tmp_path / "figures"}):
                 cache = Cache("comes and goes", log_interval=None, **options)
                 cache.set("a", 1)
@@ -296,9 +302,11 @@ def test_caches_may_be_closed_and_collected_while_they_are_read(tmp_path):
     thread.start()
     try:
         for _ in range(40):
+            turns.release(5)
             assert Scrape(generate_latest(registry).decode())("requests_total", "stays", result="miss") == 1
     finally:
         ended.set()
+        turns.release()
         thread.join()
         stays.close()
 
