@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -50,10 +51,15 @@ def run(script, *args):
     return out.splitlines()
 
 
-def descriptors():
-    # Caches of other tests may be waiting for it, with theirs.
+def descriptors(path):
+    """How many are open below ``path``: caches of other tests may come and go, with theirs."""
     gc.collect()
-    return len(os.listdir("/proc/self/fd"))
+    found = 0
+    for each in os.listdir("/proc/self/fd"):
+        # That of the listing is gone by now.
+        with suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/self/fd/{each}").startswith(str(path))
+    return found
 
 
 @pytest.fixture
@@ -206,14 +212,14 @@ def test_in_real_time_the_wheel_thread_publishes(path):
 
 
 def test_a_closed_cache_is_among_the_departed_with_all_it_counted_at_once(cache, path, clock):
-    before = descriptors()
+    before = descriptors(path)
     cache.set("a", 1)
     clock.advance(INTERVAL)
     for _ in range(7):
         cache.get("a")
     cache.close()
     cache.close()
-    assert descriptors() == before
+    assert descriptors(path) == before
     assert published(path)["pages"].workers == ()
     assert published(path)["pages"].departed.hits == 7
     clock.advance(60)
@@ -221,7 +227,7 @@ def test_a_closed_cache_is_among_the_departed_with_all_it_counted_at_once(cache,
 
 
 def test_a_cache_that_is_dropped_without_being_closed_leaves_no_file_and_no_descriptor(make, path, clock):
-    before = descriptors()
+    before = descriptors(path)
     cache = make()
     cache.set("a", 1)
     cache.get("a")
@@ -232,7 +238,7 @@ def test_a_cache_that_is_dropped_without_being_closed_leaves_no_file_and_no_desc
     gc.collect()
     assert gone() is None
     assert workers(path) == []
-    assert descriptors() == before
+    assert descriptors(path) == before
     assert published(path)["pages"].departed.hits == 1
 
 
@@ -251,7 +257,7 @@ def test_a_cache_that_is_dropped_while_its_own_thread_counts_the_dead_waits_for_
 
 
 def test_a_thousand_caches_leave_nothing_open(make, path, clock):
-    before = descriptors()
+    before = descriptors(path)
     for number in range(1000):
         cache = make(f"name {number % 10}", sample_interval=None)
         cache.set("a", 1)
@@ -264,7 +270,7 @@ def test_a_thousand_caches_leave_nothing_open(make, path, clock):
     cache = make()
     cache.publisher.run()
     cache.close()
-    assert descriptors() == before
+    assert descriptors(path) == before
     assert workers(path) == []
     assert sum(each.departed.hits for each in FiguresDirectory(path).read()) == 0
     assert {each.name for each in path.iterdir()} == {DEPARTED, LOCK}
@@ -310,7 +316,7 @@ def test_a_publication_that_comes_too_late_for_a_close_leaves_no_file(cache, pat
 
 
 def test_caches_that_are_closed_while_they_publish_leave_nothing_and_log_nothing(path, caplog):
-    before = descriptors()
+    before = descriptors(path)
     for _ in range(100):
         cache = Cache("pages", figures_dir=path, log_interval=None)
         cache.set("a", 1)
@@ -319,7 +325,7 @@ def test_caches_that_are_closed_while_they_publish_leave_nothing_and_log_nothing
         cache.close()
         other.join()
     assert workers(path) == []
-    assert descriptors() == before
+    assert descriptors(path) == before
     assert caplog.records == []
 
 
@@ -557,10 +563,10 @@ def test_who_closes_and_who_publishes_at_the_same_time_do_not_wait_for_each_othe
 def test_many_threads_that_publish_leave_one_file_and_one_descriptor(make, path, clock, together):
     cache = make()
     cache.set("a", 1)
-    before = descriptors()
+    before = descriptors(path)
     assert together(lambda _: [cache.publisher.run() for _ in range(20)]) == [[None] * 20] * 32
     assert len(workers(path)) == 1
-    assert descriptors() == before + 1
+    assert descriptors(path) == before + 1
 
 
 def test_a_worker_that_crashes_at_once_again_and_again_leaves_as_much_as_one(path):
