@@ -450,7 +450,7 @@ class BoundedMap(Driven):
         """The values of those keys that are there. One hold of the lock for every 1,024 keys."""
         found: dict[Any, Any] = {}
         removed: Removals = []
-        for batch in _batched((key, self._plain(key)) for key in keys):
+        for batch in batched((key, self._plain(key)) for key in keys):
             now = self.clock()
             live = []
             missed: list[tuple[Any, Seen]] = []
@@ -475,7 +475,7 @@ class BoundedMap(Driven):
     def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL) -> list[Any]:
         """``set`` for many. The keys that were not stored. One hold of the lock for every 1,024 keys."""
         refused = []
-        for batch in _batched((key, self._plain(key), value) for key, value in values.items()):
+        for batch in batched((key, self._plain(key), value) for key, value in values.items()):
             now = self.clock()
             ready = [
                 (key, plain, value, self._due(ttl, now), self._weigh(plain, value), self._seen_at_miss(plain))
@@ -493,7 +493,7 @@ class BoundedMap(Driven):
     def delete_many(self, keys: Iterable[Hashable]) -> int:
         """``delete`` for many. How many were there. One hold of the lock for every 1,024 keys."""
         deleted = 0
-        for batch in _batched(self._plain(key) for key in keys):
+        for batch in batched(self._plain(key) for key in keys):
             now = self.clock()
             removed: Removals = []
             with self._lock:
@@ -705,9 +705,7 @@ class BoundedMap(Driven):
             seen: of a value that fills what was missed, what the board showed at the miss. If it shows something else
                 now, the value may be old. None if the value is news for the other processes.
         """
-        if self._is_closed():
-            # Whoever waited for the old lock when the cache was closed.
-            self._lock.acquire()
+        self._check_open()
         # Made before anything is looked up: making it may start the collector, and with it somebody's __del__.
         slot = news = stamp = 0
         if self._board is not None:
@@ -887,7 +885,7 @@ class BoundedMap(Driven):
         # A list, made in one step: a hit that began before may still move an entry in the old map. In the dict's order,
         # which for a million entries takes 10 ms; in the order of use it would be 220 to 880.
         interruption: BaseException | None = None
-        for batch in _batched(list(dict.values(gone))):
+        for batch in batched(list(dict.values(gone))):
             removed = [(entry.key, entry.value, EXPIRED if entry.due <= now else CLEARED) for entry in batch]
             expired = sum(cause is EXPIRED for _, _, cause in removed)
             with suppress(CacheClosed), self._lock:
@@ -1057,7 +1055,7 @@ def stale_until(entry: Entry) -> float:
     return entry.due + entry.grace if type(entry) is GracedEntry else entry.due
 
 
-def _batched(items: Iterable[Any]) -> Iterable[list[Any]]:
+def batched(items: Iterable[Any], count: int = BATCH) -> Iterable[list[Any]]:
     iterator = iter(items)
-    while batch := list(islice(iterator, BATCH)):
+    while batch := list(islice(iterator, count)):
         yield batch

@@ -73,7 +73,7 @@ def show(
             raise Unshowable("--json prints one document: leave --watch out.")
         out.write(json.dumps(document(caches)) + "\n")
         return
-    console = _console(out, styled)
+    console = console_for(out, styled)
     if watch is None:
         from rich.text import Text
 
@@ -136,7 +136,7 @@ def table(figures: Iterable[CacheFigures], *, width: int | None = None) -> Table
     headings = [heading for heading in HEADINGS if heading != "bytes" or any(each.weighs_bytes for each in figures)]
     blocks = [_block(each, headings) for each in figures]
     wide = _wide(headings, blocks)
-    return wide if width is None or _width(wide) <= width else _narrow(headings, blocks, width)
+    return wide if width is None or width_of(wide) <= width else _narrow(headings, blocks, width)
 
 
 def _figures(cache: CacheFigures) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _count(number: int, most: int | None = None) -> str:
     return f"{number:,}" if most is None else f"{number:,} / {most:,}"
 
 
-def _size(number: int, most: int | None) -> str:
+def size_in_words(number: int, most: int | None) -> str:
     """Both in one unit."""
     unit, name = next((each for each in UNITS if max(number, most or 0) >= each[0]), UNITS[-1])
     return f"{number / unit:,.1f} {name}" if most is None else f"{number / unit:,.1f} / {most / unit:,.1f} {name}"
@@ -188,7 +188,7 @@ HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
     "requests": lambda row: _count(row["requests"]),
     "requests\na second": lambda row: f"{row['requests_per_second']:,.1f}",
     "entries": lambda row: _count(row["entries"], row["max_entries"]),
-    "bytes": lambda row: "-" if row["bytes"] is None else _size(row["bytes"], row["max_bytes"]),
+    "bytes": lambda row: "-" if row["bytes"] is None else size_in_words(row["bytes"], row["max_bytes"]),
     "evicted": lambda row: _count(row["evictions"]),
     "expired": lambda row: _count(row["expirations"]),
     "ms\na load": lambda row: "-" if row["load_ms"] is None else f"{row['load_ms']:,.1f}",
@@ -258,14 +258,14 @@ def _column(row: Row, number: int) -> list[str]:
     return ["all" if number == 0 else name, *figures]
 
 
-def _width(shown: Table) -> int:
+def width_of(shown: Table) -> int:
     from rich.console import Console
 
     console = Console(width=10_000)
     return console.measure(shown).maximum
 
 
-def _console(out: TextIO, styled: bool) -> Console:
+def console_for(out: TextIO, styled: bool) -> Console:
     try:
         from rich.console import Console
     except ImportError:
@@ -282,16 +282,16 @@ def _view(caches: Sequence[Cache], console: Console) -> RenderableType:
 
     since, found = look(caches)
     if not found:
-        return Text(_nothing_found(caches))
+        return Text(nothing_found(caches))
     fits = console.width if console.is_terminal or "COLUMNS" in os.environ else None
     shown = table(found, width=fits)
     if fits is None:
-        console.width = _width(shown)
-    counted = "since each worker started" if since is None else f"since the reset, {_date(since)}"
+        console.width = width_of(shown)
+    counted = "since each worker started" if since is None else f"since the reset, {date_of(since)}"
     return Group(shown, Text(f'Counted {counted}; "now" and "a second" is the last minute.', style="dim"))
 
 
-def _nothing_found(caches: Sequence[Cache]) -> str:
+def nothing_found(caches: Sequence[Cache]) -> str:
     directories = [str(each.path) for each in directories_of(caches)]
     if not directories:
         return "The caches of this site do not publish their figures, so there is nowhere to look."
@@ -302,7 +302,7 @@ def _nothing_found(caches: Sequence[Cache]) -> str:
     )
 
 
-def _date(at: float) -> str:
+def date_of(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
 
 

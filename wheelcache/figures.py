@@ -190,6 +190,17 @@ class CacheFigures:
         return replace(self, workers=workers)
 
 
+def by_name(workers: Iterable[WorkerFigures], departed: Mapping[str, Stats]) -> list[CacheFigures]:
+    """What there is of each cache, by its name: who has it, oldest first, and the counts of those who are gone."""
+    found: dict[str, list[WorkerFigures]] = {}
+    for each in sorted(workers, key=lambda worker: (worker.started, worker.worker)):
+        found.setdefault(each.name, []).append(each)
+    return [
+        CacheFigures(name, tuple(found.get(name, ())), departed.get(name, Stats()))
+        for name in sorted({*found, *departed})
+    ]
+
+
 @dataclass(frozen=True, slots=True)
 class Course:
     """How the figures went: of each, a value for every ``at``, oldest first, with gaps where nothing is known.

@@ -27,14 +27,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from wheelcache import options
 from wheelcache.errors import FileUnusable
-from wheelcache.figures import CacheFigures, WorkerFigures, stats_from_json
+from wheelcache.figures import CacheFigures, WorkerFigures, by_name, stats_from_json
 from wheelcache.private_files import (
     locked_file,
     make_private,
     make_private_again,
     not_for_children,
+    private_directory_or_none,
     runtime_directory,
 )
 from wheelcache.stats import Stats
@@ -82,13 +82,8 @@ def usable_directory(option: str, value: Any) -> FiguresDirectory | None:
     Raises:
         TypeError, ValueError, FileUnusable: naming the option.
     """
-    path = options.path_or_none(option, value)
-    try:
-        return None if path is None else FiguresDirectory(path)
-    except FileUnusable as error:
-        raise FileUnusable(
-            f"{option} must be a directory for this user alone, or where to make one: {error}"
-        ) from error
+    path = private_directory_or_none(option, value)
+    return None if path is None else FiguresDirectory(path)
 
 
 def directory_of(site: str) -> Path | None:
@@ -159,19 +154,9 @@ class FiguresDirectory:
             if document == before:
                 # Or who died in between would be among neither, or both.
                 break
-        workers: dict[str, list[WorkerFigures]] = {}
-        for each in living:
-            workers.setdefault(each.name, []).append(each)
         departed = _counts(document)
         _count(departed, left, _counted(document))
-        return [
-            CacheFigures(
-                name,
-                tuple(sorted(workers.get(name, ()), key=lambda each: (each.started, each.worker))),
-                departed.get(name, Stats()),
-            )
-            for name in sorted({*workers, *departed})
-        ]
+        return by_name(living, departed)
 
     def retire_the_dead(self) -> None:
         """Add what processes that are gone had counted to the counts of the departed, and remove their files."""

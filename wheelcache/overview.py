@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wheelcache.cache import Cache
-from wheelcache.figures import CacheFigures, WorkerFigures
+from wheelcache.figures import CacheFigures, by_name
 from wheelcache.figures_directory import FiguresDirectory
 from wheelcache.stats import Stats
 
@@ -18,25 +18,13 @@ def overview(own: Iterable[Cache], *, with_own: bool = True) -> list[CacheFigure
         with_own: whether this process is one of them, whose figures are taken now. If not, it only looks.
     """
     own = list(own)
-    workers: dict[str, list[WorkerFigures]] = {}
+    workers = [cache.figures() for cache in own] if with_own else []
+    here = {each.worker for each in workers}
     departed: dict[str, Stats] = {}
-    here = set()
-    for cache in own if with_own else ():
-        figures = cache.figures()
-        here.add(figures.worker)
-        workers.setdefault(cache.name, []).append(figures)
     for published in (each for directory in directories_of(own) for each in directory.read()):
-        others = [each for each in published.workers if each.worker not in here]
-        workers.setdefault(published.name, []).extend(others)
+        workers += [each for each in published.workers if each.worker not in here]
         departed[published.name] = departed.get(published.name, Stats()) + published.departed
-    return [
-        CacheFigures(
-            name,
-            tuple(sorted(workers[name], key=lambda each: (each.started, each.worker))),
-            departed.get(name, Stats()),
-        )
-        for name in sorted(workers)
-    ]
+    return by_name(workers, departed)
 
 
 def directories_of(caches: Iterable[Cache]) -> list[FiguresDirectory]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.bounded_map import EVICTED, EXPIRED, BoundedMap, Entry, GracedEntry, Removals, group_of
+from wheelcache.bounded_map import EVICTED, EXPIRED, BoundedMap, Entry, GracedEntry, Removals, batched, group_of
 from wheelcache.errors import CacheClosed, SnapshotDamaged, SnapshotRefused
 from wheelcache.keys import original
 from wheelcache.snapshot_file import Snapshot, SnapshotWriter, open_snapshot, refuse
@@ -125,11 +125,6 @@ class SavedMap(BoundedMap):
             SnapshotRefused: it may not be loaded; SnapshotDamaged: no further.
         """
         Loader(self).take_in(path, secret)
-
-    def _check_open(self) -> None:
-        if self._is_closed():
-            # Whoever waited for the old lock when the cache was closed.
-            self._lock.acquire()
 
     def _records(self, batch: Iterable[Entry], now: float) -> Iterator[Record]:
         with self._lock:
@@ -245,7 +240,7 @@ class Loader:
         """Whoever waited for all this looks with the time of when he began: nothing may have expired since."""
         target = self._target
         removed: Removals = []
-        for keys in _batched(self._soon):
+        for keys in batched(self._soon, STEP):
             now = target.clock()
             with suppress(CacheClosed), target._lock:
                 for key in keys:
@@ -300,8 +295,3 @@ def _batches(payloads: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield batch
         raise
     yield batch
-
-
-def _batched(keys: list[Any]) -> Iterator[list[Any]]:
-    for first in range(0, len(keys), STEP):
-        yield keys[first : first + STEP]

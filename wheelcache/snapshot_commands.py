@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from wheelcache.cache import Cache
-from wheelcache.console import _console, _date, _nothing_found, _size, _width, look
+from wheelcache.console import console_for, date_of, look, nothing_found, size_in_words, width_of
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import FiguresDirectory
 from wheelcache.publisher import INTERVAL, LOAD, SAVE
 from wheelcache.saved_map import KIND
-from wheelcache.snapshot_file import open_snapshot
+from wheelcache.snapshot_file import ASIDE, open_snapshot
 from wheelcache.snapshot_keeper import SUFFIX, SnapshotKeeper, stem_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ LOOK: Final = 0.2
 CLOCKS: Final = 2.0
 """Seconds by which the time of a file may be before that of who looks: file systems have clocks of their own."""
 
-ASIDE: Final = ".refused"
 STEP: Final = 1000
 """Records between two moves of a progress bar."""
 
@@ -167,7 +166,7 @@ def inspect(caches: Iterable[Cache], option: str, out: TextIO, *, as_json: bool 
         Unshowable: there is no rich, which only a table needs.
     """
     kept = _kept(caches, option)
-    console = None if as_json else _console(out, styled)
+    console = None if as_json else console_for(out, styled)
     files = {each: _files(each) for each in kept}
     total = sum(_bytes_of(path) for paths in files.values() for path in paths)
     before = 0
@@ -185,7 +184,7 @@ def inspect(caches: Iterable[Cache], option: str, out: TextIO, *, as_json: bool 
         return
     shown = _table(found)
     if not console.is_terminal:
-        console.width = _width(shown)
+        console.width = width_of(shown)
     console.print(shown)
 
 
@@ -212,7 +211,7 @@ def _ask(action: str, kept: Sequence[Kept], caches: Sequence[Cache]) -> list[Kep
         raise Undone(f"The figures of {names} are not published, and that is how workers are asked for anything.")
     asked = [each for each in kept if _workers(caches, each.name)]
     if not asked:
-        raise Undone(_nothing_found(caches))
+        raise Undone(nothing_found(caches))
     for each in asked:
         if each.published is not None:
             each.published.ask(action, each.name)
@@ -382,7 +381,7 @@ def _table(found: Mapping[Kept, Sequence[Found]]) -> Table:
 
 def _cells(found: Found) -> list[str]:
     return [
-        "-" if found.saved_at is None else _date(found.saved_at),
+        "-" if found.saved_at is None else date_of(found.saved_at),
         "-" if found.saved_at is None else _age(found.saved_at),
         "-" if found.entries is None else f"{found.entries:,}",
         _weight(found.bytes),
@@ -402,7 +401,7 @@ def _in_words(kept: Kept, found: Found) -> str:
 
 
 def _weight(size: int) -> str:
-    return f"{size} B" if size < 1 << 10 else _size(size, None)
+    return f"{size} B" if size < 1 << 10 else size_in_words(size, None)
 
 
 def _age(at: float) -> str:

@@ -70,6 +70,9 @@ MAC_BYTES: Final = 16
 SALT_BYTES: Final = 16
 BUFFER_BYTES: Final = 1 << 20
 
+ASIDE: Final = ".refused"
+"""What the name of a file that was put out of the way ends with."""
+
 Seal = Callable[[int, int, bytes], bytes]
 """The check of a length word, an index and a payload."""
 
@@ -264,7 +267,7 @@ def set_aside(path: Path) -> Path | None:
 
     Only files: what else somebody named by mistake, ``/dev/null`` or a directory, others may need where it is.
     """
-    aside = path.with_name(f"{path.name}.refused")
+    aside = path.with_name(f"{path.name}{ASIDE}")
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             return None

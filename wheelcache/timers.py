@@ -416,11 +416,6 @@ class Timers(Driven):
         now = self.clock()
         return now, now + options.seconds("delay", delay)
 
-    def _check_open(self) -> None:
-        if self._is_closed():
-            # Whoever waited for the old lock when the timers were stopped.
-            self._lock.acquire()
-
     def _forget_all(self) -> None:
         self._timers = {}
         self._broadcasts = {}
