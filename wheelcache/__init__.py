@@ -7,11 +7,11 @@ The engine needs nothing but the standard library. Its backends are ``wheelcache
 from wheelcache.bounded_map import DEFAULT_TTL, RemovalCause
 from wheelcache.cache import Cache, caches
 from wheelcache.clock import ManualClock
+from wheelcache.core.timing_wheel import Timer, TimingWheel
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
 from wheelcache.memoize import MemoStats
 from wheelcache.stats import Stats
 from wheelcache.timers import STOP, Timers
-from wheelcache.timing_wheel import Timer, TimingWheel
 
 __all__ = [
     "DEFAULT_TTL",

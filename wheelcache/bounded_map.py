@@ -24,19 +24,20 @@ from secrets import token_hex
 from time import perf_counter, sleep
 from typing import Any, Final
 
-from wheelcache import lru_walk, options
+from wheelcache import options
 from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
 from wheelcache.clock import Clock
+from wheelcache.core import ordered_walk
+from wheelcache.core.ordered_walk import OrderedWalk
+from wheelcache.core.timing_wheel import Timer
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
 from wheelcache.fill_leases import FillLeases, Lease, current_holder
 from wheelcache.jitter import Jitter
 from wheelcache.keys import Handles, is_plain, original
 from wheelcache.load_first import behind
-from wheelcache.lru_walk import LruWalk
 from wheelcache.single_flight import SingleFlight
 from wheelcache.stats import Tally
-from wheelcache.timing_wheel import Timer
 
 logger = logging.getLogger("wheelcache")
 
@@ -258,7 +259,7 @@ class BoundedMap(Driven):
         self._most = 0
         self._weight = 0
         # Who goes through the entries in order of use, if somebody does.
-        self._walk: LruWalk | None = None
+        self._walk: OrderedWalk | None = None
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(interval, slots, clock)
 
@@ -571,7 +572,7 @@ class BoundedMap(Driven):
         Raises:
             RuntimeError: somebody else is at it.
         """
-        walk = LruWalk(_Marker(), _Marker(), _Marker())
+        walk = OrderedWalk(_Marker(), _Marker(), _Marker())
         with self._lock:
             if self._walk is not None:
                 raise RuntimeError(f"the cache {self.name!r} is being saved already")
@@ -586,8 +587,10 @@ class BoundedMap(Driven):
             with suppress(CacheClosed):
                 self._end_walk(walk)
 
-    def _in_steps(self, walk: LruWalk, step: Callable[[OrderedDict[Any, Entry], int], list[Entry]]) -> Iterator[Any]:
-        count = lru_walk.STEP
+    def _in_steps(
+        self, walk: OrderedWalk, step: Callable[[OrderedDict[Any, Entry], int], list[Entry]]
+    ) -> Iterator[Any]:
+        count = ordered_walk.STEP
         while True:
             asked = perf_counter()
             with self._lock:
@@ -602,9 +605,9 @@ class BoundedMap(Driven):
             yield batch
             # What was used meanwhile is noted by the next step, which is not to take long.
             slow = perf_counter() - began > LONGEST_BETWEEN_STEPS
-            count = max(1, count // 2) if slow else min(lru_walk.STEP, 2 * count)
+            count = max(1, count // 2) if slow else min(ordered_walk.STEP, 2 * count)
 
-    def _end_walk(self, walk: LruWalk) -> None:
+    def _end_walk(self, walk: OrderedWalk) -> None:
         try:
             # All the way round, if whoever began it did not go on.
             for _ in self._in_steps(walk, walk.step):
@@ -812,7 +815,7 @@ class BoundedMap(Driven):
         if self._walk is None:
             _, entry = self.entries.popitem(last=False)
         else:
-            entry = self._walk.pop_oldest(self.entries)
+            entry = self.entries.pop(self._walk.oldest(self.entries).key)
         self._wheel.cancel(entry.timer if type(entry) is GracedEntry else entry)
         self._weight -= entry.weight
         removed.append((entry.key, entry.value, self._count(entry, EVICTED, now)))

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.clock import Clock, ManualClock
+from wheelcache.core.timing_wheel import TimingWheel
 from wheelcache.load_first import behind
-from wheelcache.timing_wheel import TimingWheel
 from wheelcache.weak_registry import WeakRegistry
 from wheelcache.wheel_thread import WheelThread, wheel_thread
 

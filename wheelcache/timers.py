@@ -23,11 +23,11 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.clock import Clock
+from wheelcache.core.timing_wheel import Timer
 from wheelcache.driven import Driven
 from wheelcache.errors import SnapshotRefused, WheelClosed
 from wheelcache.keys import Handles, original
 from wheelcache.snapshot_file import SnapshotWriter, open_snapshot, refuse
-from wheelcache.timing_wheel import Timer
 
 logger = logging.getLogger("wheelcache")
 

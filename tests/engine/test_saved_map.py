@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine import invariants
-from wheelcache import Cache, CacheClosed, ManualClock, RemovalCause, lru_walk, saved_map
+from wheelcache import Cache, CacheClosed, ManualClock, RemovalCause, saved_map
 from wheelcache.board import Board
+from wheelcache.core import ordered_walk
 from wheelcache.errors import SnapshotDamaged
 from wheelcache.isolation import Packed
 from wheelcache.snapshot_file import SnapshotWriter, open_snapshot
@@ -114,8 +115,8 @@ TTLS = st.one_of(st.none(), st.integers(1, 1000), st.floats(1, 1e9))
     step=st.integers(1, 7),
 )
 def test_what_is_saved_is_loaded_with_the_time_that_is_left_in_order_of_use(secret, entries, used, away, step):
-    before, saved_step = lru_walk.STEP, saved_map.STEP
-    lru_walk.STEP = saved_map.STEP = step
+    before, saved_step = ordered_walk.STEP, saved_map.STEP
+    ordered_walk.STEP = saved_map.STEP = step
     real = time.time
     try:
         cache = make()
@@ -136,7 +137,7 @@ def test_what_is_saved_is_loaded_with_the_time_that_is_left_in_order_of_use(secr
             assert other.load(path, secret=secret) == len(alive)
     finally:
         time.time = real
-        lru_walk.STEP, saved_map.STEP = before, saved_step
+        ordered_walk.STEP, saved_map.STEP = before, saved_step
     assert other.keys() == [key for key, _, _ in alive]
     for key, value, left in alive:
         found = other.get_suspect(key)
@@ -217,7 +218,7 @@ def test_what_could_not_be_saved_does_not_count_for_the_bound(path):
 
 
 def test_more_records_than_there_were_entries_when_it_began_keep_the_bound(path, monkeypatch):
-    monkeypatch.setattr(lru_walk, "STEP", 2)
+    monkeypatch.setattr(ordered_walk, "STEP", 2)
     cache = make(max_entries=10)
     for key in range(10):
         cache.set(key, Calling() if key == 1 else key)
@@ -395,7 +396,7 @@ def test_a_second_save_at_once_is_an_error_and_leaves_the_first_alone(path, tmp_
 
 
 def test_it_takes_no_longer_than_it_may_and_the_old_file_stays(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(lru_walk, "STEP", 2)
+    monkeypatch.setattr(ordered_walk, "STEP", 2)
     cache = make()
     cache.set_many({key: key for key in range(5)})
     cache.save(path)
@@ -411,7 +412,7 @@ def test_it_takes_no_longer_than_it_may_and_the_old_file_stays(path, tmp_path, m
 
 
 def test_a_write_that_fails_leaves_the_order_as_it_was(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(lru_walk, "STEP", 3)
+    monkeypatch.setattr(ordered_walk, "STEP", 3)
     cache = make()
     cache.set_many({key: key for key in range(20)})
 
@@ -426,7 +427,7 @@ def test_a_write_that_fails_leaves_the_order_as_it_was(path, tmp_path, monkeypat
 
 
 def test_a_cache_that_is_closed_meanwhile_leaves_no_part_of_itself_as_the_whole(path, tmp_path, monkeypatch):
-    monkeypatch.setattr(lru_walk, "STEP", 2)
+    monkeypatch.setattr(ordered_walk, "STEP", 2)
     cache = make()
     cache.set_many({key: key for key in range(9)})
     cache.save(path)

@@ -12,7 +12,8 @@ from wheelcache import Timer, TimingWheel
 
 def timers_in(wheel):
     """Every timer in every slot, with the multiplicity with which it is found."""
-    heads = [slot for level in wheel._levels for slot in level.slots if slot is not None] + list(wheel._pending)
+    heads = [slot for level in wheel._levels for slot in level.slots if slot is not None]
+    heads += [] if wheel._current is None else [wheel._current]
     found = []
     for head in heads:
         timer = head.next

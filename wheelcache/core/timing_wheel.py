@@ -5,7 +5,8 @@ The structure is scheme 7 of Varghese & Lauck, "Hashed and Hierarchical Timing W
 waits in the coarsest level whose slots still tell it apart from now; when the wheel comes to that slot, its timers are
 filed again, one level finer at least. A timer further off than the last level waits in its furthest slot.
 
-It is driven from outside: it has no thread, no lock and no clock. ``advance(now)`` hands out what is due.
+It is driven from outside: it has no thread, no lock and no clock. ``advance(now)`` hands out what is due. An owner that
+must stay consistent between any two steps turns the wheel by ``turn`` and takes each timer out of its slot itself.
 
 Why a hierarchy and not one wheel with rounds (scheme 6): the latter looks at every timer once a turn, until it is due.
 With 200,000 timers on 512 slots of 1 s, a tick took, on average over a simulated hour (CPython 3.11,
@@ -60,7 +61,7 @@ class Timer:
         self.next = None
 
 
-class _Slot(Timer):
+class Slot(Timer):
     """The head of a circular list of timers: first is ``next``, last is ``prev``, and itself when empty."""
 
     __slots__ = ()
@@ -80,7 +81,7 @@ class _Level:
         self.width = width
         self.span = span
         self.reach = width * span
-        self.slots: list[_Slot | None] = [None] * width
+        self.slots: list[Slot | None] = [None] * width
 
     def next_tick(self, tick: int, before: float) -> float:
         """The first tick after ``tick`` at which a slot with timers comes by; inf if none does ahead of ``before``."""
@@ -111,7 +112,7 @@ class TimingWheel:
         TypeError, ValueError: naming the argument.
     """
 
-    __slots__ = ("_finest", "_levels", "_pending", "interval", "origin", "slots", "tick")
+    __slots__ = ("_current", "_finest", "_levels", "_passed", "interval", "origin", "slots", "tick")
 
     def __init__(self, interval: float, slots: int, now: float) -> None:
         self.interval = options.interval("interval", interval)
@@ -122,13 +123,22 @@ class TimingWheel:
         for _ in range(COARSE_LEVELS):
             self._levels.append(_Level(COARSE_SLOTS, self._levels[-1].reach))
         self._finest = self._levels[0].slots
-        # Slots whose time has come and that a budget left unfinished.
-        self._pending: list[_Slot] = []
+        # The slot whose timers have their turn, in no level any more; and the others of this tick, as level and index.
+        self._current: Slot | None = None
+        self._passed: list[tuple[_Level, int]] = []
 
     def schedule(self, timer: Timer, due: float) -> None:
         """File a timer that is in no slot. Due at or before the current tick means the next tick."""
+        slot = self.slot_for(due)
+        last = slot.prev
         timer.due = timer.filed = due
-        # tick_of, spelled out, as is the common case of _slot_for: every set of a cache comes by here.
+        timer.prev = last
+        timer.next = slot
+        last.next = slot.prev = timer  # type: ignore[union-attr]  # a slot's ring has no gaps
+
+    def slot_for(self, due: float) -> Slot:
+        """The slot of a timer that is due then. A timer is filed before the wheel turns, or it may come out late."""
+        # tick_of, spelled out, as is the common case of _coarse_slot: every set of a cache comes by here.
         try:
             tick = -int((self.origin - due) // self.interval)
         except OverflowError:
@@ -142,14 +152,10 @@ class TimingWheel:
             slot = self._finest[index]
             if slot is None:
                 # Made first: making it may start the collector, and with it a __del__ that sets a timer here.
-                made = _Slot()
+                made = Slot()
                 self._finest[index] = slot = self._finest[index] or made
-        else:
-            slot = self._slot_for(tick)
-        last = slot.prev
-        timer.prev = last
-        timer.next = slot
-        last.next = slot.prev = timer  # type: ignore[union-attr]  # a slot's ring has no gaps
+            return slot
+        return self._coarse_slot(tick)
 
     def cancel(self, timer: Timer) -> bool:
         """Take a timer out of its slot, at once. False if it is in none."""
@@ -181,58 +187,19 @@ class TimingWheel:
 
         Args:
             now: seconds; a time before the last one does nothing.
-            budget: how many timers and ticks to look at, at most; what is left waits for the next call, and
+            budget: how many timers to look at, at most; what is left waits for the next call, and
                 ``next_wake() <= now`` tells that there is some.
         """
         due: list[Timer] = []
-        target = int((now - self.origin) // self.interval)
-        while self.time_of(target) > now:
-            target -= 1
-        while self.time_of(target + 1) <= now:
-            target += 1
-        while True:
-            budget = self._empty_pending(due, budget)
-            if self._pending or budget <= 0:
-                return due
-            tick = self._next_tick()
-            if tick > target:
-                self.tick = max(self.tick, target)
-                return due
-            self.tick = int(tick)
-            budget -= 1
-            for level in self._levels:
-                if self.tick % level.span:
-                    break
-                index = self.tick // level.span % level.width
-                slot = level.slots[index]
-                if slot is not None:
-                    level.slots[index] = None
-                    self._pending.append(slot)
-
-    def next_wake(self) -> float:
-        """When ``advance`` has something to do next, in seconds; inf when there are no timers."""
-        if self._pending:
-            return self.time_of(self.tick)
-        return self.time_of(self._next_tick())
-
-    def emptied(self) -> TimingWheel:
-        """A wheel at the same tick without timers: how to drop a million of them without touching one."""
-        wheel = TimingWheel(self.interval, self.slots, self.origin)
-        wheel.tick = self.tick
-        return wheel
-
-    def _empty_pending(self, due: list[Timer], budget: float) -> float:
-        """Hand out or file again what is in the slots that came by; the budget that is left."""
-        tick_time = self.time_of(self.tick)
-        while self._pending and budget > 0:
-            slot = self._pending[-1]
+        while budget > 0 and (slot := self.turn(now)) is not None:
+            reached = self.time_of(self.tick)
             # The slot is in no level any more, so it may be taken apart from the front and joined up once, at the end:
             # cancelling each timer would take half as long again.
             timer: Any = slot.next
             while timer is not slot and budget > 0:
                 following = timer.next
                 timer.prev = timer.next = None
-                if timer.due <= tick_time:
+                if timer.due <= reached:
                     due.append(timer)
                 else:
                     self.schedule(timer, timer.due)
@@ -240,11 +207,60 @@ class TimingWheel:
                 budget -= 1
             slot.next = timer
             timer.prev = slot
-            if timer is slot:
-                self._pending.pop()
-        return budget
+        return due
 
-    def _slot_for(self, tick: int) -> _Slot:
+    def turn(self, now: float) -> Slot | None:
+        """Move on towards ``now`` as far as the next slot with timers, and return it; None if none comes by until then.
+
+        The slot comes again until it is empty. Its timers are due if that is at ``time_of(tick)`` or before; the others
+        are filed again. It is in no level any more, so none of them comes back to it.
+        """
+        target = int((now - self.origin) // self.interval)
+        if self.time_of(target) > now:
+            target -= 1
+        elif self.time_of(target + 1) <= now:
+            target += 1
+        while True:
+            slot = self._current
+            if slot is not None and slot.next is not slot:
+                return slot
+            if self._passed:
+                level, index = self._passed[-1]
+                # No call from here to the end: an asynchronous exception finds the slot in one place or the other.
+                del self._passed[-1]
+                self._current = level.slots[index]
+                level.slots[index] = None
+                continue
+            tick = self._next_tick()
+            if tick > target:
+                if target > self.tick:
+                    self.tick = target
+                return None
+            passed = []
+            for level in self._levels:
+                if tick % level.span:
+                    break
+                passed.append((level, tick // level.span % level.width))
+            self.tick, self._passed = tick, passed
+
+    def next_wake(self) -> float:
+        """When ``advance`` has something to do next, in seconds; inf when there are no timers."""
+        current = self._current
+        if self._passed or (current is not None and current.next is not current):
+            return self.time_of(self.tick)
+        return self.time_of(self._next_tick())
+
+    def next_time(self, due: float) -> float:
+        """When a timer that is filed now for ``due`` comes out, in seconds."""
+        return self.time_of(max(self.tick_of(due), self.tick + 1))
+
+    def emptied(self) -> TimingWheel:
+        """A wheel at the same tick without timers: how to drop a million of them without touching one."""
+        wheel = TimingWheel(self.interval, self.slots, self.origin)
+        wheel.tick = self.tick
+        return wheel
+
+    def _coarse_slot(self, tick: int) -> Slot:
         tick = max(tick, self.tick + 1)
         delta = tick - self.tick
         for level in self._levels:
@@ -255,7 +271,7 @@ class TimingWheel:
         index = tick // level.span % level.width
         slot = level.slots[index]
         if slot is None:
-            made = _Slot()
+            made = Slot()
             level.slots[index] = slot = level.slots[index] or made
         return slot
 
@@ -277,7 +293,8 @@ class TimingWheel:
         """When a tick is, in seconds."""
         return self.origin + tick * self.interval
 
-    def _next_tick(self) -> float:
+    def _next_tick(self) -> Any:
+        """The next tick at which a slot with timers comes by, an int; inf if there are no timers."""
         tick = inf
         for level in self._levels:
             tick = min(tick, level.next_tick(self.tick, tick))

@@ -39,7 +39,7 @@ class Marker(Protocol):
     key: Any
 
 
-class LruWalk:
+class OrderedWalk:
     """One walk. Every method is called under the lock that guards the map, and is given the map, which may be another
     one each time, with the same entries in the same order.
 
@@ -55,6 +55,7 @@ class LruWalk:
         "_last",
         "_places",
         "_settled",
+        "_settlings",
         "_used",
         "_walked",
         "_young",
@@ -77,6 +78,8 @@ class LruWalk:
         # The same keys, each when it was first used, and how many of them have come.
         self._first_used: list[Any] = []
         self._came = 0
+        # How many more calls of ``settle`` there are; None until the walk has been round.
+        self._settlings: int | None = None
 
     def start(self, entries: OrderedDict[Any, Any]) -> None:
         """Put the markers in."""
@@ -129,6 +132,16 @@ class LruWalk:
         """How often ``settle`` should be called at most: twice what is to be moved by now, as more may come."""
         return 2 * (len(self._used) - self._settled) // STEP + 2
 
+    def finish(self, entries: OrderedDict[Any, Any]) -> bool:
+        """One step on the way to everything in its place, from wherever the walk is. Whether more are needed."""
+        if self._settlings is None:
+            if self.step(entries, STEP):
+                return True
+            # However much is used meanwhile, it comes to an end.
+            self._settlings = self.steps_to_settle()
+        self._settlings -= 1
+        return self._settlings >= 0 and self.settle(entries)
+
     def end(self, entries: OrderedDict[Any, Any]) -> None:
         """Take the markers out."""
         for marker in (self._last, self._younger, self._young):
@@ -142,26 +155,26 @@ class LruWalk:
             self._places.pop()
         return bool(self._walked or self._used or self._places)
 
-    def pop_oldest(self, entries: OrderedDict[Any, Any]) -> Any:
-        """Take out the entry that is least recently used, of at least one."""
+    def oldest(self, entries: OrderedDict[Any, Any]) -> Any:
+        """The entry that is least recently used, of at least one."""
         self._note_the_used(entries)
         skips = SKIPS
         while self._gone_walked < len(self._walked) and skips:
             key = self._walked[self._gone_walked]
-            self._gone_walked += 1
             if key in entries and self._place(key) is None:
-                return entries.pop(key)
+                return entries[key]
+            self._gone_walked += 1
             skips -= 1
         if (oldest := _first(1, entries.values)[0]) is not self._last:
-            return entries.pop(oldest.key)
+            return oldest
         while self._gone_used < len(self._used) and skips:
             place, key = self._gone_used, self._used[self._gone_used]
-            self._gone_used += 1
             if key in entries and self._place(key) == place:
-                return entries.pop(key)
+                return entries[key]
+            self._gone_used += 1
             skips -= 1
         markers = (self._last, self._younger, self._young)
-        return entries.pop(next(each.key for each in _first(4, entries.values) if each not in markers))
+        return next(each for each in _first(4, entries.values) if each not in markers)
 
     def in_order(self, entries: OrderedDict[Any, Any]) -> list[Any]:
         """All entries, least recently used first."""

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.engine import invariants
 from tests.waiting import THREADS
-from wheelcache import Cache, CacheClosed, ManualClock, RemovalCause, bounded_map, lru_walk
+from wheelcache import Cache, CacheClosed, ManualClock, RemovalCause, bounded_map
+from wheelcache.core import ordered_walk
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -33,8 +34,8 @@ class WalkedCache(RuleBasedStateMachine):
         first=st.lists(KEYS, unique=True, max_size=8),
     )
     def make(self, step, max_entries, max_weight, graced, first):
-        self.step_before = lru_walk.STEP
-        lru_walk.STEP = step
+        self.step_before = ordered_walk.STEP
+        ordered_walk.STEP = step
         self.clock = ManualClock()
         self.removals = []
         self.expected = []
@@ -60,7 +61,7 @@ class WalkedCache(RuleBasedStateMachine):
             self.set(key, 1, None)
 
     def teardown(self):
-        lru_walk.STEP = self.step_before
+        ordered_walk.STEP = self.step_before
         if self.walk is not None:
             self.walk.close()
             invariants.check(self.cache)
@@ -219,7 +220,7 @@ class WalkedCache(RuleBasedStateMachine):
         batch = next(self.walk, None)
         if batch is not None:
             assert batch
-            assert len(batch) <= lru_walk.STEP
+            assert len(batch) <= ordered_walk.STEP
             for entry in batch:
                 assert self.model[entry.key][0] == entry.value
             self.came += [entry.key for entry in batch]
@@ -285,7 +286,7 @@ TestWalkedCache = WalkedCache.TestCase
 
 @pytest.fixture
 def steps_of(monkeypatch):
-    return lambda count: monkeypatch.setattr(lru_walk, "STEP", count)
+    return lambda count: monkeypatch.setattr(ordered_walk, "STEP", count)
 
 
 def cache_of(number, **options):
@@ -339,7 +340,7 @@ def test_who_gives_up_leaves_no_marker_and_everything_in_its_place(steps_of, lea
 
 def test_a_search_for_the_oldest_does_not_pass_over_more_than_takes_a_moment(steps_of, monkeypatch):
     steps_of(10)
-    monkeypatch.setattr(lru_walk, "SKIPS", 5)
+    monkeypatch.setattr(ordered_walk, "SKIPS", 5)
     cache = cache_of(30, max_entries=30)
     walk = cache.in_order_of_use()
     next(walk)

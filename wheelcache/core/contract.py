@@ -1,0 +1,295 @@
+"""The contract of a core: a bounded map in order of use with a timing wheel under it. ``tests/core`` checks it.
+
+**Steps.** Each call is one step: other threads see the core before it or after it. A step takes O(1) time or a budget
+given by the caller, unless its docstring says otherwise. It calls no Python code but ``__del__`` and weak reference
+callbacks: references that it gives up are dropped after its last change, so that this code finds a consistent core and
+may call it. Objects tracked by the garbage collector are allocated before the first change or after the last one. An
+asynchronous exception or a failed allocation leaves the core as before the step or as after it.
+
+**Reads without a lock.** A ``get`` or ``find`` takes effect at one moment between its call and its return. Its count
+and the move to the young end may follow the look-up, so a concurrent eviction may still remove the entry that was hit.
+
+**Lock order.** A core is a leaf: it calls no other part and never waits for one. A caller that holds a lock of its own
+uses only the members that are safe under a lock; every other call may drop the last reference to a value. A part that
+finds a key missing and then claims it, for a flight or a lease, watches it and looks again *after* the claim. A caller
+joins the claim of another only while its watch is neither broken nor ended; otherwise it looks again when that is over.
+
+**Keys** are hashed and compared by C code alone, and equal keys have equal hashes whatever their types. Other keys are
+replaced by proxies before they reach a core. **Values** are kept by reference and never compared, hashed or called.
+
+**Times** are floats, in seconds on the core's clock; ``inf`` means never. An entry is *fresh* before ``fresh_until``,
+then *stale* until ``expires_at``. With stamps, it is *current* while the table shows the stamp it was stored under.
+
+**Causes.** A removal counts once: as EXPIRED if ``fresh_until`` has passed, otherwise under the cause of the call. Only
+``clear`` counts everything as CLEARED. ``removed`` is a list of the caller's that receives ``(key, value, cause)``
+after the last change of the step; with None, nothing is built.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol
+
+
+class RemovalCause(Enum):
+    """Why an entry left. An expired entry counts as EXPIRED, whatever removed it."""
+
+    EXPIRED = "expired"
+    EVICTED = "evicted"
+    REPLACED = "replaced"
+    DELETED = "deleted"
+    CLEARED = "cleared"
+
+
+BATCH: Final = 1024
+"""The most keys of a ``*_many`` call, and the usual budget of a step."""
+
+MAX_WEIGHT: Final = 2**62
+"""The largest weight, and the largest ``max_weight``."""
+
+MISSING: Final = object()
+KEEP: Final = -1.0
+"""As the ``ttl`` of ``set`` with SAME: keep the times that the entry has."""
+
+ANY, ABSENT, SAME, RESTORE = range(4)
+"""Modes of ``set``: always; only if no fresh and current entry exists; only if the fresh and current value is
+``expected``, by identity; as ABSENT, without evicting, not for a key that is watched, and not breaking watches."""
+
+ALL, DEAD = range(2)
+"""What ``delete`` removes: any entry; only one that is stale or not current."""
+
+STORED: Final = 1
+"""Outcomes are ints made of this and the following. The ordinary one is exactly STORED."""
+WAKE: Final = 2
+"""``next_due`` became earlier, or the wheel is over two intervals late: the caller has the core advanced."""
+MORE: Final = 4
+"""The weight is still above ``max_weight``: the caller calls ``evict`` until it returns False."""
+TOLD: Final = 8
+"""Watches were completed: the caller empties ``told``."""
+PRESENT, CHANGED, OUTDATED, TOO_HEAVY, NO_ROOM = 16, 32, 64, 128, 256
+"""Why a value was not stored."""
+
+Removals = list[tuple[Any, Any, RemovalCause]]
+Seen = tuple[int, int]
+"""What a slot of the stamps shows: its news word, which is read first, and its stamp."""
+
+
+class Times(NamedTuple):
+    fresh_until: float
+    expires_at: float
+    is_current: bool
+
+
+class Record(NamedTuple):
+    key: Any
+    value: Any
+    times: Times
+    weight: int
+    seen: Seen | None
+
+
+class Counts(NamedTuple):
+    """Since construction, or since the fork in a child. Exact when no call is in progress. None of them decreases."""
+
+    hits: int
+    misses: int
+    removals: dict[RemovalCause, int]
+
+
+class Stamps(Protocol):
+    """What processes share about writes: two tables of aligned 64-bit words, which a core may access as raw memory, and
+    the first of 2**39 stamps reserved for this core. With None, a write stores under what the table shows."""
+
+    @property
+    def table(self) -> memoryview: ...
+    @property
+    def news(self) -> memoryview: ...
+    @property
+    def first(self) -> int | None: ...
+
+
+class Watch(Protocol):
+    """A watch on one key, until it is closed or dropped.
+
+    Attributes:
+        seen: what the slot showed when the watch began; None without stamps.
+        broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Not counted are
+            expiry, eviction, ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED.
+        value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
+            the watch, which ends and is appended to ``told``. A delete breaks a watch and does not complete it.
+    """
+
+    key: Any
+    seen: Seen | None
+    broken: bool
+    value: Any
+
+    def close(self) -> None: ...
+
+
+class Scan(Protocol):
+    """A walk over the entries, until it is closed or dropped. Each entry that is there from start to end comes at least
+    once, possibly twice. ``step`` returns the next ones, at most ``count``; none at the end."""
+
+    def step(self, count: int) -> list[Record]: ...
+
+    def close(self) -> None: ...
+
+
+class Core(Protocol):
+    """A core, which lives as long as its cache: callers may keep its bound methods.
+
+    It is built with ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
+    (seconds), ``interval`` (seconds a tick), ``slots`` (1 to 16,384), ``clock`` and ``stamps`` (see ``use_clock`` and
+    ``use_stamps``). Ticks are 64 bits wide, and passing ticks without timers costs nothing. Safe under a lock are
+    ``times``, ``watch``, ``counts``, ``count``, ``now``, ``len`` and the attributes.
+
+    Attributes:
+        next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled.
+        told: completed watches, each once. Any thread may take them, with ``popleft``.
+        entry_bytes: what an entry takes beside its key and value, for weighers.
+        in_step: the calling thread is inside a step, in code run by the garbage collector, and must not wait.
+    """
+
+    @property
+    def weight(self) -> int: ...
+    @property
+    def next_due(self) -> float: ...
+    @property
+    def told(self) -> deque[Any]: ...
+    @property
+    def entry_bytes(self) -> int: ...
+    @property
+    def in_step(self) -> bool: ...
+
+    def __len__(self) -> int: ...
+
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        """The value of a fresh and current entry, moved to the young end and counted as a hit; else ``default``,
+        counted as a miss. No read removes an entry."""
+
+    def find(self, key: Hashable, default: Any = None) -> Any:
+        """``get`` without counting a miss: the caller calls ``count`` once it knows how the look-up ended."""
+
+    def get_many(self, keys: Sequence[Hashable]) -> list[Any]:
+        """``get`` for at most BATCH keys in one step: values in the order of ``keys``, MISSING for each miss."""
+
+    def times(self, key: Hashable) -> Times | None:
+        """The times of an entry in any state, or None. Nothing is counted or moved."""
+
+    def peek(self, key: Hashable, *, use: bool = False) -> Record | None:
+        """An entry in any state as it is now, or None. Not counted; ``use`` moves the entry to the young end."""
+
+    def set(
+        self,
+        key: Hashable,
+        value: Any,
+        ttl: float | None,
+        grace: float = 0.0,
+        exact: bool = False,
+        weight: int = 0,
+        mode: int = ANY,
+        expected: Any = MISSING,
+        watch: Any = None,
+        slot: int = 0,
+        seen: Seen | None = None,
+        removed: Removals | None = None,
+    ) -> int:
+        """Store ``value`` at the young end, and return the outcome.
+
+        An entry that exists is updated in place: a reader without a lock never finds the key missing. To make room,
+        the least recently used entries leave: one for ``max_entries``, at most BATCH for ``max_weight``. A value
+        heavier than ``max_weight`` is TOO_HEAVY, and the entry of its key leaves as REPLACED.
+
+        Args:
+            ttl: seconds > 0 until the entry is stale, None for never, or KEEP. Unless ``exact``, jitter shortens it, by
+                a factor drawn evenly from [1 - jitter, 1] and by ``max_jitter`` at most.
+            grace: seconds >= 0 from stale to expired.
+            weight: 0 to MAX_WEIGHT, else OverflowError.
+            watch: store only if it is unbroken, else CHANGED. It stays open until no caller can join the claim any
+                more.
+            slot: of the key in the stamps, if there are any.
+            seen: None for news: within the step, the slot gets a fresh stamp, in its news word first. Otherwise what
+                the slot showed when the value was missed: the value is stored under that, quietly. If the slot shows
+                another stamp, the value is OUTDATED; and unless there is a watch, a current entry leaves as REPLACED
+                and the slot gets a fresh stamp, since neither value is known to be the newer one.
+        """
+
+    def set_many(
+        self, items: Sequence[tuple[Hashable, Any, int, int, Seen | None]], ttl: float | None, removed: Removals | None
+    ) -> list[int]:
+        """``set`` for at most BATCH tuples of key, value, weight, slot and seen in one step. Their outcomes."""
+
+    def touch(self, key: Hashable, ttl: float | None, exact: bool = True) -> int:
+        """Give a fresh and current entry a new TTL, keeping its grace. STORED, perhaps with WAKE, or 0. With stamps it
+        gets a fresh stamp and no news; 0 if its slot has news since the value was stored."""
+
+    def delete(
+        self,
+        key: Hashable,
+        default: Any = None,
+        only: int = ALL,
+        cause: RemovalCause = RemovalCause.DELETED,
+        slot: int = 0,
+        removed: Removals | None = None,
+    ) -> Any:
+        """Remove an entry. Its value if it was fresh and current, else ``default``. With ALL and stamps, the slot gets
+        a fresh stamp first, whether or not there is an entry."""
+
+    def delete_many(self, keys: Sequence[tuple[Hashable, int]], removed: Removals | None) -> int:
+        """``delete`` for at most BATCH pairs of key and slot in one step. How many were fresh and current."""
+
+    def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
+        """Evict at most ``budget`` entries, until the bounds hold, or until ``size`` are left. Whether more must."""
+
+    def advance(self, budget: int = BATCH, removed: Removals | None = None) -> int:
+        """Drop detached entries, then remove what has expired, in order of tick, in any order within a tick. ``budget``
+        bounds the entries looked at. How many were; ``next_due <= now()`` tells that work is left."""
+
+    def clear(self, *, drop: bool = True) -> int:
+        """Detach all entries and break all watches. How many were detached; they count at once. O(watches). At most
+        BATCH are dropped before the call returns, none without ``drop``; the rest by ``drain``, ``advance`` and, a few
+        each, ``set``. A caller with a listener passes ``drop=False`` and drains, with ``removed``, to the end."""
+
+    def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
+        """Drop at most ``budget`` detached entries, each reported once. Whether any are left."""
+
+    def scan(self, *, ordered: bool = False) -> Scan:
+        """Walk over the entries; ``ordered`` from the least to the most recently used, as of each entry's first turn.
+        Eviction stays exact meanwhile. Raises RuntimeError if an ordered scan is in progress."""
+
+    def keys(self) -> list[Any]:
+        """The keys of fresh and current entries, least recently used first. O(n), in one step: not for servers."""
+
+    def counts(self) -> Counts: ...
+
+    def count(self, *, hits: int = 0, misses: int = 0) -> None:
+        """Add look-ups that ended elsewhere: a stale value that was served, a value that was waited for."""
+
+    def watch(self, key: Hashable, *, slot: int = 0, wants_value: bool = False) -> Watch:
+        """Watch a key, whether or not there is an entry. A key may have any number of watches."""
+
+    def now(self) -> float: ...
+
+    def use_clock(self, clock: Callable[[], float] | None) -> None:
+        """Read ``clock()`` from now on, before each step begins; None for the system's monotonic clock. The times of
+        entries stay as they are, so the new clock continues the scale of the old one. A clock that is behind the last
+        ``advance`` has all timers filed anew, in O(n): frozen time in tests is the one case."""
+
+    def use_stamps(self, stamps: Stamps | None, *, keep: bool) -> None:
+        """Exchange the stamps. Unless ``keep``, detach all entries in the same step, as ``clear`` does."""
+
+    def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
+        """Shut the gate, or open it with None. While it is shut, a call that would read or write an entry raises
+        ``error()`` and changes and counts nothing; except a hit, ``clear``, ``drain``, ``advance``, ``len``,
+        ``counts`` and ``count``, and the calls of the thread with the identifier ``thread``. To close a core for good,
+        shut the gate first and then clear."""
+
+    def before_fork(self) -> None:
+        """Return when no step is in progress. Until ``after_fork``, no other thread begins one."""
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Go on. In the child: fresh locks, counts from zero, watches closed and broken, scans ended, and the jitter's
+        generator seeded anew, since forked workers would otherwise draw the same jitter. Entries stay."""

@@ -1,0 +1,572 @@
+"""The core in Python. Its entries are in an ``EntryMap``; the lock, the clock, the watches and the gate are here."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from itertools import count
+from math import inf
+from random import Random
+from sys import getsizeof
+from typing import Any, Final
+from weakref import ref
+
+from wheelcache.core.contract import (
+    ALL,
+    ANY,
+    BATCH,
+    CHANGED,
+    DEAD,
+    KEEP,
+    MAX_WEIGHT,
+    MISSING,
+    MORE,
+    NO_ROOM,
+    OUTDATED,
+    PRESENT,
+    RESTORE,
+    SAME,
+    STORED,
+    TOLD,
+    TOO_HEAVY,
+    WAKE,
+    Counts,
+    Record,
+    RemovalCause,
+    Removals,
+    Seen,
+    Stamps,
+    Times,
+)
+from wheelcache.core.entry import Entry, Marker, TrackedEntry
+from wheelcache.core.entry_map import Entries, EntryMap
+from wheelcache.core.ordered_walk import OrderedWalk
+from wheelcache.core.python_scan import KeyScan, OrderedScan
+from wheelcache.core.stamp_words import StampWords
+from wheelcache.core.timing_wheel import TimingWheel
+from wheelcache.core.watches import Watch, Watches
+
+EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
+
+DROPPED_PER_SET: Final = 4
+"""Detached entries that a ``set`` drops: more than the one that it may add."""
+
+
+class PythonCore:
+    """See ``contract.Core``."""
+
+    __slots__ = (
+        "_clock",
+        "_gate_error",
+        "_gate_thread",
+        "_hits",
+        "_jitter",
+        "_lock",
+        "_map",
+        "_max_entries",
+        "_max_jitter",
+        "_max_weight",
+        "_misses",
+        "_patience",
+        "_random",
+        "_readings",
+        "_scan",
+        "_watched",
+        "_watches",
+        "entry_bytes",
+        "told",
+    )
+
+    def __init__(
+        self,
+        *,
+        max_entries: int | None = None,
+        max_weight: int | None = None,
+        jitter: float = 0.0,
+        max_jitter: float = 60.0,
+        interval: float = 1.0,
+        slots: int = 512,
+        clock: Callable[[], float] | None = None,
+        stamps: Stamps | None = None,
+    ) -> None:
+        self._lock: Any = threading.RLock()
+        self._clock: Callable[[], float] = time.monotonic if clock is None else clock
+        self._max_entries: float = inf if max_entries is None else max_entries
+        self._max_weight: float = inf if max_weight is None else max_weight
+        wheel = TimingWheel(interval, slots, self._clock())
+        self._map = EntryMap(self._max_entries, max_weight is not None, wheel)
+        self._map.use_stamps(None if stamps is None else StampWords(stamps))
+        self._jitter = jitter
+        self._max_jitter = max_jitter
+        self._random = Random().random
+        self._patience = 2 * interval
+        self._watches = Watches()
+        self._watched = self._watches.by_key
+        # The ordered scan in progress, for as long as a caller has it.
+        self._scan: Callable[[], OrderedScan | None] = _nothing
+        self._gate_error: Callable[[], Exception] | None = None
+        self._gate_thread = 0
+        self._count_from_zero()
+        self.told: deque[Watch] = deque()
+        # The object; its place in the OrderedDict, three words and 1.5 times the 28 bytes of a dict's; a float.
+        kind = Entry if max_weight is None and stamps is None else TrackedEntry
+        self.entry_bytes = getsizeof(kind()) + 24 + 42 + 24
+
+    # The hit path. The operator looks up, and a KeyError is caught, since calling ``get`` costs a hit 60 ns more.
+
+    def find(self, key: Hashable, default: Any = None) -> Any:
+        try:
+            map_ = self._map
+            entries = map_.entries
+            entry = entries[key]
+            if entry.fresh_until > self._clock():
+                table = map_.table
+                if table is None or table[entry.slot] == entry.stamp:
+                    value = entry.value
+                    entries.move_to_end(key)
+                    next(self._hits)
+                    return value
+        except KeyError:
+            # Missing, or removed between two lines: a miss in either case.
+            pass
+        if self._gate_error is not None:
+            self._check_gate()
+        return default
+
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        # ``find``, spelled out: a call of it costs a hit 60 ns.
+        try:
+            map_ = self._map
+            entries = map_.entries
+            entry = entries[key]
+            if entry.fresh_until > self._clock():
+                table = map_.table
+                if table is None or table[entry.slot] == entry.stamp:
+                    value = entry.value
+                    entries.move_to_end(key)
+                    next(self._hits)
+                    return value
+        except KeyError:
+            pass
+        if self._gate_error is not None:
+            self._check_gate()
+        next(self._misses)
+        return default
+
+    def get_many(self, keys: Sequence[Hashable]) -> list[Any]:
+        get = self.get
+        with self._lock:
+            return [get(key, MISSING) for key in keys]
+
+    # Below: looking without using.
+
+    def __len__(self) -> int:
+        map_ = self._map
+        if map_.walk is None:
+            return len(map_.entries)
+        # How many markers there are is known under the lock only.
+        with self._lock:
+            return len(map_)
+
+    @property
+    def weight(self) -> int:
+        return self._map.weight
+
+    @property
+    def next_due(self) -> float:
+        return self._map.next_due
+
+    @property
+    def in_step(self) -> bool:
+        return bool(self._lock._is_owned())
+
+    def now(self) -> float:
+        return self._clock()
+
+    def times(self, key: Hashable) -> Times | None:
+        self._check_gate()
+        entry = self._map.entries.get(key)
+        return None if entry is None else Times(entry.fresh_until, entry.due, self._map.is_current(entry))
+
+    def peek(self, key: Hashable, *, use: bool = False) -> Record | None:
+        with self._lock:
+            self._check_gate()
+            entry = self._map.entries.get(key)
+            if entry is None:
+                return None
+            if use:
+                self._map.entries.move_to_end(key)
+            return self._record(entry)
+
+    def keys(self) -> list[Any]:
+        now = self._clock()
+        with self._lock:
+            self._check_gate()
+            map_ = self._map
+            return [entry.key for entry in map_.in_order() if entry.fresh_until > now and map_.is_current(entry)]
+
+    def counts(self) -> Counts:
+        with self._lock:
+            # Reading a count takes a number of it, so the readings are subtracted.
+            hits, misses = next(self._hits) - self._readings, next(self._misses) - self._readings
+            self._readings += 1
+            map_ = self._map
+            left = (map_.expired, map_.evicted, map_.replaced, map_.deleted, map_.cleared)
+            return Counts(hits, misses, dict(zip(RemovalCause, left, strict=True)))
+
+    def count(self, *, hits: int = 0, misses: int = 0) -> None:
+        for _ in range(hits):
+            next(self._hits)
+        for _ in range(misses):
+            next(self._misses)
+
+    def watch(self, key: Hashable, *, slot: int = 0, wants_value: bool = False) -> Watch:
+        with self._lock:
+            self._check_gate()
+            stamps = self._map.stamps
+            return self._watches.add(key, None if stamps is None else stamps.seen(slot), wants_value)
+
+    def scan(self, *, ordered: bool = False) -> KeyScan | OrderedScan:
+        if not ordered:
+            with self._lock:
+                self._check_gate()
+                return KeyScan(self._scan_step, list(dict.keys(self._map.entries)))
+        with self._lock:
+            self._check_gate()
+            if self._map.walk is not None:
+                if self._scan() is not None:
+                    raise RuntimeError("an ordered scan of this core is in progress")
+                self._end_walk(self._map.walk)
+            walk = OrderedWalk(Marker(), Marker(), Marker())
+            scan = OrderedScan(self._scan_step, walk, self._end_walk)
+            self._scan = ref(scan)
+            walk.start(self._map.entries)
+            self._map.walk = walk
+            return scan
+
+    # Below: writing.
+
+    def set(
+        self,
+        key: Hashable,
+        value: Any,
+        ttl: float | None,
+        grace: float = 0.0,
+        exact: bool = False,
+        weight: int = 0,
+        mode: int = ANY,
+        expected: Any = MISSING,
+        watch: Watch | None = None,
+        slot: int = 0,
+        seen: Seen | None = None,
+        removed: Removals | None = None,
+    ) -> int:
+        now = self._clock()
+        if ttl is None:
+            fresh_until = expires_at = inf
+        else:
+            # ``_shortened``, spelled out.
+            if self._jitter and not exact:
+                cut = ttl * self._jitter
+                if cut > self._max_jitter:
+                    cut = self._max_jitter
+                fresh_until = expires_at = now + (ttl - cut * self._random())
+            else:
+                fresh_until = expires_at = now + ttl
+            if grace:
+                expires_at += grace
+        outcome = told = 0
+        map_ = self._map
+        # What leaves is kept until the lock is free: the last reference to a value may run its ``__del__``.
+        gone: list[Any] = []
+        with self._lock:
+            if self._gate_error is not None:
+                self._check_gate()
+            if map_.next_due == -inf:
+                map_.drop_detached(DROPPED_PER_SET, gone, None)
+            # Once more if the collector ran code that wrote here meanwhile.
+            while not outcome:
+                steps = map_.steps
+                if mode or watch is not None or seen is not None:
+                    outcome = self._refusal(key, now, mode, expected, watch, slot, seen, removed, gone)
+                    if outcome:
+                        break
+                    if ttl == KEEP:
+                        entry = map_.entries[key]
+                        fresh_until, expires_at = entry.fresh_until, entry.due
+                if self._watched and mode != RESTORE:
+                    told |= self._tell(key, value, watch)
+                if weight > self._max_weight or weight < 0:
+                    outcome = self._refuse_heavy(key, now, weight, slot, seen, removed, gone)
+                    break
+                entry = map_.entries.get(key)
+                if entry is not None and removed is None:
+                    old = entry.value  # noqa: F841  # kept until the lock is free
+                    if map_.renew(entry, value, fresh_until, expires_at, now):
+                        outcome = STORED
+                        break
+                outcome = map_.store(
+                    steps, key, entry, value, fresh_until, expires_at, weight, slot, seen, now, removed, gone
+                )
+            if map_.weight > self._max_weight and self._evict_excess(BATCH, None, now, removed, gone):
+                outcome |= MORE
+            if now - map_.next_due > self._patience:
+                outcome |= WAKE
+        return outcome | told
+
+    def set_many(
+        self, items: Sequence[tuple[Hashable, Any, int, int, Seen | None]], ttl: float | None, removed: Removals | None
+    ) -> list[int]:
+        with self._lock:
+            return [
+                self.set(key, value, ttl, weight=weight, slot=slot, seen=seen, removed=removed)
+                for key, value, weight, slot, seen in items
+            ]
+
+    def touch(self, key: Hashable, ttl: float | None, exact: bool = True) -> int:
+        now = self._clock()
+        with self._lock:
+            self._check_gate()
+            map_ = self._map
+            entry = map_.fresh(key, now)
+            if entry is None or not (map_.stamps is None or map_.stamps.restamp(entry)):
+                return 0
+            fresh_until = inf if ttl is None else now + self._shortened(ttl, exact)
+            grace = 0.0 if entry.due == inf else entry.due - entry.fresh_until
+            outcome = STORED | map_.file(entry, fresh_until, fresh_until + grace, now)
+            return outcome | WAKE if now - map_.next_due > self._patience else outcome
+
+    def delete(
+        self,
+        key: Hashable,
+        default: Any = None,
+        only: int = ALL,
+        cause: RemovalCause = DELETED,
+        slot: int = 0,
+        removed: Removals | None = None,
+    ) -> Any:
+        now = self._clock()
+        gone: list[Any] = []
+        map_ = self._map
+        with self._lock:
+            if self._gate_error is not None:
+                self._check_gate()
+            entry = map_.entries.get(key)
+            is_live = entry is not None and entry.fresh_until > now and map_.is_current(entry)
+            if only == DEAD:
+                if entry is None or is_live:
+                    return default
+            else:
+                if map_.stamps is not None:
+                    map_.stamps.write(slot)
+                if self._watched:
+                    self._watches.deleted(key)
+            if entry is None:
+                return default
+            map_.remove(entry, cause, now, removed, gone)
+            map_.fit_table()
+            return entry.value if is_live else default
+
+    def delete_many(self, keys: Sequence[tuple[Hashable, int]], removed: Removals | None) -> int:
+        with self._lock:
+            return sum(self.delete(key, MISSING, slot=slot, removed=removed) is not MISSING for key, slot in keys)
+
+    def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
+        now = self._clock()
+        gone: list[Any] = []
+        with self._lock:
+            self._check_gate()
+            more = self._evict_excess(budget, size, now, removed, gone)
+            self._map.fit_table()
+        return more
+
+    def advance(self, budget: int = BATCH, removed: Removals | None = None) -> int:
+        now = self._clock()
+        gone: list[Any] = []
+        map_ = self._map
+        with self._lock:
+            if map_.walk is not None and self._scan() is None:
+                self._finish_walk(map_.walk)
+            map_.drop_detached(budget, gone, None)
+            looked = len(gone)
+            looked += map_.take_due(now, budget - looked, removed, gone)
+            map_.fit_table()
+            map_.find_next_due()
+        return looked
+
+    def clear(self, *, drop: bool = True) -> int:
+        gone: list[Any] = []
+        map_ = self._map
+        with self._lock:
+            if map_.stamps is not None:
+                map_.stamps.write_all()
+            self._watches.cleared()
+            detached = map_.detach_all()
+            if drop:
+                map_.drop_detached(BATCH, gone, None)
+                map_.find_next_due()
+        return detached
+
+    def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
+        gone: list[Any] = []
+        with self._lock:
+            self._map.drop_detached(budget, gone, removed)
+            self._map.find_next_due()
+            return self._map.has_detached
+
+    # Below: what stays the same for long.
+
+    def use_clock(self, clock: Callable[[], float] | None) -> None:
+        with self._lock:
+            self._clock = time.monotonic if clock is None else clock
+            self._map.follow(self._clock())
+
+    def use_stamps(self, stamps: Stamps | None, *, keep: bool) -> None:
+        with self._lock:
+            # Entries of a core without stamps have no slots.
+            if not keep or self._map.stamps is None:
+                self._watches.cleared()
+                self._map.detach_all()
+            self._map.use_stamps(None if stamps is None else StampWords(stamps))
+
+    def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
+        with self._lock:
+            self._gate_thread = thread
+            self._gate_error = error
+
+    def before_fork(self) -> None:
+        self._lock.acquire()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if not in_child:
+            self._lock.release()
+            return
+        self._lock = threading.RLock()
+        if self._map.stamps is not None:
+            self._map.stamps.forget_locks()
+        self._random = Random().random
+        self._watches.end_all()
+        self.told.clear()
+        self._count_from_zero()
+        if self._map.walk is not None:
+            self._end_walk(self._map.walk)
+
+    # Below: under the lock.
+
+    def _refusal(
+        self,
+        key: Any,
+        now: float,
+        mode: int,
+        expected: Any,
+        watch: Watch | None,
+        slot: int,
+        seen: Seen | None,
+        removed: Removals | None,
+        gone: list[Any],
+    ) -> int:
+        """Why a value is not stored; 0 if it may be."""
+        if watch is not None and watch.broken:
+            return CHANGED
+        map_ = self._map
+        live = map_.fresh(key, now)
+        if mode == SAME:
+            if live is None or live.value is not expected:
+                return CHANGED
+        elif mode != ANY and live is not None:
+            return PRESENT
+        if mode == RESTORE:
+            if key in self._watches:
+                return CHANGED
+            if key not in map_.entries and len(map_) >= self._max_entries:
+                return NO_ROOM
+        if seen is not None and map_.stamps is not None and map_.stamps.table[slot] != seen[1]:
+            if watch is None and live is not None:
+                map_.stamps.write(slot)
+                map_.remove(live, REPLACED, now, removed, gone)
+            return OUTDATED
+        return 0
+
+    def _refuse_heavy(
+        self, key: Any, now: float, weight: int, slot: int, seen: Seen | None, removed: Removals | None, gone: list[Any]
+    ) -> int:
+        if not 0 <= weight <= MAX_WEIGHT:
+            raise OverflowError(f"a weight must be from 0 to 2**62, not {weight!r}")
+        map_ = self._map
+        if seen is None and map_.stamps is not None:
+            map_.stamps.write(slot)
+        entry = map_.entries.get(key)
+        if entry is not None:
+            map_.remove(entry, REPLACED, now, removed, gone)
+        return TOO_HEAVY
+
+    def _tell(self, key: Any, value: Any, under: Watch | None) -> int:
+        """``key`` is set. TOLD if that completed watches, else 0."""
+        completed = self._watches.written(key, value, under)
+        self.told.extend(completed)
+        return TOLD if completed else 0
+
+    def _evict_excess(
+        self, budget: int, size: int | None, now: float, removed: Removals | None, gone: list[Any]
+    ) -> bool:
+        """Evict until there are ``size`` entries, or the bounds hold. Whether that takes more than ``budget``."""
+        map_ = self._map
+        most = self._max_entries if size is None else size
+        for _ in range(budget):
+            if len(map_) <= most and map_.weight <= self._max_weight:
+                return False
+            map_.remove(map_.oldest(), EVICTED, now, removed, gone)
+        return len(map_) > most or map_.weight > self._max_weight
+
+    def _shortened(self, ttl: float, exact: bool) -> float:
+        if exact or not self._jitter:
+            return ttl
+        return ttl - min(ttl * self._jitter, self._max_jitter) * self._random()
+
+    def _check_gate(self) -> None:
+        error = self._gate_error
+        if error is not None and threading.get_ident() != self._gate_thread:
+            raise error()
+
+    def _count_from_zero(self) -> None:
+        self._hits = count()
+        self._misses = count()
+        self._readings = 0
+        self._map.count_from_zero()
+
+    # Below: scans.
+
+    def _record(self, entry: Any) -> Record:
+        times = Times(entry.fresh_until, entry.due, self._map.is_current(entry))
+        seen = None if self._map.stamps is None else (entry.news, entry.stamp)
+        return Record(entry.key, entry.value, times, entry.weight, seen)
+
+    def _scan_step(self, function: Callable[[Entries], list[Any]]) -> list[Record]:
+        with self._lock:
+            self._check_gate()
+            return [self._record(entry) for entry in function(self._map.entries) if type(entry) is not Marker]
+
+    def _finish_walk(self, walk: OrderedWalk) -> bool:
+        """One step on the way to the end of a walk. Whether more are needed."""
+        with self._lock:
+            if self._map.walk is not walk:
+                return False
+            if walk.finish(self._map.entries):
+                return True
+            walk.end(self._map.entries)
+            self._map.walk = None
+            self._scan = _nothing
+            return False
+
+    def _end_walk(self, walk: OrderedWalk) -> None:
+        while self._finish_walk(walk):
+            pass
+        # A million keys take 200 ms to forget, so some at a time.
+        while walk.forget():
+            pass
+
+
+def _nothing() -> None:
+    """The weak reference to no scan."""

@@ -1,0 +1,64 @@
+"""A core's view of the stamps that processes share: see ``contract.Stamps``."""
+
+from __future__ import annotations
+
+import threading
+from sys import byteorder
+from typing import Any
+
+from wheelcache.core.contract import Seen, Stamps
+
+
+class StampWords:
+    """The two tables, and the stamps that are left of the range reserved for this core. Called under the core's lock.
+
+    Attributes:
+        table, news: the words by slot.
+        next: the next stamp; None if writes leave the table alone.
+    """
+
+    __slots__ = ("_fence", "news", "next", "table")
+
+    def __init__(self, stamps: Stamps) -> None:
+        self.table = stamps.table
+        self.news = stamps.news
+        self.next = stamps.first
+        self._fence = threading.Lock()
+
+    def seen(self, slot: int) -> Seen:
+        # The news first: if there is any more in between, the stamp is another one, too.
+        news = self.news[slot]
+        return news, self.table[slot]
+
+    def write(self, slot: int) -> None:
+        """There is news in ``slot``."""
+        if self.next is not None:
+            self.news[slot] = self.table[slot] = self.next
+            self.next += 1
+
+    def write_all(self) -> None:
+        """There is news in every slot."""
+        if self.next is not None:
+            words = memoryview(self.next.to_bytes(8, byteorder) * len(self.table)).cast("Q")
+            self.next += 1
+            self.news[:] = words
+            self.table[:] = words
+
+    def restamp(self, entry: Any) -> bool:
+        """Put a fresh stamp into the slot of an entry, and no news. False if another process wrote meanwhile."""
+        if self.next is None:
+            return bool(self.news[entry.slot] == entry.news)
+        stamp = self.next
+        self.next += 1
+        self.table[entry.slot] = stamp
+        # A processor may read ahead of what it writes, but not across a lock.
+        with self._fence:
+            pass
+        if self.news[entry.slot] != entry.news:
+            return False
+        entry.stamp = stamp
+        return True
+
+    def forget_locks(self) -> None:
+        """After a fork: another thread may have held the fence."""
+        self._fence = threading.Lock()

@@ -1,0 +1,114 @@
+"""Watches on keys: a part that loads a key, or waits for its value, learns here of what is written meanwhile."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+from weakref import ref
+
+from wheelcache.core.contract import MISSING, Seen
+
+PURGED: Final = 8
+"""Ended watches that each call forgets. More than the one that a call may add, so that they do not pile up."""
+
+
+class Watch:
+    """A watch on one key: see ``contract.Watch``."""
+
+    __slots__ = ("__weakref__", "_closed", "_ended", "broken", "key", "seen", "value", "wants_value")
+
+    def __init__(self, key: Any, seen: Seen | None, wants_value: bool, closed: deque[Any]) -> None:
+        self.key = key
+        self.seen = seen
+        self.broken = False
+        self.value: Any = MISSING
+        self.wants_value = wants_value
+        self._ended = False
+        self._closed = closed
+
+    def close(self) -> None:
+        """End the watch. It takes no lock, so a caller may close a watch anywhere."""
+        self._ended = True
+        self._closed.append(self.key)
+
+    @property
+    def is_open(self) -> bool:
+        return not self._ended
+
+
+class Watches:
+    """The watches on the keys of one core, which calls every method under its lock. They are held weakly.
+
+    Attributes:
+        by_key: empty if there are no watches, which the core asks at every ``set``.
+    """
+
+    __slots__ = ("_closed", "by_key")
+
+    def __init__(self) -> None:
+        self.by_key: dict[Any, tuple[ref[Watch], ...]] = {}
+        # Keys of watches that were closed or dropped. A deque: one C call appends, also amid a garbage collection.
+        self._closed: deque[Any] = deque()
+
+    def __contains__(self, key: Any) -> bool:
+        """Whether there is an open watch on ``key``."""
+        return any(watch.is_open for watch in self._of(key))
+
+    def add(self, key: Any, seen: Seen | None, wants_value: bool) -> Watch:
+        self._purge()
+        watch = Watch(key, seen, wants_value, self._closed)
+        closed = self._closed
+        reference = ref(watch, lambda _: closed.append(key))
+        while True:
+            there = self.by_key.get(key, ())
+            more = (*there, reference)
+            # Making the tuple may start the collector, and with it a __del__ that watches the same key.
+            if self.by_key.get(key, ()) is there:
+                self.by_key[key] = more
+                return watch
+
+    def written(self, key: Any, value: Any, under: Any) -> list[Watch]:
+        """``key`` was set to ``value`` under the watch ``under``, or None: break the others, complete those that want a
+        value. The completed ones."""
+        self._purge()
+        told = []
+        for watch in self._of(key):
+            if watch is under or not watch.is_open:
+                continue
+            watch.broken = True
+            if watch.wants_value:
+                watch.value = value
+                watch.close()
+                told.append(watch)
+        return told
+
+    def deleted(self, key: Any) -> None:
+        """``key`` was deleted: break its watches."""
+        for watch in self._of(key):
+            watch.broken = True
+
+    def cleared(self) -> None:
+        """All keys were deleted."""
+        for key in list(self.by_key):
+            self.deleted(key)
+
+    def end_all(self) -> None:
+        """After a fork: the callers are in the other process."""
+        for key in list(self.by_key):
+            for watch in self._of(key):
+                watch.broken = True
+                watch.close()
+        self.by_key.clear()
+        self._closed.clear()
+
+    def _of(self, key: Any) -> list[Watch]:
+        return [watch for each in self.by_key.get(key, ()) if (watch := each()) is not None]
+
+    def _purge(self) -> None:
+        for _ in range(min(PURGED, len(self._closed))):
+            key = self._closed.popleft()
+            left = tuple(each for each in self.by_key.get(key, ()) if (watch := each()) is not None and watch.is_open)
+            if left:
+                self.by_key[key] = left
+            else:
+                self.by_key.pop(key, None)
