@@ -290,7 +290,7 @@ class PythonCore:
             while not outcome:
                 steps = map_.steps
                 if mode or watch is not None or seen is not None:
-                    outcome = self._refusal(key, now, mode, expected, watch, slot, seen, removed, gone)
+                    outcome = self._refusal(key, now, weight, mode, expected, watch, slot, seen, removed, gone)
                     if outcome:
                         break
                     if ttl == KEEP:
@@ -459,6 +459,7 @@ class PythonCore:
         self,
         key: Any,
         now: float,
+        weight: int,
         mode: int,
         expected: Any,
         watch: Watch | None,
@@ -480,7 +481,10 @@ class PythonCore:
         if mode == RESTORE:
             if key in self._watches:
                 return CHANGED
-            if key not in map_.entries and len(map_) >= self._max_entries:
+            old = map_.entries.get(key)
+            if old is None and len(map_) >= self._max_entries:
+                return NO_ROOM
+            if weight <= self._max_weight < map_.weight + weight - (0 if old is None else old.weight):
                 return NO_ROOM
         if seen is not None and map_.stamps is not None and map_.stamps.table[slot] != seen[1]:
             if watch is None and live is not None:

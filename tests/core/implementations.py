@@ -1,0 +1,5 @@
+"""The implementations of the contract, by name: functions, since a compiled one is built when first needed."""
+
+from wheelcache.core.python_core import PythonCore
+
+IMPLEMENTATIONS = {"python": lambda: PythonCore}

@@ -1,0 +1,241 @@
+"""The contract of a core, said once more: a list of entries in order of use, and plain loops over it."""
+
+from dataclasses import dataclass
+from math import floor, inf
+
+from wheelcache.core.contract import (
+    ABSENT,
+    ALL,
+    ANY,
+    CHANGED,
+    DEAD,
+    KEEP,
+    MISSING,
+    NO_ROOM,
+    OUTDATED,
+    PRESENT,
+    RESTORE,
+    SAME,
+    STORED,
+    TOO_HEAVY,
+    RemovalCause,
+)
+
+EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
+
+
+@dataclass
+class ModelEntry:
+    key: object
+    value: object
+    fresh_until: float
+    expires_at: float
+    weight: int
+    slot: int
+    seen: tuple | None
+
+
+@dataclass
+class ModelWatch:
+    key: object
+    seen: tuple | None
+    wants_value: bool
+    broken: bool = False
+    value: object = MISSING
+    is_open: bool = True
+
+
+class Model:
+    """A core without jitter, whose ticks are of one second from time 0.
+
+    Attributes:
+        left: every removal that was reported, as (key, value, cause), in order.
+        detached: (key, value) of what ``clear`` took out and was not dropped yet.
+    """
+
+    def __init__(self, max_entries=None, max_weight=None, stamps=None):
+        self.max_entries = max_entries or inf
+        self.max_weight = inf if max_weight is None else max_weight
+        self.stamps = stamps
+        self.next_stamp = None if stamps is None else stamps.first
+        self.now = 0.0
+        self.entries = []
+        self.left = []
+        self.counts = dict.fromkeys(RemovalCause, 0)
+        self.hits = self.misses = 0
+        self.watches = []
+        self.told = []
+
+    def entry(self, key):
+        return next((each for each in self.entries if each.key == key), None)
+
+    def is_current(self, entry):
+        return self.stamps is None or self.stamps.table[entry.slot] == entry.seen[1]
+
+    def is_live(self, entry):
+        return entry is not None and entry.fresh_until > self.now and self.is_current(entry)
+
+    def live(self, key):
+        entry = self.entry(key)
+        return entry if self.is_live(entry) else None
+
+    @property
+    def weight(self):
+        return sum(each.weight for each in self.entries)
+
+    def use(self, entry):
+        self.entries.remove(entry)
+        self.entries.append(entry)
+
+    def leave(self, key, value, fresh_until, cause, told=True):
+        cause = EXPIRED if fresh_until <= self.now else cause
+        self.counts[cause] += 1
+        if told:
+            self.left.append((key, value, cause))
+
+    def remove(self, entry, cause):
+        self.entries.remove(entry)
+        self.leave(entry.key, entry.value, entry.fresh_until, cause)
+
+    def fresh_stamp(self, slot):
+        if self.next_stamp is not None:
+            self.stamps.news[slot] = self.stamps.table[slot] = self.next_stamp
+            self.next_stamp += 1
+
+    def shown(self, slot):
+        return None if self.stamps is None else (self.stamps.news[slot], self.stamps.table[slot])
+
+    def get(self, key, default=None):
+        entry = self.live(key)
+        if entry is None:
+            self.misses += 1
+            return default
+        self.hits += 1
+        self.use(entry)
+        return entry.value
+
+    def find(self, key, default=None):
+        value = self.get(key, default)
+        if self.live(key) is None:
+            self.misses -= 1
+        return value
+
+    def set(self, key, value, ttl, grace=0.0, weight=0, mode=ANY, expected=MISSING, watch=None, slot=0, seen=None):
+        fresh_until = inf if ttl is None else self.now + ttl
+        expires_at = fresh_until + grace
+        entry, live = self.entry(key), self.live(key)
+        if watch is not None and watch.broken:
+            return CHANGED
+        if mode == SAME and (live is None or live.value is not expected):
+            return CHANGED
+        if mode in (ABSENT, RESTORE) and live is not None:
+            return PRESENT
+        if mode == RESTORE:
+            if any(each.key == key and each.is_open for each in self.watches):
+                return CHANGED
+            old_weight = 0 if entry is None else entry.weight
+            if (entry is None and len(self.entries) >= self.max_entries) or (
+                weight <= self.max_weight < self.weight - old_weight + weight
+            ):
+                return NO_ROOM
+        if seen is not None and self.stamps is not None and self.stamps.table[slot] != seen[1]:
+            if watch is None and live is not None:
+                self.fresh_stamp(slot)
+                self.remove(live, REPLACED)
+            return OUTDATED
+        if ttl == KEEP:
+            fresh_until, expires_at = entry.fresh_until, entry.expires_at
+        if mode != RESTORE:
+            self.tell(key, value, watch)
+        if weight > self.max_weight:
+            if seen is None:
+                self.fresh_stamp(slot)
+            if entry is not None:
+                self.remove(entry, REPLACED)
+            return TOO_HEAVY
+        if entry is not None:
+            self.remove(entry, REPLACED)
+        elif len(self.entries) >= self.max_entries:
+            self.remove(self.entries[0], EVICTED)
+        if seen is None and self.stamps is not None:
+            self.fresh_stamp(slot)
+            seen = self.shown(slot)
+        if self.stamps is None:
+            seen = None
+        self.entries.append(ModelEntry(key, value, fresh_until, expires_at, weight, slot, seen))
+        while self.weight > self.max_weight:
+            self.remove(self.entries[0], EVICTED)
+        return STORED
+
+    def watch(self, key, slot, wants_value):
+        watch = ModelWatch(key, self.shown(slot), wants_value)
+        self.watches.append(watch)
+        return watch
+
+    def tell(self, key, value, under):
+        for each in self.watches:
+            if each.key == key and each.is_open and each is not under:
+                each.broken = True
+                if each.wants_value:
+                    each.value = value
+                    each.is_open = False
+                    self.told.append(each)
+
+    def touch(self, key, ttl):
+        entry = self.live(key)
+        if entry is None:
+            return 0
+        grace = 0.0 if entry.fresh_until == inf else entry.expires_at - entry.fresh_until
+        if self.next_stamp is not None:
+            self.stamps.table[entry.slot] = self.next_stamp
+            entry_news, _ = entry.seen
+            stamp, self.next_stamp = self.next_stamp, self.next_stamp + 1
+            if self.stamps.news[entry.slot] != entry_news:
+                return 0
+            entry.seen = (entry_news, stamp)
+        entry.fresh_until = inf if ttl is None else self.now + ttl
+        entry.expires_at = entry.fresh_until + grace
+        return STORED
+
+    def delete(self, key, default=None, only=ALL, cause=DELETED, slot=0):
+        entry, live = self.entry(key), self.live(key)
+        if only == DEAD:
+            if entry is None or live is not None:
+                return default
+        else:
+            self.fresh_stamp(slot)
+            for each in self.watches:
+                if each.key == key and each.is_open:
+                    each.broken = True
+        if entry is None:
+            return default
+        self.remove(entry, cause)
+        return default if live is None else entry.value
+
+    def evict(self, budget, size=None):
+        most = self.max_entries if size is None else size
+        for _ in range(budget):
+            if len(self.entries) > most:
+                self.remove(self.entries[0], EVICTED)
+        return len(self.entries) > most
+
+    def due(self):
+        """The keys that an ``advance`` to the end removes."""
+        return {each.key for each in self.entries if each.expires_at <= floor(self.now)}
+
+    def advance(self):
+        for key in self.due():
+            self.remove(self.entry(key), EXPIRED)
+
+    def clear(self):
+        if self.next_stamp is not None:
+            stamp, self.next_stamp = self.next_stamp, self.next_stamp + 1
+            for slot in range(len(self.stamps.table)):
+                self.stamps.news[slot] = self.stamps.table[slot] = stamp
+        for each in self.watches:
+            if each.is_open:
+                each.broken = True
+        detached = len(self.entries)
+        self.counts[CLEARED] += detached
+        self.entries = []
+        return detached

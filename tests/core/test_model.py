@@ -1,0 +1,299 @@
+"""Every implementation against the model, in random steps."""
+
+from math import ceil, floor, inf
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.core.conftest import Clock
+from tests.core.model import Model
+from tests.core.stamps import LocalStamps
+from wheelcache.core.contract import (
+    ABSENT,
+    ALL,
+    ANY,
+    DEAD,
+    KEEP,
+    MISSING,
+    MORE,
+    RESTORE,
+    SAME,
+    TOLD,
+    WAKE,
+    RemovalCause,
+)
+
+KEYS = st.integers(0, 7)
+VALUES = st.integers(0, 5)
+TTLS = st.one_of(st.none(), st.integers(1, 40), st.floats(0.01, 1000))
+GRACES = st.one_of(st.just(0.0), st.floats(0, 30))
+WEIGHTS = st.integers(0, 6)
+SLOTS = 3
+
+
+def slot_of(key):
+    return key % SLOTS
+
+
+class CoreAgainstModel(RuleBasedStateMachine):
+    core_class = None
+
+    @initialize(
+        max_entries=st.sampled_from([1, 3, 5, None]),
+        max_weight=st.sampled_from([4, 9, None]),
+        slots=st.sampled_from([1, 3, 64]),
+        stamps=st.sampled_from([None, 1 << 40, "untouched"]),
+    )
+    def make(self, max_entries, max_weight, slots, stamps):
+        self.clock = Clock()
+        options = {"max_entries": max_entries, "max_weight": max_weight, "slots": slots, "clock": self.clock}
+        first = None if stamps == "untouched" else stamps
+        mine = None if stamps is None else LocalStamps(SLOTS, first)
+        self.core = self.core_class(**options, stamps=mine)
+        self.model = Model(max_entries, max_weight, None if stamps is None else LocalStamps(SLOTS, first))
+        self.mine, self.theirs = mine, self.model.stamps
+        self.has_weights = max_weight is not None
+        self.removed = []
+        self.watches = []
+        self.told = []
+        self.seen = {}
+        self.foreign = 1 << 50
+        self.scan = None
+
+    def outcome(self, outcome):
+        """Without what the model does not know; what it asks for is done."""
+        if outcome & TOLD:
+            assert self.core.told
+        while self.core.told:
+            self.told.append(self.core.told.popleft())
+        while outcome & MORE and self.core.evict(removed=self.removed):
+            pass
+        return outcome & ~(WAKE | MORE | TOLD)
+
+    @rule(
+        key=KEYS,
+        value=VALUES,
+        ttl=TTLS,
+        grace=GRACES,
+        weight=WEIGHTS,
+        mode=st.sampled_from([ANY, ANY, ABSENT, RESTORE]),
+    )
+    def set(self, key, value, ttl, grace, weight, mode):
+        weight = weight if self.has_weights else 0
+        given = {"grace": grace, "weight": weight, "mode": mode, "slot": slot_of(key)}
+        outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
+        assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
+
+    @rule(key=KEYS, value=VALUES, ttl=st.one_of(TTLS, st.just(KEEP)), right=st.booleans())
+    def set_in_place_of_a_value(self, key, value, ttl, right):
+        there = self.model.live(key)
+        expected = there.value if there is not None and right else object()
+        weight = 0 if there is None else there.weight
+        given = {"mode": SAME, "expected": expected, "slot": slot_of(key), "weight": weight}
+        outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
+        assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
+
+    @rule(key=KEYS)
+    def look_at_the_stamps(self, key):
+        self.seen[key] = self.model.shown(slot_of(key))
+
+    @precondition(lambda self: self.seen)
+    @rule(data=st.data(), value=VALUES, ttl=TTLS)
+    def set_what_was_missed(self, data, value, ttl):
+        key = data.draw(st.sampled_from(sorted(self.seen)))
+        given = {"seen": self.seen[key], "slot": slot_of(key)}
+        outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
+        assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
+
+    @precondition(lambda self: self.mine is not None)
+    @rule(slot=st.integers(0, SLOTS - 1), news=st.booleans())
+    def another_process_writes(self, slot, news):
+        self.foreign += 1
+        for stamps in (self.mine, self.theirs):
+            if news:
+                stamps.news[slot] = self.foreign
+            stamps.table[slot] = self.foreign
+
+    @rule(key=KEYS, wants_value=st.booleans())
+    def watch(self, key, wants_value):
+        watch = self.core.watch(key, slot=slot_of(key), wants_value=wants_value)
+        self.watches.append((watch, self.model.watch(key, slot_of(key), wants_value)))
+
+    @precondition(lambda self: self.watches)
+    @rule(data=st.data(), value=VALUES, ttl=TTLS, exact=st.booleans())
+    def set_under_a_watch(self, data, value, ttl, exact):
+        watch, theirs = data.draw(st.sampled_from(self.watches))
+        key = watch.key
+        seen = watch.seen if exact else None
+        outcome = self.core.set(key, value, ttl, watch=watch, slot=slot_of(key), seen=seen, removed=self.removed)
+        expected = self.model.set(key, value, ttl, watch=theirs, slot=slot_of(key), seen=seen)
+        assert self.outcome(outcome) == expected
+
+    @precondition(lambda self: self.watches)
+    @rule(data=st.data(), drop=st.booleans())
+    def close_a_watch(self, data, drop):
+        index = data.draw(st.integers(0, len(self.watches) - 1))
+        watch, theirs = self.watches.pop(index)
+        theirs.is_open = False
+        if not drop:
+            watch.close()
+
+    @rule(key=KEYS, counted=st.booleans())
+    def get(self, key, counted):
+        if counted:
+            assert self.core.get(key, MISSING) == self.model.get(key, MISSING)
+        else:
+            assert self.core.find(key, MISSING) == self.model.find(key, MISSING)
+
+    @rule(keys=st.lists(KEYS, max_size=6))
+    def get_many(self, keys):
+        assert self.core.get_many(keys) == [self.model.get(key, MISSING) for key in keys]
+
+    @rule(hits=st.integers(0, 2), misses=st.integers(0, 2))
+    def count(self, hits, misses):
+        self.core.count(hits=hits, misses=misses)
+        self.model.hits += hits
+        self.model.misses += misses
+
+    @rule(keys=st.lists(KEYS, max_size=4, unique=True), value=VALUES, ttl=TTLS, weight=WEIGHTS)
+    def set_many(self, keys, value, ttl, weight):
+        weight = weight if self.has_weights else 0
+        items = [(key, value, weight, slot_of(key), None) for key in keys]
+        outcomes = [self.outcome(each) for each in self.core.set_many(items, ttl, self.removed)]
+        assert outcomes == [self.model.set(key, value, ttl, weight=weight, slot=slot_of(key)) for key in keys]
+
+    @rule(key=KEYS, ttl=TTLS)
+    def touch(self, key, ttl):
+        assert self.outcome(self.core.touch(key, ttl)) == self.model.touch(key, ttl)
+
+    @rule(
+        key=KEYS,
+        only=st.sampled_from([ALL, ALL, DEAD]),
+        cause=st.sampled_from([RemovalCause.DELETED, RemovalCause.EXPIRED]),
+    )
+    def delete(self, key, only, cause):
+        deleted = self.core.delete(key, MISSING, only=only, cause=cause, slot=slot_of(key), removed=self.removed)
+        assert deleted == self.model.delete(key, MISSING, only=only, cause=cause, slot=slot_of(key))
+
+    @rule(keys=st.lists(KEYS, max_size=4, unique=True))
+    def delete_many(self, keys):
+        deleted = self.core.delete_many([(key, slot_of(key)) for key in keys], self.removed)
+        assert deleted == sum(self.model.delete(key, MISSING, slot=slot_of(key)) is not MISSING for key in keys)
+
+    @rule(budget=st.integers(0, 3), size=st.one_of(st.none(), st.integers(0, 4)))
+    def evict(self, budget, size):
+        assert self.core.evict(budget, self.removed, size=size) == self.model.evict(budget, size)
+
+    @rule(drop=st.booleans())
+    def clear(self, drop):
+        detached = [(each.key, each.value) for each in self.model.entries]
+        assert self.core.clear(drop=drop) == self.model.clear()
+        if not drop:
+            dropped = []
+            assert not self.core.drain(removed=dropped)
+            assert all(cause is RemovalCause.CLEARED for _, _, cause in dropped)
+            assert sorted((key, value) for key, value, _ in dropped) == sorted(detached)
+
+    @rule(seconds=st.one_of(st.integers(0, 5), st.floats(0, 5), st.floats(0, 2000)))
+    def time_passes(self, seconds):
+        self.clock.now += seconds
+        self.model.now = self.clock.now
+
+    @rule(budget=st.integers(1, 3))
+    def advance(self, budget):
+        before = len(self.removed)
+        due = self.model.due()
+        while self.core.next_due <= self.clock.now:
+            looked = self.core.advance(budget, self.removed)
+            assert looked <= budget
+        # In order of tick, in any order within a tick.
+        gone = self.removed[before:]
+        ticks = [ceil(self.model.entry(key).expires_at) for key, _, _ in gone]
+        assert ticks == sorted(ticks)
+        assert {key for key, _, _ in gone} == due
+        for key, _, _ in gone:
+            self.model.remove(self.model.entry(key), RemovalCause.EXPIRED)
+
+    @rule(ordered=st.booleans(), count=st.integers(1, 3))
+    def scan(self, ordered, count):
+        records = []
+        scan = self.core.scan(ordered=ordered)
+        while some := scan.step(count):
+            assert len(some) <= count
+            records += some
+        scan.close()
+        expected = self.model.entries if ordered else sorted(self.model.entries, key=lambda each: each.key)
+        found = records if ordered else sorted(records, key=lambda each: each.key)
+        assert [self.told_of(record) for record in found] == [self.told_of(each) for each in expected]
+
+    def told_of(self, entry):
+        """An entry of the model, or a record, as a tuple."""
+        if hasattr(entry, "times"):
+            return (entry.key, entry.value, entry.times.fresh_until, entry.times.expires_at, entry.weight, entry.seen)
+        return (entry.key, entry.value, entry.fresh_until, entry.expires_at, entry.weight, entry.seen)
+
+    @rule(key=KEYS, use=st.booleans())
+    def peek(self, key, use):
+        record, entry = self.core.peek(key, use=use), self.model.entry(key)
+        assert (record is None) == (entry is None)
+        if entry is not None:
+            assert self.told_of(record) == self.told_of(entry)
+            assert record.times.is_current == self.model.is_current(entry)
+            assert self.core.times(key) == record.times
+            if use:
+                self.model.use(entry)
+
+    @rule()
+    def fork_into_the_child(self):
+        """What a child sees, without a fork: the same calls."""
+        self.core.before_fork()
+        self.core.after_fork(in_child=True)
+        self.model.hits = self.model.misses = 0
+        self.model.counts = dict.fromkeys(RemovalCause, 0)
+        for watch, theirs in self.watches:
+            assert watch.broken
+            theirs.broken, theirs.is_open = True, False
+        self.watches = []
+        self.told = []
+        self.model.told = []
+
+    @invariant()
+    def they_agree(self):
+        core, model = self.core, self.model
+        assert len(core) == len(model.entries) <= model.max_entries
+        assert core.keys() == [each.key for each in model.entries if model.is_live(each)]
+        assert core.weight == model.weight <= model.max_weight
+        counts = core.counts()
+        assert (counts.hits, counts.misses, counts.removals) == (model.hits, model.misses, model.counts)
+        assert sorted(self.removed, key=repr) == sorted(model.left, key=repr)
+        earliest = min((each.expires_at for each in model.entries), default=inf)
+        assert core.next_due == -inf or core.next_due <= max(
+            ceil(earliest) if earliest != inf else inf, floor(self.clock.now) + 1
+        )
+        for watch, theirs in self.watches:
+            assert (watch.key, watch.seen, watch.value) == (theirs.key, theirs.seen, theirs.value)
+            assert watch.broken == theirs.broken
+        assert [watch.key for watch in self.told] == [watch.key for watch in model.told]
+        if self.mine is not None:
+            assert self.mine.table.tolist() == self.theirs.table.tolist()
+            assert self.mine.news.tolist() == self.theirs.news.tolist()
+
+
+@pytest.mark.parametrize("steps", [40])
+def test_a_core_does_what_the_model_does(core_class, steps):
+    machine = type("CoreMachine", (CoreAgainstModel,), {"core_class": core_class})
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=200, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
