@@ -71,7 +71,6 @@ class PythonCore:
         "_misses",
         "_patience",
         "_random",
-        "_readings",
         "_scan",
         "_watched",
         "_watches",
@@ -209,12 +208,9 @@ class PythonCore:
 
     def counts(self) -> Counts:
         with self._lock:
-            # Reading a count takes a number of it, so the readings are subtracted.
-            hits, misses = next(self._hits) - self._readings, next(self._misses) - self._readings
-            self._readings += 1
             map_ = self._map
             left = (map_.expired, map_.evicted, map_.replaced, map_.deleted, map_.cleared)
-            return Counts(hits, misses, dict(zip(RemovalCause, left, strict=True)))
+            return Counts(_read(self._hits), _read(self._misses), dict(zip(RemovalCause, left, strict=True)))
 
     def count(self, *, hits: int = 0, misses: int = 0) -> None:
         for _ in range(hits):
@@ -537,7 +533,6 @@ class PythonCore:
     def _count_from_zero(self) -> None:
         self._hits = count()
         self._misses = count()
-        self._readings = 0
         self._map.count_from_zero()
 
     # Below: scans.
@@ -547,9 +542,12 @@ class PythonCore:
         seen = None if self._map.stamps is None else (entry.news, entry.stamp)
         return Record(entry.key, entry.value, times, entry.weight, seen)
 
-    def _scan_step(self, function: Callable[[Entries], list[Any]]) -> list[Record]:
+    def _scan_step(self, function: Callable[[Entries], list[Any]], walk: OrderedWalk | None = None) -> list[Record]:
         with self._lock:
             self._check_gate()
+            if walk is not None and self._map.walk is not walk:
+                # Ended by ``clear``.
+                return []
             return [self._record(entry) for entry in function(self._map.entries) if type(entry) is not Marker]
 
     def _finish_walk(self, walk: OrderedWalk) -> bool:
@@ -570,6 +568,11 @@ class PythonCore:
         # A million keys take 200 ms to forget, so some at a time.
         while walk.forget():
             pass
+
+
+def _read(tally: count[int]) -> int:
+    """What a tally would give next, without taking it: any thread may count meanwhile, and this one be interrupted."""
+    return int(repr(tally)[len("count(") : -1])
 
 
 def _nothing() -> None:

@@ -14,9 +14,11 @@ Entries = OrderedDict[Any, Any]
 
 
 class Step(Protocol):
-    """Call ``function(entries)`` in one step of the core, and return what it returned, as records."""
+    """Call ``function(entries)`` in one step of the core, and return what it returned, as records.
 
-    def __call__(self, function: Callable[[Entries], list[Any]]) -> list[Record]: ...
+    None, if ``walk`` is given and no longer in progress."""
+
+    def __call__(self, function: Callable[[Entries], list[Any]], walk: OrderedWalk | None = None) -> list[Record]: ...
 
 
 class KeyScan:
@@ -54,13 +56,13 @@ class OrderedScan:
     def step(self, count: int) -> list[Record]:
         records: list[Record] = []
         if self._upto is None:
-            records = self._step(lambda entries: self._walk.step(entries, count))
+            records = self._step(lambda entries: self._walk.step(entries, count), self._walk)
             if not records:
                 # No more than these, or readers could keep the walk going.
                 self._upto = self._walk.how_many_used()
         if not records and self._upto is not None:
             upto = self._upto
-            records = self._step(lambda entries: self._walk.used(entries, upto, count))
+            records = self._step(lambda entries: self._walk.used(entries, upto, count), self._walk)
         if not records:
             self.close()
         return records
