@@ -64,7 +64,7 @@ def check(core, clock):
 
 
 def interrupt_by_signals(prepare, call, wanted=50):
-    """Call ``prepare()`` and ``call(number)`` until a signal's handler raised in ``wanted`` calls; yields after each."""
+    """``prepare()`` and ``call(number)`` until a signal's handler raised in ``wanted`` calls; yields after each."""
     number = itertools.count()
     armed = [False]
 
