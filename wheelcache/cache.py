@@ -100,7 +100,8 @@ class Cache(SavedMap):
         max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
         weigher: ``weigher(key, value)``, the weight of an entry, an int >= 0.
         ttl: seconds until an entry expires unless ``set`` says otherwise; None for never.
-        jitter: a random factor from [1 - jitter, 1 + jitter] on every TTL.
+        jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
+            what is set together does not expire together. ``add`` and ``touch`` keep theirs exactly.
         interval: seconds a tick of the wheel: how soon an expired entry leaves memory. Reads are exact whatever it is.
         slots: ticks that the wheel's finest level spans.
         log_interval: seconds between lines on the logger ``wheelcache.stats``; None for none.
@@ -755,7 +756,7 @@ class Cache(SavedMap):
         ttl, grace = load.ttl, load.policy.grace or load.policy.keep
         if value is None and load.policy.negative_ttl is not None:
             ttl, grace = load.policy.negative_ttl, 0.0
-        due = self._due(ttl, now)
+        due = self._jittered_due(ttl, now)
         weight = self._weigh(flight.key, value)
         removed: Removals = []
         with self._lock:

@@ -274,14 +274,6 @@ def test_a_weigher_must_return_a_whole_number(clock, weight):
         cache.set("a", 1)
 
 
-def test_jitter_spreads_expiries_over_the_whole_range_and_no_further(clock):
-    cache = Cache(clock=clock, jitter=0.1)
-    cache.set_many(dict.fromkeys(range(2000), 0), ttl=100)
-    expiries = [cache.expires_in(key) for key in range(2000)]
-    assert 90 <= min(expiries) < 91
-    assert 109 < max(expiries) <= 110
-
-
 @pytest.mark.parametrize(
     ("argument", "value", "takes"),
     [
