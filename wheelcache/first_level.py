@@ -79,7 +79,7 @@ class FirstLevel:
 
     Args:
         cache: where they are kept.
-        timeout: seconds that a copy is kept.
+        timeout: seconds that a copy is kept at most; the jitter of ``cache`` shortens them.
         epoch: the board of ``cache`` if somebody has to tell this process of every write, and can lose touch.
         fail_safe: while the store behind fails, old copies are returned, for ``grace`` seconds past their time.
         drop_writes: with ``fail_safe``, a write that fails is dropped; else its error reaches the caller.

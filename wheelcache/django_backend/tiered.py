@@ -69,8 +69,7 @@ class TieredStore(Store):
         super().__init__(location, {**checked, **NOT_OF_COPIES}, name)
         self.level = FirstLevel(
             self.cache,
-            # Jittered, it is no longer than that.
-            checked["L1_TIMEOUT"] / (1 + checked["JITTER"]),
+            checked["L1_TIMEOUT"],
             epoch=self._epoch,
             fail_safe=checked["FAIL_SAFE"],
             grace=checked["GRACE"],

@@ -122,8 +122,7 @@ class TieredCache(WheelCache):
         )
         self._level = FirstLevel(
             self._cache,
-            # Jittered, it is no longer than that.
-            l1_timeout / (1 + engine_options.get("jitter", 0.05)),
+            l1_timeout,
             epoch=epoch,
             fail_safe=options.flag("fail_safe", fail_safe),
             grace=options.seconds("grace", grace),
