@@ -115,6 +115,15 @@ def test_what_a_memoized_function_returned_lives_no_longer_than_its_timeout(cloc
         assert call_all() == len(KEYS)
 
 
+def test_the_version_that_memoized_values_are_kept_under_lives_exactly_as_long_as_it_is_set_for(cache, clock):
+    versions = {f"module.function{number}_memver": "version" for number in range(300)}
+    assert cache.set_many({**versions, "other": 1}, TIMEOUT) == [*versions, "other"]
+    clock.advance(TIMEOUT - 0.125)
+    assert all(cache.get_many(*versions))
+    clock.advance(0.125)
+    assert not any(cache.get_many(*versions))
+
+
 class Recorder(cachelib.SimpleCache):
     """SimpleCache that notes what timeouts it is given, and what it is asked."""
 

@@ -252,6 +252,10 @@ class WheelCache(BaseCache):
             self._cache.delete_many(stored)
             return list(mapping)
         refused = set(self._cache.set_many(stored, ttl))
+        for key in mapping:
+            if _is_memoize_version(key):
+                # Without jitter: no value of the function is found any more once its version has expired.
+                self._cache.touch(self._made(key), ttl)
         return [key for key in mapping if self._made(key) not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
