@@ -2,6 +2,7 @@
 
 import asyncio
 from itertools import count
+from typing import ClassVar
 
 import pytest
 from django.core.cache import caches
@@ -140,9 +141,9 @@ def test_incr_and_decr_keep_what_is_left(cache, clock):
 
 
 class Recorder(LocMemCache):
-    """LocMemCache that notes what timeouts it is given."""
+    """LocMemCache that notes what timeouts it is given, and each ``get``."""
 
-    noted = []
+    noted: ClassVar = []
 
     def _note(self, timeout):
         self.noted.append(timeout)

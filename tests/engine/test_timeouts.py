@@ -29,12 +29,12 @@ def by_set_many(cache, ttl):
 
 def by_take(cache, ttl):
     for key in KEYS:
-        cache.take(key, lambda: key, ttl)
+        cache.take(key, lambda: "value", ttl)
 
 
 def by_take_with_grace(cache, ttl):
     for key in KEYS:
-        cache.take(key, lambda: key, ttl, grace=5)
+        cache.take(key, lambda: "value", ttl, grace=5)
 
 
 def by_negative_ttl(cache, ttl):
@@ -45,7 +45,7 @@ def by_negative_ttl(cache, ttl):
 def by_atake(cache, ttl):
     async def take_all():
         for key in KEYS:
-            await cache.atake(key, lambda: key, ttl)
+            await cache.atake(key, lambda: "value", ttl)
 
     asyncio.run(take_all())
 
@@ -93,7 +93,7 @@ def by_touch_of_what_never_expires(cache, ttl):
 
 def by_touch_of_what_has_a_grace(cache, ttl):
     for key in KEYS:
-        cache.take(key, lambda: key, 10 * ttl, grace=5)
+        cache.take(key, lambda: "value", 10 * ttl, grace=5)
         assert cache.touch(key, ttl)
 
 

@@ -49,6 +49,9 @@ class WheelCache(BaseCache):
     A ``get`` that hits does not go through ``make_key`` and ``validate_key``: a key that hits was validated when it was
     set. A key that fails Django's validation is stored under a name that the short way cannot find, so that it warns at
     every call. If ``KEY_FUNCTION``, or a subclass's ``make_key`` or ``validate_key``, has a say, every call asks it.
+
+    ``set``, ``set_many`` and ``get_or_set`` shorten every timeout by a random fraction of at most ``JITTER``, and by at
+    most 60 seconds. ``add`` and ``touch`` keep theirs exactly, and ``incr`` keeps what is left.
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:

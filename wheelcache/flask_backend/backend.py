@@ -234,7 +234,7 @@ class WheelCache(BaseCache):
         return self._cache.set(made, stored, ttl)
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """``set``, unless the key is there: then False. Atomic."""
+        """``set``, unless the key is there: then False. Atomic. The timeout is kept exactly, without jitter."""
         made, stored, ttl = self._made(key), self._isolation.store(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             if made in self._cache:
