@@ -477,13 +477,18 @@ class BoundedMap(Driven):
         self._removed(removed)
         return found
 
-    def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL) -> list[Any]:
-        """``set`` for many. The keys that were not stored. One hold of the lock for every 1,024 keys."""
+    def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
+        """``set`` for many. The keys that were not stored. One hold of the lock for every 1,024 keys.
+
+        Args:
+            jitter: False to keep the TTL exactly, as ``add`` does.
+        """
+        due_after = self._jittered_due if jitter else self._due
         refused = []
         for batch in batched((key, self._plain(key), value) for key, value in values.items()):
             now = self.clock()
             ready = [
-                (key, plain, value, self._jittered_due(ttl, now), self._weigh(plain, value), self._seen_at_miss(plain))
+                (key, plain, value, due_after(ttl, now), self._weigh(plain, value), self._seen_at_miss(plain))
                 for key, plain, value in batch
             ]
             removed: Removals = []

@@ -97,7 +97,18 @@ def by_touch_of_what_has_a_grace(cache, ttl):
         assert cache.touch(key, ttl)
 
 
-LOCKS = [by_add, by_touch, by_touch_for_longer, by_touch_of_what_never_expires, by_touch_of_what_has_a_grace]
+def by_set_many_without_jitter(cache, ttl):
+    cache.set_many(dict.fromkeys(KEYS), ttl, jitter=False)
+
+
+LOCKS = [
+    by_add,
+    by_set_many_without_jitter,
+    by_touch,
+    by_touch_for_longer,
+    by_touch_of_what_never_expires,
+    by_touch_of_what_has_a_grace,
+]
 
 
 def weigh_one(key, value):

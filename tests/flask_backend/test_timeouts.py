@@ -117,7 +117,7 @@ def test_what_a_memoized_function_returned_lives_no_longer_than_its_timeout(cloc
 
 def test_the_version_that_memoized_values_are_kept_under_lives_exactly_as_long_as_it_is_set_for(cache, clock):
     versions = {f"module.function{number}_memver": "version" for number in range(300)}
-    assert cache.set_many({**versions, "other": 1}, TIMEOUT) == [*versions, "other"]
+    assert cache.set_many(versions, TIMEOUT) == [*versions]
     clock.advance(TIMEOUT - 0.125)
     assert all(cache.get_many(*versions))
     clock.advance(0.125)

@@ -251,11 +251,9 @@ class WheelCache(BaseCache):
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return list(mapping)
-        refused = set(self._cache.set_many(stored, ttl))
-        for key in mapping:
-            if _is_memoize_version(key):
-                # Without jitter: no value of the function is found any more once its version has expired.
-                self._cache.touch(self._made(key), ttl)
+        # The values of a memoized function are found only while its version is there, so a version is not shortened.
+        jitter = not any(map(_is_memoize_version, mapping))
+        refused = set(self._cache.set_many(stored, ttl, jitter=jitter))
         return [key for key in mapping if self._made(key) not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
