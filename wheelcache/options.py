@@ -97,24 +97,19 @@ def count_or_none(name: str, value: Any) -> int | None:
     return int(_checked(name, value, "a whole number >= 1, or None for no bound", int, lambda given: given >= 1))
 
 
-def django_count_or_none(name: str, value: Any) -> int | None:
-    """As ``count_or_none``, and what Django's own backends make such a number of: "500", 1e6."""
-    return count_or_none(name, _as_django_reads(value))
+def as_django_reads(check: Check) -> Check:
+    """``check``, that also takes what Django's own backends make a whole number of, by ``int``: "500" and 1e6.
 
+    A fraction is refused, and not cut off.
+    """
 
-def django_whole(name: str, value: Any) -> int:
-    """As ``whole``, and what Django's own backends make such a number of."""
-    return whole(name, _as_django_reads(value))
+    def read(name: str, value: Any) -> Any:
+        if isinstance(value, str) or (isinstance(value, float) and value.is_integer()):
+            with suppress(TypeError, ValueError):
+                return check(name, int(value))
+        return check(name, value)
 
-
-def _as_django_reads(value: Any) -> Any:
-    """Django's backends call ``int``. A fraction is left to the check, which refuses it, and not cut off."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return int(value)
-    return value
+    return read
 
 
 def slots(name: str, value: Any) -> int:

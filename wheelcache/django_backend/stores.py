@@ -102,8 +102,8 @@ def _figures_dir(name: str, value: Any) -> Path | None:
 
 
 OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
-    "MAX_ENTRIES": (options.django_count_or_none, 10_000),
-    "CULL_FREQUENCY": (options.django_whole, None),
+    "MAX_ENTRIES": (options.as_django_reads(options.count_or_none), 10_000),
+    "CULL_FREQUENCY": (options.as_django_reads(options.whole), None),
     "MAX_BYTES": (options.count_or_none, None),
     "JITTER": (options.fraction, 0.05),
     "INTERVAL": (options.seconds, 1.0),
