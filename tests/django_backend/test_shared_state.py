@@ -156,3 +156,27 @@ execute_from_command_line(["manage.py", "check", "--deploy"])
         [sys.executable, "-c", site], env=os.environ, capture_output=True, text=True, timeout=60, check=False
     )
     assert "(wheelcache.W005) Sessions are only in the cache 'default'" in done.stderr
+
+
+def test_a_count_of_two_processes_stays_below_what_they_counted_also_with_coherence(tmp_path):
+    """Why COHERENCE is not enough for counters and locks: it drops what another process wrote, and shares no value."""
+    code = """
+import os, sys
+from pathlib import Path
+from wheelcache import Cache
+from wheelcache.board import Board
+
+cache = Cache(log_interval=None, board=Board("shared", Path(sys.argv[1])))
+assert cache.add("lock", 1)
+cache.set("count", 10)
+cache.transform("count", lambda count: count + 1)
+pid = os.fork()
+if pid == 0:
+    other = Cache(log_interval=None, board=Board("shared", Path(sys.argv[1])))
+    os._exit(2 * other.add("lock", 1) + other.add("count", 1))
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), cache.get("count"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "3 None\n"
