@@ -8,7 +8,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +46,7 @@ from wheelcache.load_policy import LoadPolicy, load_policy
 from wheelcache.memoize import F, Memoized, memoizer
 from wheelcache.periodic_jobs import PeriodicJob, PeriodicJobs
 from wheelcache.private_files import private_directory_or_none
-from wheelcache.publisher import CLEAR, LOAD, SAVE, Publisher
+from wheelcache.publisher import Publisher
 from wheelcache.refresh_pool import refresh_pool, timed_load_pool
 from wheelcache.saved_map import SavedMap
 from wheelcache.single_flight import Flight, Seat, is_loading
@@ -54,6 +54,7 @@ from wheelcache.snapshot_keeper import SnapshotKeeper
 from wheelcache.stats import LoadTimes, Stats, Tally
 from wheelcache.stats_log import StatsLog
 from wheelcache.weak_registry import WeakRegistry
+from wheelcache.worker_requests import CLEAR, LOAD, SAVE, RequestBox, WorkerRequests
 
 logger = logging.getLogger("wheelcache")
 
@@ -147,6 +148,7 @@ class Cache(SavedMap):
         "_started",
         "keeper",
         "publisher",
+        "requests",
     )
 
     def __init__(
@@ -176,6 +178,7 @@ class Cache(SavedMap):
         self._history: History | None = None
         self.publisher: Publisher | None = None
         self.keeper: SnapshotKeeper | None = None
+        self.requests: WorkerRequests | None = None
         self._jobs = PeriodicJobs(
             options.interval("interval", interval),
             options.function("clock", clock),
@@ -222,8 +225,10 @@ class Cache(SavedMap):
             actions: dict[str, Callable[[], object]] = {CLEAR: self.clear}
             if self.keeper is not None:
                 actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
-            self.publisher = Publisher(directory, name, self.figures, self.is_in_use, actions)
+            self.publisher = Publisher(directory, name, self.figures, self.is_in_use)
             yield self.publisher
+            self.requests = WorkerRequests(RequestBox(directory.path), name, actions)
+            yield self.requests
 
     def _snapshot_jobs(
         self, snapshot_dir: Path | None, interval: float, key: str | bytes | None
@@ -492,7 +497,10 @@ class Cache(SavedMap):
 
     def stats(self) -> Stats:
         """The figures since the cache was made."""
-        with self._lock:
+        return self._stats(self._lock)
+
+    def _stats(self, lock: AbstractContextManager[Any]) -> Stats:
+        with lock:
             # A stale value is found when a fresh one was missed, and then makes a hit of it.
             hits = self._hit_tally.read() + self._stale_hits
             misses = self._miss_tally.read() - self._stale_hits
@@ -518,7 +526,7 @@ class Cache(SavedMap):
             )
 
     def figures(self) -> WorkerFigures:
-        """``stats()`` and all else there is to say of this cache in this process."""
+        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot."""
         publisher, history = self.publisher, self._history
         return WorkerFigures(
             name=self.name,
@@ -532,7 +540,7 @@ class Cache(SavedMap):
             max_entries=None if self._max_entries == inf else int(self._max_entries),
             max_weight=None if self._max_weight == inf else int(self._max_weight),
             weighs_bytes=self._weigher is size_of,
-            stats=self.stats(),
+            stats=self._stats(behind(self._lock)),
             now=self.clock(),
             samples=() if history is None else tuple(history.samples),
         )

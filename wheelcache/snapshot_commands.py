@@ -28,10 +28,11 @@ from wheelcache.console import console_for, date_of, look, nothing_found, size_i
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import FiguresDirectory
-from wheelcache.publisher import INTERVAL, LOAD, SAVE
+from wheelcache.publisher import INTERVAL
 from wheelcache.saved_map import KIND
 from wheelcache.snapshot_file import ASIDE, open_snapshot
 from wheelcache.snapshot_keeper import SUFFIX, SnapshotKeeper, stem_of
+from wheelcache.worker_requests import LOAD, SAVE, RequestBox
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -214,7 +215,7 @@ def _ask(action: str, kept: Sequence[Kept], caches: Sequence[Cache]) -> list[Kep
         raise Undone(nothing_found(caches))
     for each in asked:
         if each.published is not None:
-            each.published.ask(action, each.name)
+            RequestBox(each.published.path).ask(action, each.name)
     return asked
 
 

@@ -24,6 +24,7 @@ from tests.waiting import until
 from wheelcache.dashboard.dashboard import ASSETS, HEADERS, WITHIN
 from wheelcache.errors import FileUnusable
 from wheelcache.figures_directory import FiguresDirectory
+from wheelcache.worker_requests import RequestBox
 
 ROOT = Path(__file__).parents[2]
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
@@ -374,8 +375,8 @@ def test_where_files_cannot_be_used_it_says_so(monkeypatch, error):
     def fail(*args):
         raise error
 
-    for name in ("ask", "reset"):
-        monkeypatch.setattr(FiguresDirectory, name, fail)
+    for owner, name in ((RequestBox, "ask"), (FiguresDirectory, "reset")):
+        monkeypatch.setattr(owner, name, fail)
     for url in ACTIONS:
         response = press(client("staff"), url, {"cache": "default"})
         assert (response.status_code, response.json()) == (503, {"error": str(error)})

@@ -264,7 +264,7 @@ def test_a_first_level_takes_no_snapshot(place):
     tiered = {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "default", "SNAPSHOT": str(place)}}
     with (
         override_settings(CACHES={"default": {"BACKEND": BACKEND}, "tiered": tiered}),
-        pytest.raises(ImproperlyConfigured, match="not 'SNAPSHOT'"),
+        pytest.raises(ImproperlyConfigured, match="unknown option 'SNAPSHOT' of the cache 'tiered'"),
     ):
         caches["tiered"]
 

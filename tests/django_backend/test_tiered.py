@@ -188,7 +188,7 @@ def test_l2_must_be_another_alias_and_no_tiered_cache():
 
 def test_culling_is_the_l2_s_business_and_unknown_options_are_errors_that_name_those_there_are():
     assert "CULL_FREQUENCY" not in OPTIONS
-    for name in ("CULL_FREQUENCY", "L1_MAX", "TIMEOUT"):
+    for name in ("CULL_FREQUENCY", "L1_MAX"):
         message = refused(**{name: 3})
         assert all(part in message for part in (repr(name), "L1_TIMEOUT", "FAIL_SAFE", "MAX_ENTRIES"))
 

@@ -146,7 +146,6 @@ FIRST_USES = {
     "atake": lambda cache: asyncio.run(cache.atake("a", lambda: 1 / 0)) == 1,
     "get_or_lease": lambda cache: cache.get_or_lease("a", wait=1) == 1,
     "get_suspect": lambda cache: cache.get_suspect("a") == 1,
-    "figures": lambda cache: cache.figures().stats.size == 5,
     "save": lambda cache: cache.save(cache.keeper.directory / "by hand") == 5,
 }
 

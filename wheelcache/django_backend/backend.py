@@ -68,7 +68,7 @@ class WheelCache(BaseCache):
         super().__init__(params)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> Store:
-        return store_for(location, params.get("OPTIONS", {}))
+        return store_for(location, params)
 
     # Each of these three is part of every key, and may be changed at any time.
 

@@ -16,6 +16,7 @@ from wheelcache import options
 from wheelcache.board import AnyBoard
 from wheelcache.bounded_map import MISSING
 from wheelcache.django_backend import pages
+from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.backend import ON_A_MISS, WheelCache, is_beyond_warning
 from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import OPTIONS as L1_OPTIONS
@@ -139,14 +140,16 @@ class TieredCache(WheelCache):
         alias = given.get("L2") if isinstance(given, Mapping) else None
         if not isinstance(alias, str) or alias not in caches.settings:
             takes = ", ".join(map(repr, caches.settings))
-            raise ImproperlyConfigured(f"Wrong cache setting: L2 must be one of {takes}, not {alias!r}.")
+            raise ImproperlyConfigured(
+                f"Wrong setting of {in_words(location, params)}: L2 must be one of {takes}, not {alias!r}."
+            )
         key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
         self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"][1]))
         # The alias alone would not do: tests override what it means.
         # Nor does the version tell: aliases that differ in it share their copies, and see at once what they write.
         beside = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)
         return store_for(
-            *(location, given, OPTIONS),
+            *(location, params, OPTIONS),
             lambda place, checked: TieredStore(place, checked, l2, f"copies of {alias}"),
             beside,
         )
