@@ -671,17 +671,20 @@ class BoundedMap(Driven):
         entry = self.entries.get(key)
         if entry is None:
             return None
-        current = self._is_current(entry)
-        if entry.due > now and current:
+        if entry.due > now and self._is_current(entry):
             return entry
-        if removed is not None and (stale_until(entry) <= now or not current):
-            # One that is not current was written to by another process: by whatever it did, this one is gone.
+        if removed is not None and (stale_until(entry) <= now or self._is_overwritten(entry)):
+            # By whatever the other process did, this entry is gone.
             self._unlink(entry, DELETED, now, removed)
         return None
 
     def _is_current(self, entry: Any) -> bool:
-        """Whether no other process has written the key since ``entry`` was filled."""
+        """Whether ``entry`` may be a hit: no other process has written its key, and its epoch is not over."""
         return self.stamps is None or bool(self.stamps[entry.slot] == entry.stamp)
+
+    def _is_overwritten(self, entry: Any) -> bool:
+        """Whether another process has written the key, or one in its slot, since ``entry`` was filled."""
+        return self._board is not None and self._board.mismatch_is_a_write and not self._is_current(entry)
 
     def _seen(self, key: Any) -> Seen:
         """What the board shows for ``key``; nothing without a board."""
@@ -703,20 +706,24 @@ class BoundedMap(Driven):
 
         Args:
             seen: of a value that fills what was missed, what the board showed at the miss. If it shows something else
-                now, the value may be old. None if the value is news for the other processes.
+                now, the value may be old: it is not stored, or, of an ``Epoch``, stored as suspect. None if the value
+                is news for the other processes.
         """
         self._check_open()
         # Made before anything is looked up: making it may start the collector, and with it somebody's __del__.
         slot = news = stamp = 0
+        current = True
         if self._board is not None:
             slot = self._board.slot(key)
             if seen is None:
                 news = stamp = self._board.write(slot)
             else:
                 news, stamp = seen
-                if self._board.stamps[slot] != stamp:
+                current = self._board.stamps[slot] == stamp
+                if not current:
                     self._leases.refused(key, now)
-                    return False
+                    if self._board.mismatch_is_a_write:
+                        return False
         if grace and due != inf:
             new: Any = GracedEntry(key, grace)
         elif self._board is not None:
@@ -727,7 +734,7 @@ class BoundedMap(Driven):
             new = _WeighedEntry()
         if self._flights.in_progress:
             self._flights.supersede(key)
-        if self._leases.in_force:
+        if current and self._leases.in_force:
             self._leases.filled(key, value)
         entries = self.entries
         entry: Any = entries.get(key)
