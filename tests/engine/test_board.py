@@ -25,7 +25,7 @@ from tests.engine import invariants
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause, private_files
 from wheelcache.board import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, Board
-from wheelcache.bounded_map import BOARD_CHECK, JUST
+from wheelcache.bounded_map import BOARD_CHECK, FILL_WINDOW
 from wheelcache.errors import FileUnusable
 from wheelcache.fill_leases import MISSED_AT_MOST, current_holder, end_request
 from wheelcache.private_files import runtime_directory
@@ -1233,7 +1233,7 @@ def test_a_set_of_what_another_thread_set_since_it_was_missed_long_ago_is_news(p
     in_a_thread(lambda: (one.get("k"), one.set("k", "filled")))
     other.get("k")
     other.set("k", "filled")
-    clock.advance(JUST + 1)
+    clock.advance(FILL_WINDOW + 1)
     assert one.get("k") == "filled"
     one.set("k", "new")
     assert one.get("k") == "new"
