@@ -56,8 +56,8 @@ FILL_WINDOW: Final = 10.0
 end the entries of other processes. A later one counts as news, and ends them."""
 
 MISS_FORGOTTEN: Final = 3600.0
-"""Seconds. Until then the value of a ``set`` may have been computed since the miss: if the key was written meanwhile, it
-is not kept."""
+"""Seconds. Until then the value of a ``set`` may have been computed since the miss: if the key was written meanwhile,
+it is not kept."""
 
 PLAINLY_NOTED: Final = 256
 """Characters. A miss of a longer key, and of a key that is no string, is noted by its digest, of 16 bytes."""
