@@ -387,16 +387,24 @@ class Cache(SavedMap):
         return loaded
 
     def read_beside(self, key: Hashable, value: Any) -> None:
-        """``value`` was read where this loads from. Drop another one, and one that is being loaded: which of them is
-        the newer is not known. MISSING if there is none.
+        """``value`` was read where this loads from, MISSING if there is none. Drop an entry with another value, and do
+        not store what is being loaded: which of them is the newer is not known.
         """
         plain = self._plain(key)
         with self._lock:
             self._flights.supersede(plain)
             entry = self.entries.get(plain)
             stored = MISSING if entry is None else entry.value
-        if stored is not MISSING and not _is_same(stored, value):
-            self.delete(key)
+        # Without the lock, as values may have code of their own.
+        if stored is MISSING or _is_same(stored, value):
+            return
+        now = self.clock()
+        removed: Removals = []
+        with self._lock:
+            entry = self.entries.get(plain)
+            if entry is not None:
+                self._unlink(entry, DELETED, now, removed)
+        self._removed(removed)
 
     def fill_lease(self, key: Hashable, value: Any) -> None:
         """Give ``value`` to those who wait for a lease on ``key``, without storing it."""

@@ -13,6 +13,7 @@ from wheelcache import Cache
 from wheelcache.board import Board
 from wheelcache.bounded_map import FILL_WINDOW, MISS_FORGOTTEN
 from wheelcache.fill_leases import end_request
+from wheelcache.load_policy import PLAIN
 
 
 @pytest.fixture
@@ -115,6 +116,20 @@ def test_what_was_deleted_while_it_was_loaded_for_long_does_not_come_back(proces
 
     assert one.take("k", load) == "old"
     assert one.get("k") is None
+
+
+def test_a_load_of_many_beside_another_load_is_quiet_and_drops_what_it_finds_to_be_other(processes):
+    one, other = processes
+    other.get("k")
+    other.set("k", "old")
+
+    def slow():
+        one.load_many(["k"], lambda keys: {"k": "newer"}, 60, PLAIN)
+        return "old"
+
+    assert one.take("k", slow) == "old"
+    assert one.get("k") is None
+    assert other.get("k") == "old"
 
 
 OWN_WRITES = {
