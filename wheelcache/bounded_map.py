@@ -17,6 +17,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
+from hashlib import blake2b
 from itertools import islice
 from math import inf
 from random import random
@@ -50,8 +51,16 @@ SMALL_TABLE: Final = 1024
 """Entries. A table that never held more is not worth rebuilding: some 90 KB."""
 
 
-JUST: Final = 10.0
-"""Seconds for which a miss is thought of as the reason of a ``set``, of a key that another thread has set since."""
+FILL_WINDOW: Final = 10.0
+"""Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill, which does not
+end the entries of other processes. A later one counts as news, and ends them."""
+
+MISS_FORGOTTEN: Final = 3600.0
+"""Seconds. Until then the value of a ``set`` may have been computed since the miss: if the key was written meanwhile,
+it is not kept."""
+
+PLAINLY_NOTED: Final = 256
+"""Characters. A miss of a longer key, and of a key that is no string, is noted by its digest, of 16 bytes."""
 
 BOARD_CHECK: Final = 10.0
 """Seconds between looks whether the file of the board is still there, at misses. 2 us."""
@@ -359,7 +368,8 @@ class BoundedMap(Driven):
         with self._lock:
             if self._live(key, now) is not None:
                 return False
-            stored = self._put(key, value, due, weight, now, removed, seen=None if note is None else note[0])
+            seen = None if note is None else self._fills(key, note, now, removed)
+            stored = self._put(key, value, due, weight, now, removed, seen=seen)
         self._written(due, now, removed)
         return stored
 
@@ -368,6 +378,7 @@ class BoundedMap(Driven):
         key = self._plain(key)
         now = self.clock()
         due = self._due(ttl, now)
+        self._seen_at_miss(key)
         with self._lock:
             entry = self._live(key, now)
             if entry is None:
@@ -415,6 +426,7 @@ class BoundedMap(Driven):
             MissingKey: (a KeyError) the key isn't there.
         """
         plain = self._plain(key)
+        self._seen_at_miss(plain)
         while True:
             now = self.clock()
             with self._lock:
@@ -681,17 +693,20 @@ class BoundedMap(Driven):
         entry = self.entries.get(key)
         if entry is None:
             return None
-        current = self._is_current(entry)
-        if entry.due > now and current:
+        if entry.due > now and self._is_current(entry):
             return entry
-        if removed is not None and (stale_until(entry) <= now or not current):
-            # One that is not current was written to by another process: by whatever it did, this one is gone.
+        if removed is not None and (stale_until(entry) <= now or self._is_overwritten(entry)):
+            # By whatever the other process did, this entry is gone.
             self._unlink(entry, DELETED, now, removed)
         return None
 
     def _is_current(self, entry: Any) -> bool:
-        """Whether no other process has written the key since ``entry`` was filled."""
+        """Whether ``entry`` may be a hit: no other process has written its key, and its epoch is not over."""
         return self.stamps is None or bool(self.stamps[entry.slot] == entry.stamp)
+
+    def _is_overwritten(self, entry: Any) -> bool:
+        """Whether another process has written the key, or one in its slot, since ``entry`` was filled."""
+        return self._board is not None and self._board.mismatch_is_a_write and not self._is_current(entry)
 
     def _seen(self, key: Any) -> Seen:
         """What the board shows for ``key``; nothing without a board."""
@@ -713,20 +728,24 @@ class BoundedMap(Driven):
 
         Args:
             seen: of a value that fills what was missed, what the board showed at the miss. If it shows something else
-                now, the value may be old. None if the value is news for the other processes.
+                now, the value may be old: it is not stored, or, of an ``Epoch``, stored as suspect. None if the value
+                is news for the other processes.
         """
         self._check_open()
         # Made before anything is looked up: making it may start the collector, and with it somebody's __del__.
         slot = news = stamp = 0
+        current = True
         if self._board is not None:
             slot = self._board.slot(key)
             if seen is None:
                 news = stamp = self._board.write(slot)
             else:
                 news, stamp = seen
-                if self._board.stamps[slot] != stamp:
+                current = self._board.stamps[slot] == stamp
+                if not current:
                     self._leases.refused(key, now)
-                    return False
+                    if self._board.mismatch_is_a_write:
+                        return False
         if grace and due != inf:
             new: Any = GracedEntry(key, grace)
         elif self._board is not None:
@@ -737,7 +756,7 @@ class BoundedMap(Driven):
             new = _WeighedEntry()
         if self._flights.in_progress:
             self._flights.supersede(key)
-        if self._leases.in_force:
+        if current and self._leases.in_force:
             self._leases.filled(key, value)
         entries = self.entries
         entry: Any = entries.get(key)
@@ -809,7 +828,7 @@ class BoundedMap(Driven):
             # Also for what is not here: it may be elsewhere.
             self._board.write(self._board.slot(key))
             # What was missed before is no longer filled by a set that comes after.
-            current_holder().was_missed((self._identity, key))
+            self._seen_at_miss(key)
         if self._leases.in_force:
             self._leases.deleted(key, now)
 
@@ -828,19 +847,24 @@ class BoundedMap(Driven):
         removed.append((entry.key, entry.value, self._count(entry, EVICTED, now)))
 
     def _fills(self, key: Any, note: tuple[Seen, float], now: float, removed: Removals) -> Seen | None:
-        """What the board showed at a miss that a ``set`` of ``key`` answers; None if it is news. Called by that."""
+        """What the board showed at a miss that a ``set`` of ``key`` answers; None if it is news. Called by that.
+
+        If the board shows something else by now, ``_put`` does not keep the value.
+        """
         seen, missed_at = note
+        age = now - missed_at
+        if self._board is None or age > MISS_FORGOTTEN:
+            return None
+        slot = self._board.slot(key)
+        if self._board.stamps[slot] == seen[1]:
+            return seen if age <= FILL_WINDOW else None
         entry = self._live(key, now)
-        if entry is None:
-            return seen
-        # Somebody else has set it since.
-        if self._board is not None and self._board.stamps[entry.slot] != seen[1]:
-            # With news, and whether that was known to who made this is not: so nobody keeps either.
-            self._unlink(entry, REPLACED, now, removed)
-            self._board.write(entry.slot)
-            return seen
-        # As a fill. So is this, if it answers the miss, and not something that came after it.
-        return seen if now - missed_at <= JUST else None
+        if entry is not None or age > FILL_WINDOW:
+            # Whether this value or what was written since the miss is the newer is not known: no process keeps either.
+            if entry is not None:
+                self._unlink(entry, REPLACED, now, removed)
+            self._board.write(slot)
+        return seen
 
     def _unlink(self, entry: Entry, cause: RemovalCause, now: float, removed: Removals) -> None:
         del self.entries[entry.key]
@@ -924,11 +948,17 @@ class BoundedMap(Driven):
         return stored
 
     def _note_miss(self, key: Any, seen: Seen) -> None:
-        current_holder().note_miss((self._identity, key), (seen, self.clock()))
+        if self._tells_others():
+            current_holder().note_miss((self._identity, _noted(key)), (seen, self.clock()))
 
     def _seen_at_miss(self, key: Any) -> tuple[Seen, float] | None:
-        """What the board showed when the running thread or task missed ``key``, and when that was, if it did."""
-        return None if self._board is None else current_holder().was_missed((self._identity, key))
+        """What the board showed when the running thread or task missed ``key``, and when that was, if it did. Forgotten
+        by this call."""
+        return current_holder().was_missed((self._identity, _noted(key))) if self._tells_others() else None
+
+    def _tells_others(self) -> bool:
+        """Whether other processes see what is written here, so that a fill has to be told from news."""
+        return self._board is not None and self._board.mismatch_is_a_write
 
     def _finish(self, due: list[Any]) -> None:
         if self._on_removal is not None:
@@ -1067,6 +1097,13 @@ def group_of(key: Any) -> str | None:
 
 def _is_in_group(plain: Any, name: str) -> bool:
     return group_of(original(plain)) == name
+
+
+def _noted(key: Any) -> str | bytes:
+    """``key`` in a form of bounded size. Two keys have the same one if they are equal, or look the same to a board."""
+    if type(key) is str and len(key) <= PLAINLY_NOTED:
+        return key
+    return blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def stale_until(entry: Entry) -> float:

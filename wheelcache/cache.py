@@ -88,6 +88,14 @@ def _seconds_until(deadline: float | None) -> float | None:
     return None if deadline is None else min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX)
 
 
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are known to be equal. They may have an ``__eq__`` of their own."""
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except Exception:
+        return False
+
+
 class _NoRoom(Exception):
     """No thread became free in time."""
 
@@ -337,17 +345,7 @@ class Cache(SavedMap):
         """
         found = self.get_many(keys)
         missing = [key for key in dict.fromkeys(keys) if key not in found]
-        if missing:
-            flights = self._lead_many(missing)
-            try:
-                loaded = loader(missing)
-                self._loaded_many(flights, loaded, ttl, policy)
-            except BaseException as error:
-                # Around the landing as well: a weigher may raise, or a signal, and nobody must wait for ever.
-                self._load_failed_many(flights, error)
-                raise
-            found.update(loaded)
-        return found
+        return {**found, **self.load_many(missing, loader, ttl, policy)} if missing else found
 
     async def atake_many(
         self,
@@ -359,16 +357,60 @@ class Cache(SavedMap):
         """``take_many`` for coroutines."""
         found = self.get_many(keys)
         missing = [key for key in dict.fromkeys(keys) if key not in found]
-        if missing:
-            flights = self._lead_many(missing)
-            try:
-                loaded = await loader(missing)
-                self._loaded_many(flights, loaded, ttl, policy)
-            except BaseException as error:
-                self._load_failed_many(flights, error)
-                raise
-            found.update(loaded)
-        return found
+        return {**found, **await self.aload_many(missing, loader, ttl, policy)} if missing else found
+
+    def load_many(
+        self, keys: list[Any], loader: Callable[[list[Any]], Mapping[Any, Any]], ttl: TTL, policy: LoadPolicy
+    ) -> Mapping[Any, Any]:
+        """What ``loader(keys)`` returns, without a look at the entries. It is stored, but for keys that others load."""
+        flights = self._lead_many(keys)
+        try:
+            loaded = loader(keys)
+            self._loaded_many(flights, loaded, ttl, policy)
+        except BaseException as error:
+            # Around the landing as well: a weigher may raise, or a signal, and nobody must wait for ever.
+            self._load_failed_many(flights, error)
+            raise
+        self._loaded_beside(keys, flights, loaded)
+        return loaded
+
+    async def aload_many(
+        self,
+        keys: list[Any],
+        loader: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]],
+        ttl: TTL,
+        policy: LoadPolicy,
+    ) -> Mapping[Any, Any]:
+        """``load_many`` for coroutines."""
+        flights = self._lead_many(keys)
+        try:
+            loaded = await loader(keys)
+            self._loaded_many(flights, loaded, ttl, policy)
+        except BaseException as error:
+            self._load_failed_many(flights, error)
+            raise
+        self._loaded_beside(keys, flights, loaded)
+        return loaded
+
+    def read_beside(self, key: Hashable, value: Any) -> None:
+        """``value`` was read where this loads from, MISSING if there is none. Drop an entry with another value, and do
+        not store what is being loaded: which of them is the newer is not known.
+        """
+        plain = self._plain(key)
+        with self._lock:
+            self._flights.supersede(plain)
+            entry = self.entries.get(plain)
+            stored = MISSING if entry is None else entry.value
+        # Without the lock, as values may have code of their own.
+        if stored is MISSING or _is_same(stored, value):
+            return
+        now = self.clock()
+        removed: Removals = []
+        with self._lock:
+            entry = self.entries.get(plain)
+            if entry is not None:
+                self._unlink(entry, DELETED, now, removed)
+        self._removed(removed)
 
     def fill_lease(self, key: Hashable, value: Any) -> None:
         """Give ``value`` to those who wait for a lease on ``key``, without storing it."""
@@ -406,9 +448,7 @@ class Cache(SavedMap):
         now = self.clock()
         with self._lock:
             entry = self.entries.get(plain)
-            if entry is None or now >= stale_until(entry):
-                return default
-            if not self._is_current(entry) and self._board is not None and self._board.mismatch_is_a_write:
+            if entry is None or now >= stale_until(entry) or self._is_overwritten(entry):
                 return default
             self._stale_hits += 1
             return entry.value
@@ -800,6 +840,14 @@ class Cache(SavedMap):
                 self._loaded(flight, values[key], _Load(flight.key, key, _no_loader, ttl, policy))
             else:
                 self._load_failed(flight, NothingToStore(key))
+
+    def _loaded_beside(self, keys: list[Any], flights: list[Flight], values: Mapping[Any, Any]) -> None:
+        """After loading ``keys``, some of which others were loading: those without a flight in ``flights``."""
+        if len(flights) < len(keys):
+            led = {flight.key for flight in flights}
+            for key in keys:
+                if self._plain(key) not in led:
+                    self.read_beside(key, values.get(key, MISSING))
 
     def _load_failed_many(self, flights: list[Flight], error: BaseException) -> None:
         for flight in flights:

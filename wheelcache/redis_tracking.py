@@ -78,9 +78,9 @@ class Listener(Protocol):
         """Drop every copy."""
 
     def trust(self, trusted: bool) -> object:
-        """True: tracking is on from now; drop every copy, refuse what was read before this call, then use copies.
-        False: use none. In a child of fork False comes on the forking thread, where any lock may be held by a thread
-        that is no more: take none.
+        """True: tracking is on from now; use copies, but none of what was read before this call. False: use none.
+        In a child of fork False comes on the forking thread, where any lock may be held by a thread that is no more:
+        take none.
         """
 
 

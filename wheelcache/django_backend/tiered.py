@@ -297,23 +297,24 @@ class TieredCache(WheelCache):
         found = self.get(key, MISSING, version)
         if found is not MISSING:
             return found
+        made = self._key(key, version)
 
         def read() -> Any:
             return self._stored(self._l2.get(key, MISSING, version=version))
 
         def load() -> Any:
             # Whoever came while another computed finds it there.
-            stored = self._level.read(read)
+            stored = self._level.read(read, made)
             if stored is MISSING:
                 value = default() if callable(default) else default
                 if not self.add(key, value, timeout, version):
                     # Somebody else was first, or it could not be kept.
-                    stored = self._level.read(read)
+                    stored = self._level.read(read, made)
                 if stored is MISSING:
                     stored = self.store.isolation.store(value)
             return stored
 
-        return self.store.isolation.restore(self._level.load(self._key(key, version), load))
+        return self.store.isolation.restore(self._level.load(made, load))
 
     async def aget_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
@@ -322,23 +323,24 @@ class TieredCache(WheelCache):
         found = await self.aget(key, MISSING, version)
         if found is not MISSING:
             return found
+        made = self._key(key, version)
 
         async def read() -> Any:
             return self._stored(await self._l2.aget(key, MISSING, version=version))
 
         async def load() -> Any:
-            stored = await self._level.aread(read)
+            stored = await self._level.aread(read, made)
             if stored is MISSING:
                 value = default() if callable(default) else default
                 if isawaitable(value):
                     value = await value
                 if not await self.aadd(key, value, timeout, version):
-                    stored = await self._level.aread(read)
+                    stored = await self._level.aread(read, made)
                 if stored is MISSING:
                     stored = self.store.isolation.store(value)
             return stored
 
-        return self.store.isolation.restore(await self._level.aload(self._key(key, version), load))
+        return self.store.isolation.restore(await self._level.aload(made, load))
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         made = self._key(key, version)

@@ -194,7 +194,7 @@ class TieredCache(WheelCache):
         stored = self._get_or_lease(made, wait)
         if stored is None:
             # Looked up once more with the lease in hand: another process, or one before him, may have set it by now.
-            again = self._level.read(lambda: self._read(key, or_none=True))
+            again = self._level.read(lambda: self._read(key, or_none=True), made)
             if again is not MISSING:
                 self._cache.fill_lease(made, again)
                 stored = again
@@ -215,12 +215,12 @@ class TieredCache(WheelCache):
 
         def load() -> Any:
             # Whoever came while another computed finds it there.
-            stored = self._level.read(read)
+            stored = self._level.read(read, made)
             if stored is MISSING:
                 value = loader()
                 if not self.add(key, value, timeout):
                     # Somebody else was first, or it could not be kept.
-                    stored = self._level.read(read)
+                    stored = self._level.read(read, made)
                 if stored is MISSING:
                     stored = self._isolation.store(value)
             return stored
