@@ -297,7 +297,7 @@ def test_what_is_no_file_is_refused_without_waiting(path, make):
 def test_what_is_exchanged_after_it_was_looked_at_is_refused_without_waiting(path, monkeypatch, make, message):
     found = write(path.with_name("elsewhere")).stat()
     make(path)
-    monkeypatch.setattr(os, "lstat", lambda path: found)
+    monkeypatch.setattr(os, "lstat", lambda path, **options: found)
     assert refusal(path) == f"{path} {message}"
 
 
