@@ -50,7 +50,11 @@ class WheelCache(BaseCache):
     A ``get`` that hits does not go through ``make_key`` and ``validate_key``: a key that hits was validated when it was
     set. A key that fails Django's validation is stored under a name that the short way cannot find, so that it warns at
     every call. If ``KEY_FUNCTION``, or a subclass's ``make_key`` or ``validate_key``, has a say, every call asks it.
+
+    One object may be used by all threads and tasks at once.
     """
+
+    serves_all_threads = True
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         # First, so that a wrong option is named before BaseCache makes something of it.

@@ -52,6 +52,16 @@ SOCKET_TIMEOUTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The OPTIONS of well-known backends that bound how long a socket waits, which none of them does by itself."""
 
+SERVE_ALL_THREADS: Final = {
+    *SOCKET_TIMEOUTS,
+    "django.core.cache.backends.db.DatabaseCache",
+    "django.core.cache.backends.dummy.DummyCache",
+    "django.core.cache.backends.filebased.FileBasedCache",
+    "django.core.cache.backends.locmem.LocMemCache",
+    "wheelcache.django_backend.backend.WheelCache",
+}
+"""Backends of which one object may be used by many threads. Of others this is not known: Django makes one a thread."""
+
 
 class TieredStore(Store):
     """The copies of one process, and what tells them of writes.
@@ -123,6 +133,11 @@ class TieredCache(WheelCache):
     """
 
     store: TieredStore
+
+    @property
+    def serves_all_threads(self) -> bool:  # type: ignore[override]
+        """Whether one object may be used by all threads and tasks at once, which the other cache decides."""
+        return any(f"{cls.__module__}.{cls.__qualname__}" in SERVE_ALL_THREADS for cls in type(self._l2).__mro__)
 
     # The key prefix and function that writes are told for, once they are known.
     _told: tuple[Any, Any] | None = None
