@@ -45,11 +45,11 @@ from wheelcache.load_first import LoadFirst, behind
 from wheelcache.load_policy import LoadPolicy, load_policy
 from wheelcache.memoize import F, Memoized, memoizer
 from wheelcache.periodic_jobs import PeriodicJob, PeriodicJobs
-from wheelcache.private_files import private_directory_or_none
 from wheelcache.publisher import Publisher
 from wheelcache.refresh_pool import refresh_pool, timed_load_pool
 from wheelcache.saved_map import SavedMap
 from wheelcache.single_flight import Flight, Seat, is_loading
+from wheelcache.snapshot_directory import snapshot_directory_or_none
 from wheelcache.snapshot_keeper import SnapshotKeeper
 from wheelcache.stats import LoadTimes, Stats, Tally
 from wheelcache.stats_log import StatsLog
@@ -241,7 +241,7 @@ class Cache(SavedMap):
     def _snapshot_jobs(
         self, snapshot_dir: Path | None, interval: float, key: str | bytes | None
     ) -> Iterator[PeriodicJob]:
-        directory = private_directory_or_none("snapshot_dir", snapshot_dir)
+        directory = snapshot_directory_or_none("snapshot_dir", snapshot_dir)
         period = options.seconds("snapshot_interval", interval)
         secret = options.secret_or_none("snapshot_key", key)
         if directory is not None:

@@ -24,9 +24,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol
 
-from wheelcache.errors import CacheClosed, SnapshotRefused
-from wheelcache.private_files import make_private
+from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused
 from wheelcache.refresh_pool import refresh_pool
+from wheelcache.snapshot_directory import made_and_opened, opened
 from wheelcache.snapshot_file import refuse
 from wheelcache.weak_registry import WeakRegistry
 
@@ -49,9 +49,14 @@ class Savable(Protocol):
     name: str
 
     def save(
-        self, path: str | os.PathLike[str], *, secret: str | bytes | None = None, seconds: float | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        secret: str | bytes | None = None,
+        seconds: float | None = None,
+        dir_fd: int | None = None,
     ) -> int: ...
-    def take_in(self, path: Path, secret: bytes | None) -> None: ...
+    def take_in(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> None: ...
     def is_in_use(self) -> bool: ...
 
 
@@ -65,7 +70,8 @@ class SnapshotKeeper:
         target: the cache.
 
     Raises:
-        FileUnusable: the directory is not this user's, or others may use it.
+        FileUnusable: the directory is not this user's, others may use it, or they may put another in its place. If that
+            becomes so later, nothing is loaded or saved, which is logged.
     """
 
     __slots__ = ("__weakref__", "_directory", "_failing", "_held", "_lock", "_number", "_target", "period", "secret")
@@ -74,7 +80,8 @@ class SnapshotKeeper:
 
     def __init__(self, directory: Path, period: float, secret: bytes | None, target: Savable) -> None:
         self._held = -1
-        make_private(directory)
+        with made_and_opened(directory):
+            pass
         self.period = period
         self._directory = directory
         self.secret = secret
@@ -93,14 +100,24 @@ class SnapshotKeeper:
 
     def load(self) -> None:
         """Load the newest snapshot that can be. If it is damaged, what is good of it, and then the next."""
-        for path in self.snapshots():
+        try:
+            with opened(self._directory) as directory:
+                self._load_from(directory)
+        except FileNotFoundError:
+            pass
+        except FileUnusable as error:
+            logger.warning("The cache %r is not loaded: %s.", self._target.name, error)
+
+    def _load_from(self, directory: int) -> None:
+        for name in _newest_first(directory, self._target.name):
+            path = self._directory / name
             try:
-                self._target.take_in(path, self.secret)
+                self._target.take_in(path, self.secret, directory)
             except FileNotFoundError:
                 # Replaced at this moment.
                 continue
             except SnapshotRefused as error:
-                refuse(f"the cache {self._target.name!r}", path, error)
+                refuse(f"the cache {self._target.name!r}", path, error, directory)
             except CacheClosed:
                 return
             except Exception:
@@ -111,16 +128,7 @@ class SnapshotKeeper:
 
     def snapshots(self) -> list[Path]:
         """The files of this cache, newest first."""
-        found = []
-        now = time.time_ns()
-        with suppress(OSError):
-            for path in self._directory.glob(f"{stem_of(self._target.name)}.*{SUFFIX}"):
-                with suppress(OSError):
-                    saved_at = path.lstat().st_mtime_ns
-                    # One of a time to come, when the clock was wrong, would else be the newest for years, and what is
-                    # in it as young at each start as when it was saved.
-                    found.append((saved_at <= now, saved_at, path))
-        return [path for *_, path in sorted(found, reverse=True)]
+        return [self._directory / name for name in _newest_first(self._directory, self._target.name)]
 
     def save(self, seconds: float | None = None) -> bool:
         """Save the cache, in at most so many seconds. Whether that was done; if not, the log says why."""
@@ -129,10 +137,12 @@ class SnapshotKeeper:
         try:
             if not self._target.is_in_use():
                 return False
-            if not self._has_a_number():
-                self._let_go()
-                self._take_a_number()
-            self._target.save(self._path(SUFFIX), secret=self.secret, seconds=seconds)
+            with made_and_opened(self._directory) as directory:
+                if not self._has_a_number(directory):
+                    self._let_go()
+                    self._take_a_number(directory)
+                path = self._directory / self._name(SUFFIX)
+                self._target.save(path, secret=self.secret, seconds=seconds, dir_fd=directory)
         except CacheClosed:
             return False
         except Exception as error:
@@ -184,20 +194,21 @@ class SnapshotKeeper:
         self._failing = False
         self._let_go()
 
-    def _has_a_number(self) -> bool:
+    def _has_a_number(self, directory: int) -> bool:
         """Whether the lock is still on the file of this number, which may have been removed with its directory."""
         if self._held < 0:
             return False
         try:
-            return os.path.samestat(os.fstat(self._held), os.lstat(self._path(LOCK_SUFFIX)))
+            there = os.lstat(self._name(LOCK_SUFFIX), dir_fd=directory)
+            return os.path.samestat(os.fstat(self._held), there)
         except OSError:
             return False
 
-    def _take_a_number(self) -> None:
-        make_private(self._directory)
+    def _take_a_number(self, directory: int) -> None:
         for number in count(1):
             self._number = number
-            file = os.open(self._path(LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(self._name(LOCK_SUFFIX), flags, 0o600, dir_fd=directory)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -214,8 +225,24 @@ class SnapshotKeeper:
         if held >= 0:
             os.close(held)
 
-    def _path(self, suffix: str) -> Path:
-        return self._directory / f"{stem_of(self._target.name)}.{self._number}{suffix}"
+    def _name(self, suffix: str) -> str:
+        return f"{stem_of(self._target.name)}.{self._number}{suffix}"
+
+
+def _newest_first(directory: Path | int, name: str) -> list[str]:
+    """The snapshots of the cache ``name``."""
+    found = []
+    now = time.time_ns()
+    start = f"{stem_of(name)}."
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.startswith(start) and entry.name.endswith(SUFFIX):
+                with suppress(OSError):
+                    saved_at = entry.stat(follow_symlinks=False).st_mtime_ns
+                    # One of a time to come, when the clock was wrong, would else be the newest for years, and what is
+                    # in it as young at each start as when it was saved.
+                    found.append((saved_at <= now, saved_at, entry.name))
+    return [name for *_, name in sorted(found, reverse=True)]
 
 
 def stem_of(name: str) -> str:

@@ -487,8 +487,10 @@ def test_a_cache_that_is_closed_or_collected_gives_its_number_back(make, folder)
         assert not cache.keeper.save()
         assert cache.keeper._held == -1
     assert len(files(folder)) == 1
-    keeper = SnapshotKeeper(folder, 1.0, None, make())
-    keeper._take_a_number()
+    cache = make()
+    cache.set("a", 1)
+    keeper = SnapshotKeeper(folder, 1.0, None, cache)
+    assert keeper.save()
     file = keeper._held
     del keeper
     with pytest.raises(OSError, match="Bad file"):

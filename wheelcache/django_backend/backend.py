@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.fill_leases import end_request, forget_misses
+from wheelcache.fill_leases import current_holder, end_request, forget_misses
 from wheelcache.isolation import ATOMS, Packed
 from wheelcache.load_policy import PLAIN, load_policy
 from wheelcache.refresh_pool import cleanups
@@ -52,7 +53,11 @@ class WheelCache(BaseCache):
 
     ``set``, ``set_many`` and ``get_or_set`` shorten every timeout by a random fraction of at most ``JITTER``, and by at
     most 60 seconds. ``add`` and ``touch`` keep theirs exactly, and ``incr`` keeps what is left.
+
+    One object may be used by all threads and tasks at once.
     """
+
+    serves_all_threads = True
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         # First, so that a wrong option is named before BaseCache makes something of it.
@@ -63,8 +68,6 @@ class WheelCache(BaseCache):
         self._atoms = ATOMS if self.store.keeps_atoms else frozenset()
         self._culls = self.store.cull_frequency is not None
         self._fill_waits = self.store.fill_waits
-        # Lists of headers whose pages are being made: see ``pages``.
-        self._held_back: dict[Any, tuple[Any, ...]] = {}
         super().__init__(params)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> Store:
@@ -390,8 +393,6 @@ class WheelCache(BaseCache):
     def close(self, **kwargs: Any) -> None:
         """The request is over: what it was to fill is for others to fill."""
         if self._fill_waits:
-            for made in list(self._held_back):
-                self._let_go(made)
             end_request()
         elif self._cache.stamps is not None:
             forget_misses()
@@ -399,18 +400,16 @@ class WheelCache(BaseCache):
     def _set_page(self, key: str, made: Any, stored: Any, ttl: float | None, version: int | None) -> None:
         """``set`` of a page or of what Django keeps beside it: see ``pages``."""
         if pages.is_headers(key) and self._cache.is_leased(made):
-            self._held_back[made] = (stored, ttl)
+            current_holder().held_back[self._cache, made] = partial(self._cache.set, made, stored, ttl)
             return
         self._cache.set(made, stored, ttl)
-        headers = pages.headers_of(key)
-        if headers is not None:
-            self._let_go(self._key(headers, version))
+        self._let_go_of_headers(key, version)
 
-    def _let_go(self, made: Any) -> None:
-        """Store what was held back."""
-        held_back = self._held_back.pop(made, None)
-        if held_back is not None:
-            self._cache.set(made, *held_back)
+    def _let_go_of_headers(self, page: str, version: int | None) -> None:
+        """Store the list of headers that was held back until ``page`` is stored."""
+        headers = pages.headers_of(page)
+        if headers is not None:
+            current_holder().let_go((self._cache, self._key(headers, version)))
 
     def _make_room(self, keys: Iterable[Any]) -> None:
         """CULL_FREQUENCY: before new ``keys`` come into a full cache, drop 1/n of it, or with 0 all."""

@@ -21,7 +21,7 @@ from wheelcache.django_backend.site import figures_directory
 from wheelcache.errors import FileUnusable
 from wheelcache.figures_directory import usable_directory
 from wheelcache.isolation import Isolation, Pickle, is_bare, size_of
-from wheelcache.private_files import private_directory_or_none
+from wheelcache.snapshot_directory import snapshot_directory_or_none
 
 
 class Store:
@@ -113,7 +113,7 @@ OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
     "FILL_WAIT": (options.waits, ()),
     "COHERENCE": (options.coherence, None),
     "FIGURES_DIR": (_figures_dir, OF_THE_SITE),
-    "SNAPSHOT": (private_directory_or_none, None),
+    "SNAPSHOT": (snapshot_directory_or_none, None),
     "SNAPSHOT_INTERVAL": (options.seconds, 300.0),
     "SNAPSHOT_KEY": (options.secret_or_none, None),
 }

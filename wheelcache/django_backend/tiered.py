@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -22,6 +23,7 @@ from wheelcache.django_backend.requests import act_for_request, shares_its_threa
 from wheelcache.django_backend.stores import OPTIONS as L1_OPTIONS
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.epoch import Epoch
+from wheelcache.fill_leases import current_holder
 from wheelcache.first_level import FirstLevel
 
 NOT_OF_COPIES: Final = {"CULL_FREQUENCY": None, "SNAPSHOT": None, "SNAPSHOT_INTERVAL": 300.0, "SNAPSHOT_KEY": None}
@@ -50,6 +52,16 @@ SOCKET_TIMEOUTS: Final[Mapping[str, tuple[str, ...]]] = {
     PYMEMCACHE: ("timeout", "connect_timeout"),
 }
 """The OPTIONS of well-known backends that bound how long a socket waits, which none of them does by itself."""
+
+SERVE_ALL_THREADS: Final = {
+    *SOCKET_TIMEOUTS,
+    "django.core.cache.backends.db.DatabaseCache",
+    "django.core.cache.backends.dummy.DummyCache",
+    "django.core.cache.backends.filebased.FileBasedCache",
+    "django.core.cache.backends.locmem.LocMemCache",
+    "wheelcache.django_backend.backend.WheelCache",
+}
+"""Backends of which one object may be used by many threads. Of others this is not known: Django makes one a thread."""
 
 
 class TieredStore(Store):
@@ -121,6 +133,11 @@ class TieredCache(WheelCache):
     """
 
     store: TieredStore
+
+    @property
+    def serves_all_threads(self) -> bool:  # type: ignore[override]
+        """Whether one object may be used by all threads and tasks at once, which the other cache decides."""
+        return any(f"{cls.__module__}.{cls.__qualname__}" in SERVE_ALL_THREADS for cls in type(self._l2).__mro__)
 
     # The key prefix and function that writes are told for, once they are known.
     _told: tuple[Any, Any] | None = None
@@ -225,17 +242,11 @@ class TieredCache(WheelCache):
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         made, ttl = self._key(key, version), self._ttl(timeout)
         if self._is_held_back(key, made):
-            self._held_back[made] = (key, value, ttl, version)
+            current_holder().held_back[self._cache, made] = partial(self._write, key, made, value, ttl, version)
             return
-        self._level.write(
-            [made],
-            lambda: self._l2.set(key, value, ttl, version=version),
-            dropped=None,
-            value_of=lambda _: self._for_waiters(value, ttl),
-        )
-        headers = pages.headers_of(key) if self._held_back else None
-        if headers is not None:
-            self._let_go(self._key(headers, version))
+        self._write(key, made, value, ttl, version)
+        if self._fill_waits and type(key) is str and key.startswith(pages.PREFIX):
+            self._let_go_of_headers(key, version)
 
     async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         ttl = self._ttl(timeout)
@@ -411,16 +422,13 @@ class TieredCache(WheelCache):
     def _is_held_back(self, key: Any, made: Any) -> bool:
         return bool(self._fill_waits) and type(key) is str and pages.is_headers(key) and self._cache.is_leased(made)
 
-    def _let_go(self, made: Any) -> None:
-        held_back = self._held_back.pop(made, None)
-        if held_back is not None:
-            key, value, ttl, version = held_back
-            self._level.write(
-                [made],
-                lambda: self._l2.set(key, value, ttl, version=version),
-                dropped=None,
-                value_of=lambda _: self._for_waiters(value, ttl),
-            )
+    def _write(self, key: Any, made: Any, value: Any, ttl: Any, version: int | None) -> None:
+        self._level.write(
+            [made],
+            lambda: self._l2.set(key, value, ttl, version=version),
+            dropped=None,
+            value_of=lambda _: self._for_waiters(value, ttl),
+        )
 
 
 def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -> BaseCache:

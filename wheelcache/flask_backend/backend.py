@@ -24,7 +24,7 @@ from wheelcache.figures_directory import directory_of
 from wheelcache.fill_leases import Holder, Lease, current_holder, forget_misses
 from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_bare, size_of
 from wheelcache.load_policy import load_policy
-from wheelcache.private_files import private_directory_or_none
+from wheelcache.snapshot_directory import snapshot_directory_or_none
 from wheelcache.snapshot_keeper import exit_on_sigterm
 from wheelcache.uvicorn_exit import exit_after_uvicorn
 
@@ -114,7 +114,7 @@ class WheelCache(BaseCache):
             max_weight=self._max_bytes,
             weigher=None if self._max_bytes is None else size_of,
             board=None if coherent is None else Board(f"flask {engine_options.get('name', '')} {key_prefix}"),
-            snapshot_dir=private_directory_or_none("snapshot", snapshot),
+            snapshot_dir=snapshot_directory_or_none("snapshot", snapshot),
             snapshot_interval=options.seconds("snapshot_interval", snapshot_interval),
             snapshot_key=options.secret_or_none("snapshot_key", snapshot_key),
             **engine_options,
