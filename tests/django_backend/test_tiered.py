@@ -580,7 +580,7 @@ def start_django(behind, options, script, *, location="tiered", **settings):
     settings["CACHES"] = {"default": {"BACKEND": LOCMEM}, **behind, "tiered": tiered}
     settings["LOGGING_CONFIG"] = None
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", PRELUDE.format(settings=settings) + textwrap.dedent(script)],
+        [sys.executable, "-u", "-W", "error", "-c", PRELUDE.format(settings=settings) + textwrap.dedent(script)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -54,7 +54,7 @@ def in_child(work):
 
 def start(script, *args, **environ):
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         env={**os.environ, **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

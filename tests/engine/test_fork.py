@@ -30,7 +30,7 @@ def until(condition):
 
 def run(script):
     outcome = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=100
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=100
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert outcome.stderr == ""

@@ -35,7 +35,7 @@ clock = ManualClock()
 
 def start(script, *args):
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

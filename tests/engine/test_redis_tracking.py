@@ -494,7 +494,7 @@ tracking = Tracking(connect_like(client), [b"a:"], copies)
 
 def run(server, script):
     outcome = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PRELUDE + textwrap.dedent(script), str(server.port)],
+        [sys.executable, "-u", "-W", "error", "-c", PRELUDE + textwrap.dedent(script), str(server.port)],
         capture_output=True,
         text=True,
         timeout=60,

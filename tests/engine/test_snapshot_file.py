@@ -70,7 +70,7 @@ path = folder / NAME
 
 def start(script, *args, command=()):
     return subprocess.Popen(
-        [*command, sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [*command, sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -46,7 +46,7 @@ def make(**options):
 
 def start(script, *args):
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -19,7 +19,7 @@ SOON = 10
 def in_python(script, *arguments):
     """Run a script in an interpreter of its own; what it printed, and nothing on stderr."""
     outcome = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script, *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-u", "-W", "error", "-c", script, *arguments], capture_output=True, text=True, timeout=60
     )
     assert outcome.stderr == ""
     assert outcome.returncode == 0
