@@ -27,6 +27,8 @@ from wheelcache.django_backend import stores
 from wheelcache.django_backend.tiered import OPTIONS, TieredCache
 from wheelcache.redis_tracking import client_of
 
+pytestmark = pytest.mark.servers
+
 TIERED = "wheelcache.django_backend.TieredCache"
 REDIS = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"

@@ -1172,7 +1172,7 @@ def test_an_interpreter_exits_without_a_word_whoever_has_leases():
         loop.run_until_complete(task)
         """
     outcome = subprocess.run(
-        [sys.executable, "-u", "-W", "ignore", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
     )
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
@@ -1777,7 +1777,7 @@ def test_greenlets_are_holders_of_their_own_and_wait_without_stopping_the_others
         print(len(computed))
         """
     outcome = subprocess.run(
-        [sys.executable, "-u", "-W", "ignore", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
     )
     assert (outcome.stdout, outcome.stderr, outcome.returncode) == ("1\n", "", 0)
 

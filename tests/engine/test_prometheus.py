@@ -484,6 +484,7 @@ def totals(scraped):
     return hits, misses, scraped("load_seconds_count"), scraped("entries"), scraped("workers")
 
 
+@pytest.mark.servers
 def test_a_scrape_of_any_worker_has_the_figures_of_all_and_keeps_those_of_the_killed(site):
     workers = site.workers()
     for number, worker in enumerate(workers, 1):
@@ -513,6 +514,7 @@ def test_a_scrape_of_any_worker_has_the_figures_of_all_and_keeps_those_of_the_ki
     assert totals(other.scrape()) == (600, 9, 3, 2, 3)
 
 
+@pytest.mark.servers
 def test_what_a_worker_counted_in_its_last_moment_is_there_if_it_ends_in_order(site):
     ending, survivor, _ = site.workers()
     ending.scrape()
@@ -521,6 +523,7 @@ def test_what_a_worker_counted_in_its_last_moment_is_there_if_it_ends_in_order(s
     assert until(lambda: totals(survivor.scrape())[:3] == (100, 11, 1))
 
 
+@pytest.mark.servers
 def test_counters_never_go_down_from_a_scrape_of_one_worker_to_one_of_another(site):
     """A worker that is asked has newer figures of itself than the others have of it."""
     workers = site.workers()

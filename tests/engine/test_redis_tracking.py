@@ -15,6 +15,8 @@ from tests.waiting import until
 from wheelcache import redis_tracking
 from wheelcache.redis_tracking import Tracking, client_of, connect_like
 
+pytestmark = pytest.mark.servers
+
 QUICK = {"interval": 0.1, "timeout": 0.1}
 CALM = {"interval": 0.5, "timeout": 5.0}
 """For tests in which nothing is to be lost, however busy the machine."""

@@ -633,7 +633,7 @@ def test_a_coherent_cache_in_another_process_does_so_too(tmp_path, path):
         print(cache.load(folder / "a.snapshot"), cache.get_many("ab"))
         """
     done = subprocess.run(
-        [sys.executable, "-u", "-c", textwrap.dedent(script), str(tmp_path)],
+        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -852,6 +852,7 @@ def serve(folder, tmp_path):
             process.wait(10)
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("server", SERVERS)
 def test_after_sigterm_to_a_server_the_entries_are_back_when_it_is_started_again(serve, tmp_path, server):
     process, ask = serve(SERVERS[server])

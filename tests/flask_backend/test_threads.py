@@ -205,7 +205,14 @@ def in_child(work):
 
 def run(script):
     outcome = subprocess.run(
-        [sys.executable, "-u", "-W", "ignore:.*multi-threaded.*:DeprecationWarning", "-c", PRELUDE + textwrap.dedent(script)],
+        [
+            sys.executable,
+            "-u",
+            "-W",
+            "ignore:.*multi-threaded.*:DeprecationWarning",
+            "-c",
+            PRELUDE + textwrap.dedent(script),
+        ],
         capture_output=True,
         text=True,
         timeout=100,
