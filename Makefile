@@ -48,7 +48,7 @@ test: packages  ## Every check
 	$(PYTEST)
 
 quick: $(VENV)/.dev  ## The tests that take a minute and a half and no server, for every change
-	$(PYTEST) -m "not servers and not browser and not conformance and not deep"
+	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
 
 lint: $(VENV)/.dev  ## Style and types
 	$(BIN)/ruff check .

@@ -1,10 +1,11 @@
 import logging
 import os
 import threading
+import unittest
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.waiting import PATIENCE, THREADS
 
@@ -18,12 +19,18 @@ for name in [*os.environ]:
 FOLDERS = {"browser", "conformance"}
 """Each of the same name as the marker of all its tests."""
 
+settings.register_profile("quick", max_examples=20, stateful_step_count=30, deadline=None)
 
-def pytest_collection_modifyitems(items):
+
+def pytest_collection_modifyitems(config, items):
     for item in items:
-        folder = Path(item.path).parent.name
+        folder = item.path.parent.name
         if folder in FOLDERS:
             item.add_marker(folder)
+    if config.getoption("--hypothesis-profile") == "quick":
+        for machine in {item.cls for item in items if item.cls and issubclass(item.cls, unittest.TestCase)}:
+            # State machines have settings of their own, which come before those of a profile.
+            machine.settings = settings.get_profile("quick")
 
 
 @pytest.fixture

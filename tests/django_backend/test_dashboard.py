@@ -443,6 +443,7 @@ print(cache.get("k"), flush=True)
 """
 
 
+@pytest.mark.deep
 def test_a_clear_takes_effect_in_another_process(tmp_path):
     staff = client("staff")
     command = [sys.executable, "-c", WORKER, BACKEND, str(tmp_path / "figures")]

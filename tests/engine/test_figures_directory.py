@@ -256,6 +256,7 @@ def test_retiring_the_dead_leaves_the_living(directory):
     os.close(file)
 
 
+@pytest.mark.deep
 def test_readers_never_see_a_torn_file_nor_a_living_worker_as_dead_nor_sums_that_go_down(directory):
     """Two publish as fast as they can, two more come and go, and three read."""
     publishers = [
@@ -600,7 +601,7 @@ def test_what_is_no_file_hinders_nobody(directory, tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("name", [LOCK, f".1-a.worker.{os.getpid()}"])
+@pytest.mark.parametrize("name", [LOCK, f".1-a.worker.{os.getpid()}"], ids=["the lock", "what is being written"])
 def test_nothing_is_written_through_a_link(directory, tmp_path, name):
     (tmp_path / "elsewhere").write_text("not to be touched")
     (directory.path / name).symlink_to(tmp_path / "elsewhere")

@@ -351,6 +351,7 @@ def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make, scrape, c
     assert hits + misses == cache.stats().requests
 
 
+@pytest.mark.deep
 def test_seconds_never_go_down_by_a_bit_when_workers_depart(make):
     figures = make().figures()
     choose = random.Random(1)

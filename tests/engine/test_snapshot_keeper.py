@@ -630,6 +630,7 @@ def test_in_a_directory_that_may_not_be_written_it_is_one_warning(tmp_path):
             path.chmod(mode)
 
 
+@pytest.mark.deep
 def test_whoever_is_killed_at_any_step_of_a_save_leaves_what_can_be_loaded(folder):
     script = """
         cache = make()

@@ -675,6 +675,7 @@ CALLS = st.one_of(
 )
 
 
+@pytest.mark.deep
 @settings(max_examples=300, deadline=None)
 @given(calls=st.lists(CALLS, max_size=40), prefix=st.sampled_from(["", "p:"]))
 def test_any_calls_return_and_raise_what_they_do_on_cachelibs_simple_cache(calls, prefix):

@@ -277,6 +277,7 @@ def test_the_children_of_a_fork_have_the_entries_and_then_go_their_own_way():
         """) == ["0", "0", "0"]
 
 
+@pytest.mark.deep
 def test_a_child_forked_while_others_write_and_load_never_finds_a_held_lock():
     assert run("""
         app, cache, backend = make_app(log_interval=None, threshold=100)
