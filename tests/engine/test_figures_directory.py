@@ -672,6 +672,7 @@ def test_default_directories_that_nobody_used_for_long_go_unless_somebody_lives_
     assert elsewhere.is_dir()
 
 
+@pytest.mark.deep
 def test_thousands_of_dead_workers_are_counted_in_seconds_and_leave_one_small_file(directory):
     path = dead(directory, "first", samples=20, hits=1)
     for number in range(3000):
@@ -686,6 +687,7 @@ def test_thousands_of_dead_workers_are_counted_in_seconds_and_leave_one_small_fi
     assert (directory.path / DEPARTED).stat().st_size < 1000
 
 
+@pytest.mark.deep
 def test_names_do_not_pile_up(directory):
     path = dead(directory, "first")
     text = path.read_text()
