@@ -9,14 +9,14 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
 .PHONY: run run-flask demo restart free-port data test quick lint packages bench clean
 
-# What the example needs, in the virtual environment: 120 MB.
+# What the example needs, in the virtual environment: 115 MB.
 $(VENV)/.example: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[example]'
 	touch $@
 
-# What the checks need, which includes what the example needs: 480 MB.
+# What the checks need, which includes what the example needs: 330 MB.
 $(VENV)/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
