@@ -13,7 +13,6 @@ from django.core.cache import caches
 from django.core.cache.backends.base import default_key_func
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.exceptions import ImproperlyConfigured
-from django.test import override_settings
 
 from tests.django_backend import serializers
 from wheelcache import private_files
@@ -321,13 +320,11 @@ def test_timeout_is_read_as_leniently_as_django_reads_it(make, clock, timeout, s
     assert cache.store.cache.expires_in(":1:key") == seconds
 
 
-@override_settings(
-    CACHES={
+def test_a_wrong_setting_is_an_error_at_the_first_use_of_its_alias_only(settings):
+    settings.CACHES = {
         "default": {"BACKEND": "wheelcache.django_backend.WheelCache"},
         "wrong": {"BACKEND": "wheelcache.django_backend.WheelCache", "OPTIONS": {"MAX_ENTRIES": "many"}},
     }
-)
-def test_a_wrong_setting_is_an_error_at_the_first_use_of_its_alias_only():
     caches["default"].set("key", 1)
     with pytest.raises(ImproperlyConfigured, match=r"MAX_ENTRIES must be a whole number >= 1, or None.*not 'many'"):
         caches["wrong"]

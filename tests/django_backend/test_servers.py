@@ -15,6 +15,8 @@ import pytest
 
 from tests.waiting import until
 
+pytestmark = pytest.mark.servers
+
 ROOT = Path(__file__).parents[2]
 SITE = "tests.django_backend.tiny_site"
 SERVERS = "tests.django_backend.servers"

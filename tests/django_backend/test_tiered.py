@@ -27,6 +27,8 @@ from wheelcache.django_backend import stores
 from wheelcache.django_backend.tiered import OPTIONS, TieredCache
 from wheelcache.redis_tracking import client_of
 
+pytestmark = pytest.mark.servers
+
 TIERED = "wheelcache.django_backend.TieredCache"
 REDIS = "django.core.cache.backends.redis.RedisCache"
 DJANGO_REDIS = "django_redis.cache.RedisCache"
@@ -580,7 +582,7 @@ def start_django(behind, options, script, *, location="tiered", **settings):
     settings["CACHES"] = {"default": {"BACKEND": LOCMEM}, **behind, "tiered": tiered}
     settings["LOGGING_CONFIG"] = None
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", PRELUDE.format(settings=settings) + textwrap.dedent(script)],
+        [sys.executable, "-u", "-W", "error", "-c", PRELUDE.format(settings=settings) + textwrap.dedent(script)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -54,7 +54,7 @@ def in_child(work):
 
 def start(script, *args, **environ):
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         env={**os.environ, **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -210,6 +210,7 @@ def test_what_a_process_left_that_was_killed_while_it_made_the_file_is_completed
     assert one.write(SLOTS - 1) == other.stamps[SLOTS - 1]
 
 
+@pytest.mark.deep
 def test_processes_killed_while_they_open_the_board_harm_nothing(tmp_path, board_of):
     script = """
         print("up", flush=True)

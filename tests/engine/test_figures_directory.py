@@ -70,7 +70,7 @@ def figures(worker="1-a", name="pages", samples=0, **stats):
 
 def start(script, *args):
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -259,6 +259,7 @@ def test_retiring_the_dead_leaves_the_living(directory):
     os.close(file)
 
 
+@pytest.mark.deep
 def test_readers_never_see_a_torn_file_nor_a_living_worker_as_dead_nor_sums_that_go_down(directory):
     """Two publish as fast as they can, two more come and go, and three read."""
     publishers = [
@@ -618,7 +619,7 @@ def test_what_is_no_file_hinders_nobody(directory, tmp_path):
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("name", [LOCK, f".1-a.worker.{os.getpid()}"])
+@pytest.mark.parametrize("name", [LOCK, f".1-a.worker.{os.getpid()}"], ids=["the lock", "what is being written"])
 def test_nothing_is_written_through_a_link(directory, tmp_path, name):
     (tmp_path / "elsewhere").write_text("not to be touched")
     (directory.path / name).symlink_to(tmp_path / "elsewhere")
@@ -695,6 +696,7 @@ def test_default_directories_that_nobody_used_for_long_go_unless_somebody_lives_
     assert elsewhere.is_dir()
 
 
+@pytest.mark.deep
 def test_thousands_of_dead_workers_are_counted_in_seconds_and_leave_one_small_file(directory):
     path = dead(directory, "first", samples=20, hits=1)
     for number in range(3000):
@@ -710,6 +712,7 @@ def test_thousands_of_dead_workers_are_counted_in_seconds_and_leave_one_small_fi
     assert (directory.path / DEPARTED).stat().st_size < 1000
 
 
+@pytest.mark.deep
 def test_names_do_not_pile_up(directory):
     path = dead(directory, "first")
     text = path.read_text()

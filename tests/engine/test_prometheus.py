@@ -370,6 +370,7 @@ def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make, scrape, c
     assert hits + misses == cache.stats().requests
 
 
+@pytest.mark.deep
 def test_seconds_never_go_down_by_a_bit_when_workers_depart(make):
     figures = make().figures()
     choose = random.Random(1)
@@ -505,6 +506,7 @@ def totals(scraped):
     return hits, misses, scraped("load_seconds_count"), scraped("entries"), scraped("workers")
 
 
+@pytest.mark.servers
 def test_a_scrape_of_any_worker_has_the_figures_of_all_and_keeps_those_of_the_killed(site):
     workers = site.workers()
     for number, worker in enumerate(workers, 1):
@@ -537,6 +539,7 @@ def test_a_scrape_of_any_worker_has_the_figures_of_all_and_keeps_those_of_the_ki
     assert totals(fresh.scrape()) == (600, 10, 4, 3, 3)
 
 
+@pytest.mark.servers
 def test_what_a_worker_counted_in_its_last_moment_is_there_if_it_ends_in_order(site):
     ending, survivor, _ = site.workers()
     ending("/use/key/100/10")
@@ -544,6 +547,7 @@ def test_what_a_worker_counted_in_its_last_moment_is_there_if_it_ends_in_order(s
     assert until(lambda: totals(survivor.scrape())[:3] == (100, 11, 1))
 
 
+@pytest.mark.servers
 def test_counters_never_go_down_from_a_scrape_of_one_worker_to_one_of_another(site):
     """A worker that is asked has newer figures of itself than the others have of it."""
     workers = site.workers()

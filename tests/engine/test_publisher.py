@@ -36,7 +36,7 @@ clock = ManualClock()
 
 def start(script, *args):
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -259,6 +259,7 @@ def test_a_cache_that_is_dropped_while_its_own_thread_counts_the_dead_waits_for_
     assert len(workers(path)) == 1
 
 
+@pytest.mark.deep
 def test_a_thousand_caches_leave_nothing_open(make, path, clock):
     before = descriptors(path)
     for number in range(1000):
@@ -334,6 +335,7 @@ def test_a_publication_that_comes_too_late_for_a_close_leaves_no_file(cache, pat
     assert workers(path) == []
 
 
+@pytest.mark.deep
 def test_caches_that_are_closed_while_they_publish_leave_nothing_and_log_nothing(path, caplog):
     before = descriptors(path)
     for _ in range(100):
@@ -527,6 +529,7 @@ def test_many_threads_that_publish_leave_one_file_and_one_descriptor(make, path,
     assert descriptors(path) == before + 1
 
 
+@pytest.mark.deep
 def test_a_worker_that_crashes_at_once_again_and_again_leaves_as_much_as_one(path):
     for _ in range(3):
         process = start(

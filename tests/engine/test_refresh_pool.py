@@ -438,7 +438,7 @@ def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
 def exits(script):
     """Run a script; its output, once it ended as it should: soon, with 0 and without a word on stderr."""
     outcome = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-u", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert (outcome.returncode, outcome.stderr) == (0, "")
     return outcome.stdout.split()

@@ -70,7 +70,7 @@ path = folder / NAME
 
 def start(script, *args, command=()):
     return subprocess.Popen(
-        [*command, sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [*command, sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -160,6 +160,7 @@ def unbuffered(monkeypatch):
 # What is written is read.
 
 
+@pytest.mark.deep
 @SECRETS
 @settings(max_examples=200, deadline=None)
 @given(
@@ -522,6 +523,7 @@ def corrupted(data, changes):
     return data
 
 
+@pytest.mark.deep
 @SECRETS
 @settings(max_examples=500, deadline=None)
 @given(records=st.lists(st.binary(max_size=60), max_size=8), changes=corruptions)

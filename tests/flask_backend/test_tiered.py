@@ -22,6 +22,8 @@ from wheelcache import Cache, ManualClock, board
 from wheelcache.fill_leases import end_request
 from wheelcache.flask_backend import TieredCache, WheelCache, tiered
 
+pytestmark = pytest.mark.servers
+
 BACKEND = "wheelcache.flask_backend.TieredCache"
 NAN, INF = float("nan"), float("inf")
 
