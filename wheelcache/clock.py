@@ -1,4 +1,4 @@
-"""Time as an argument: a clock that stands still until it is told to move.
+"""Time as an argument: the system's clocks, and one that stands still until it is told to move.
 
 Everything in wheelcache takes ``clock``, a callable that returns seconds as a float; ``time.monotonic`` unless told
 otherwise. With a ``ManualClock`` no thread runs: moving the clock is what advances the wheels.
@@ -6,7 +6,9 @@ otherwise. With a ``ManualClock`` no thread runs: moving the clock is what advan
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from collections.abc import Callable
 from math import isfinite
 from typing import Final, Protocol
@@ -14,6 +16,41 @@ from typing import Final, Protocol
 from wheelcache.weak_registry import WeakRegistry
 
 Clock = Callable[[], float]
+
+
+def _of_the_system(name: str) -> Clock:
+    """``time.<name>``, even if this is imported while freezegun has its own function in that place."""
+    freezegun = sys.modules.get("freezegun.api")
+    function: Clock = getattr(freezegun, f"real_{name}", None) or getattr(time, name)
+    return function
+
+
+class SystemClock:
+    """The system's clocks, which freezegun and time-machine do not move: for waiting, and for the wheel.
+
+    These are attributes of a class because freezegun replaces attributes of modules.
+
+    Attributes:
+        monotonic: ``time.monotonic``.
+        travelling_time: ``time.time``, which time-machine moves all the same.
+    """
+
+    monotonic = staticmethod(_of_the_system("monotonic"))
+    travelling_time = staticmethod(_of_the_system("time"))
+
+    @classmethod
+    def time(cls) -> float:
+        """Seconds since 1970."""
+        escape_hatch = getattr(sys.modules.get("time_machine"), "escape_hatch", None)
+        if escape_hatch is not None and escape_hatch.is_travelling():
+            seconds: float = escape_hatch.time.time()
+            return seconds
+        return cls.travelling_time()
+
+
+def unfrozen(clock: Clock) -> Clock:
+    """``clock``; the system's, if it is ``time.monotonic`` as freezegun has replaced it."""
+    return SystemClock.monotonic if clock is time.monotonic else clock
 
 
 class Steppable(Protocol):

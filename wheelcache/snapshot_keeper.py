@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol
 
+from wheelcache.clock import SystemClock
 from wheelcache.errors import CacheClosed, SnapshotRefused
 from wheelcache.private_files import make_private
 from wheelcache.refresh_pool import refresh_pool
@@ -295,9 +296,9 @@ def _end(status: int) -> None:
 
 
 def _save_all() -> None:
-    deadline = time.monotonic() + AT_EXIT
+    deadline = SystemClock.monotonic() + AT_EXIT
     for keeper in _keepers:
-        left = deadline - time.monotonic()
+        left = deadline - SystemClock.monotonic()
         if keeper._target.is_in_use() and left > 0:
             keeper.save(left)
 
