@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from wheelcache import frozen_time, lru_walk, options
 from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
-from wheelcache.clock import Clock, SystemClock, unfrozen
+from wheelcache.clock import Clock, SystemClock, steady, unfrozen
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
 from wheelcache.fill_leases import FillLeases, Lease, current_holder
@@ -245,7 +245,7 @@ class BoundedMap(Driven):
         self._board = board
         # Not id(self), which another cache may have when this one is gone.
         self._identity = object()
-        self._board_checked = unfrozen(clock)()
+        self._board_checked = steady(unfrozen(clock))()
         # The three below and ``clock`` are public for the backends, whose ``get`` spells out the hit path once more.
         self.entries: OrderedDict[Any, Entry] = OrderedDict()
         self.stamps: memoryview | None = None if board is None else board.stamps

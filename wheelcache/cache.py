@@ -32,7 +32,7 @@ from wheelcache.bounded_map import (
     Removals,
     stale_until,
 )
-from wheelcache.clock import Clock, SystemClock, unfrozen
+from wheelcache.clock import Clock, SystemClock, steady, unfrozen
 from wheelcache.errors import CacheClosed, LoadTimeout, NothingToStore
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import usable_directory
@@ -83,7 +83,7 @@ def _no_loader() -> Any:
 
 def _seconds_until(deadline: float | None) -> float | None:
     """For waiting, which takes no more than some 292 years."""
-    return None if deadline is None else min(max(0.0, deadline - SystemClock.monotonic()), TIMEOUT_MAX)
+    return None if deadline is None else min(max(0.0, deadline - SystemClock.steady()), TIMEOUT_MAX)
 
 
 class _NoRoom(Exception):
@@ -177,11 +177,11 @@ class Cache(SavedMap):
         self.keeper: SnapshotKeeper | None = None
         self._jobs = PeriodicJobs(
             options.interval("interval", interval),
-            options.function("clock", clock),
+            steady(options.function("clock", clock)),
             self._is_idle,
             [
-                *self._log_jobs(options.text("name", name), log_interval, clock),
-                *self._history_jobs(sample_interval, clock),
+                *self._log_jobs(options.text("name", name), log_interval, steady(clock)),
+                *self._history_jobs(sample_interval, steady(clock)),
                 *self._snapshot_jobs(snapshot_dir, snapshot_interval, snapshot_key),
                 *self._publishing_jobs(name, figures_dir),
             ],
@@ -571,7 +571,7 @@ class Cache(SavedMap):
             found = self._stale_meanwhile(load, self._refresh)
             if found is not MISSING:
                 return found
-        deadline = None if policy.timeout is None else SystemClock.monotonic() + policy.timeout
+        deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
         while True:
             flight = self._flights.flight(load.plain, self.clock())
             try:
@@ -616,7 +616,7 @@ class Cache(SavedMap):
             found = self._stale_meanwhile(load, self._arefresh)
             if found is not MISSING:
                 return found
-        deadline = None if policy.timeout is None else SystemClock.monotonic() + policy.timeout
+        deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
         while True:
             flight = self._flights.flight(load.plain, self.clock())
             try:

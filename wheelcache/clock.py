@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from typing import Final, Protocol
 
@@ -26,31 +27,38 @@ def _of_the_system(name: str) -> Clock:
 
 
 class SystemClock:
-    """The system's clocks, which freezegun and time-machine do not move: for waiting, and for the wheel.
-
-    These are attributes of a class because freezegun replaces attributes of modules.
+    """The system's clocks. These are attributes of a class because freezegun replaces attributes of modules.
 
     Attributes:
-        monotonic: ``time.monotonic``.
-        travelling_time: ``time.time``, which time-machine moves all the same.
+        monotonic: ``time.monotonic``, the fastest. time-machine before 3.0 moves it.
+        steady: the same clock, which no test moves: for the wheel and for waiting.
+        travelling_time: ``time.time``, which time-machine moves.
     """
 
     monotonic = staticmethod(_of_the_system("monotonic"))
+    steady: Clock = staticmethod(
+        partial(time.clock_gettime, time.CLOCK_MONOTONIC) if sys.platform == "linux" else monotonic
+    )
     travelling_time = staticmethod(_of_the_system("time"))
 
     @classmethod
     def time(cls) -> float:
-        """Seconds since 1970."""
-        escape_hatch = getattr(sys.modules.get("time_machine"), "escape_hatch", None)
-        if escape_hatch is not None and escape_hatch.is_travelling():
-            seconds: float = escape_hatch.time.time()
+        """Seconds since 1970, which no test moves."""
+        if time_machine_travels():
+            seconds: float = sys.modules["time_machine"].escape_hatch.time.time()
             return seconds
         return cls.travelling_time()
 
 
+def time_machine_travels() -> bool:
+    escape_hatch = getattr(sys.modules.get("time_machine"), "escape_hatch", None)
+    return escape_hatch is not None and escape_hatch.is_travelling()
+
+
 def unfrozen(clock: Clock) -> Clock:
-    """``clock``; the system's, if it is ``time.monotonic`` as freezegun has replaced it."""
-    return SystemClock.monotonic if clock is time.monotonic else clock
+    """``clock``; the system's, if it is what freezegun has put in the place of ``time.monotonic``."""
+    replaced = getattr(sys.modules.get("freezegun.api"), "fake_monotonic", None)
+    return SystemClock.monotonic if replaced is not None and clock is replaced else clock
 
 
 class Steppable(Protocol):
@@ -60,6 +68,11 @@ class Steppable(Protocol):
     wake_at: float
 
     def advance(self, now: float) -> None: ...
+
+
+def steady(clock: Clock) -> Clock:
+    """What goes on while ``clock`` is frozen."""
+    return SystemClock.steady if clock is SystemClock.monotonic else clock
 
 
 class ManualClock:

@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.clock import Clock, ManualClock, unfrozen
+from wheelcache.clock import Clock, ManualClock, steady, unfrozen
 from wheelcache.frozen_time import find_time_machine
 from wheelcache.load_first import behind
 from wheelcache.timing_wheel import TimingWheel
@@ -57,7 +57,7 @@ class Driven:
 
     Attributes:
         clock: tells what has expired. While time is frozen in a test, it tells the frozen time.
-        steady: the clock that was given. The wheel and everything that waits go by it.
+        steady: the clock that was given, which is never frozen. The wheel and everything that waits go by it.
         wake_at: when there is something to do next, in seconds on ``steady``; inf if nothing is scheduled.
     """
 
@@ -71,6 +71,7 @@ class Driven:
         "_lag_warned",
         "_lock",
         "_patience",
+        "_thawed_clock",
         "_wheel",
         "clock",
         "steady",
@@ -82,8 +83,10 @@ class Driven:
     wake_at: float
 
     def __init__(self, interval: float, slots: int, clock: Clock) -> None:
-        self.clock = self.steady = clock = unfrozen(options.function("clock", clock))
-        self._wheel = TimingWheel(interval, slots, clock())
+        self.clock = unfrozen(options.function("clock", clock))
+        self.steady = steady(self.clock)
+        self._thawed_clock = self.clock
+        self._wheel = TimingWheel(interval, slots, self.steady())
         self._lock: Any = threading.RLock()
         self._driver: WheelThread | ManualClock = clock if isinstance(clock, ManualClock) else wheel_thread
         self.wake_at = inf
@@ -112,20 +115,23 @@ class Driven:
         It takes nothing out, since what is expired now may not be when ``clock`` is moved back, or at the thaw. So the
         wheel never comes to a time that is still to come, whichever times ``clock`` shows.
         """
-        if not self._is_closed():
-            with behind(self._lock):
-                self._frozen = True
-                # In this order: what reads a time of the wheel and then the clock never mixes two time scales.
-                self.wake_at = inf
-                self.clock = clock
+        lock = behind(self._lock)
+        if isinstance(lock, _Closed):
+            return
+        with lock:
+            self._frozen = True
+            # In this order: what reads a time of the wheel and then the clock never mixes two time scales.
+            self.wake_at = inf
+            self.clock = clock
 
     def thaw(self) -> None:
         """Go by the clock that was given again."""
-        if self._is_closed() or not self._frozen:
+        lock = behind(self._lock)
+        if isinstance(lock, _Closed) or not self._frozen:
             return
-        with behind(self._lock):
+        with lock:
             self._frozen = False
-            self.clock = self.steady
+            self.clock = self._thawed_clock
             self.wake_at = self._wheel.next_wake()
         if self.wake_at < inf:
             self._driver.wake()

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, Protocol
 
-from wheelcache.clock import Clock, SystemClock
+from wheelcache.clock import Clock, SystemClock, time_machine_travels
 from wheelcache.weak_registry import WeakRegistry
 
 DRIFT: Final = 0.5
@@ -82,7 +82,7 @@ class _FrozenTime:
             self._travel = travel
             for name in ("start", "stop"):
                 setattr(travel, name, self._followed(getattr(travel, name)))
-            if _travellers():
+            if time_machine_travels():
                 self.changed()
 
     def _followed(self, move: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,11 +95,11 @@ class _FrozenTime:
         return moved
 
     def _is_frozen(self) -> bool:
-        return (self._replaced and bool(_freezes())) or bool(_travellers())
+        return (self._replaced and bool(_freezes())) or time_machine_travels()
 
     def _freeze(self, cache: Freezable) -> None:
         # When the monotonic clock was 0, in seconds since 1970.
-        epoch = SystemClock.time() - SystemClock.monotonic()
+        epoch = SystemClock.time() - SystemClock.steady()
         if self._epoch is None or abs(epoch - self._epoch) > DRIFT:
             self._epoch = round(epoch * GRAIN) / GRAIN
         cache.freeze(self._clock)
@@ -110,10 +110,6 @@ class _FrozenTime:
 
 def _freezes() -> list[Any]:
     return getattr(sys.modules.get("freezegun.api"), "freeze_factories", [])
-
-
-def _travellers() -> list[Any]:
-    return getattr(sys.modules.get("time_machine"), "traveller_stack", [])
 
 
 def _wall_time() -> float:

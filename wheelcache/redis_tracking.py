@@ -174,7 +174,7 @@ class Tracking:
         *,
         interval: float = INTERVAL,
         timeout: float = TIMEOUT,
-        clock: Clock = SystemClock.monotonic,
+        clock: Clock = SystemClock.steady,
     ) -> None:
         if not prefixes:
             raise ValueError('prefixes must not be empty; [b""] is every key')

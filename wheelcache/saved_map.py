@@ -65,7 +65,7 @@ class SavedMap(BoundedMap):
             CacheClosed: the cache was closed, perhaps meanwhile. Nothing is left of the file.
             SnapshotRefused: this is Windows.
         """
-        deadline = inf if seconds is None else SystemClock.monotonic() + options.seconds("seconds", seconds)
+        deadline = inf if seconds is None else SystemClock.steady() + options.seconds("seconds", seconds)
         key = options.secret_or_none("secret", secret)
         with self._lock:
             # If it is to be loaded first, the time is that after it.
@@ -83,7 +83,7 @@ class SavedMap(BoundedMap):
                         continue
                     file.write(payload)
                     saved += 1
-                    if SystemClock.monotonic() > deadline:
+                    if SystemClock.steady() > deadline:
                         raise TimeoutError(f"saving the cache {self.name!r} takes longer than {seconds} s")
             with self._lock:
                 # Or what is left would pass for all there was.

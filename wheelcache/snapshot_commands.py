@@ -238,7 +238,7 @@ def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerFigures]], does: str, out
 
 def _wait(caches: Sequence[Cache], expected: Mapping[Kept, set[str]], since: float, patience: float) -> None:
     """Until there is a new snapshot of everybody who was asked and still lives, or ``patience`` is over."""
-    deadline = SystemClock.monotonic() + patience
+    deadline = SystemClock.steady() + patience
     with _bar("snapshots", sum(map(len, expected.values()))) as show:
         while True:
             done = {each: len(_saved_since(each, since)) for each in expected}
@@ -248,7 +248,7 @@ def _wait(caches: Sequence[Cache], expected: Mapping[Kept, set[str]], since: flo
             for each, workers in expected.items():
                 # Who exits saves as well, or is lost.
                 workers &= {worker.worker for worker in _workers(caches, each.name)}
-            if SystemClock.monotonic() > deadline:
+            if SystemClock.steady() > deadline:
                 return
             time.sleep(LOOK)
 

@@ -296,9 +296,9 @@ def _end(status: int) -> None:
 
 
 def _save_all() -> None:
-    deadline = SystemClock.monotonic() + AT_EXIT
+    deadline = SystemClock.steady() + AT_EXIT
     for keeper in _keepers:
-        left = deadline - SystemClock.monotonic()
+        left = deadline - SystemClock.steady()
         if keeper._target.is_in_use() and left > 0:
             keeper.save(left)
 

@@ -102,7 +102,7 @@ class Timers(Driven):
         slots: int,
         execute: Callable[[Any, Any], object],
         *,
-        clock: Clock = SystemClock.monotonic,
+        clock: Clock = SystemClock.steady,
     ) -> None:
         self._execute = options.function("execute", execute)
         self._handles = Handles()
