@@ -30,7 +30,7 @@ class SystemClock:
     """The system's clocks. These are attributes of a class because freezegun replaces attributes of modules.
 
     Attributes:
-        monotonic: ``time.monotonic``, the fastest. time-machine before 3.0 moves it.
+        monotonic: ``time.monotonic``, the fastest. time-machine moves it before its version 3.0.
         steady: the same clock, which no test moves: for the wheel and for waiting.
         travelling_time: ``time.time``, which time-machine moves.
     """
