@@ -416,7 +416,7 @@ class BoundedMap(Driven):
             now = self.clock()
             removed: Removals = []
             with self._lock:
-                entry = self._live(plain, now, removed)
+                entry = self._live(plain, now, self._found_expired(removed))
                 old = None if entry is None else entry.value
             if entry is None:
                 self._removed(removed)
@@ -636,7 +636,7 @@ class BoundedMap(Driven):
         now = self.clock()
         removed: Removals = []
         with self._lock:
-            entry = self._live(plain, now, removed)
+            entry = self._live(plain, now, self._found_expired(removed))
         self._removed(removed)
         return entry is not None
 
@@ -684,6 +684,10 @@ class BoundedMap(Driven):
             # One that is not current was written to by another process: by whatever it did, this one is gone.
             self._unlink(entry, DELETED, now, removed)
         return None
+
+    def _found_expired(self, removed: Removals) -> Removals | None:
+        """``removed`` while time is frozen: what was found expired must not come back when a test moves time back."""
+        return removed if self._frozen else None
 
     def _is_current(self, entry: Any) -> bool:
         """Whether no other process has written the key since ``entry`` was filled."""
