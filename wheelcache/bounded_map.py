@@ -25,9 +25,9 @@ from secrets import token_hex
 from time import perf_counter, sleep
 from typing import Any, Final
 
-from wheelcache import lru_walk, options
+from wheelcache import frozen_time, lru_walk, options
 from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
-from wheelcache.clock import Clock
+from wheelcache.clock import Clock, SystemClock, steady, unfrozen
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
 from wheelcache.fill_leases import FillLeases, Lease, current_holder
@@ -254,7 +254,7 @@ class BoundedMap(Driven):
         self._board = board
         # Not id(self), which another cache may have when this one is gone.
         self._identity = object()
-        self._board_checked = clock()
+        self._board_checked = steady(unfrozen(clock))()
         # The three below and ``clock`` are public for the backends, whose ``get`` spells out the hit path once more.
         self.entries: OrderedDict[Any, Entry] = OrderedDict()
         self.stamps: memoryview | None = None if board is None else board.stamps
@@ -268,8 +268,10 @@ class BoundedMap(Driven):
         self._weight = 0
         # Who goes through the entries in order of use, if somebody does.
         self._walk: LruWalk | None = None
-        # Last: from here on the wheel thread and forks know of this object.
+        # Last: from here on the wheel thread and forks know of this object, and whatever moves the time in tests.
         super().__init__(interval, slots, clock)
+        if self.clock is SystemClock.monotonic:
+            frozen_time.follow(self)
 
     @property
     def on_removal(self) -> Callable[[Any, Any, RemovalCause], object] | None:
@@ -429,14 +431,15 @@ class BoundedMap(Driven):
         self._seen_at_miss(plain)
         while True:
             now = self.clock()
+            removed: Removals = []
             with self._lock:
-                entry = self._live(plain, now)
-                if entry is None:
-                    raise MissingKey(key)
-                old = entry.value
+                entry = self._live(plain, now, self._found_expired(removed))
+                old = None if entry is None else entry.value
+            if entry is None:
+                self._removed(removed)
+                raise MissingKey(key)
             value = function(old)
             weight = self._weigh(plain, value)
-            removed: Removals = []
             with self._lock:
                 there: Any = self.entries.get(plain)
                 if there is not entry or there.value is not old or not self._is_current(entry):
@@ -520,7 +523,7 @@ class BoundedMap(Driven):
             removed: Removals = []
             with self._lock:
                 for key in batch:
-                    self._forget(key, now)
+                    self._forget(key)
                     entry = self.entries.get(key)
                     if entry is not None:
                         self._unlink(entry, DELETED, now, removed)
@@ -572,7 +575,7 @@ class BoundedMap(Driven):
         now = self.clock()
         with self._lock:
             gone = self._emptied()
-            self._leases.cleared(now)
+            self._leases.cleared(self.steady())
             if self._board is not None:
                 self._board.write_all()
                 current_holder().forget_misses(self._identity)
@@ -653,8 +656,11 @@ class BoundedMap(Driven):
     def __contains__(self, key: Hashable) -> bool:
         plain = self._plain(key)
         now = self.clock()
+        removed: Removals = []
         with self._lock:
-            return self._live(plain, now) is not None
+            entry = self._live(plain, now, self._found_expired(removed))
+        self._removed(removed)
+        return entry is not None
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
@@ -700,6 +706,10 @@ class BoundedMap(Driven):
             self._unlink(entry, DELETED, now, removed)
         return None
 
+    def _found_expired(self, removed: Removals) -> Removals | None:
+        """``removed`` while time is frozen: what was found expired must not come back when a test moves time back."""
+        return removed if self._frozen else None
+
     def _is_current(self, entry: Any) -> bool:
         """Whether ``entry`` may be a hit: no other process has written its key, and its epoch is not over."""
         return self.stamps is None or bool(self.stamps[entry.slot] == entry.stamp)
@@ -743,7 +753,7 @@ class BoundedMap(Driven):
                 news, stamp = seen
                 current = self._board.stamps[slot] == stamp
                 if not current:
-                    self._leases.refused(key, now)
+                    self._leases.refused(key, self.steady())
                     if self._board.mismatch_is_a_write:
                         return False
         if grace and due != inf:
@@ -820,7 +830,7 @@ class BoundedMap(Driven):
         else:
             self._wheel.move(timer, due)
 
-    def _forget(self, key: Any, now: float) -> None:
+    def _forget(self, key: Any) -> None:
         """``key`` is being deleted: what is loaded for it is old."""
         if self._flights.in_progress:
             self._flights.supersede(key)
@@ -830,7 +840,7 @@ class BoundedMap(Driven):
             # What was missed before is no longer filled by a set that comes after.
             self._seen_at_miss(key)
         if self._leases.in_force:
-            self._leases.deleted(key, now)
+            self._leases.deleted(key, self.steady())
 
     def _evict_excess(self, now: float, removed: Removals) -> None:
         """Until the weight is right, or until ``removed`` is as long as one hold of the lock allows."""
@@ -993,7 +1003,7 @@ class BoundedMap(Driven):
         """The way of a miss, and of the rare hit that the lock-free way could not be sure of."""
         now = self.clock()
         if self._board is not None:
-            self._check_board(now)
+            self._check_board()
         removed: Removals = []
         with self._lock:
             entry = self._live(key, now, removed)
@@ -1014,7 +1024,7 @@ class BoundedMap(Driven):
         now = self.clock()
         removed: Removals = []
         with self._lock:
-            self._forget(plain, now)
+            self._forget(plain)
             entry = self.entries.get(plain)
             if entry is not None:
                 self._unlink(entry, DELETED, now, removed)
@@ -1028,7 +1038,7 @@ class BoundedMap(Driven):
     def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
         """After a write: tell the listener, and see that the wheel turns."""
         if self._board is not None:
-            self._check_board(now)
+            self._check_board()
         while self._weight > self._max_weight:
             # One heavy entry can cost more light ones than one hold of the lock allows.
             more: Removals = []
@@ -1057,8 +1067,9 @@ class BoundedMap(Driven):
         if interruption is not None:
             raise interruption
 
-    def _check_board(self, now: float) -> None:
+    def _check_board(self) -> None:
         """Every now and then: whether the processes that start now find the board that this one has."""
+        now = self.steady()
         if self._board is None or now < self._board_checked + BOARD_CHECK:
             return
         self._board_checked = now
@@ -1073,10 +1084,10 @@ class BoundedMap(Driven):
             logger.exception("The board of the cache %r was removed and cannot be made anew.", self.name)
         else:
             logger.warning("The board of the cache %r was removed; it is new, and the cache empty.", self.name)
-            self._cleared(gone, now)
+            self._cleared(gone, self.clock())
 
     def _give_up(self, lease: Lease) -> None:
-        now = self.clock()
+        now = self.steady()
         with suppress(CacheClosed), self._lock:
             self._leases.pass_on(lease, now)
         self._leases.wake()
@@ -1084,7 +1095,7 @@ class BoundedMap(Driven):
     def _give_up_soon(self) -> None:
         if not self._is_closed() and self._lock.acquire(blocking=False):
             try:
-                self._leases.collect(self.clock())
+                self._leases.collect(self.steady())
             finally:
                 self._lock.release()
             self._leases.wake()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -33,7 +32,7 @@ from wheelcache.bounded_map import (
     Removals,
     stale_until,
 )
-from wheelcache.clock import Clock
+from wheelcache.clock import Clock, SystemClock, steady, unfrozen
 from wheelcache.errors import CacheClosed, LoadTimeout, NothingToStore
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import usable_directory
@@ -85,7 +84,7 @@ def _no_loader() -> Any:
 
 def _seconds_until(deadline: float | None) -> float | None:
     """For waiting, which takes no more than some 292 years."""
-    return None if deadline is None else min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX)
+    return None if deadline is None else min(max(0.0, deadline - SystemClock.steady()), TIMEOUT_MAX)
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -178,8 +177,9 @@ class Cache(SavedMap):
         snapshot_key: str | bytes | None = None,
         on_removal: Callable[[Any, Any, RemovalCause], object] | None = None,
         board: AnyBoard | None = None,
-        clock: Clock = time.monotonic,
+        clock: Clock = SystemClock.monotonic,
     ) -> None:
+        clock = unfrozen(clock)
         self._backoff = Backoff()
         # The keys of refreshes that wait for a thread or run, and the loops of those that need one.
         self._refreshing: dict[Any, asyncio.AbstractEventLoop | None] = {}
@@ -189,16 +189,16 @@ class Cache(SavedMap):
         self.requests: WorkerRequests | None = None
         self._jobs = PeriodicJobs(
             options.interval("interval", interval),
-            options.function("clock", clock),
+            steady(options.function("clock", clock)),
             self._is_idle,
             [
-                *self._log_jobs(options.text("name", name), log_interval, clock),
-                *self._history_jobs(sample_interval, clock),
+                *self._log_jobs(options.text("name", name), log_interval, steady(clock)),
+                *self._history_jobs(sample_interval, steady(clock)),
                 *self._snapshot_jobs(snapshot_dir, snapshot_interval, snapshot_key),
                 *self._publishing_jobs(name, figures_dir),
             ],
         )
-        self._started = time.time()
+        self._started = SystemClock.time()
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(
             name,
@@ -422,9 +422,8 @@ class Cache(SavedMap):
     def written_elsewhere(self, key: Hashable) -> None:
         """``delete``, because ``key`` was written where this loads from: whoever waits may find it there."""
         plain = self._plain(key)
-        now = self.clock()
         with self._lock:
-            self._leases.refused(plain, now)
+            self._leases.refused(plain, self.steady())
         self.delete(key)
 
     def drop_stale(self, key: Hashable) -> None:
@@ -573,7 +572,7 @@ class Cache(SavedMap):
             worker=f"{os.getpid()}-{id(self)}" if publisher is None else publisher.worker,
             pid=os.getpid(),
             started=self._started,
-            taken=time.time(),
+            taken=SystemClock.time(),
             thread=self.thread_state,
             lag=self.lag,
             interval=None if history is None else history.period,
@@ -581,7 +580,7 @@ class Cache(SavedMap):
             max_weight=None if self._max_weight == inf else int(self._max_weight),
             weighs_bytes=self._weigher is size_of,
             stats=self._stats(behind(self._lock)),
-            now=self.clock(),
+            now=self.steady(),
             samples=() if history is None else tuple(history.samples),
         )
 
@@ -602,7 +601,7 @@ class Cache(SavedMap):
         with self._lock:
             gone = self._emptied()
             self._flights.forget_all()
-            self._leases.end_all(now)
+            self._leases.end_all(self.steady())
             self._close(CacheClosed(f"the cache {self.name!r} was closed"))
         self._leases.wake()
         self._cleared(gone, now)
@@ -621,7 +620,7 @@ class Cache(SavedMap):
             found = self._stale_meanwhile(load, self._refresh)
             if found is not MISSING:
                 return found
-        deadline = None if policy.timeout is None else time.monotonic() + policy.timeout
+        deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
         while True:
             flight = self._flights.flight(load.plain, self.clock())
             try:
@@ -666,7 +665,7 @@ class Cache(SavedMap):
             found = self._stale_meanwhile(load, self._arefresh)
             if found is not MISSING:
                 return found
-        deadline = None if policy.timeout is None else time.monotonic() + policy.timeout
+        deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
         while True:
             flight = self._flights.flight(load.plain, self.clock())
             try:
@@ -725,7 +724,7 @@ class Cache(SavedMap):
         if unused:
             self._load_first()
         self._refreshing = {}
-        self._started = time.time()
+        self._started = SystemClock.time()
         self._jobs.start_over()
 
     def _emptied(self) -> OrderedDict[Any, Entry]:
@@ -1105,14 +1104,14 @@ class Cache(SavedMap):
         holder = current_holder()
         now = self.clock()
         if self._board is not None:
-            self._check_board(now)
+            self._check_board()
         found = MISSING
         waiter = None
         removed: Removals = []
         with self._lock:
             entry = self._live(key, now, removed)
             if entry is None:
-                waiter = self._leases.miss(key, holder, now, wait, may_wait=may_wait)
+                waiter = self._leases.miss(key, holder, self.steady(), wait, may_wait=may_wait)
             else:
                 self.entries.move_to_end(key)
                 found = entry.value
@@ -1125,19 +1124,17 @@ class Cache(SavedMap):
         return found, waiter
 
     def _lease_wait_is_over(self, waiter: Waiter) -> bool:
-        now = self.clock()
         with self._lock:
-            over = self._leases.goes_on(waiter, now)
+            over = self._leases.goes_on(waiter, self.steady())
         self._leases.wake()
         return over
 
     def _seconds_to_look_again(self, waiter: Waiter) -> float:
-        return min(max(0.0, self._leases.next_look(waiter) - self.clock()), TIMEOUT_MAX)
+        return min(max(0.0, self._leases.next_look(waiter) - self.steady()), TIMEOUT_MAX)
 
     def _leave(self, waiter: Waiter) -> None:
-        now = self.clock()
         with suppress(CacheClosed), self._lock:
-            self._leases.leave(waiter, now)
+            self._leases.leave(waiter, self.steady())
         self._leases.wake()
 
     def _waited(self, waiter: Waiter, default: Any) -> Any:

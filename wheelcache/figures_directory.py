@@ -19,13 +19,13 @@ import logging
 import os
 import stat
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
+from wheelcache.clock import SystemClock
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import CacheFigures, WorkerFigures, by_name, stats_from_json
 from wheelcache.json_files import load_document, replace_and_lock, replace_document
@@ -110,7 +110,7 @@ def remove_forgotten() -> None:
     with suppress(FileUnusable, OSError):
         for path in runtime_directory().glob(f"{OURS}*"):
             with suppress(FileUnusable, OSError):
-                if path.lstat().st_mtime < time.time() - FORGOTTEN:
+                if path.lstat().st_mtime < SystemClock.time() - FORGOTTEN:
                     FiguresDirectory(path).remove_if_deserted()
 
 
@@ -187,7 +187,7 @@ class FiguresDirectory:
         """From now on, ``since_reset`` takes ``figures`` away."""
         before = {each.worker: asdict(each.stats) for cache in figures for each in cache.workers}
         with self._locked():
-            replace_document(self.path / RESET, {"at": time.time(), "before": before})
+            replace_document(self.path / RESET, {"at": SystemClock.time(), "before": before})
 
     def since_reset(self) -> tuple[float | None, Mapping[str, Stats]]:
         """When the figures were reset, in seconds since 1970, and what each worker had counted by then."""
@@ -333,7 +333,7 @@ def _count(counts: dict[str, Stats], dead: list[tuple[str, WorkerFigures]], coun
 def _is_left_over(path: Path) -> bool:
     """Whether a file that was to be moved into its place is old enough to be that of somebody who was killed."""
     try:
-        return path.lstat().st_mtime < time.time() - LEFTOVER
+        return path.lstat().st_mtime < SystemClock.time() - LEFTOVER
     except OSError:
         return False
 

@@ -459,11 +459,11 @@ class FirstLevel:
         return result
 
     def _check_circuit(self) -> None:
-        if not self._breaker.allows(self.cache.clock()):
+        if not self._breaker.allows(self.cache.steady()):
             raise StoreUnavailable(f"the store behind the cache {self.cache.name!r} failed lately and is left alone")
 
     def _failed(self, error: Exception) -> None:
-        if not _is_about_the_value(error) and self._breaker.failed(self.cache.clock()):
+        if not _is_about_the_value(error) and self._breaker.failed(self.cache.steady()):
             logger.warning("The store behind the cache %r fails, and is left alone: %r", self.cache.name, error)
 
     def _succeeded(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
+from wheelcache.clock import SystemClock
 from wheelcache.errors import FileUnusable
 
 if sys.platform != "win32":
@@ -212,13 +213,13 @@ def locked_file(path: Path, patience: float | None = None) -> Iterator[int]:
 
 
 def _lock(path: Path, file: int, patience: float) -> None:
-    until = time.monotonic() + patience
+    until = SystemClock.steady() + patience
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             # Held for microseconds, unless its holder was stopped in the middle.
-            if time.monotonic() >= until:
+            if SystemClock.steady() >= until:
                 raise FileUnusable(f"{path} has been locked by another process for {patience} s") from None
             time.sleep(0.001)
         else:

@@ -7,13 +7,13 @@ import logging
 import os
 import secrets
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from wheelcache.clock import SystemClock
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import FiguresDirectory, remove_forgotten
@@ -187,7 +187,7 @@ def _remove_what_is_left() -> None:
 def _retire_the_dead(directory: FiguresDirectory) -> None:
     """Once a minute, not for each of a thousand caches, which would open a million files."""
     once = (os.getpid(), directory.path)
-    last, now = _retired.get(once), time.monotonic()
+    last, now = _retired.get(once), SystemClock.steady()
     if last is None or now >= last + RETIRE_EVERY:
         _retired[once] = now
         directory.retire_the_dead()

@@ -34,7 +34,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import permutations
@@ -45,7 +44,7 @@ from typing import Any, Final, Protocol
 import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, InvalidResponse, RedisError, ResponseError
 
-from wheelcache.clock import Clock
+from wheelcache.clock import Clock, SystemClock
 from wheelcache.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
@@ -175,7 +174,7 @@ class Tracking:
         *,
         interval: float = INTERVAL,
         timeout: float = TIMEOUT,
-        clock: Clock = time.monotonic,
+        clock: Clock = SystemClock.steady,
     ) -> None:
         if not prefixes:
             raise ValueError('prefixes must not be empty; [b""] is every key')

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.bounded_map import EVICTED, EXPIRED, BoundedMap, Entry, GracedEntry, Removals, batched, group_of
+from wheelcache.clock import SystemClock
 from wheelcache.errors import CacheClosed, SnapshotDamaged, SnapshotRefused
 from wheelcache.keys import original
 from wheelcache.snapshot_file import Snapshot, SnapshotWriter, open_snapshot, refuse
@@ -70,7 +71,7 @@ class SavedMap(BoundedMap):
             CacheClosed: the cache was closed, perhaps meanwhile. Nothing is left of the file.
             SnapshotRefused: this is Windows.
         """
-        deadline = inf if seconds is None else time.monotonic() + options.seconds("seconds", seconds)
+        deadline = inf if seconds is None else SystemClock.steady() + options.seconds("seconds", seconds)
         key = options.secret_or_none("secret", secret)
         with self._lock:
             # If it is to be loaded first, the time is that after it.
@@ -91,7 +92,7 @@ class SavedMap(BoundedMap):
                         continue
                     file.write(payload)
                     saved += 1
-                    if time.monotonic() > deadline:
+                    if SystemClock.steady() > deadline:
                         raise TimeoutError(f"saving the cache {self.name!r} takes longer than {seconds} s")
             with self._lock:
                 # Or what is left would pass for all there was.

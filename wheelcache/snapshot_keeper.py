@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol
 
+from wheelcache.clock import SystemClock
 from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused
 from wheelcache.refresh_pool import refresh_pool
 from wheelcache.snapshot_directory import made_and_opened, opened
@@ -322,9 +323,9 @@ def _end(status: int) -> None:
 
 
 def _save_all() -> None:
-    deadline = time.monotonic() + AT_EXIT
+    deadline = SystemClock.steady() + AT_EXIT
     for keeper in _keepers:
-        left = deadline - time.monotonic()
+        left = deadline - SystemClock.steady()
         if keeper._target.is_in_use() and left > 0:
             keeper.save(left)
 

@@ -13,6 +13,7 @@ from django.core.cache import caches
 from django.core.cache.backends.base import default_key_func
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.exceptions import ImproperlyConfigured
+from django.test import override_settings
 
 from tests.django_backend import serializers
 from wheelcache import private_files

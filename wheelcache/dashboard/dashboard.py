@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 import json
 import os
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from importlib.resources import files
@@ -18,6 +17,7 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.cache import Cache
+from wheelcache.clock import SystemClock
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import CacheFigures
 from wheelcache.overview import directories_of, overview, since_reset
@@ -94,7 +94,7 @@ class Dashboard:
         at, figures = since_reset(overview(own), own)
         return {
             "title": self._title,
-            "at": time.time(),
+            "at": SystemClock.time(),
             "refresh": INTERVAL,
             "this_worker": os.getpid(),
             "since": at,
