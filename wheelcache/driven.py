@@ -13,7 +13,7 @@ import threading
 from math import inf
 from typing import Any, Final
 
-from wheelcache import options
+from wheelcache import fork_pause, options
 from wheelcache.clock import Clock, ManualClock
 from wheelcache.load_first import behind
 from wheelcache.timing_wheel import TimingWheel
@@ -209,3 +209,6 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)
+# Registered after the hooks of the locks, since hooks before a fork run in reverse order: threads end before the locks
+# are taken, which they need for that, and start again when the locks are free.
+os.register_at_fork(before=fork_pause.before_fork, after_in_parent=fork_pause.after_fork_in_parent)
