@@ -40,6 +40,15 @@ class Lazy(Generic[T]):
         self._made = {}
 
 
+def end_under_a_patch() -> None:
+    """Called by a thread that is about to return, and that may have been started before ``threading`` was patched.
+
+    It then has another number than it was registered with, and ``threading`` would print a KeyError when it takes the
+    thread off its list. Asked for the current thread, it registers a dummy under the new number.
+    """
+    threading.current_thread()
+
+
 def lazy_lock() -> Lazy[threading.Lock]:
     # Looked up when it is made: by then it may be another class.
     return Lazy(lambda: threading.Lock())

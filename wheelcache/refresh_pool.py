@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from wheelcache import fill_leases, single_flight
 from wheelcache.fork_pause import pause_at_forks, wait_for_end
-from wheelcache.lazy import Lazy
+from wheelcache.lazy import Lazy, end_under_a_patch
 
 logger = logging.getLogger("wheelcache")
 
@@ -193,6 +193,7 @@ class RefreshPool:
                 del context, job, item
                 with crew.free:
                     crew.running -= 1
+        end_under_a_patch()
 
     def _next(self, crew: _Crew, me: threading.Thread) -> tuple[Context, Job] | None:
         """The next job, when there is one; None if this thread is to end."""

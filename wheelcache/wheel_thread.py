@@ -18,7 +18,7 @@ from typing import Final
 
 from wheelcache.clock import Steppable
 from wheelcache.fork_pause import is_forking, pause_at_forks, wait_for_end
-from wheelcache.lazy import Lazy
+from wheelcache.lazy import Lazy, end_under_a_patch
 from wheelcache.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
@@ -169,15 +169,16 @@ class WheelThread:
                 time.sleep(0)
             with sleep.condition:
                 if sleep.ticket is not ticket:
-                    return
+                    break
                 if self._exiting or is_forking():
                     sleep.thread = sleep.ticket = None
-                    return
+                    break
                 if pause > 0 and not sleep.woken:
                     sleep.parked = pause == inf
                     sleep.condition.wait(None if pause == inf else min(pause, LONGEST_SLEEP))
                     sleep.parked = False
                 sleep.woken = False
+        end_under_a_patch()
 
     def _advance_all(self, sleep: _Sleep) -> float:
         """One bounded step of every wheel that is due; seconds until the next one is."""
