@@ -355,6 +355,15 @@ class TieredCache(WheelCache):
         made = self._key(key, version)
         return await self._level.awrite([made], lambda: self._l2.aincr(key, delta, version=version))
 
+    async def adecr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return await self.aincr(key, -delta, version)
+
+    async def aincr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return await BaseCache.aincr_version(self, key, delta, version)
+
+    async def adecr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return await self.aincr_version(key, -delta, version)
+
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
@@ -389,6 +398,12 @@ class TieredCache(WheelCache):
         super().close(**kwargs)
         self._l2.close(**kwargs)
 
+    async def aclose(self, **kwargs: Any) -> None:
+        for made in list(self._held_back):
+            await self._alet_go(made)
+        super().close(**kwargs)
+        await self._l2.aclose(**kwargs)
+
     def _ttl(self, timeout: Any) -> Any:
         return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
 
@@ -417,6 +432,12 @@ class TieredCache(WheelCache):
                 dropped=None,
                 value_of=lambda _: self._for_waiters(value, ttl),
             )
+
+    async def _alet_go(self, made: Any) -> None:
+        held_back = self._held_back.pop(made, None)
+        if held_back is not None:
+            key, value, ttl, version = held_back
+            await self.aset(key, value, ttl, version)
 
 
 def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -> BaseCache:
