@@ -24,6 +24,11 @@ LOOK: Final = 0.01
 """Seconds between two looks at whether the thread is busy."""
 
 
+KERNEL_LOOK: Final = 0.0001
+KERNEL_LOOKS: Final = 1000
+"""Seconds between two looks at whether the kernel still lists a thread, and how many."""
+
+
 class Pausable(Protocol):
     """What has threads that end before a fork."""
 
@@ -67,25 +72,28 @@ def wait_for_end(thread: threading.Thread, is_busy: Callable[[], bool] = lambda:
     """Wait until ``thread``, which was asked to end, has ended: for ``PATIENCE``, or less while it is busy."""
     if thread.ident == threading.get_ident():
         return
-    began = time.monotonic()
+    looks = 0
     while thread.is_alive():
-        left = began + (PATIENCE_IF_BUSY if is_busy() else PATIENCE) - time.monotonic()
-        if left <= 0:
+        # Looks are counted, since a test may have frozen the time.
+        if looks * LOOK >= (PATIENCE_IF_BUSY if is_busy() else PATIENCE):
             return
-        thread.join(min(left, LOOK))
+        thread.join(LOOK)
+        looks += 1
     if sys.platform == "linux":
-        _wait_for_kernel(thread, began + PATIENCE)
+        _wait_for_kernel(thread)
 
 
-def _wait_for_kernel(thread: threading.Thread, deadline: float) -> None:
-    """Wait until the kernel no longer lists ``thread``: it counts it for some 20 us after ``join`` returned, and Python
-    warns by the kernel's count."""
+def _wait_for_kernel(thread: threading.Thread) -> None:
+    """Wait until the kernel no longer lists ``thread``: Python warns by the kernel's count, which goes down a moment
+    after ``join`` returned."""
     # A greenlet has the number of the OS thread that it runs in.
     if thread.native_id is None or thread.native_id in (os.getpid(), threading.get_native_id()):
         return
     task = f"/proc/self/task/{thread.native_id}"
-    while os.path.exists(task) and time.monotonic() < deadline:
-        time.sleep(0)
+    for _ in range(KERNEL_LOOKS):
+        if not os.path.exists(task):
+            return
+        time.sleep(KERNEL_LOOK)
 
 
 os.register_at_fork(after_in_child=_forks.clear)

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 
 from wheelcache.errors import CacheClosed, SnapshotRefused
 from wheelcache.fork_pause import pause_at_forks, wait_for_end
-from wheelcache.lazy import Lazy, lazy_lock
+from wheelcache.lazy import Lazy, end_under_a_patch, lazy_lock
 from wheelcache.private_files import make_private
 from wheelcache.refresh_pool import refresh_pool
 from wheelcache.snapshot_file import refuse
@@ -260,12 +260,12 @@ class _Watch:
 
     def _wait(self) -> None:
         self.asked.wait()
-        if self.called_off:
-            return
         try:
-            _save_all()
+            if not self.called_off:
+                _save_all()
         finally:
             self.done.set()
+            end_under_a_patch()
 
 
 class _ExitSaver:
