@@ -14,6 +14,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
+COUNTS_LATE: Final = (3, 13) <= sys.version_info < (3, 13, 10) or (3, 14) <= sys.version_info < (3, 14, 1)
+"""These versions count threads after the hooks of the fork have run in the parent (python/cpython#137109), so a thread
+that a hook starts makes them warn. With them the next write of a new key starts the threads, or any write once work is
+overdue."""
+
 PATIENCE: Final = 1.0
 """Seconds to wait for a thread that only has to wake up and return. It takes 0.1 ms, on a busy machine far more."""
 
@@ -63,6 +68,12 @@ def before_fork() -> None:
 def after_fork_in_parent() -> None:
     with suppress(IndexError):
         _forks.pop()
+    if not COUNTS_LATE:
+        resume()
+
+
+def resume() -> None:
+    """Start the threads that are needed, after a fork."""
     if not _forks:
         for pausable in _pausables:
             pausable.resume()
