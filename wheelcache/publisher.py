@@ -6,7 +6,6 @@ import atexit
 import logging
 import os
 import secrets
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from wheelcache.clock import SystemClock
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import FiguresDirectory, remove_forgotten
+from wheelcache.lazy import lazy_lock
 from wheelcache.private_files import is_in_ours
 from wheelcache.weak_registry import WeakRegistry
 
@@ -69,7 +69,7 @@ class Publisher:
         self._closed = False
         self._failing = False
         self._shown = _Shown(directory)
-        self._lock = threading.Lock()
+        self._lock = lazy_lock()
         # A cache that is dropped without being closed leaves no file behind.
         weakref.finalize(self, _Shown.remove, self._shown).atexit = False
         _publishers.add(self)
@@ -83,7 +83,7 @@ class Publisher:
         """There is nothing to prepare."""
 
     def run(self) -> None:
-        with self._lock:
+        with self._lock.get():
             if self._closed:
                 # By another thread, while this one was on its way here.
                 return
@@ -110,7 +110,7 @@ class Publisher:
 
     def close(self) -> None:
         """What was counted is among the counts of the departed from here on."""
-        with self._lock:
+        with self._lock.get():
             self._closed = True
             with suppress(FileUnusable, OSError):
                 if self.is_published():
@@ -118,7 +118,7 @@ class Publisher:
             self._shown.remove(patience=None)
 
     def start_over(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lazy_lock()
         self._failing = False
         self._shown.start_over()
 

@@ -26,6 +26,8 @@ from typing import Final, Protocol
 
 from wheelcache.clock import SystemClock
 from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused
+from wheelcache.fork_pause import pause_at_forks, wait_for_end
+from wheelcache.lazy import Lazy, end_under_a_patch, lazy_lock
 from wheelcache.refresh_pool import refresh_pool
 from wheelcache.snapshot_directory import made_and_opened, opened
 from wheelcache.snapshot_file import refuse
@@ -89,7 +91,7 @@ class SnapshotKeeper:
         self._target = target
         self._number = -1
         self._failing = False
-        self._lock = threading.Lock()
+        self._lock = lazy_lock()
         _keepers.add(self)
 
     def __del__(self) -> None:
@@ -133,7 +135,8 @@ class SnapshotKeeper:
 
     def save(self, seconds: float | None = None) -> bool:
         """Save the cache, in at most so many seconds. Whether that was done; if not, the log says why."""
-        if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
+        lock = self._lock.get()
+        if not lock.acquire(timeout=-1 if seconds is None else seconds):
             return False
         try:
             if not self._target.is_in_use():
@@ -156,7 +159,7 @@ class SnapshotKeeper:
             self._failing = False
             return True
         finally:
-            self._lock.release()
+            lock.release()
             if not self._target.is_in_use():
                 # Closed meanwhile.
                 self._let_go()
@@ -167,7 +170,7 @@ class SnapshotKeeper:
 
     def run(self) -> None:
         """Have the pool save."""
-        if not self._lock.locked():
+        if not self._lock.get().locked():
             # Else the last save is not done yet: who waited for it would take a thread from what needs them.
             self._have_done(self.save, "saved")
 
@@ -186,12 +189,12 @@ class SnapshotKeeper:
 
     def close(self) -> None:
         """No more saves; what was saved stays."""
-        if not self._lock.locked():
+        if not self._lock.get().locked():
             self._let_go()
 
     def start_over(self) -> None:
         """In the child of a fork, which gets a number of its own."""
-        self._lock = threading.Lock()
+        self._lock = lazy_lock()
         self._failing = False
         self._let_go()
 
@@ -255,48 +258,82 @@ def stem_of(name: str) -> str:
 _keepers: Final[WeakRegistry[SnapshotKeeper]] = WeakRegistry()
 
 
+class _Watch:
+    """A thread that waits for the exit, and what it waits for.
+
+    Attributes:
+        unstarted: holds one item, which the caller that starts the thread takes: one C call, so no lock.
+        called_off: the thread ends without saving.
+    """
+
+    __slots__ = ("asked", "called_off", "done", "thread", "unstarted")
+
+    def __init__(self) -> None:
+        self.unstarted = [True]
+        self.thread: threading.Thread | None = None
+        self.asked = threading.Event()
+        self.done = threading.Event()
+        self.called_off = False
+
+    def start(self) -> None:
+        thread = threading.Thread(target=self._wait, name="wheelcache-save", daemon=True)
+        with suppress(IndexError):
+            self.unstarted.pop()
+            try:
+                thread.start()
+                self.thread = thread
+            except RuntimeError:
+                # Where no thread can be had, the thread that exits saves.
+                self.unstarted.append(True)
+
+    def _wait(self) -> None:
+        self.asked.wait()
+        try:
+            if not self.called_off:
+                _save_all()
+        finally:
+            self.done.set()
+            end_under_a_patch()
+
+
 class _ExitSaver:
     """A thread that waits for the exit: a value that cannot be pickled in any time must not keep a process from it.
 
-    It is started early, since some interpreters start none while they exit.
+    It is started early, since some interpreters start none while they exit. It ends before a fork, and starts again in
+    the parent.
     """
 
     def __init__(self) -> None:
-        self._reset()
-
-    def _reset(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._asked = threading.Event()
-        self._done = threading.Event()
+        # Events made before gevent patches would have the waiting greenlet stop all others.
+        self._watch: Lazy[_Watch] = Lazy(_Watch)
 
     def start(self) -> None:
         """There is something to save at the exit."""
-        if self._thread is None:
-            thread = threading.Thread(
-                target=self._work, args=(self._asked, self._done), name="wheelcache-save", daemon=True
-            )
-            # Where no thread can be had, whoever exits saves.
-            with suppress(RuntimeError):
-                thread.start()
-                self._thread = thread
+        self._watch.get().start()
 
     def save(self) -> None:
         """Save all caches, once, and for so long."""
-        if self._thread is None:
+        watch = next((each for each in self._watch.all() if each.thread is not None and not each.called_off), None)
+        if watch is None:
             _save_all()
         else:
-            self._asked.set()
-            self._done.wait(AT_EXIT + 1)
+            watch.asked.set()
+            watch.done.wait(AT_EXIT + 1)
+
+    def pause(self) -> None:
+        for watch in self._watch.all():
+            if watch.thread is not None and not watch.asked.is_set():
+                watch.called_off = True
+                watch.asked.set()
+                wait_for_end(watch.thread)
+
+    def resume(self) -> None:
+        if any(watch.called_off for watch in self._watch.all()):
+            self._watch.forget()
+            self.start()
 
     def after_fork_in_child(self) -> None:
-        self._reset()
-
-    def _work(self, asked: threading.Event, done: threading.Event) -> None:
-        asked.wait()
-        try:
-            _save_all()
-        finally:
-            done.set()
+        self._watch.forget()
 
 
 def exit_on_sigterm() -> None:
@@ -332,5 +369,6 @@ def _save_all() -> None:
 
 _exit_saver: Final = _ExitSaver()
 atexit.register(_exit_saver.save)
+pause_at_forks(_exit_saver)
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_exit_saver.after_fork_in_child)

@@ -521,7 +521,7 @@ def test_it_is_saved_every_interval_by_the_pool(make, folder):
     assert stat.S_IMODE(first.st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     cache.set("b", 1)
-    assert until(lambda: not cache.keeper._lock.locked())
+    assert until(lambda: not cache.keeper._lock.get().locked())
     cache.clock.advance(60)
     assert until(lambda: (folder / files(folder)[0]).stat().st_ino != first.st_ino)
     assert make().get("b") == 1
@@ -548,7 +548,7 @@ def test_a_save_that_takes_longer_than_the_interval_takes_one_thread_and_not_one
     assert until(lambda: begun)
     cache.clock.advance(600)
     go_on.set()
-    assert until(lambda: not cache.keeper._lock.locked())
+    assert until(lambda: not cache.keeper._lock.get().locked())
     assert begun == [1]
     cache.clock.advance(60)
     assert until(lambda: begun == [1, 1])

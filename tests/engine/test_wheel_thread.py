@@ -58,21 +58,21 @@ def test_the_thread_is_parked_while_nothing_is_scheduled():
         """
 import threading
 from wheelcache import Cache
-from wheelcache.wheel_thread import wheel_thread
 
 left = threading.Event()
 cache = Cache(interval=0.01, log_interval=None, sample_interval=None, on_removal=lambda *removal: left.set())
 waits = []
 parked = threading.Event()
-wait = wheel_thread._condition.wait
+wait = threading.Condition.wait
 
-def noted(timeout=None):
-    waits.append(timeout)
-    if timeout is None:
-        parked.set()
-    return wait(timeout)
+def noted(condition, timeout=None):
+    if threading.current_thread().name == "wheelcache-wheel":
+        waits.append(timeout)
+        if timeout is None:
+            parked.set()
+    return wait(condition, timeout)
 
-wheel_thread._condition.wait = noted
+threading.Condition.wait = noted
 cache.set("a", 1, ttl=0.03)
 assert left.wait(10)
 assert parked.wait(10)

@@ -359,6 +359,15 @@ class WheelCache(BaseCache):
     async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
         return self.incr(key, delta, version)
 
+    async def adecr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return self.decr(key, delta, version)
+
+    async def aincr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return self.incr_version(key, delta, version)
+
+    async def adecr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return self.decr_version(key, delta, version)
+
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
@@ -396,6 +405,10 @@ class WheelCache(BaseCache):
             end_request()
         elif self._cache.stamps is not None:
             forget_misses()
+
+    async def aclose(self, **kwargs: Any) -> None:
+        # Django's own runs close() in a thread, which would find nothing of what this task is to fill.
+        self.close(**kwargs)
 
     def _set_page(self, key: str, made: Any, stored: Any, ttl: float | None, version: int | None) -> None:
         """``set`` of a page or of what Django keeps beside it: see ``pages``."""

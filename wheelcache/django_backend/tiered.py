@@ -370,6 +370,15 @@ class TieredCache(WheelCache):
         made = self._key(key, version)
         return await self._level.awrite([made], lambda: self._l2.aincr(key, delta, version=version))
 
+    async def adecr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return await self.aincr(key, -delta, version)
+
+    async def aincr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return await BaseCache.aincr_version(self, key, delta, version)
+
+    async def adecr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return await self.aincr_version(key, -delta, version)
+
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
@@ -403,6 +412,10 @@ class TieredCache(WheelCache):
     def close(self, **kwargs: Any) -> None:
         super().close(**kwargs)
         self._l2.close(**kwargs)
+
+    async def aclose(self, **kwargs: Any) -> None:
+        super().close(**kwargs)
+        await self._l2.aclose(**kwargs)
 
     def _ttl(self, timeout: Any) -> Any:
         return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
