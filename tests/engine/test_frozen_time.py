@@ -1,5 +1,6 @@
 """What goes on in real time while tests have frozen it, what is right after the thaw, and how a freeze is noticed."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import freezegun
 import pytest
+import time_machine
 
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until
@@ -214,6 +216,25 @@ def test_a_load_times_out_in_real_time(cache, library, moment):
     with library.freeze(moment):
         assert 0.1 < _seconds_for(times_out) < PATIENCE
     release.set()
+
+
+@pytest.mark.parametrize(
+    "freeze",
+    [lambda: freezegun.freeze_time(FAR, real_asyncio=True), lambda: time_machine.travel(FAR, tick=False)],
+    ids=LIBRARIES,
+)
+def test_waits_of_tasks_end_in_real_time(cache, freeze):
+    async def waits():
+        loaded = asyncio.get_running_loop().create_future()
+        with pytest.raises(LoadTimeout):
+            await cache.atake("a", lambda: loaded, 300, timeout=0.2)
+        # This task holds the lease, and the one that it starts first waits for it in vain.
+        assert await cache.aget_or_lease("b", wait=0.2) is None
+        other = Context().run(asyncio.ensure_future, cache.aget_or_lease("b", wait=0.2))
+        assert await other is None
+
+    with freeze():
+        assert 0.3 < _seconds_for(lambda: asyncio.run(waits())) < PATIENCE
 
 
 def test_a_load_that_a_thaw_overtakes_counts_no_negative_time(cache, library):
