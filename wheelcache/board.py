@@ -141,10 +141,12 @@ class Board:
                 # Written, and not ftruncate: where there is no room the kernel would say so by a signal, at some later
                 # write. And no zeros: entries filled under another board's, inherited by a fork, must not look current.
                 _write(file, 2 * self._fresh(), HEADER_BYTES)
-            self._map = mmap.mmap(file, size)
-            self._identity = _identity(os.fstat(file))
-        words = memoryview(self._map)[HEADER_BYTES:].cast("Q")
+            mapped = mmap.mmap(file, size)
+            identity = _identity(os.fstat(file))
+        words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
+        # Without calls: of one file, whatever interrupts this.
         self.stamps, self._news = words[: self._slots], words[self._slots :]
+        self._map, self._identity = mapped, identity
 
     def open_in_child(self) -> None:
         """After a fork. If the file can't be opened, the child goes on with what is mapped, and stamps of its own."""
@@ -193,8 +195,8 @@ class Board:
         stamp: int = next(self._next)
         self.stamps[slot] = stamp
         # A processor may read ahead of what it writes, but not across a lock.
-        self._fence.acquire()
-        self._fence.release()
+        with self._fence:
+            pass
         return stamp if self._news[slot] == news else None
 
     def write_all(self) -> None:

@@ -74,6 +74,8 @@ class ManualClock:
             try:
                 self._advance(self._target)
             finally:
+                # Where it stands now, if it was interrupted.
+                self._target = self._now
                 self._mover = None
 
     def _advance(self, target: float) -> None:

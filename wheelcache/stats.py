@@ -29,9 +29,12 @@ class Tally:
 
     def read(self) -> int:
         """The count. One reader at a time: call it under a lock."""
-        total = next(self.ticks) - self._readings
+        # The loop goes once, and without a call: an exception that comes from outside is raised after calls, and the
+        # reading would be taken for a count for ever.
+        for total in self.ticks:
+            break
         self._readings += 1
-        return total
+        return total - self._readings + 1
 
 
 class LoadTimes:

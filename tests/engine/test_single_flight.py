@@ -44,14 +44,12 @@ class SlowLoader:
 
 
 def waiters(cache, count):
-    """Until so many callers wait for a flight of the cache, as seen by the callbacks on its future."""
+    """Until so many callers wait for a flight of the cache, as seen by what is to be woken at its end."""
     deadline = threading.Event()
     for _ in range(1000):
         with cache._lock:
             flights = list(cache._flights.in_progress.values())
-        waiting = sum(
-            flight.future._condition._waiters.__len__() + len(flight.future._done_callbacks) for flight in flights
-        )
+        waiting = sum(len(flight.ended._wake_ups) for flight in flights)
         if waiting >= count:
             return
         deadline.wait(0.01)
