@@ -338,7 +338,12 @@ class Cache(SavedMap):
                 self._loaded_many(flights, loaded, ttl, policy)
             except BaseException as error:
                 # Around the landing as well: a weigher may raise, or a signal, and nobody must wait for ever.
-                self._load_failed_many(flights, error)
+                try:
+                    self._load_failed_many(flights, error)
+                except BaseException:
+                    # Once more, as it was interrupted.
+                    self._load_failed_many(flights, error)
+                    raise
                 raise
             found.update(loaded)
         return found
@@ -360,7 +365,12 @@ class Cache(SavedMap):
                 loaded = await loader(missing)
                 self._loaded_many(flights, loaded, ttl, policy)
             except BaseException as error:
-                self._load_failed_many(flights, error)
+                try:
+                    self._load_failed_many(flights, error)
+                except BaseException:
+                    # Once more, as it was interrupted.
+                    self._load_failed_many(flights, error)
+                    raise
                 raise
             found.update(loaded)
         return found
@@ -588,7 +598,12 @@ class Cache(SavedMap):
                 return self._timed_out(load)
             except BaseException as error:
                 # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
-                self._load_failed(flight, error)
+                try:
+                    self._load_failed(flight, error)
+                except BaseException:
+                    # It did so in there. Once more.
+                    self._load_failed(flight, error)
+                    raise
                 stale = self._stale_instead(load, error)
                 if stale is MISSING:
                     raise
@@ -633,7 +648,12 @@ class Cache(SavedMap):
                     return value
             except BaseException as error:
                 # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
-                self._load_failed(flight, error)
+                try:
+                    self._load_failed(flight, error)
+                except BaseException:
+                    # It did so in there. Once more.
+                    self._load_failed(flight, error)
+                    raise
                 stale = self._stale_instead(load, error)
                 if stale is MISSING:
                     raise

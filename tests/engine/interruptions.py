@@ -7,13 +7,18 @@ when a function begins, when a loop goes round, and when a call of something tha
 
 import contextlib
 import dis
+import functools
 import gc
+import itertools
 import logging
 import queue
 import sys
 import threading
+from pathlib import Path
 
-NOT_INTERRUPTED = {logging.__file__, __file__}
+import wheelcache
+
+OURS = str(Path(wheelcache.__file__).parent)
 
 
 class Interruption(Exception):
@@ -29,6 +34,7 @@ class Delivery:
         self.where = None
         # Frames whose last call was of a function in Python: its return is no such point.
         self._after_python = set()
+        self._frame = None
 
     def run(self, function):
         """What came of ``function()``: True if it was interrupted on the way."""
@@ -43,12 +49,13 @@ class Delivery:
             pass
         finally:
             sys.settrace(before)
+            sys.setprofile(None)
             sys.unraisablehook = hook
             gc.enable()
         return self.where is not None
 
     def _began(self, frame, event, arg):
-        if frame.f_code.co_filename in NOT_INTERRUPTED or self.where is not None:
+        if self.where is not None or frame.f_code.co_filename == logging.__file__ or not _is_inside(frame):
             return None
         if frame.f_code.co_name != "__init__":
             # A class is no function, though its __init__ is one.
@@ -56,30 +63,61 @@ class Delivery:
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
         self._pass(frame)
+        after, at_return, jumps = _points(frame.f_code)
         last = None
 
         def step(frame, event, arg):
             nonlocal last
-            if event == "opcode" and self.where is None:
-                if last is not None and self._may_deliver_after(last, frame):
-                    self._pass(frame)
-                last = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-                if last.startswith("CALL"):
-                    self._after_python.discard(frame)
+            here = frame.f_lasti
+            if last in jumps or (last in after and frame not in self._after_python):
+                self._pass(frame)
+            if here in after or here in at_return:
+                self._after_python.discard(frame)
+                if here in at_return:
+                    self._frame = frame
+                    sys.setprofile(self._returned)
+            last = here
             return step
 
         return step
 
-    def _may_deliver_after(self, opname, frame):
-        if opname.startswith("CALL"):
-            return frame not in self._after_python
-        return opname.startswith("JUMP_BACKWARD")
+    def _returned(self, frame, event, arg):
+        if event == "c_return" and frame is self._frame:
+            sys.setprofile(None)
+            self._pass(frame)
 
     def _pass(self, frame):
         self.passed += 1
-        if self.passed == self.target:
+        if self.where is None and self.passed == self.target:
             self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
             raise Interruption
+
+
+@functools.cache
+def _points(code):
+    """Of a function: the calls after which an exception may be raised by what is next, as the handler is the same; those
+    that have to raise it themselves; and the jumps backward."""
+    instructions = list(dis.get_instructions(code))
+    entries = dis.Bytecode(code).exception_entries
+    handlers = {
+        each.offset: next((entry.target for entry in entries if entry.start <= each.offset < entry.end), None)
+        for each in instructions
+    }
+    after, at_return, jumps = set(), set(), set()
+    for this, following in itertools.pairwise(instructions):
+        if this.opname.startswith("CALL"):
+            same = handlers[this.offset] == handlers[following.offset]
+            (after if same else at_return).add(this.offset)
+        elif this.opname.startswith("JUMP_BACKWARD"):
+            jumps.add(this.offset)
+    return after, at_return, jumps
+
+
+def _is_inside(frame):
+    """Whether this is called, if not directly, by what is to be interrupted."""
+    while frame is not None and not frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    return frame is not None
 
 
 class Worker:
