@@ -249,7 +249,7 @@ class BoundedMap(Driven):
         self._ttl = options.ttl("ttl", ttl)
         self._jitter = Jitter(options.fraction("jitter", jitter))
         self.on_removal = on_removal
-        self._board = board
+        self._board = options.board_or_none("board", board)
         # Not id(self), which another cache may have when this one is gone.
         self._identity = object()
         self._board_checked = clock()
@@ -999,11 +999,15 @@ class BoundedMap(Driven):
         return self._handles.plain(key)
 
     def _due(self, ttl: TTL, now: float) -> float:
+        seconds = self._seconds(ttl)
+        return inf if seconds is None else now + self._jitter(seconds)
+
+    def _seconds(self, ttl: TTL) -> float | None:
         if ttl is DEFAULT_TTL:
-            ttl = self._ttl
-        elif type(ttl) is not int or not 0 < ttl < CENTURIES:
-            ttl = options.ttl("ttl", ttl)
-        return inf if ttl is None else now + self._jitter(ttl)
+            return self._ttl
+        if type(ttl) is int and 0 < ttl < CENTURIES:
+            return ttl
+        return options.ttl("ttl", ttl)
 
     def _weigh(self, key: Any, value: Any) -> int:
         if self._weigher is None:

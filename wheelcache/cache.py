@@ -204,12 +204,12 @@ class Cache(SavedMap):
         _caches.add(self)
 
     def _log_jobs(self, name: str, interval: float | None, clock: Clock) -> Iterator[PeriodicJob]:
-        period = options.seconds_or_none("log_interval", interval)
+        period = options.interval_or_none("log_interval", interval)
         if period is not None:
             yield StatsLog(name, period, clock, self.stats)
 
     def _history_jobs(self, interval: float | None, clock: Clock) -> Iterator[PeriodicJob]:
-        period = options.seconds_or_none("sample_interval", interval)
+        period = options.interval_or_none("sample_interval", interval)
         if period is not None:
             self._history = History(period, clock, self.stats, lambda: self.lag)
             yield self._history
@@ -227,7 +227,7 @@ class Cache(SavedMap):
         self, snapshot_dir: Path | None, interval: float, key: str | bytes | None
     ) -> Iterator[PeriodicJob]:
         directory = private_directory_or_none("snapshot_dir", snapshot_dir)
-        period = options.seconds("snapshot_interval", interval)
+        period = options.interval("snapshot_interval", interval)
         secret = options.secret_or_none("snapshot_key", key)
         if directory is not None:
             self.keeper = SnapshotKeeper(directory, period, secret, self)
@@ -289,8 +289,13 @@ class Cache(SavedMap):
         if found is MISSING:
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return self.load_missing(key, loader, ttl, policy)
-        if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
-            self.refresh(key, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl))
+        if not (
+            ttl is DEFAULT_TTL and grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False
+        ):
+            self._seconds(ttl)
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
+                self.refresh(key, loader, ttl, policy)
         return found
 
     async def atake(
@@ -312,8 +317,13 @@ class Cache(SavedMap):
         if found is MISSING:
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return await self.aload_missing(key, loader, ttl, policy)
-        if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
-            self.arefresh(key, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl))
+        if not (
+            ttl is DEFAULT_TTL and grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False
+        ):
+            self._seconds(ttl)
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
+                self.arefresh(key, loader, ttl, policy)
         return found
 
     def take_many(

@@ -41,6 +41,9 @@ COARSE_SLOTS: Final = 64
 COARSE_LEVELS: Final = 3
 """512 slots of 1 s reach 8.5 min on level 0, then 9 hours, 24 days and 4 years."""
 
+FINEST_TICKS: Final = 1 << 52
+"""Ticks from zero, either way, that floats can tell apart: 140 million years at a tick a second."""
+
 NEVER: Final = 1 << 62
 """The tick of what is due later than a float can count ticks. It is filed again every few years."""
 
@@ -115,11 +118,13 @@ class TimingWheel:
         TypeError, ValueError: naming the argument.
     """
 
-    __slots__ = ("_finest", "_levels", "_pending", "interval", "origin", "slots", "tick")
+    __slots__ = ("_finest", "_latest", "_levels", "_pending", "interval", "origin", "slots", "tick")
 
     def __init__(self, interval: float, slots: int, now: float) -> None:
         self.interval = options.interval("interval", interval)
         self.slots = options.slots("slots", slots)
+        self._latest = self.interval * FINEST_TICKS
+        self._check_time(now)
         self.origin = now
         self.tick = 0
         self._levels = [_Level(slots, 1)]
@@ -189,7 +194,11 @@ class TimingWheel:
             due: where the timers go, and are to be found if this is interrupted.
             budget: how many timers and ticks to look at, at most; what is left waits for the next call, and
                 ``next_wake() <= now`` tells that there is some.
+
+        Raises:
+            ValueError: ``now`` is so far off that a float cannot tell it from the next tick.
         """
+        self._check_time(now)
         due = [] if due is None else due
         target = int((now - self.origin) // self.interval)
         while self.time_of(target) > now:
@@ -257,6 +266,13 @@ class TimingWheel:
             if timer is slot:
                 self._pending.pop()
         return budget
+
+    def _check_time(self, now: float) -> None:
+        if not -self._latest <= now <= self._latest:
+            raise ValueError(
+                f"clock must return seconds at which floats can tell intervals of {self.interval:g} s apart, "
+                f"at most {self._latest:g}, not {now!r}"
+            )
 
     def _slot_for(self, tick: int) -> _Slot:
         tick = max(tick, self.tick + 1)

@@ -153,6 +153,7 @@ def _work(jobs, done):
         else:
             done.put(None)
 
+
 @contextlib.contextmanager
 def quiet():
     """Listeners and loaders are interrupted as well, and that is logged."""

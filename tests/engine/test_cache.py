@@ -302,7 +302,7 @@ def test_jitter_spreads_expiries_over_the_whole_range_and_no_further(clock):
         ("slots", 2.0, "a whole number from 1 to 16,384"),
         ("slots", 10**30, "a whole number from 1 to 16,384"),
         ("interval", 10**400, "a number of seconds > 0"),
-        ("log_interval", 0, "a number of seconds > 0, or None"),
+        ("log_interval", 0, "a number of seconds > 0, or None (at least 0.000001)"),
         ("on_removal", 5, "callable"),
         ("clock", 5, "callable"),
     ],

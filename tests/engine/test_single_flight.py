@@ -360,7 +360,7 @@ def test_tasks_and_threads_share_a_flight(cache, pool):
         tasks = [asyncio.create_task(cache.atake("k", load)) for _ in range(50)]
         await asyncio.sleep(0)
         thread = asyncio.get_running_loop().run_in_executor(pool, cache.take, "k", lambda: "sync")
-        while not any(flight.future._condition._waiters for flight in cache._flights.in_progress.values()):
+        while not any(flight.ended._wake_ups for flight in cache._flights.in_progress.values()):
             await asyncio.sleep(0)
         go.set()
         values = await asyncio.gather(*tasks, thread)
