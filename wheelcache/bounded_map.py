@@ -872,8 +872,10 @@ class BoundedMap(Driven):
         if entry is None:
             # As popitem(last=False) would, but that is a call.
             for oldest in entries:
+                entry = entries[oldest]
                 break
-            entry = entries[oldest]
+            else:
+                raise KeyError("there is nothing to evict")
         del entries[entry.key]
         timer: Timer = entry.timer if entry.grace else entry
         before, after = timer.prev, timer.next

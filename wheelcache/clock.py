@@ -16,8 +16,8 @@ from wheelcache.weak_registry import WeakRegistry
 Clock = Callable[[], float]
 
 LATEST: Final = float(1 << 40)
-"""Seconds that a ``ManualClock`` shows at most: 34,865 years. A float still tells a quarter of a millisecond there. Where
-adding a period changes nothing any more, a periodic job would be due again and again for ever."""
+"""Seconds that a ``ManualClock`` shows at most: 34,865 years. A float still tells a quarter of a millisecond there.
+Where adding a period changes nothing any more, a periodic job would be due again and again for ever."""
 
 
 class Steppable(Protocol):

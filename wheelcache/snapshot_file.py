@@ -15,9 +15,9 @@ taken from another file doesn't pass, and a damaged one costs itself and those a
 - Without a secret it is the CRC-32 of these, 4 bytes, which a random change passes with odds of 1 in 2**32. It is no
   guard against anybody who means it.
 - With one it is the first 16 bytes of an HMAC-SHA256 of them (RFC 2104), by a key of this file's own, which is the HMAC
-  of the header by the SHA-256 of the secret. A record is authentic before anybody sees it, who may then unpickle it. A wrong secret is
-  known by the header. That a tail was cut off is known only after what is left of it was read, and that a whole
-  older file was put in the place of a newer one is not known at all.
+  of the header by the SHA-256 of the secret. A record is authentic before anybody sees it, who may then unpickle it.
+  A wrong secret is known by the header. That a tail was cut off is known only after what is left of it was read, and
+  that a whole older file was put in the place of a newer one is not known at all.
 
 A writer makes a temporary file beside the old one, syncs and renames it, so whoever is killed leaves the old file or
 the new one, and perhaps the temporary one. He holds a lock on that (``flock``) for as long as he lives: a free lock is

@@ -31,10 +31,12 @@ class Tally:
         """The count. One reader at a time: call it under a lock."""
         # The loop goes once, and without a call: an exception that comes from outside is raised after calls, and the
         # reading would be taken for a count for ever.
-        for total in self.ticks:
+        total = 0
+        for ticks in self.ticks:
+            total = ticks - self._readings
+            self._readings += 1
             break
-        self._readings += 1
-        return total - self._readings + 1
+        return total
 
 
 class LoadTimes:

@@ -95,8 +95,8 @@ class Delivery:
 
 @functools.cache
 def _points(code):
-    """Of a function: the calls after which an exception may be raised by what is next, as the handler is the same; those
-    that have to raise it themselves; and the jumps backward."""
+    """Of a function: the calls after which an exception may be raised by what is next, as its handler is the same; the
+    calls that have to raise it themselves; and the jumps backward."""
     instructions = list(dis.get_instructions(code))
     entries = dis.Bytecode(code).exception_entries
     handlers = {

@@ -51,7 +51,7 @@ def test_a_clock_that_jumps_there_is_an_error_of_the_write_and_holds_no_lock():
     cache.set("k", 1)
     now = 1e17
     with pytest.raises(
-        ValueError, match="clock must return seconds at which floats can tell intervals of 0.001 s apart"
+        ValueError, match=r"clock must return seconds at which floats can tell intervals of 0\.001 s apart"
     ):
         cache.set("k", 2)
     now = 1.0

@@ -11,7 +11,7 @@ from wheelcache.clock import ManualClock
 @pytest.mark.parametrize("name", ["log_interval", "sample_interval", "snapshot_interval"])
 @pytest.mark.parametrize("value", [1e-320, 1e-7])
 def test_an_interval_that_cannot_be_ticked_is_refused_when_the_cache_is_made(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be a number of seconds > 0, at least 0.000001"):
+    with pytest.raises(ValueError, match=f"{name} must be a number of seconds > 0, .*at least 0.000001"):
         Cache(**{name: value})
 
 
@@ -25,7 +25,7 @@ def test_the_shortest_interval_works(name):
 
 @pytest.mark.parametrize("board", [5, "host", object()])
 def test_a_board_that_is_none_is_refused(board):
-    with pytest.raises(TypeError, match="board must be a wheelcache.board.Board, or None, not "):
+    with pytest.raises(TypeError, match=r"board must be a wheelcache\.board\.Board, or None, not "):
         Cache(board=board)
 
 
