@@ -1123,7 +1123,8 @@ class BoundedMap(Driven):
         finally:
             if taken:
                 lock.release()
-        self._leases.wake()
+        if taken:
+            self._leases.wake()
 
 
 def group_of(key: Any) -> str | None:
