@@ -21,6 +21,7 @@ from wheelcache import options
 from wheelcache.backoff import Backoff
 from wheelcache.board import NOTHING_SEEN, AnyBoard
 from wheelcache.bounded_map import (
+    CENTURIES,
     DEFAULT_TTL,
     DELETED,
     EXPIRED,
@@ -289,10 +290,16 @@ class Cache(SavedMap):
         if found is MISSING:
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return self.load_missing(key, loader, ttl, policy)
-        if not (
-            ttl is DEFAULT_TTL and grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False
+        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
+        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < CENTURIES):
+            options.ttl("ttl", ttl)
+        if (
+            refresh_ahead is not None
+            or grace is not None
+            or timeout is not None
+            or negative_ttl is not None
+            or fail_safe is not False
         ):
-            self._seconds(ttl)
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
                 self.refresh(key, loader, ttl, policy)
@@ -317,10 +324,16 @@ class Cache(SavedMap):
         if found is MISSING:
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return await self.aload_missing(key, loader, ttl, policy)
-        if not (
-            ttl is DEFAULT_TTL and grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False
+        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
+        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < CENTURIES):
+            options.ttl("ttl", ttl)
+        if (
+            refresh_ahead is not None
+            or grace is not None
+            or timeout is not None
+            or negative_ttl is not None
+            or fail_safe is not False
         ):
-            self._seconds(ttl)
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
                 self.arefresh(key, loader, ttl, policy)
