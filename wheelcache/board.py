@@ -126,19 +126,22 @@ class Board:
             # Removed with all in it, as systemd does when the user logs out, the directory is made anew; or another one
             # is, if another user has taken its name meanwhile.
             self._path = runtime_directory() / self._path.name
-        while not self._map_file():
+        while (found := self._map_file()) is None:
             # Another process found no room and removed the file, while this one waited for its lock.
             pass
-        words = memoryview(self._map)[HEADER_BYTES:].cast("Q")
+        mapped, identity = found
+        words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
+        # Without calls: of one file, whatever interrupts this.
         self.stamps, self._news = words[: self._slots], words[self._slots :]
+        self._map, self._identity = mapped, identity
 
-    def _map_file(self) -> bool:
-        """Whether the file that is mapped now is the one that other processes find."""
+    def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
+        """The file in memory, and its identity; None if it is not the one that other processes find."""
         size = HEADER_BYTES + 2 * self._slots * WORD
         with locked_file(self._path) as file, _or_unusable(self._path):
             found = os.fstat(file)
             if found.st_nlink == 0:
-                return False
+                return None
             is_new = found.st_size < size
             try:
                 self._take_number(file, is_empty=found.st_size == 0)
@@ -152,9 +155,7 @@ class Board:
                     # What was written would keep the disk full.
                     self._path.unlink(missing_ok=True)
                 raise
-            self._map = mmap.mmap(file, size)
-            self._identity = _identity(found)
-        return True
+            return mmap.mmap(file, size), _identity(found)
 
     def _take_number(self, file: int, *, is_empty: bool) -> None:
         """Give this process a number of its own, by the counter in the header."""
@@ -227,8 +228,8 @@ class Board:
         stamp: int = next(self._next)
         self.stamps[slot] = stamp
         # A processor may read ahead of what it writes, but not across a lock.
-        self._fence.acquire()
-        self._fence.release()
+        with self._fence:
+            pass
         return stamp if self._news[slot] == news else None
 
     def write_all(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
@@ -21,12 +20,13 @@ from wheelcache import options
 from wheelcache.backoff import Backoff
 from wheelcache.board import NOTHING_SEEN, AnyBoard
 from wheelcache.bounded_map import (
+    CENTURIES,
     DEFAULT_TTL,
     DELETED,
     EXPIRED,
     MISSING,
     TTL,
-    Entry,
+    Detached,
     GracedEntry,
     RemovalCause,
     Removals,
@@ -217,12 +217,12 @@ class Cache(SavedMap):
         _caches.add(self)
 
     def _log_jobs(self, name: str, interval: float | None, clock: Clock) -> Iterator[PeriodicJob]:
-        period = options.seconds_or_none("log_interval", interval)
+        period = options.interval_or_none("log_interval", interval)
         if period is not None:
             yield StatsLog(name, period, clock, self.stats)
 
     def _history_jobs(self, interval: float | None, clock: Clock) -> Iterator[PeriodicJob]:
-        period = options.seconds_or_none("sample_interval", interval)
+        period = options.interval_or_none("sample_interval", interval)
         if period is not None:
             self._history = History(period, clock, self.stats, lambda: self.lag)
             yield self._history
@@ -242,7 +242,7 @@ class Cache(SavedMap):
         self, snapshot_dir: Path | None, interval: float, key: str | bytes | None
     ) -> Iterator[PeriodicJob]:
         directory = snapshot_directory_or_none("snapshot_dir", snapshot_dir)
-        period = options.seconds("snapshot_interval", interval)
+        period = options.interval("snapshot_interval", interval)
         secret = options.secret_or_none("snapshot_key", key)
         if directory is not None:
             self.keeper = SnapshotKeeper(directory, period, secret, self)
@@ -304,8 +304,19 @@ class Cache(SavedMap):
         if found is MISSING:
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return self.load_missing(key, loader, ttl, policy)
-        if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
-            self.refresh(key, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl))
+        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
+        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < CENTURIES):
+            options.ttl("ttl", ttl)
+        if (
+            refresh_ahead is not None
+            or grace is not None
+            or timeout is not None
+            or negative_ttl is not None
+            or fail_safe is not False
+        ):
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
+                self.refresh(key, loader, ttl, policy)
         return found
 
     async def atake(
@@ -327,8 +338,19 @@ class Cache(SavedMap):
         if found is MISSING:
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return await self.aload_missing(key, loader, ttl, policy)
-        if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
-            self.arefresh(key, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl))
+        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
+        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < CENTURIES):
+            options.ttl("ttl", ttl)
+        if (
+            refresh_ahead is not None
+            or grace is not None
+            or timeout is not None
+            or negative_ttl is not None
+            or fail_safe is not False
+        ):
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
+                self.arefresh(key, loader, ttl, policy)
         return found
 
     def take_many(
@@ -363,8 +385,9 @@ class Cache(SavedMap):
         self, keys: list[Any], loader: Callable[[list[Any]], Mapping[Any, Any]], ttl: TTL, policy: LoadPolicy
     ) -> Mapping[Any, Any]:
         """What ``loader(keys)`` returns, without a look at the entries. It is stored, but for keys that others load."""
-        flights = self._lead_many(keys)
+        flights: list[Flight] = []
         try:
+            self._lead_many(keys, flights)
             loaded = loader(keys)
             self._loaded_many(flights, loaded, ttl, policy)
         except BaseException as error:
@@ -382,8 +405,9 @@ class Cache(SavedMap):
         policy: LoadPolicy,
     ) -> Mapping[Any, Any]:
         """``load_many`` for coroutines."""
-        flights = self._lead_many(keys)
+        flights: list[Flight] = []
         try:
+            self._lead_many(keys, flights)
             loaded = await loader(keys)
             self._loaded_many(flights, loaded, ttl, policy)
         except BaseException as error:
@@ -507,8 +531,7 @@ class Cache(SavedMap):
             return default if found is MISSING else found
         try:
             while not self._lease_wait_is_over(waiter):
-                with suppress(TimeoutError):
-                    waiter.told.result(self._seconds_to_look_again(waiter))
+                waiter.told.wait(self._seconds_to_look_again(waiter))
         except BaseException:
             self._leave(waiter)
             raise
@@ -520,9 +543,8 @@ class Cache(SavedMap):
         if waiter is None:
             return default if found is MISSING else found
         try:
-            told = asyncio.wrap_future(waiter.told)
             while not self._lease_wait_is_over(waiter):
-                await asyncio.wait((told,), timeout=self._seconds_to_look_again(waiter))
+                await waiter.told.wait_async(self._seconds_to_look_again(waiter))
         except BaseException:
             self._leave(waiter)
             raise
@@ -598,8 +620,9 @@ class Cache(SavedMap):
         self._lock = behind(self._lock)
         # First, as what was counted is published once more.
         self._jobs.close()
+        gone = Detached()
         with self._lock:
-            gone = self._emptied()
+            self._detach_all(gone)
             self._flights.forget_all()
             self._leases.end_all(self.steady())
             self._close(CacheClosed(f"the cache {self.name!r} was closed"))
@@ -636,18 +659,23 @@ class Cache(SavedMap):
                 return self._timed_out(load)
             except BaseException as error:
                 # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
-                self._load_failed(flight, error)
+                try:
+                    self._load_failed(flight, error)
+                except BaseException:
+                    # It did so in there. Once more.
+                    self._load_failed(flight, error)
+                    raise
                 stale = self._stale_instead(load, error)
                 if stale is MISSING:
                     raise
                 return stale
             try:
-                outcome = seat.flight.future.result(_seconds_until(deadline))
-            except TimeoutError:
-                return self._timed_out(load)
+                seat.flight.ended.wait(_seconds_until(deadline))
             finally:
                 self._flights.leave(seat)
-            found = self._landed(seat, load, *outcome)
+            if seat.flight.outcome is None:
+                return self._timed_out(load)
+            found = self._landed(seat, load, *seat.flight.outcome)
             if found is not MISSING:
                 return found
 
@@ -681,19 +709,23 @@ class Cache(SavedMap):
                     return value
             except BaseException as error:
                 # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
-                self._load_failed(flight, error)
+                try:
+                    self._load_failed(flight, error)
+                except BaseException:
+                    # It did so in there. Once more.
+                    self._load_failed(flight, error)
+                    raise
                 stale = self._stale_instead(load, error)
                 if stale is MISSING:
                     raise
                 return stale
             try:
-                future = asyncio.wrap_future(seat.flight.future)
-                await asyncio.wait((future,), timeout=_seconds_until(deadline))
+                await seat.flight.ended.wait_async(_seconds_until(deadline))
             finally:
                 self._flights.leave(seat)
-            if not future.done():
+            if seat.flight.outcome is None:
                 return self._timed_out(load)
-            found = self._landed(seat, load, *future.result())
+            found = self._landed(seat, load, *seat.flight.outcome)
             if found is not MISSING:
                 return found
 
@@ -727,9 +759,9 @@ class Cache(SavedMap):
         self._started = SystemClock.time()
         self._jobs.start_over()
 
-    def _emptied(self) -> OrderedDict[Any, Entry]:
+    def _detach_all(self, gone: Detached) -> None:
         self._backoff.clear()
-        return super()._emptied()
+        super()._detach_all(gone)
 
     def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
         super()._written(due, now, removed, written)
@@ -806,31 +838,34 @@ class Cache(SavedMap):
         due = self._jittered_due(ttl, now)
         weight = self._weigh(flight.key, value)
         removed: Removals = []
-        with self._lock:
-            self._loads += 1
-            self._load_times.add(now - flight.started)
-            self._backoff.succeeded(flight.key)
-            if self._flights.land(flight):
-                self._put(flight.key, value, due, weight, now, removed, grace=grace, seen=flight.seen)
-        flight.end(value, None)
-        self._written(due, now, removed)
+        try:
+            with self._lock:
+                self._load_times.add(now - flight.started)
+                self._backoff.succeeded(flight.key)
+                kept = self._flights.land(flight)
+                self._loads += 1
+                if kept:
+                    self._put(flight.key, value, due, weight, now, removed, grace=grace, seen=flight.seen)
+            flight.end(value, None)
+            self._written(due, now, removed)
+        except BaseException:
+            self._interrupted()
+            raise
 
-    def _lead_many(self, keys: list[Any]) -> list[Flight]:
-        """Flights for those keys that nobody loads."""
+    def _lead_many(self, keys: list[Any], flights: list[Flight]) -> None:
+        """Begin flights for those keys that nobody loads. They go to ``flights``, even if this is interrupted."""
         plain = [self._plain(key) for key in keys]
         for key in plain:
             # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
             self._seen_at_miss(key)
         started = self.clock()
-        flights = []
         with self._lock:
             for key in plain:
                 if key not in self._flights.in_progress:
                     flight = self._flights.flight(key, started)
                     flight.seen = self._seen(key)
-                    if self._flights.join(flight, blocking=False).leads:
-                        flights.append(flight)
-        return flights
+                    flights.append(flight)
+                    self._flights.join(flight, blocking=False)
 
     def _loaded_many(self, flights: list[Flight], values: Mapping[Any, Any], ttl: TTL, policy: LoadPolicy) -> None:
         for flight in flights:
@@ -849,8 +884,14 @@ class Cache(SavedMap):
                     self.read_beside(key, values.get(key, MISSING))
 
     def _load_failed_many(self, flights: list[Flight], error: BaseException) -> None:
-        for flight in flights:
-            self._load_failed(flight, error)
+        try:
+            for flight in flights:
+                self._load_failed(flight, error)
+        except BaseException:
+            # Once more, as it was interrupted.
+            for flight in flights:
+                self._load_failed(flight, error)
+            raise
 
     def _load_failed(self, flight: Flight, error: BaseException) -> None:
         try:
@@ -890,7 +931,7 @@ class Cache(SavedMap):
             raise
 
     def _failed_in_background(self, flight: Flight, load: _Load, error: BaseException, is_refresh: bool) -> None:
-        if flight.future.done():
+        if flight.outcome is not None:
             # The value is stored; it was a listener that raised what is no Exception.
             logger.error("After loading %r into the cache %r:", load.key, self.name, exc_info=error)
             return
@@ -1027,21 +1068,31 @@ class Cache(SavedMap):
 
     def _refresh(self, load: _Load) -> None:
         """Load anew on a thread, unless that is being done, or failed lately."""
-        if self._may_refresh(load):
-            try:
-                started = refresh_pool.submit(partial(self._refresh_now, load))
-            except RuntimeError:
-                # No thread to be had.
-                started = False
-            self._refresh_started(load, started)
+        try:
+            if self._may_refresh(load):
+                try:
+                    started = refresh_pool.submit(partial(self._refresh_now, load))
+                except RuntimeError:
+                    # No thread to be had.
+                    started = False
+                self._refresh_started(load, started)
+        except BaseException:
+            # Interrupted: it may be tried again.
+            self._refreshed(load)
+            raise
 
     def _arefresh(self, load: _Load) -> None:
         """Load anew in a task of the running loop, unless that is being done, or failed lately."""
-        if self._may_refresh(load):
-            task = refresh_pool.spawn(self._arefresh_now(load))
-            if task is not None:
-                task.add_done_callback(lambda _: self._refreshed(load))
-            self._refresh_started(load, task is not None)
+        try:
+            if self._may_refresh(load):
+                task = refresh_pool.spawn(self._arefresh_now(load))
+                if task is not None:
+                    task.add_done_callback(lambda _: self._refreshed(load))
+                self._refresh_started(load, task is not None)
+        except BaseException:
+            # Interrupted: it may be tried again.
+            self._refreshed(load)
+            raise
 
     def _may_refresh(self, load: _Load) -> bool:
         key = load.plain
@@ -1070,27 +1121,36 @@ class Cache(SavedMap):
                 self._refreshing.pop(load.plain, None)
 
     def _refresh_now(self, load: _Load) -> None:
+        flight = self._flights.flight(load.plain, self.clock())
         try:
-            flight = self._refresh_flight(load)
-            if flight is not None:
+            if self._leads_refresh(flight):
                 self._load_in_background(flight, load, is_refresh=True)
+        except BaseException as error:
+            # Interrupted on the way: no waiter may wait for ever.
+            with suppress(CacheClosed):
+                self._load_failed(flight, error)
+            raise
         finally:
             self._refreshed(load)
 
     async def _arefresh_now(self, load: _Load) -> None:
-        flight = self._refresh_flight(load)
-        if flight is not None:
-            await self._aload_in_background(flight, load, is_refresh=True)
-
-    def _refresh_flight(self, load: _Load) -> Flight | None:
-        """A flight that leads; None if somebody loads the key by now, or it was deleted."""
         flight = self._flights.flight(load.plain, self.clock())
+        try:
+            if self._leads_refresh(flight):
+                await self._aload_in_background(flight, load, is_refresh=True)
+        except BaseException as error:
+            with suppress(CacheClosed):
+                self._load_failed(flight, error)
+            raise
+
+    def _leads_refresh(self, flight: Flight) -> bool:
+        """Whether ``flight`` is now the one of its key; not if there is another one by now, or the key was deleted."""
         with suppress(CacheClosed), self._lock:
-            wanted = load.plain in self.entries and load.plain not in self._flights.in_progress
+            wanted = flight.key in self.entries and flight.key not in self._flights.in_progress
             if wanted and self._flights.join(flight, blocking=False).leads:
-                flight.seen = self._seen(load.plain)
-                return flight
-        return None
+                flight.seen = self._seen(flight.key)
+                return True
+        return False
 
     def _refreshed(self, load: _Load) -> None:
         # One C call, so without the lock, which a closed cache has no more.

@@ -18,6 +18,10 @@ from wheelcache.weak_registry import WeakRegistry
 
 Clock = Callable[[], float]
 
+LATEST: Final = float(1 << 40)
+"""Seconds that a ``ManualClock`` shows at most: 34,865 years. A float still tells a quarter of a millisecond there.
+Where adding a period changes nothing any more, a periodic job would be due again and again for ever."""
+
 
 def _of_the_system(name: str) -> Clock:
     """``time.<name>``, even if this is imported while freezegun has its own function in that place."""
@@ -86,6 +90,8 @@ class ManualClock:
     """That of the wheel thread, which has nothing to do here."""
 
     def __init__(self, now: float = 0.0) -> None:
+        if not -LATEST <= now <= LATEST:
+            raise ValueError(f"now must be a number of seconds from {-LATEST:.0f} to {LATEST:.0f}, not {now!r}")
         self._now = now
         self._target = now
         self._driven: WeakRegistry[Steppable] = WeakRegistry()
@@ -111,19 +117,23 @@ class ManualClock:
         """Move on by ``seconds`` and do what falls due on the way.
 
         Raises:
-            ValueError: ``seconds`` is negative or not finite.
+            ValueError: ``seconds`` is negative or not finite, or the clock would show more than ``LATEST``.
             RuntimeError: called by something that this clock's moving set off.
         """
         if not (seconds >= 0 and isfinite(seconds)):
             raise ValueError(f"seconds must be a finite number >= 0, not {seconds!r}")
         if self._mover == threading.get_ident():
             raise RuntimeError("a ManualClock cannot be advanced by what it advances")
+        if self._now + seconds > LATEST:
+            raise ValueError(f"the clock shows {self._now!r}, and at most {LATEST:.0f}: it cannot move by {seconds!r}")
         with self._moving:
             self._mover = threading.get_ident()
             self._target = self._now + seconds
             try:
                 self._advance(self._target)
             finally:
+                # Where it stands now, if it was interrupted.
+                self._target = self._now
                 self._mover = None
 
     def _advance(self, target: float) -> None:

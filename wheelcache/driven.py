@@ -39,10 +39,10 @@ class _Closed:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def acquire(self) -> None:
+    def __enter__(self) -> None:
         raise self._error
 
-    __enter__ = _is_owned = acquire
+    _is_owned = __enter__
 
     def __exit__(self, *exc_info: object) -> None:
         """Never reached: nothing gets in."""
@@ -145,22 +145,33 @@ class Driven:
         with behind(self._lock):
             if self._frozen:
                 return
-            due = self._wheel.advance(now, budget)
-            self._take_out(due)
-            self.wake_at = self._wheel.next_wake()
+            due: list[Any] = []
+            try:
+                self._wheel.advance(now, budget, due)
+                done = self._take_out(due)
+                self.wake_at = self._wheel.next_wake()
+            except BaseException:
+                # Interrupted: they come out again at the next tick. Those that are gone by then are passed over.
+                for timer in due:
+                    self._wheel.schedule(timer, timer.due)
+                raise
         thread = threading.get_ident()
-        self._finishing.add(thread)
         try:
-            self._finish(due)
+            self._finishing.add(thread)
+            self._finish(done)
         finally:
             self._finishing.discard(thread)
 
-    def _take_out(self, due: list[Any]) -> None:
-        """The timers in ``due`` left the wheel. Called under the lock."""
+    def _take_out(self, due: list[Any]) -> list[Any]:
+        """The timers in ``due`` left the wheel: take out what they are timers of. What that was, for ``_finish``.
+
+        Called under the lock, and a second time with the same timers if it was interrupted. There may be timers of what
+        is no longer there.
+        """
         raise NotImplementedError
 
-    def _finish(self, due: list[Any]) -> None:
-        """What there is to do for the timers in ``due``. Called without the lock; user code runs here."""
+    def _finish(self, done: list[Any]) -> None:
+        """What there is to do for what was taken out. Called without the lock; user code runs here."""
         raise NotImplementedError
 
     def _scheduled(self, due: float, now: float, written: int = 1) -> None:
@@ -185,6 +196,16 @@ class Driven:
             # work, and periodic jobs would run in two threads at once.
             self.advance(now, max(BATCH_IN_LINE, 2 * written))
 
+    def _interrupted(self) -> None:
+        """A write was cut short by an exception: what it filed comes out in time all the same."""
+        lock = behind(self._lock)
+        if isinstance(lock, _Closed):
+            return
+        with lock:
+            self.wake_at = min(self.wake_at, self._wheel.next_wake())
+        if self.wake_at != inf:
+            self._driver.wake()
+
     def _close(self, error: Exception) -> None:
         self.wake_at = inf
         self._lock = _Closed(error)
@@ -193,7 +214,7 @@ class Driven:
         """Called under a lock that may be the old one, by whoever waited for it when this was closed: then raises."""
         # Not _is_closed(): this is on the way of every set, and a call takes 40 ns.
         if isinstance(self._lock, _Closed):
-            self._lock.acquire()
+            self._lock.__enter__()
 
     def _is_closed(self) -> bool:
         return isinstance(self._lock, _Closed)

@@ -20,10 +20,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, Final
 from weakref import ref
+
+from wheelcache.alarm import Alarm
 
 HELD_AT_MOST: Final = 1024
 """Leases a holder has at once. A program that asks for a million keys that are not there, and sets none, gets no more
@@ -218,7 +219,7 @@ class Waiter:
 
     Attributes:
         deadline: in seconds; then he goes on without.
-        told: ends when one of the next two is so. It is an alarm only: what is so is read under the lock.
+        told: set when one of the next two is so. What is so is read under the lock.
         filled: the key was set, and ``value`` is what it was set to.
         handed: the lease is his.
     """
@@ -233,9 +234,7 @@ class Waiter:
         self.filled = False
         self.handed = False
         self.value: Any = None
-        self.told: Future[None] = Future()
-        # Running futures cannot be cancelled: a task that is cancelled while it waits says so by leaving.
-        self.told.set_running_or_notify_cancel()
+        self.told = Alarm()
 
 
 class FillLeases:
@@ -398,7 +397,7 @@ class FillLeases:
                 waiter = self._to_wake.popleft()
             except IndexError:
                 break
-            waiter.told.set_result(None)
+            waiter.told.set()
 
     def _time_out(self, key: Hashable, now: float) -> None:
         lease = self.in_force.get(key)

@@ -67,6 +67,14 @@ def interval(name: str, value: Any) -> float:
     return float(_checked(name, value, takes, Real, lambda given: isfinite(given) and given >= 1e-6))
 
 
+def interval_or_none(name: str, value: Any) -> float | None:
+    """A finite time of at least a microsecond, as for ``interval``, or None."""
+    if value is None:
+        return None
+    takes = "a number of seconds > 0, or None (at least 0.000001)"
+    return float(_checked(name, value, takes, Real, lambda given: isfinite(given) and given >= 1e-6))
+
+
 def seconds_or_none(name: str, value: Any) -> float | None:
     """A finite time > 0, or None."""
     if value is None:
@@ -190,13 +198,25 @@ def path_or_none(name: str, value: Any) -> Path | None:
 
 
 def secret_or_none(name: str, value: Any) -> bytes | None:
-    """A string or bytes, not empty, or None."""
+    """A string that can be encoded in UTF-8, or bytes, not empty, or None."""
     if value is None:
         return None
     if not isinstance(value, str | bytes) or not value:
         # Not what it is: it may be one that was meant to be kept.
         raise TypeError(f"{name} must be a string or bytes, not empty, or None, not a {type(value).__qualname__}")
-    return value.encode() if isinstance(value, str) else value
+    try:
+        return value.encode() if isinstance(value, str) else value
+    except UnicodeEncodeError:
+        # Without it: its message would show the secret.
+        raise ValueError(f"{name} must be a string without lone surrogates, or bytes") from None
+
+
+def board_or_none(name: str, value: Any) -> Any:
+    """A board, or None."""
+    # Boards are told by what they have: there are two kinds, and tests have others.
+    if value is not None and not (callable(getattr(value, "slot", None)) and hasattr(value, "stamps")):
+        raise TypeError(f"{name} must be a wheelcache.board.Board, or None, not {value!r}")
+    return value
 
 
 def function(name: str, value: Any) -> Any:

@@ -24,6 +24,10 @@ The first row is the cost of taking out and scheduling again 1,300 timers a tick
 
 A slot is a doubly linked list threaded through the timers themselves, so a timer costs its owner three references, a
 cancel touches two neighbours and leaves nothing behind, and no table keeps the size it once had.
+
+An asynchronous exception (a time limit, Ctrl-C) can interrupt a method where it calls another one or goes round a loop.
+So what links a timer, or takes it out, is written without calls, after all that needs some: a timer is in one slot,
+whatever comes.
 """
 
 from __future__ import annotations
@@ -36,6 +40,9 @@ from wheelcache import options
 COARSE_SLOTS: Final = 64
 COARSE_LEVELS: Final = 3
 """512 slots of 1 s reach 8.5 min on level 0, then 9 hours, 24 days and 4 years."""
+
+FINEST_TICKS: Final = 1 << 52
+"""Ticks from zero, either way, that floats can tell apart: 140 million years at a tick a second."""
 
 NEVER: Final = 1 << 62
 """The tick of what is due later than a float can count ticks. It is filed again every few years."""
@@ -111,11 +118,13 @@ class TimingWheel:
         TypeError, ValueError: naming the argument.
     """
 
-    __slots__ = ("_finest", "_levels", "_pending", "interval", "origin", "slots", "tick")
+    __slots__ = ("_finest", "_latest", "_levels", "_pending", "interval", "origin", "slots", "tick")
 
     def __init__(self, interval: float, slots: int, now: float) -> None:
         self.interval = options.interval("interval", interval)
         self.slots = options.slots("slots", slots)
+        self._latest = self.interval * FINEST_TICKS
+        self._check_time(now)
         self.origin = now
         self.tick = 0
         self._levels = [_Level(slots, 1)]
@@ -126,8 +135,7 @@ class TimingWheel:
         self._pending: list[_Slot] = []
 
     def schedule(self, timer: Timer, due: float) -> None:
-        """File a timer that is in no slot. Due at or before the current tick means the next tick."""
-        timer.due = timer.filed = due
+        """File a timer, out of the slot that it may be in. Due at or before the current tick means the next tick."""
         # tick_of, spelled out, as is the common case of _slot_for: every set of a cache comes by here.
         try:
             tick = -int((self.origin - due) // self.interval)
@@ -146,6 +154,12 @@ class TimingWheel:
                 self._finest[index] = slot = self._finest[index] or made
         else:
             slot = self._slot_for(tick)
+        # No calls from here on. Its neighbours are not looked up before: what is above may start the collector.
+        before, after = timer.prev, timer.next
+        if before is not None and after is not None:
+            before.next = after
+            after.prev = before
+        timer.due = timer.filed = due
         last = slot.prev
         timer.prev = last
         timer.next = slot
@@ -167,24 +181,25 @@ class TimingWheel:
         As long as that is not before the time its slot was chosen for, the timer stays where it is, and is filed again
         when the wheel comes by. A key that is set over and over with a jittered TTL is therefore filed once a TTL.
         """
-        before, after = timer.prev, timer.next
-        if before is not None and after is not None:
-            if timer.filed <= due:
-                timer.due = due
-                return
-            before.next = after
-            after.prev = before
-        self.schedule(timer, due)
+        if timer.prev is not None and timer.filed <= due:
+            timer.due = due
+        else:
+            self.schedule(timer, due)
 
-    def advance(self, now: float, budget: float = inf) -> list[Timer]:
+    def advance(self, now: float, budget: float = inf, due: list[Timer] | None = None) -> list[Timer]:
         """Move on to ``now`` and take out the timers that are due, earliest tick first.
 
         Args:
             now: seconds; a time before the last one does nothing.
+            due: where the timers go, and are to be found if this is interrupted.
             budget: how many timers and ticks to look at, at most; what is left waits for the next call, and
                 ``next_wake() <= now`` tells that there is some.
+
+        Raises:
+            ValueError: ``now`` is so far off that a float cannot tell it from the next tick.
         """
-        due: list[Timer] = []
+        self._check_time(now)
+        due = [] if due is None else due
         target = int((now - self.origin) // self.interval)
         while self.time_of(target) > now:
             target -= 1
@@ -198,16 +213,18 @@ class TimingWheel:
             if tick > target:
                 self.tick = max(self.tick, target)
                 return due
-            self.tick = int(tick)
+            tick = int(tick)
             budget -= 1
             for level in self._levels:
-                if self.tick % level.span:
+                if tick % level.span:
                     break
-                index = self.tick // level.span % level.width
+                index = tick // level.span % level.width
                 slot = level.slots[index]
                 if slot is not None:
                     level.slots[index] = None
                     self._pending.append(slot)
+            # Last: if this is interrupted before, the timers are filed again, as seen from the tick before.
+            self.tick = tick
 
     def next_wake(self) -> float:
         """When ``advance`` has something to do next, in seconds; inf when there are no timers."""
@@ -229,20 +246,33 @@ class TimingWheel:
             # The slot is in no level any more, so it may be taken apart from the front and joined up once, at the end:
             # cancelling each timer would take half as long again.
             timer: Any = slot.next
-            while timer is not slot and budget > 0:
-                following = timer.next
-                timer.prev = timer.next = None
-                if timer.due <= tick_time:
-                    due.append(timer)
-                else:
-                    self.schedule(timer, timer.due)
-                timer = following
-                budget -= 1
-            slot.next = timer
-            timer.prev = slot
+            try:
+                while timer is not slot and budget > 0:
+                    current = timer
+                    if current.due <= tick_time:
+                        timer = current.next
+                        current.prev = current.next = None
+                        due.append(current)
+                    else:
+                        # Joined up before, so that it can be unlinked.
+                        slot.next = current
+                        current.prev = slot
+                        self.schedule(current, current.due)
+                        timer = slot.next
+                    budget -= 1
+            finally:
+                slot.next = timer
+                timer.prev = slot
             if timer is slot:
                 self._pending.pop()
         return budget
+
+    def _check_time(self, now: float) -> None:
+        if not -self._latest <= now <= self._latest:
+            raise ValueError(
+                f"clock must return seconds at which floats can tell intervals of {self.interval:g} s apart, "
+                f"at most {self._latest:g}, not {now!r}"
+            )
 
     def _slot_for(self, tick: int) -> _Slot:
         tick = max(tick, self.tick + 1)

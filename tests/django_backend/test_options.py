@@ -40,7 +40,7 @@ WRONG = [
     *(("JITTER", wrong, FRACTION) for wrong in (-0.1, 1, 1.0, 5, "0.1", None, True, NAN, INF, [0.1])),
     *(("INTERVAL", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, (1,), {})),
     *(("SLOTS", wrong, "a whole number from 1 to 16,384") for wrong in (0, -8, 8.0, "8", None, True, [8])),
-    *(("LOG_INTERVAL", wrong, SECONDS_OR_NONE) for wrong in (0, -1, "60", False, NAN, INF, [60])),
+    *(("LOG_INTERVAL", wrong, SECONDS_OR_NONE) for wrong in (0, -1, "60", False, NAN, INF, [60], 1e-7, 1e-320)),
     *(
         ("FIGURES_DIR", wrong, PATH)
         for wrong in (1, True, b"/tmp/x", "", "figures", "./figures", "/tmp/a\0b", ["/tmp"])

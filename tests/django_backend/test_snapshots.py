@@ -238,8 +238,11 @@ def test_commands_that_do_not_use_the_cache_neither_load_nor_write(place, forget
     [
         ({"SNAPSHOT": "relative/path"}, "SNAPSHOT must be an absolute path, or None, not 'relative/path'"),
         ({"SNAPSHOT": True}, "SNAPSHOT must be an absolute path, or None, not True"),
-        ({"SNAPSHOT_INTERVAL": 0}, "SNAPSHOT_INTERVAL must be a number of seconds > 0, not 0"),
-        ({"SNAPSHOT_INTERVAL": "300"}, "SNAPSHOT_INTERVAL must be a number of seconds > 0, not '300'"),
+        ({"SNAPSHOT_INTERVAL": 0}, "SNAPSHOT_INTERVAL must be a number of seconds > 0, at least 0.000001, not 0"),
+        (
+            {"SNAPSHOT_INTERVAL": "300"},
+            "SNAPSHOT_INTERVAL must be a number of seconds > 0, at least 0.000001, not '300'",
+        ),
         ({"SNAPSHOT_KEY": ""}, "SNAPSHOT_KEY must be a string or bytes, not empty, or None"),
         ({"SNAPSHOT_KEY": 54321}, "SNAPSHOT_KEY must be a string or bytes, not empty, or None"),
     ],

@@ -17,7 +17,7 @@ class Boom(Exception):
 
 def all_but_the_leader_wait(cache):
     flights = list(cache._cache._flights.in_progress.values())
-    return bool(flights) and len(flights[0].future._condition._waiters) == THREADS - 1
+    return bool(flights) and len(flights[0].ended._wake_ups) == THREADS - 1
 
 
 def test_however_many_threads_miss_together_the_default_runs_once(make, together):

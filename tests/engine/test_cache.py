@@ -294,7 +294,7 @@ def test_a_weigher_must_return_a_whole_number(clock, weight):
         ("slots", 2.0, "a whole number from 1 to 16,384"),
         ("slots", 10**30, "a whole number from 1 to 16,384"),
         ("interval", 10**400, "a number of seconds > 0"),
-        ("log_interval", 0, "a number of seconds > 0, or None"),
+        ("log_interval", 0, "a number of seconds > 0, or None (at least 0.000001)"),
         ("on_removal", 5, "callable"),
         ("clock", 5, "callable"),
     ],

@@ -304,7 +304,7 @@ def test_a_timed_loader_that_raises_an_exit_raises_it_to_its_caller_and_the_wait
         leading = pool.submit(cache.take, "k", loader, timeout=PATIENCE)
         assert began.wait(PATIENCE)
         waiting = pool.submit(cache.take, "k", lambda: "his own")
-        assert until(lambda: len(cache._flights.in_progress["k"].future._condition._waiters) == 2)
+        assert until(lambda: len(cache._flights.in_progress["k"].ended._wake_ups) == 2)
         go.set()
         assert waiting.result(PATIENCE) == "his own"
         assert isinstance(leading.exception(PATIENCE), SystemExit)

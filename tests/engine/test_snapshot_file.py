@@ -15,6 +15,7 @@ import tempfile
 import textwrap
 import tracemalloc
 from contextlib import contextmanager
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
@@ -211,7 +212,7 @@ def test_the_bytes_are_those_that_the_module_describes(path, monkeypatch):
         return lambda what: crc32(head + what).to_bytes(4, "little")
 
     def by_hmac(head):
-        key = hmac.digest(SECRET, head, "sha256")
+        key = hmac.digest(sha256(SECRET).digest(), head, "sha256")
         return lambda what: hmac.digest(key, what, "sha256")[:16]
 
     assert write(path, [b"one", b""], name="a").read_bytes() == file(0, by_crc)

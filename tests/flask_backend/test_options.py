@@ -31,7 +31,7 @@ WRONG = [
     *(("jitter", wrong, "a fraction, 0 <= fraction < 1") for wrong in (-0.1, 1, "0.1", None, True, NAN, INF)),
     *(("interval", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, timedelta(1))),
     *(("slots", wrong, "a whole number") for wrong in (0, -8, 8.0, "8", None, True)),
-    *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF)),
+    *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF, 1e-7, 1e-320)),
     *(("figures_dir", wrong, "an absolute path, or None") for wrong in (1, True, b"/tmp/x", "", "figures", "/a\0b")),
     *(("name", wrong, "a string") for wrong in (None, 1, b"name")),
 ]

@@ -130,8 +130,8 @@ def test_what_was_cached_and_memoized_is_not_computed_again(place):
     [
         ({"snapshot": "relative/path"}, "snapshot must be an absolute path, or None, not 'relative/path'"),
         ({"snapshot": 5}, "snapshot must be an absolute path, or None, not 5"),
-        ({"snapshot_interval": 0}, "snapshot_interval must be a number of seconds > 0, not 0"),
-        ({"snapshot_interval": None}, "snapshot_interval must be a number of seconds > 0, not None"),
+        ({"snapshot_interval": 0}, "snapshot_interval must be a number of seconds > 0, at least 0.000001, not 0"),
+        ({"snapshot_interval": None}, "snapshot_interval must be a number of seconds > 0, at least 0.000001, not None"),
         ({"snapshot_key": ""}, "snapshot_key must be a string or bytes, not empty, or None"),
         ({"snapshot_key": 54321}, "snapshot_key must be a string or bytes, not empty, or None"),
     ],

@@ -106,15 +106,15 @@ OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
     "CULL_FREQUENCY": (options.as_django_reads(options.whole), None),
     "MAX_BYTES": (options.count_or_none, None),
     "JITTER": (options.fraction, 0.05),
-    "INTERVAL": (options.seconds, 1.0),
+    "INTERVAL": (options.interval, 1.0),
     "SLOTS": (options.slots, 512),
-    "LOG_INTERVAL": (options.seconds_or_none, 60.0),
+    "LOG_INTERVAL": (options.interval_or_none, 60.0),
     "SERIALIZER": (_name_of_a_serializer, "pickle"),
     "FILL_WAIT": (options.waits, ()),
     "COHERENCE": (options.coherence, None),
     "FIGURES_DIR": (_figures_dir, OF_THE_SITE),
     "SNAPSHOT": (snapshot_directory_or_none, None),
-    "SNAPSHOT_INTERVAL": (options.seconds, 300.0),
+    "SNAPSHOT_INTERVAL": (options.interval, 300.0),
     "SNAPSHOT_KEY": (options.secret_or_none, None),
 }
 """Of each option what checks it, and its default, which need not be what one may give: see CULL_FREQUENCY."""

@@ -115,7 +115,7 @@ class WheelCache(BaseCache):
             weigher=None if self._max_bytes is None else size_of,
             board=None if coherent is None else Board(f"flask {engine_options.get('name', '')} {key_prefix}"),
             snapshot_dir=snapshot_directory_or_none("snapshot", snapshot),
-            snapshot_interval=options.seconds("snapshot_interval", snapshot_interval),
+            snapshot_interval=options.interval("snapshot_interval", snapshot_interval),
             snapshot_key=options.secret_or_none("snapshot_key", snapshot_key),
             **engine_options,
         )
