@@ -52,12 +52,8 @@ SMALL_TABLE: Final = 1024
 
 
 FILL_WINDOW: Final = 10.0
-"""Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill, which does not
-end the entries of other processes. A later one counts as news, and ends them."""
-
-MISS_FORGOTTEN: Final = 3600.0
-"""Seconds. Until then the value of a ``set`` may have been computed since the miss: if the key was written meanwhile,
-it is not kept."""
+"""Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not end
+the entries of other processes, and is not kept if one of them wrote the key meanwhile. A later one counts as news."""
 
 PLAINLY_NOTED: Final = 256
 """Characters. A miss of a longer key, and of a key that is no string, is noted by its digest, of 16 bytes."""
@@ -852,17 +848,14 @@ class BoundedMap(Driven):
         If the board shows something else by now, ``_put`` does not keep the value.
         """
         seen, missed_at = note
-        age = now - missed_at
-        if self._board is None or age > MISS_FORGOTTEN:
+        if self._board is None or now - missed_at > FILL_WINDOW:
             return None
         slot = self._board.slot(key)
-        if self._board.stamps[slot] == seen[1]:
-            return seen if age <= FILL_WINDOW else None
         entry = self._live(key, now)
-        if entry is not None or age > FILL_WINDOW:
-            # Whether this value or what was written since the miss is the newer is not known: no process keeps either.
-            if entry is not None:
-                self._unlink(entry, REPLACED, now, removed)
+        if entry is not None and self._board.stamps[slot] != seen[1]:
+            # This thread or another one of the process wrote it since. Which value is the newer is not known: no process
+            # keeps either.
+            self._unlink(entry, REPLACED, now, removed)
             self._board.write(slot)
         return seen
 
