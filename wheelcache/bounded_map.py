@@ -389,6 +389,22 @@ class BoundedMap(Driven):
         self._scheduled(due, now)
         return True
 
+    def renew(self, key: Hashable, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
+        """Give an entry that has ``value`` already a new TTL from now, exactly. False if there is none.
+
+        Unlike ``touch``, this is no news: it leaves the entries of other processes as they are.
+        """
+        key = self._plain(key)
+        now = self.clock()
+        due = self._due(ttl, now)
+        with self._lock:
+            entry = self._live(key, now)
+            if entry is None or type(entry.value) is not type(value) or entry.value != value:
+                return False
+            self._file(entry, due)
+        self._scheduled(due, now)
+        return True
+
     def expires_in(self, key: Hashable) -> float | None:
         """Seconds until an entry expires; None if it never does.
 
@@ -853,8 +869,8 @@ class BoundedMap(Driven):
         slot = self._board.slot(key)
         entry = self._live(key, now)
         if entry is not None and self._board.stamps[slot] != seen[1]:
-            # This thread or another one of the process wrote it since. Which value is the newer is not known: no process
-            # keeps either.
+            # Another thread of this process stored it since. Which value is the newer is not known: no process keeps
+            # either.
             self._unlink(entry, REPLACED, now, removed)
             self._board.write(slot)
         return seen
