@@ -11,9 +11,9 @@ slow computation never brings back what was deleted.
 
 What is quiet, exactly: the first ``set`` or ``add`` of a key within ``FILL_WINDOW`` (10 seconds) of a miss of it by the
 same thread or task, in the same request. So code that changes the truth after a miss, and then sets the key, should
-delete it instead. A later ``set`` is news, and kept, whatever was written since the miss: a process without requests may
-have missed the key at its start. So a ``get``, a computation of more than 10 seconds and a ``set`` may bring back what
-was written over meanwhile. The loads of ``take`` and ``memoize`` are quiet, and do not, however long they take.
+delete it instead. A later ``set`` is news, and kept, whatever was written since the miss: a process without requests
+may have missed the key at its start. So a ``get``, a computation of more than 10 seconds and a ``set`` may bring back
+what was written over meanwhile. The loads of ``take`` and ``memoize`` are quiet, and do not, however long they take.
 
 A ``touch`` stamps a value that is there already, which another process may write over at that very moment; its stamp
 must not make the old value look current. So each slot has a second word, that only news is written to, and before the

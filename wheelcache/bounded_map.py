@@ -52,8 +52,8 @@ SMALL_TABLE: Final = 1024
 
 
 FILL_WINDOW: Final = 10.0
-"""Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not end
-the entries of other processes, and is not kept if one of them wrote the key meanwhile. A later one counts as news."""
+"""Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not
+end the entries of other processes, and is not kept if one of them wrote the key meanwhile. A later one is news."""
 
 PLAINLY_NOTED: Final = 256
 """Characters. A miss of a longer key, and of a key that is no string, is noted by its digest, of 16 bytes."""
