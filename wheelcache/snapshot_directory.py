@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from wheelcache import options
 from wheelcache.errors import FileUnusable
-from wheelcache.private_files import check_private
+from wheelcache.private_files import check_private, private_directory_or_none
 
 if sys.platform != "win32":
     import grp
@@ -35,16 +34,16 @@ def snapshot_directory_or_none(option: str, value: Any) -> Path | None:
     Raises:
         TypeError, ValueError, FileUnusable: naming the option.
     """
-    path = options.path_or_none(option, value)
-    try:
-        if path is not None:
-            with made_and_opened(path):
-                pass
-    except FileUnusable as error:
-        raise FileUnusable(
-            f"{option} must be a directory for this user alone, or where to make one: {error}"
-        ) from error
-    return path
+    return private_directory_or_none(option, value, make_and_check)
+
+
+def make_and_check(directory: Path) -> None:
+    """
+    Raises:
+        FileUnusable: as ``made_and_opened``.
+    """
+    with made_and_opened(directory):
+        pass
 
 
 @contextmanager

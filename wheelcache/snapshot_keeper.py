@@ -26,7 +26,7 @@ from typing import Final, Protocol
 
 from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused
 from wheelcache.refresh_pool import refresh_pool
-from wheelcache.snapshot_directory import made_and_opened, opened
+from wheelcache.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.snapshot_file import refuse
 from wheelcache.weak_registry import WeakRegistry
 
@@ -80,8 +80,7 @@ class SnapshotKeeper:
 
     def __init__(self, directory: Path, period: float, secret: bytes | None, target: Savable) -> None:
         self._held = -1
-        with made_and_opened(directory):
-            pass
+        make_and_check(directory)
         self.period = period
         self._directory = directory
         self.secret = secret
