@@ -205,7 +205,7 @@ class Board:
         Raises:
             TypeError: not every process would find the same: it is no string, number, bytes, None or tuple of these.
         """
-        text = key if isinstance(key, str) else repr(_canonical(key))
+        text = key if isinstance(key, str) else repr(canonical(key))
         return int(crc32(text.encode("utf-8", "surrogatepass")) % self._slots)
 
     def write(self, slot: int) -> int:
@@ -242,11 +242,11 @@ class Board:
         return stamp.to_bytes(WORD, byteorder) * self._slots
 
 
-def _canonical(key: Any) -> Any:
+def canonical(key: Any) -> Any:
     """``key`` in a form that looks the same for keys that are equal, such as 1, 1.0 and True."""
     kind = type(key)
     if kind is tuple:
-        return tuple(map(_canonical, key))
+        return tuple(map(canonical, key))
     if kind is bool or (kind is float and key.is_integer()):
         return int(key)
     if kind not in (str, int, float, bytes, type(None)):

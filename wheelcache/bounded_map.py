@@ -26,7 +26,7 @@ from time import perf_counter, sleep
 from typing import Any, Final
 
 from wheelcache import lru_walk, options
-from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
+from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen, canonical
 from wheelcache.clock import Clock
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
@@ -1109,10 +1109,11 @@ def _is_in_group(plain: Any, name: str) -> bool:
 
 
 def _noted(key: Any) -> str | bytes:
-    """``key`` in a form of bounded size. Two keys have the same one if they are equal, or look the same to a board."""
+    """``key`` in a form of bounded size, the same for keys that are equal."""
     if type(key) is str and len(key) <= PLAINLY_NOTED:
         return key
-    return blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    text = repr(key if isinstance(key, str) else canonical(key))
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def stale_until(entry: Entry) -> float:

@@ -184,6 +184,14 @@ def test_fills_of_long_keys_and_of_keys_of_all_sorts_are_quiet(processes, key):
     assert one.get(key) == other.get(key) == 1
 
 
+@pytest.mark.parametrize(("missed", "key"), [(1, 1.0), (True, 1), (("a", 1), ("a", True))])
+def test_a_fill_under_an_equal_key_is_quiet(processes, missed, key):
+    for each in processes:
+        assert each.get(missed) is None
+        assert each.set(key, 1)
+    assert [each.get(key) for each in processes] == [1, 1]
+
+
 def test_a_long_key_is_not_taken_for_another(processes):
     one, other = processes
     keys = ["x" * 10_000, ("x" * 10_000,), repr(("x" * 10_000,)), "x" * 10_001]
