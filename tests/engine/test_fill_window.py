@@ -157,6 +157,30 @@ def test_after_a_write_of_its_own_a_thread_fills_nothing(processes, write):
     assert other.get("k") is None
 
 
+def test_renewing_what_is_there_is_no_news_and_keeps_the_new_time_exactly(processes, clock):
+    one, other = processes
+    for each in processes:
+        each.get("k")
+        each.set("k", "value", 10)
+    assert one.renew("k", "value", 100)
+    assert other.get("k") == "value"
+    clock.advance(99)
+    assert (one.get("k"), other.get("k")) == ("value", None)
+    clock.advance(1)
+    assert one.get("k") is None
+
+
+def test_what_is_not_there_or_another_value_or_overwritten_elsewhere_is_not_renewed(processes):
+    one, other = processes
+    assert not one.renew("k", "value")
+    one.set("k", "value")
+    assert not one.renew("k", "another")
+    assert not one.renew("k", b"value")
+    other.set("k", "value")
+    assert not one.renew("k", "value")
+    assert (one.get("k"), other.get("k")) == (None, "value")
+
+
 def in_another_thread(function):
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result(PATIENCE)
