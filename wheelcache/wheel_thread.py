@@ -162,11 +162,14 @@ class WheelThread:
             logger.warning("The wheel thread cannot start (%s); writes advance the wheels instead.", error)
 
     def _run(self, sleep: _Sleep, ticket: object) -> None:
+        # As it is when this thread begins. If gevent patches it later, its sleep would make a hub in this native thread,
+        # while another thread makes its own: both import modules under locks that gevent has patched, and hang.
+        give_way = time.sleep
         while sleep.ticket is ticket:
             pause = self._advance_all(sleep)
             if pause <= 0:
                 # More of the same batch of work: let a thread that waits for the interpreter go first.
-                time.sleep(0)
+                give_way(0)
             with sleep.condition:
                 if sleep.ticket is not ticket:
                     break
