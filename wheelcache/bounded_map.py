@@ -22,6 +22,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
+from hashlib import blake2b
 from itertools import islice
 from math import inf
 from random import random
@@ -29,13 +30,13 @@ from secrets import token_hex
 from time import perf_counter, sleep
 from typing import Any, Final
 
-from wheelcache import lru_walk, options
+from wheelcache import frozen_time, lru_walk, options
 from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
-from wheelcache.clock import Clock
+from wheelcache.clock import Clock, SystemClock, steady, unfrozen
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
 from wheelcache.fill_leases import FillLeases, Lease, current_holder
-from wheelcache.jitter import Jitter
+from wheelcache.jitter import MAX_JITTER, Jitter
 from wheelcache.keys import Handles, is_plain, original
 from wheelcache.load_first import behind
 from wheelcache.lru_walk import LruWalk
@@ -55,8 +56,16 @@ SMALL_TABLE: Final = 1024
 """Entries. A table that never held more is not worth rebuilding: some 90 KB."""
 
 
-JUST: Final = 10.0
-"""Seconds for which a miss is thought of as the reason of a ``set``, of a key that another thread has set since."""
+FILL_WINDOW: Final = 10.0
+"""Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill, which does not
+end the entries of other processes. A later one counts as news, and ends them."""
+
+MISS_FORGOTTEN: Final = 3600.0
+"""Seconds. Until then the value of a ``set`` may have been computed since the miss: if the key was written meanwhile,
+it is not kept."""
+
+PLAINLY_NOTED: Final = 256
+"""Characters. A miss of a longer key, and of a key that is no string, is noted by its digest, of 16 bytes."""
 
 BOARD_CHECK: Final = 10.0
 """Seconds between looks whether the file of the board is still there, at misses. 2 us."""
@@ -252,7 +261,7 @@ class BoundedMap(Driven):
         self._board = options.board_or_none("board", board)
         # Not id(self), which another cache may have when this one is gone.
         self._identity = object()
-        self._board_checked = clock()
+        self._board_checked = steady(unfrozen(clock))()
         # The three below and ``clock`` are public for the backends, whose ``get`` spells out the hit path once more.
         self.entries: OrderedDict[Any, Entry] = OrderedDict()
         self.stamps: memoryview | None = None if board is None else board.stamps
@@ -266,8 +275,10 @@ class BoundedMap(Driven):
         self._weight = 0
         # Who goes through the entries in order of use, if somebody does.
         self._walk: LruWalk | None = None
-        # Last: from here on the wheel thread and forks know of this object.
+        # Last: from here on the wheel thread and forks know of this object, and whatever moves the time in tests.
         super().__init__(interval, slots, clock)
+        if self.clock is SystemClock.monotonic:
+            frozen_time.follow(self)
 
     @property
     def on_removal(self) -> Callable[[Any, Any, RemovalCause], object] | None:
@@ -309,7 +320,7 @@ class BoundedMap(Driven):
             key = self._plain(key)
         clock = self.clock
         now = clock()
-        # _due, and Jitter in it, spelled out: 120 ns less.
+        # _jittered_due, and Jitter in it, spelled out: 120 ns less.
         if ttl is DEFAULT_TTL:
             ttl = self._ttl
         elif type(ttl) is not int or not 0 < ttl < CENTURIES:
@@ -317,8 +328,10 @@ class BoundedMap(Driven):
         if ttl is None:
             due = inf
         else:
-            jitter = self._jitter
-            due = now + ttl * (jitter.least + jitter.spread * random())
+            most = ttl * self._jitter.fraction
+            if most > MAX_JITTER:
+                most = MAX_JITTER
+            due = now + (ttl - most * random())
         if self._watched:
             return self._set(key, value, due, now)
         # Below, what _set does to an entry that is there and stays in its slot, when nobody looks: in half the time.
@@ -350,7 +363,10 @@ class BoundedMap(Driven):
         return True
 
     def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Store ``value`` unless the key is there. Whether it was stored."""
+        """Store ``value`` unless the key is there. Whether it was stored.
+
+        The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
+        """
         key = self._plain(key)
         now = self.clock()
         due = self._due(ttl, now)
@@ -361,7 +377,8 @@ class BoundedMap(Driven):
             with self._lock:
                 if self._live(key, now) is not None:
                     return False
-                stored = self._put(key, value, due, weight, now, removed, seen=None if note is None else note[0])
+                seen = None if note is None else self._fills(key, note, now, removed)
+                stored = self._put(key, value, due, weight, now, removed, seen=seen)
             self._written(due, now, removed)
         except BaseException:
             self._interrupted()
@@ -369,10 +386,11 @@ class BoundedMap(Driven):
         return stored
 
     def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry a new TTL from now. False if the key isn't there."""
+        """Give an entry a new TTL from now, exactly, without jitter. False if the key isn't there."""
         key = self._plain(key)
         now = self.clock()
         due = self._due(ttl, now)
+        self._seen_at_miss(key)
         try:
             with self._lock:
                 entry = self._live(key, now)
@@ -424,16 +442,18 @@ class BoundedMap(Driven):
             MissingKey: (a KeyError) the key isn't there.
         """
         plain = self._plain(key)
+        self._seen_at_miss(plain)
         while True:
             now = self.clock()
+            removed: Removals = []
             with self._lock:
-                entry = self._live(plain, now)
-                if entry is None:
-                    raise MissingKey(key)
-                old = entry.value
+                entry = self._live(plain, now, self._found_expired(removed))
+                old = None if entry is None else entry.value
+            if entry is None:
+                self._removed(removed)
+                raise MissingKey(key)
             value = function(old)
             weight = self._weigh(plain, value)
-            removed: Removals = []
             try:
                 with self._lock:
                     there: Any = self.entries.get(plain)
@@ -489,13 +509,18 @@ class BoundedMap(Driven):
         self._removed(removed)
         return found
 
-    def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL) -> list[Any]:
-        """``set`` for many. The keys that were not stored. One hold of the lock for every 1,024 keys."""
+    def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
+        """``set`` for many. The keys that were not stored. One hold of the lock for every 1,024 keys.
+
+        Args:
+            jitter: False to keep the TTL exactly, as ``add`` does.
+        """
+        due_after = self._jittered_due if jitter else self._due
         refused = []
         for batch in batched((key, self._plain(key), value) for key, value in values.items()):
             now = self.clock()
             ready = [
-                (key, plain, value, self._due(ttl, now), self._weigh(plain, value), self._seen_at_miss(plain))
+                (key, plain, value, due_after(ttl, now), self._weigh(plain, value), self._seen_at_miss(plain))
                 for key, plain, value in batch
             ]
             removed: Removals = []
@@ -519,7 +544,7 @@ class BoundedMap(Driven):
             removed: Removals = []
             with self._lock:
                 for key in batch:
-                    self._forget(key, now)
+                    self._forget(key)
                     entry = self.entries.get(key)
                     if entry is not None:
                         self._unlink(entry, DELETED, now, removed)
@@ -572,7 +597,7 @@ class BoundedMap(Driven):
         gone = Detached()
         try:
             with self._lock:
-                self._leases.cleared(now)
+                self._leases.cleared(self.steady())
                 if self._board is not None:
                     self._board.write_all()
                     current_holder().forget_misses(self._identity)
@@ -656,8 +681,11 @@ class BoundedMap(Driven):
     def __contains__(self, key: Hashable) -> bool:
         plain = self._plain(key)
         now = self.clock()
+        removed: Removals = []
         with self._lock:
-            return self._live(plain, now) is not None
+            entry = self._live(plain, now, self._found_expired(removed))
+        self._removed(removed)
+        return entry is not None
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
@@ -698,17 +726,24 @@ class BoundedMap(Driven):
         entry = self.entries.get(key)
         if entry is None:
             return None
-        current = self._is_current(entry)
-        if entry.due > now and current:
+        if entry.due > now and self._is_current(entry):
             return entry
-        if removed is not None and (entry.due + entry.grace <= now or not current):
-            # One that is not current was written to by another process: by whatever it did, this one is gone.
+        if removed is not None and (entry.due + entry.grace <= now or self._is_overwritten(entry)):
+            # By whatever the other process did, this entry is gone.
             self._unlink(entry, DELETED, now, removed)
         return None
 
+    def _found_expired(self, removed: Removals) -> Removals | None:
+        """``removed`` while time is frozen: what was found expired must not come back when a test moves time back."""
+        return removed if self._frozen else None
+
     def _is_current(self, entry: Any) -> bool:
-        """Whether no other process has written the key since ``entry`` was filled."""
+        """Whether ``entry`` may be a hit: no other process has written its key, and its epoch is not over."""
         return self.stamps is None or bool(self.stamps[entry.slot] == entry.stamp)
+
+    def _is_overwritten(self, entry: Any) -> bool:
+        """Whether another process has written the key, or one in its slot, since ``entry`` was filled."""
+        return self._board is not None and self._board.mismatch_is_a_write and not self._is_current(entry)
 
     def _seen(self, key: Any) -> Seen:
         """What the board shows for ``key``; nothing without a board."""
@@ -730,20 +765,24 @@ class BoundedMap(Driven):
 
         Args:
             seen: of a value that fills what was missed, what the board showed at the miss. If it shows something else
-                now, the value may be old. None if the value is news for the other processes.
+                now, the value may be old: it is not stored, or, of an ``Epoch``, stored as suspect. None if the value
+                is news for the other processes.
         """
         self._check_open()
         # Made before anything is looked up: making it may start the collector, and with it somebody's __del__.
         slot = news = stamp = 0
+        current = True
         if self._board is not None:
             slot = self._board.slot(key)
             if seen is None:
                 news = stamp = self._board.write(slot)
             else:
                 news, stamp = seen
-                if self._board.stamps[slot] != stamp:
-                    self._leases.refused(key, now)
-                    return False
+                current = self._board.stamps[slot] == stamp
+                if not current:
+                    self._leases.refused(key, self.steady())
+                    if self._board.mismatch_is_a_write:
+                        return False
         if grace and due != inf:
             new: Any = GracedEntry(key, grace)
         elif self._board is not None:
@@ -754,7 +793,7 @@ class BoundedMap(Driven):
             new = _WeighedEntry()
         if self._flights.in_progress:
             self._flights.supersede(key)
-        if self._leases.in_force:
+        if current and self._leases.in_force:
             self._leases.filled(key, value)
         entries = self.entries
         entry: Any = entries.get(key)
@@ -831,7 +870,7 @@ class BoundedMap(Driven):
             self._wheel.move(timer, leaves)
         entry.due = due
 
-    def _forget(self, key: Any, now: float) -> None:
+    def _forget(self, key: Any) -> None:
         """``key`` is being deleted: what is loaded for it is old."""
         if self._flights.in_progress:
             self._flights.supersede(key)
@@ -839,9 +878,9 @@ class BoundedMap(Driven):
             # Also for what is not here: it may be elsewhere.
             self._board.write(self._board.slot(key))
             # What was missed before is no longer filled by a set that comes after.
-            current_holder().was_missed((self._identity, key))
+            self._seen_at_miss(key)
         if self._leases.in_force:
-            self._leases.deleted(key, now)
+            self._leases.deleted(key, self.steady())
 
     def _evict_excess(self, now: float, removed: Removals) -> None:
         """Until the weight is right, or until ``removed`` is as long as one hold of the lock allows."""
@@ -852,19 +891,24 @@ class BoundedMap(Driven):
         self._unlink(None if self._walk is None else self._walk.oldest(self.entries), EVICTED, now, removed)
 
     def _fills(self, key: Any, note: tuple[Seen, float], now: float, removed: Removals) -> Seen | None:
-        """What the board showed at a miss that a ``set`` of ``key`` answers; None if it is news. Called by that."""
+        """What the board showed at a miss that a ``set`` of ``key`` answers; None if it is news. Called by that.
+
+        If the board shows something else by now, ``_put`` does not keep the value.
+        """
         seen, missed_at = note
+        age = now - missed_at
+        if self._board is None or age > MISS_FORGOTTEN:
+            return None
+        slot = self._board.slot(key)
+        if self._board.stamps[slot] == seen[1]:
+            return seen if age <= FILL_WINDOW else None
         entry = self._live(key, now)
-        if entry is None:
-            return seen
-        # Somebody else has set it since.
-        if self._board is not None and self._board.stamps[entry.slot] != seen[1]:
-            # With news, and whether that was known to who made this is not: so nobody keeps either.
-            self._unlink(entry, REPLACED, now, removed)
-            self._board.write(entry.slot)
-            return seen
-        # As a fill. So is this, if it answers the miss, and not something that came after it.
-        return seen if now - missed_at <= JUST else None
+        if entry is not None or age > FILL_WINDOW:
+            # Whether this value or what was written since the miss is the newer is not known: no process keeps either.
+            if entry is not None:
+                self._unlink(entry, REPLACED, now, removed)
+            self._board.write(slot)
+        return seen
 
     def _unlink(self, entry: Entry | None, cause: RemovalCause, now: float, removed: Removals) -> None:
         """Take an entry out, the oldest of the map if none is given. One step, whatever comes: without a call."""
@@ -985,11 +1029,17 @@ class BoundedMap(Driven):
         return stored
 
     def _note_miss(self, key: Any, seen: Seen) -> None:
-        current_holder().note_miss((self._identity, key), (seen, self.clock()))
+        if self._tells_others():
+            current_holder().note_miss((self._identity, _noted(key)), (seen, self.clock()))
 
     def _seen_at_miss(self, key: Any) -> tuple[Seen, float] | None:
-        """What the board showed when the running thread or task missed ``key``, and when that was, if it did."""
-        return None if self._board is None else current_holder().was_missed((self._identity, key))
+        """What the board showed when the running thread or task missed ``key``, and when that was, if it did. Forgotten
+        by this call."""
+        return current_holder().was_missed((self._identity, _noted(key))) if self._tells_others() else None
+
+    def _tells_others(self) -> bool:
+        """Whether other processes see what is written here, so that a fill has to be told from news."""
+        return self._board is not None and self._board.mismatch_is_a_write
 
     def _finish(self, done: list[Any]) -> None:
         if self._on_removal is not None:
@@ -1001,6 +1051,10 @@ class BoundedMap(Driven):
         return self._handles.plain(key)
 
     def _due(self, ttl: TTL, now: float) -> float:
+        seconds = self._seconds(ttl)
+        return inf if seconds is None else now + seconds
+
+    def _jittered_due(self, ttl: TTL, now: float) -> float:
         seconds = self._seconds(ttl)
         return inf if seconds is None else now + self._jitter(seconds)
 
@@ -1020,7 +1074,7 @@ class BoundedMap(Driven):
         """The way of a miss, and of the rare hit that the lock-free way could not be sure of."""
         now = self.clock()
         if self._board is not None:
-            self._check_board(now)
+            self._check_board()
         removed: Removals = []
         with self._lock:
             entry = self._live(key, now, removed)
@@ -1041,7 +1095,7 @@ class BoundedMap(Driven):
         now = self.clock()
         removed: Removals = []
         with self._lock:
-            self._forget(plain, now)
+            self._forget(plain)
             entry = self.entries.get(plain)
             if entry is not None:
                 self._unlink(entry, DELETED, now, removed)
@@ -1055,7 +1109,7 @@ class BoundedMap(Driven):
     def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
         """After a write: tell the listener, and see that the wheel turns."""
         if self._board is not None:
-            self._check_board(now)
+            self._check_board()
         while self._weight > self._max_weight:
             # One heavy entry can cost more light ones than one hold of the lock allows.
             more: Removals = []
@@ -1084,8 +1138,9 @@ class BoundedMap(Driven):
         if interruption is not None:
             raise interruption
 
-    def _check_board(self, now: float) -> None:
+    def _check_board(self) -> None:
         """Every now and then: whether the processes that start now find the board that this one has."""
+        now = self.steady()
         if self._board is None or now < self._board_checked + BOARD_CHECK:
             return
         self._board_checked = now
@@ -1101,12 +1156,12 @@ class BoundedMap(Driven):
             logger.exception("The board of the cache %r was removed and cannot be made anew.", self.name)
         else:
             logger.warning("The board of the cache %r was removed; it is new, and the cache empty.", self.name)
-            self._cleared(gone, now)
+            self._cleared(gone, self.clock())
         finally:
-            self._count_cleared(gone, now)
+            self._count_cleared(gone, self.clock())
 
     def _give_up(self, lease: Lease) -> None:
-        now = self.clock()
+        now = self.steady()
         with suppress(CacheClosed), self._lock:
             self._leases.pass_on(lease, now)
         self._leases.wake()
@@ -1119,7 +1174,7 @@ class BoundedMap(Driven):
         (taken,) = map(lock.acquire, (False,))
         try:
             if taken:
-                self._leases.collect(self.clock())
+                self._leases.collect(self.steady())
         finally:
             if taken:
                 lock.release()
@@ -1134,6 +1189,13 @@ def group_of(key: Any) -> str | None:
 
 def _is_in_group(plain: Any, name: str) -> bool:
     return group_of(original(plain)) == name
+
+
+def _noted(key: Any) -> str | bytes:
+    """``key`` in a form of bounded size. Two keys have the same one if they are equal, or look the same to a board."""
+    if type(key) is str and len(key) <= PLAINLY_NOTED:
+        return key
+    return blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def stale_until(entry: Entry) -> float:

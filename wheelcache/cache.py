@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +32,7 @@ from wheelcache.bounded_map import (
     Removals,
     stale_until,
 )
-from wheelcache.clock import Clock
+from wheelcache.clock import Clock, SystemClock, steady, unfrozen
 from wheelcache.errors import CacheClosed, LoadTimeout, NothingToStore
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import usable_directory
@@ -45,15 +44,16 @@ from wheelcache.load_first import LoadFirst, behind
 from wheelcache.load_policy import LoadPolicy, load_policy
 from wheelcache.memoize import F, Memoized, memoizer
 from wheelcache.periodic_jobs import PeriodicJob, PeriodicJobs
-from wheelcache.private_files import private_directory_or_none
-from wheelcache.publisher import CLEAR, LOAD, SAVE, Publisher
+from wheelcache.publisher import Publisher
 from wheelcache.refresh_pool import refresh_pool, timed_load_pool
 from wheelcache.saved_map import SavedMap
 from wheelcache.single_flight import Flight, Seat, is_loading
+from wheelcache.snapshot_directory import snapshot_directory_or_none
 from wheelcache.snapshot_keeper import SnapshotKeeper
 from wheelcache.stats import LoadTimes, Stats, Tally
 from wheelcache.stats_log import StatsLog
 from wheelcache.weak_registry import WeakRegistry
+from wheelcache.worker_requests import CLEAR, LOAD, SAVE, RequestBox, WorkerRequests
 
 logger = logging.getLogger("wheelcache")
 
@@ -84,7 +84,15 @@ def _no_loader() -> Any:
 
 def _seconds_until(deadline: float | None) -> float | None:
     """For waiting, which takes no more than some 292 years."""
-    return None if deadline is None else min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX)
+    return None if deadline is None else min(max(0.0, deadline - SystemClock.steady()), TIMEOUT_MAX)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are known to be equal. They may have an ``__eq__`` of their own."""
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except Exception:
+        return False
 
 
 class _NoRoom(Exception):
@@ -100,7 +108,8 @@ class Cache(SavedMap):
         max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
         weigher: ``weigher(key, value)``, the weight of an entry, an int >= 0.
         ttl: seconds until an entry expires unless ``set`` says otherwise; None for never.
-        jitter: a random factor from [1 - jitter, 1 + jitter] on every TTL.
+        jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
+            what is set together does not expire together. ``add`` and ``touch`` keep theirs exactly.
         interval: seconds a tick of the wheel: how soon an expired entry leaves memory. Reads are exact whatever it is.
         slots: ticks that the wheel's finest level spans.
         log_interval: seconds between lines on the logger ``wheelcache.stats``; None for none.
@@ -146,6 +155,7 @@ class Cache(SavedMap):
         "_started",
         "keeper",
         "publisher",
+        "requests",
     )
 
     def __init__(
@@ -167,26 +177,28 @@ class Cache(SavedMap):
         snapshot_key: str | bytes | None = None,
         on_removal: Callable[[Any, Any, RemovalCause], object] | None = None,
         board: AnyBoard | None = None,
-        clock: Clock = time.monotonic,
+        clock: Clock = SystemClock.monotonic,
     ) -> None:
+        clock = unfrozen(clock)
         self._backoff = Backoff()
         # The keys of refreshes that wait for a thread or run, and the loops of those that need one.
         self._refreshing: dict[Any, asyncio.AbstractEventLoop | None] = {}
         self._history: History | None = None
         self.publisher: Publisher | None = None
         self.keeper: SnapshotKeeper | None = None
+        self.requests: WorkerRequests | None = None
         self._jobs = PeriodicJobs(
             options.interval("interval", interval),
-            options.function("clock", clock),
+            steady(options.function("clock", clock)),
             self._is_idle,
             [
-                *self._log_jobs(options.text("name", name), log_interval, clock),
-                *self._history_jobs(sample_interval, clock),
+                *self._log_jobs(options.text("name", name), log_interval, steady(clock)),
+                *self._history_jobs(sample_interval, steady(clock)),
                 *self._snapshot_jobs(snapshot_dir, snapshot_interval, snapshot_key),
                 *self._publishing_jobs(name, figures_dir),
             ],
         )
-        self._started = time.time()
+        self._started = SystemClock.time()
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(
             name,
@@ -221,13 +233,15 @@ class Cache(SavedMap):
             actions: dict[str, Callable[[], object]] = {CLEAR: self.clear}
             if self.keeper is not None:
                 actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
-            self.publisher = Publisher(directory, name, self.figures, self.is_in_use, actions)
+            self.publisher = Publisher(directory, name, self.figures, self.is_in_use)
             yield self.publisher
+            self.requests = WorkerRequests(RequestBox(directory.path), name, actions)
+            yield self.requests
 
     def _snapshot_jobs(
         self, snapshot_dir: Path | None, interval: float, key: str | bytes | None
     ) -> Iterator[PeriodicJob]:
-        directory = private_directory_or_none("snapshot_dir", snapshot_dir)
+        directory = snapshot_directory_or_none("snapshot_dir", snapshot_dir)
         period = options.interval("snapshot_interval", interval)
         secret = options.secret_or_none("snapshot_key", key)
         if directory is not None:
@@ -353,23 +367,7 @@ class Cache(SavedMap):
         """
         found = self.get_many(keys)
         missing = [key for key in dict.fromkeys(keys) if key not in found]
-        if missing:
-            flights: list[Flight] = []
-            try:
-                self._lead_many(missing, flights)
-                loaded = loader(missing)
-                self._loaded_many(flights, loaded, ttl, policy)
-            except BaseException as error:
-                # Around the landing as well: a weigher may raise, or a signal, and nobody must wait for ever.
-                try:
-                    self._load_failed_many(flights, error)
-                except BaseException:
-                    # Once more, as it was interrupted.
-                    self._load_failed_many(flights, error)
-                    raise
-                raise
-            found.update(loaded)
-        return found
+        return {**found, **self.load_many(missing, loader, ttl, policy)} if missing else found
 
     async def atake_many(
         self,
@@ -381,22 +379,62 @@ class Cache(SavedMap):
         """``take_many`` for coroutines."""
         found = self.get_many(keys)
         missing = [key for key in dict.fromkeys(keys) if key not in found]
-        if missing:
-            flights: list[Flight] = []
-            try:
-                self._lead_many(missing, flights)
-                loaded = await loader(missing)
-                self._loaded_many(flights, loaded, ttl, policy)
-            except BaseException as error:
-                try:
-                    self._load_failed_many(flights, error)
-                except BaseException:
-                    # Once more, as it was interrupted.
-                    self._load_failed_many(flights, error)
-                    raise
-                raise
-            found.update(loaded)
-        return found
+        return {**found, **await self.aload_many(missing, loader, ttl, policy)} if missing else found
+
+    def load_many(
+        self, keys: list[Any], loader: Callable[[list[Any]], Mapping[Any, Any]], ttl: TTL, policy: LoadPolicy
+    ) -> Mapping[Any, Any]:
+        """What ``loader(keys)`` returns, without a look at the entries. It is stored, but for keys that others load."""
+        flights: list[Flight] = []
+        try:
+            self._lead_many(keys, flights)
+            loaded = loader(keys)
+            self._loaded_many(flights, loaded, ttl, policy)
+        except BaseException as error:
+            # Around the landing as well: a weigher may raise, or a signal, and nobody must wait for ever.
+            self._load_failed_many(flights, error)
+            raise
+        self._loaded_beside(keys, flights, loaded)
+        return loaded
+
+    async def aload_many(
+        self,
+        keys: list[Any],
+        loader: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]],
+        ttl: TTL,
+        policy: LoadPolicy,
+    ) -> Mapping[Any, Any]:
+        """``load_many`` for coroutines."""
+        flights: list[Flight] = []
+        try:
+            self._lead_many(keys, flights)
+            loaded = await loader(keys)
+            self._loaded_many(flights, loaded, ttl, policy)
+        except BaseException as error:
+            self._load_failed_many(flights, error)
+            raise
+        self._loaded_beside(keys, flights, loaded)
+        return loaded
+
+    def read_beside(self, key: Hashable, value: Any) -> None:
+        """``value`` was read where this loads from, MISSING if there is none. Drop an entry with another value, and do
+        not store what is being loaded: which of them is the newer is not known.
+        """
+        plain = self._plain(key)
+        with self._lock:
+            self._flights.supersede(plain)
+            entry = self.entries.get(plain)
+            stored = MISSING if entry is None else entry.value
+        # Without the lock, as values may have code of their own.
+        if stored is MISSING or _is_same(stored, value):
+            return
+        now = self.clock()
+        removed: Removals = []
+        with self._lock:
+            entry = self.entries.get(plain)
+            if entry is not None:
+                self._unlink(entry, DELETED, now, removed)
+        self._removed(removed)
 
     def fill_lease(self, key: Hashable, value: Any) -> None:
         """Give ``value`` to those who wait for a lease on ``key``, without storing it."""
@@ -408,9 +446,8 @@ class Cache(SavedMap):
     def written_elsewhere(self, key: Hashable) -> None:
         """``delete``, because ``key`` was written where this loads from: whoever waits may find it there."""
         plain = self._plain(key)
-        now = self.clock()
         with self._lock:
-            self._leases.refused(plain, now)
+            self._leases.refused(plain, self.steady())
         self.delete(key)
 
     def drop_stale(self, key: Hashable) -> None:
@@ -434,9 +471,7 @@ class Cache(SavedMap):
         now = self.clock()
         with self._lock:
             entry = self.entries.get(plain)
-            if entry is None or now >= stale_until(entry):
-                return default
-            if not self._is_current(entry) and self._board is not None and self._board.mismatch_is_a_write:
+            if entry is None or now >= stale_until(entry) or self._is_overwritten(entry):
                 return default
             self._stale_hits += 1
             return entry.value
@@ -523,7 +558,10 @@ class Cache(SavedMap):
 
     def stats(self) -> Stats:
         """The figures since the cache was made."""
-        with self._lock:
+        return self._stats(self._lock)
+
+    def _stats(self, lock: AbstractContextManager[Any]) -> Stats:
+        with lock:
             # A stale value is found when a fresh one was missed, and then makes a hit of it.
             hits = self._hit_tally.read() + self._stale_hits
             misses = self._miss_tally.read() - self._stale_hits
@@ -549,22 +587,22 @@ class Cache(SavedMap):
             )
 
     def figures(self) -> WorkerFigures:
-        """``stats()`` and all else there is to say of this cache in this process."""
+        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot."""
         publisher, history = self.publisher, self._history
         return WorkerFigures(
             name=self.name,
             worker=f"{os.getpid()}-{id(self)}" if publisher is None else publisher.worker,
             pid=os.getpid(),
             started=self._started,
-            taken=time.time(),
+            taken=SystemClock.time(),
             thread=self.thread_state,
             lag=self.lag,
             interval=None if history is None else history.period,
             max_entries=None if self._max_entries == inf else int(self._max_entries),
             max_weight=None if self._max_weight == inf else int(self._max_weight),
             weighs_bytes=self._weigher is size_of,
-            stats=self.stats(),
-            now=self.clock(),
+            stats=self._stats(behind(self._lock)),
+            now=self.steady(),
             samples=() if history is None else tuple(history.samples),
         )
 
@@ -586,7 +624,7 @@ class Cache(SavedMap):
         with self._lock:
             self._detach_all(gone)
             self._flights.forget_all()
-            self._leases.end_all(now)
+            self._leases.end_all(self.steady())
             self._close(CacheClosed(f"the cache {self.name!r} was closed"))
         self._leases.wake()
         self._cleared(gone, now)
@@ -605,7 +643,7 @@ class Cache(SavedMap):
             found = self._stale_meanwhile(load, self._refresh)
             if found is not MISSING:
                 return found
-        deadline = None if policy.timeout is None else time.monotonic() + policy.timeout
+        deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
         while True:
             flight = self._flights.flight(load.plain, self.clock())
             try:
@@ -655,7 +693,7 @@ class Cache(SavedMap):
             found = self._stale_meanwhile(load, self._arefresh)
             if found is not MISSING:
                 return found
-        deadline = None if policy.timeout is None else time.monotonic() + policy.timeout
+        deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
         while True:
             flight = self._flights.flight(load.plain, self.clock())
             try:
@@ -718,7 +756,7 @@ class Cache(SavedMap):
         if unused:
             self._load_first()
         self._refreshing = {}
-        self._started = time.time()
+        self._started = SystemClock.time()
         self._jobs.start_over()
 
     def _detach_all(self, gone: Detached) -> None:
@@ -797,7 +835,7 @@ class Cache(SavedMap):
         ttl, grace = load.ttl, load.policy.grace or load.policy.keep
         if value is None and load.policy.negative_ttl is not None:
             ttl, grace = load.policy.negative_ttl, 0.0
-        due = self._due(ttl, now)
+        due = self._jittered_due(ttl, now)
         weight = self._weigh(flight.key, value)
         removed: Removals = []
         try:
@@ -837,9 +875,23 @@ class Cache(SavedMap):
             else:
                 self._load_failed(flight, NothingToStore(key))
 
+    def _loaded_beside(self, keys: list[Any], flights: list[Flight], values: Mapping[Any, Any]) -> None:
+        """After loading ``keys``, some of which others were loading: those without a flight in ``flights``."""
+        if len(flights) < len(keys):
+            led = {flight.key for flight in flights}
+            for key in keys:
+                if self._plain(key) not in led:
+                    self.read_beside(key, values.get(key, MISSING))
+
     def _load_failed_many(self, flights: list[Flight], error: BaseException) -> None:
-        for flight in flights:
-            self._load_failed(flight, error)
+        try:
+            for flight in flights:
+                self._load_failed(flight, error)
+        except BaseException:
+            # Once more, as it was interrupted.
+            for flight in flights:
+                self._load_failed(flight, error)
+            raise
 
     def _load_failed(self, flight: Flight, error: BaseException) -> None:
         try:
@@ -1112,14 +1164,14 @@ class Cache(SavedMap):
         holder = current_holder()
         now = self.clock()
         if self._board is not None:
-            self._check_board(now)
+            self._check_board()
         found = MISSING
         waiter = None
         removed: Removals = []
         with self._lock:
             entry = self._live(key, now, removed)
             if entry is None:
-                waiter = self._leases.miss(key, holder, now, wait, may_wait=may_wait)
+                waiter = self._leases.miss(key, holder, self.steady(), wait, may_wait=may_wait)
             else:
                 self.entries.move_to_end(key)
                 found = entry.value
@@ -1132,19 +1184,17 @@ class Cache(SavedMap):
         return found, waiter
 
     def _lease_wait_is_over(self, waiter: Waiter) -> bool:
-        now = self.clock()
         with self._lock:
-            over = self._leases.goes_on(waiter, now)
+            over = self._leases.goes_on(waiter, self.steady())
         self._leases.wake()
         return over
 
     def _seconds_to_look_again(self, waiter: Waiter) -> float:
-        return min(max(0.0, self._leases.next_look(waiter) - self.clock()), TIMEOUT_MAX)
+        return min(max(0.0, self._leases.next_look(waiter) - self.steady()), TIMEOUT_MAX)
 
     def _leave(self, waiter: Waiter) -> None:
-        now = self.clock()
         with suppress(CacheClosed), self._lock:
-            self._leases.leave(waiter, now)
+            self._leases.leave(waiter, self.steady())
         self._leases.wake()
 
     def _waited(self, waiter: Waiter, default: Any) -> Any:

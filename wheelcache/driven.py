@@ -13,8 +13,9 @@ import threading
 from math import inf
 from typing import Any, Final
 
-from wheelcache import options
-from wheelcache.clock import Clock, ManualClock
+from wheelcache import fork_pause, options
+from wheelcache.clock import Clock, ManualClock, steady, unfrozen
+from wheelcache.frozen_time import find_time_machine
 from wheelcache.load_first import behind
 from wheelcache.timing_wheel import TimingWheel
 from wheelcache.weak_registry import WeakRegistry
@@ -48,11 +49,16 @@ class _Closed:
 
 
 class Driven:
-    """A wheel, its lock and its clock.
+    """A wheel, its lock and its clocks.
 
     Args:
         interval, slots: of the wheel.
         clock: a ``ManualClock``, which then drives this wheel, or any callable that returns seconds.
+
+    Attributes:
+        clock: tells what has expired. While time is frozen in a test, it tells the frozen time.
+        steady: the clock that was given, which is never frozen. The wheel and everything that waits go by it.
+        wake_at: when there is something to do next, in seconds on ``steady``; inf if nothing is scheduled.
     """
 
     __slots__ = (
@@ -61,25 +67,31 @@ class Driven:
         "_far_behind",
         "_finishing",
         "_forked",
+        "_frozen",
         "_lag_warned",
         "_lock",
         "_patience",
+        "_thawed_clock",
         "_wheel",
         "clock",
+        "steady",
         "wake_at",
     )
 
     clock: Clock
+    steady: Clock
     wake_at: float
-    """When there is something to do next, in seconds on ``clock``; inf if nothing is scheduled."""
 
     def __init__(self, interval: float, slots: int, clock: Clock) -> None:
-        self.clock = options.function("clock", clock)
-        self._wheel = TimingWheel(interval, slots, clock())
+        self.clock = unfrozen(options.function("clock", clock))
+        self.steady = steady(self.clock)
+        self._thawed_clock = self.clock
+        self._wheel = TimingWheel(interval, slots, self.steady())
         self._lock: Any = threading.RLock()
         self._driver: WheelThread | ManualClock = clock if isinstance(clock, ManualClock) else wheel_thread
         self.wake_at = inf
         self._forked = False
+        self._frozen = False
         self._patience = 2 * interval
         self._far_behind = max(1.0, FAR_BEHIND * interval)
         self._lag_warned = False
@@ -90,18 +102,49 @@ class Driven:
     @property
     def lag(self) -> float:
         """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        return max(0.0, self.clock() - self.wake_at)
+        return max(0.0, self.steady() - self.wake_at)
 
     @property
     def thread_state(self) -> str:
         """That of who advances the wheel: see ``WheelThread.state``."""
         return self._driver.state
 
+    def freeze(self, clock: Clock) -> None:
+        """Until ``thaw``, ``clock`` tells what has expired, and the wheel stands still.
+
+        It takes nothing out, since what is expired now may not be when ``clock`` is moved back, or at the thaw. So the
+        wheel never comes to a time that is still to come, whichever times ``clock`` shows.
+        """
+        lock = behind(self._lock)
+        if isinstance(lock, _Closed):
+            return
+        with lock:
+            self._frozen = True
+            # In this order: what reads a time of the wheel and then the clock never mixes two time scales.
+            self.wake_at = inf
+            self.clock = clock
+
+    def thaw(self) -> None:
+        """Go by the clock that was given again."""
+        lock = behind(self._lock)
+        if isinstance(lock, _Closed) or not self._frozen:
+            return
+        with lock:
+            self._frozen = False
+            self.clock = self._thawed_clock
+            self.wake_at = self._wheel.next_wake()
+        if self.wake_at < inf:
+            self._driver.wake()
+
     def advance(self, now: float, budget: int = BATCH) -> None:
         """Take out what is due at ``now``, at most ``budget`` timers of it. ``wake_at <= now`` tells there is more."""
+        # A frozen time that was read just before the thaw may be years ahead.
+        now = min(now, self.steady())
         self._warn_of_lag(now - self.wake_at)
         # What drives other wheels as well does not wait until a cache is loaded.
         with behind(self._lock):
+            if self._frozen:
+                return
             due: list[Any] = []
             try:
                 self._wheel.advance(now, budget, due)
@@ -135,16 +178,19 @@ class Driven:
         """Timers were set, now without the lock: wake who sleeps past ``due``, and do what is overdue."""
         wake_at = self.wake_at
         if due < wake_at or self._forked:
+            forked, self._forked = self._forked, False
             if wake_at == inf:
                 # Parked until now, so the wheel's tick is an old one, from which the new timers look far off. Moving
                 # on to now files them as they should be.
-                self._forked = False
-                self.advance(now, 2 * BATCH)
+                find_time_machine()
+                self.advance(self.steady(), 2 * BATCH)
             else:
                 with self._lock:
                     self.wake_at = self._wheel.next_wake()
             if self.wake_at < wake_at:
                 self._driver.wake()
+            if forked:
+                fork_pause.resume()
         elif now - wake_at > self._patience and not self._finishing:
             # Not while somebody is at it: a listener that writes would be called by what it calls, as deep as there is
             # work, and periodic jobs would run in two threads at once.
@@ -217,6 +263,12 @@ def _release_all() -> None:
     _fork_lock.release()
 
 
+def _mark_all() -> None:
+    """Have the next write start the threads that ended before the fork."""
+    for driven in _forkable:
+        driven._forked = True
+
+
 def _renew_all() -> None:
     global _fork_lock
     _fork_lock = threading.RLock()
@@ -230,3 +282,8 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)
+# Registered after the hooks of the locks, since hooks before a fork run in reverse order: threads end before the locks
+# are taken, which they need for that, and start again when the locks are free.
+os.register_at_fork(before=fork_pause.before_fork, after_in_parent=fork_pause.after_fork_in_parent)
+if fork_pause.COUNTS_LATE:
+    os.register_at_fork(after_in_parent=_mark_all)

@@ -42,14 +42,16 @@ class Holder:
         leases: what he holds on keys of any cache, oldest first.
         missed: what a board showed for the keys that he missed, of caches that have one.
         parent: on whose behalf he is running; None for a thread, or a task that none with leases started.
+        held_back: by cache and key, what stores an entry that waits for another one to be stored first.
     """
 
-    __slots__ = ("__weakref__", "_task", "leases", "missed", "parent")
+    __slots__ = ("__weakref__", "_task", "held_back", "leases", "missed", "parent")
 
     def __init__(self, task: asyncio.Task[Any] | None = None, parent: Holder | None = None) -> None:
         self.leases: dict[Lease, None] = {}
         self.missed: dict[tuple[object, Hashable], Any] = {}
         self.parent = parent
+        self.held_back: dict[tuple[object, Hashable], Callable[[], object]] = {}
         self._task = None if task is None else ref(task)
         if task is not None:
             task.add_done_callback(lambda _: self.give_up())
@@ -98,12 +100,28 @@ class Holder:
             holder = holder.parent
 
     def give_up(self) -> None:
-        """End all leases: the request is over."""
+        """Store what is held back, and end all leases: the request is over."""
         self.missed = {}
-        while self.leases:
-            for lease in list(self.leases):
-                lease.table.give_up(lease)
-                self.leases.pop(lease, None)
+        try:
+            for key in list(self.held_back):
+                self._let_go(key)
+        finally:
+            while self.leases:
+                for lease in list(self.leases):
+                    lease.table.give_up(lease)
+                    self.leases.pop(lease, None)
+
+    def let_go(self, key: tuple[object, Hashable]) -> None:
+        """Store the entry of a cache and key, if it is held back by this holder or by one that it acts for."""
+        holder: Holder | None = self
+        while holder is not None:
+            holder._let_go(key)
+            holder = holder.parent
+
+    def _let_go(self, key: tuple[object, Hashable]) -> None:
+        store = self.held_back.pop(key, None)
+        if store is not None:
+            store()
 
     def __del__(self) -> None:
         # A thread that ended without a word, or a request of an ASGI server, where Django closes its caches in another

@@ -49,6 +49,8 @@ class LoadTimes:
         self.buckets = [0] * (len(LOAD_BOUNDS) + 1)
 
     def add(self, seconds: float) -> None:
+        # Negative where a test moved the time back meanwhile.
+        seconds = max(0.0, seconds)
         self.seconds += seconds
         self.buckets[bisect_left(LOAD_BOUNDS, seconds)] += 1
 

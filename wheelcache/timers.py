@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.clock import Clock
+from wheelcache.clock import Clock, SystemClock
 from wheelcache.driven import Driven
 from wheelcache.errors import SnapshotRefused, WheelClosed
 from wheelcache.keys import Handles, original
@@ -102,7 +102,7 @@ class Timers(Driven):
         slots: int,
         execute: Callable[[Any, Any], object],
         *,
-        clock: Clock = time.monotonic,
+        clock: Clock = SystemClock.steady,
     ) -> None:
         self._execute = options.function("execute", execute)
         self._handles = Handles()

@@ -255,6 +255,7 @@ def server(tmp_path_factory):
     assert "Traceback" not in running.log.read_text()
 
 
+@pytest.mark.servers
 def test_after_a_write_returned_no_worker_serves_the_older_value(server):
     """In every round one worker is filling while another one writes, and then all are asked."""
     workers = server.workers()
@@ -287,6 +288,7 @@ def read_mostly(steps, seed):
         yield ("sd"[choose.random() < 0.5] if writes else "r") + str(key)
 
 
+@pytest.mark.servers
 def test_the_hit_ratio_is_within_two_points_of_that_of_a_single_process(server):
     """After each worker has read every key once, as the single process has.
 
@@ -332,6 +334,7 @@ def test_the_hit_ratio_is_within_two_points_of_that_of_a_single_process(server):
     assert ratio > counts["exact"] / counts["reads"] - 0.005
 
 
+@pytest.mark.servers
 def test_workers_killed_in_the_middle_of_writes_harm_nothing(server):
     version = 100_000
     for _ in range(8):

@@ -223,6 +223,7 @@ def test_the_child_of_a_fork_has_the_entries_and_expires_and_loads_by_itself(mak
     assert "0" not in cache
 
 
+@pytest.mark.deep
 @forks
 def test_forking_while_threads_write_never_leaves_a_child_with_a_lock_that_is_held(make):
     cache = make({"MAX_ENTRIES": 100, "INTERVAL": 0.01})

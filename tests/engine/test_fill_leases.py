@@ -408,6 +408,7 @@ def test_a_holder_has_so_many_leases_and_no_more_until_the_first_times_out(owner
     assert len(greedy.leases) <= HELD_AT_MOST
 
 
+@pytest.mark.deep
 def test_a_million_keys_that_are_not_there_leave_a_bounded_number_of_leases(owner):
     (greedy,) = holders(1)
     for key in range(1_000_000):
@@ -977,6 +978,7 @@ def test_nothing_is_left_and_nobody_is_lost_after_a_storm_of_everything(cache, t
     assert not cache._leases.abandoned
 
 
+@pytest.mark.deep
 def test_two_threads_that_act_for_one_holder_at_his_bound_use_two_caches_at_once(cache):
     elsewhere = Cache(log_interval=None, sample_interval=None)
     stop = threading.Event()
@@ -1011,6 +1013,7 @@ def test_two_threads_that_act_for_one_holder_at_his_bound_use_two_caches_at_once
         end_request()
 
 
+@pytest.mark.deep
 def test_a_million_probes_for_what_is_not_there_leave_a_bounded_number_of_leases(cache):
     for key in range(100_000):
         cache.get_or_lease(key, wait=LONG)

@@ -128,6 +128,7 @@ def test_a_miss_of_one_request_is_no_miss_of_the_next(make_app, name):
         assert other.get("k") is None
 
 
+@pytest.mark.deep
 def test_two_apps_of_one_name_in_two_processes_agree_on_what_was_written(name):
     processes = one, other = Process(name), Process(name)
     apart = Process(f"{name}, another")
