@@ -251,6 +251,38 @@ def test_an_exception_while_a_snapshot_is_loaded_leaves_the_cache_to_be_used(tmp
     assert target > 20
 
 
+def set_sooner(cache):
+    """What has to wake the wheel thread, or to start it."""
+    cache.set("new", 7, 5)
+
+
+def refresh(cache):
+    cache.take("stale", lambda: 8, 5, grace=GRACE, refresh_ahead=0.01)
+
+
+@pytest.mark.parametrize("operation", [set_sooner, refresh])
+def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(operation):
+    def write_and_refresh():
+        other = Cache(**SILENT, ttl=TTL)
+        set_sooner(other)
+        other.take("stale", lambda: 7, 5)
+        refresh(other)
+
+    with quiet():
+        for target in count(1):
+            cache = Cache(**SILENT, ttl=TTL, jitter=0, interval=0.05)
+            cache.take("stale", lambda: 7, 1, grace=GRACE)
+            sleep(0.011)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: operation(cache))
+            assert worker.does(write_and_refresh), f"{delivery.where}: a lock is taken for ever"
+            write_and_refresh()
+            cache.close()
+            if not interrupted:
+                break
+    assert target > 20
+
+
 class TimeLimit(Exception):
     """What a time limit raises in a thread."""
 
