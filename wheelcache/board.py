@@ -11,9 +11,9 @@ slow computation never brings back what was deleted.
 
 What is quiet, exactly: the first ``set`` or ``add`` of a key within ``FILL_WINDOW`` (10 seconds) of a miss of it by the
 same thread or task, in the same request. So code that changes the truth after a miss, and then sets the key, should
-delete it instead. A later ``set`` is news. If the key was written since the miss, its value may be older than that: it
-is not kept, and ends the other entries. After ``MISS_FORGOTTEN`` (an hour) the miss plays no part. The loads of
-``take`` and ``memoize`` are quiet however long they take.
+delete it instead. A later ``set`` is news, and kept, whatever was written since the miss: a process without requests
+may have missed the key at its start. So a ``get``, a computation of more than 10 seconds and a ``set`` may bring back
+what was written over meanwhile. The loads of ``take`` and ``memoize`` are quiet, and do not, however long they take.
 
 A ``touch`` stamps a value that is there already, which another process may write over at that very moment; its stamp
 must not make the old value look current. So each slot has a second word, that only news is written to, and before the
@@ -206,7 +206,7 @@ class Board:
         Raises:
             TypeError: not every process would find the same: it is no string, number, bytes, None or tuple of these.
         """
-        text = key if isinstance(key, str) else repr(_canonical(key))
+        text = key if isinstance(key, str) else repr(canonical(key))
         return int(crc32(text.encode("utf-8", "surrogatepass")) % self._slots)
 
     def write(self, slot: int) -> int:
@@ -243,11 +243,11 @@ class Board:
         return stamp.to_bytes(WORD, byteorder) * self._slots
 
 
-def _canonical(key: Any) -> Any:
+def canonical(key: Any) -> Any:
     """``key`` in a form that looks the same for keys that are equal, such as 1, 1.0 and True."""
     kind = type(key)
     if kind is tuple:
-        return tuple(map(_canonical, key))
+        return tuple(map(canonical, key))
     if kind is bool or (kind is float and key.is_integer()):
         return int(key)
     if kind not in (str, int, float, bytes, type(None)):

@@ -31,7 +31,7 @@ from time import perf_counter, sleep
 from typing import Any, Final
 
 from wheelcache import frozen_time, lru_walk, options
-from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen
+from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen, canonical
 from wheelcache.clock import Clock, SystemClock, steady, unfrozen
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
@@ -57,12 +57,8 @@ SMALL_TABLE: Final = 1024
 
 
 FILL_WINDOW: Final = 10.0
-"""Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill, which does not
-end the entries of other processes. A later one counts as news, and ends them."""
-
-MISS_FORGOTTEN: Final = 3600.0
-"""Seconds. Until then the value of a ``set`` may have been computed since the miss: if the key was written meanwhile,
-it is not kept."""
+"""Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not
+end the entries of other processes, and is not kept if one of them wrote the key meanwhile. A later one is news."""
 
 PLAINLY_NOTED: Final = 256
 """Characters. A miss of a longer key, and of a key that is no string, is noted by its digest, of 16 bytes."""
@@ -402,6 +398,26 @@ class BoundedMap(Driven):
                         # Written over by another process, at this moment.
                         return False
                     entry.stamp = stamp
+                self._file(entry, due)
+            self._scheduled(due, now)
+        except BaseException:
+            self._interrupted()
+            raise
+        return True
+
+    def renew(self, key: Hashable, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
+        """Give an entry that has ``value`` already a new TTL from now, exactly. False if there is none.
+
+        Unlike ``touch``, this is no news: it leaves the entries of other processes as they are.
+        """
+        key = self._plain(key)
+        now = self.clock()
+        due = self._due(ttl, now)
+        try:
+            with self._lock:
+                entry = self._live(key, now)
+                if entry is None or type(entry.value) is not type(value) or entry.value != value:
+                    return False
                 self._file(entry, due)
             self._scheduled(due, now)
         except BaseException:
@@ -896,17 +912,14 @@ class BoundedMap(Driven):
         If the board shows something else by now, ``_put`` does not keep the value.
         """
         seen, missed_at = note
-        age = now - missed_at
-        if self._board is None or age > MISS_FORGOTTEN:
+        if self._board is None or now - missed_at > FILL_WINDOW:
             return None
         slot = self._board.slot(key)
-        if self._board.stamps[slot] == seen[1]:
-            return seen if age <= FILL_WINDOW else None
         entry = self._live(key, now)
-        if entry is not None or age > FILL_WINDOW:
-            # Whether this value or what was written since the miss is the newer is not known: no process keeps either.
-            if entry is not None:
-                self._unlink(entry, REPLACED, now, removed)
+        if entry is not None and self._board.stamps[slot] != seen[1]:
+            # Another thread of this process stored it since. Which value is the newer is not known: no process keeps
+            # either.
+            self._unlink(entry, REPLACED, now, removed)
             self._board.write(slot)
         return seen
 
@@ -1192,10 +1205,11 @@ def _is_in_group(plain: Any, name: str) -> bool:
 
 
 def _noted(key: Any) -> str | bytes:
-    """``key`` in a form of bounded size. Two keys have the same one if they are equal, or look the same to a board."""
+    """``key`` in a form of bounded size, the same for keys that are equal."""
     if type(key) is str and len(key) <= PLAINLY_NOTED:
         return key
-    return blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    text = repr(key if isinstance(key, str) else canonical(key))
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def stale_until(entry: Entry) -> float:

@@ -101,11 +101,12 @@ class Holder:
 
     def give_up(self) -> None:
         """Store what is held back, and end all leases: the request is over."""
-        self.missed = {}
         try:
             for key in list(self.held_back):
                 self._let_go(key)
         finally:
+            # After that: what was held back fills what was missed.
+            self.missed = {}
             while self.leases:
                 for lease in list(self.leases):
                     lease.table.give_up(lease)

@@ -156,8 +156,11 @@ def make_private(directory: Path) -> None:
     check_private(directory, found, stat.S_ISDIR, "a directory")
 
 
-def private_directory_or_none(option: str, value: Any) -> Path | None:
+def private_directory_or_none(option: str, value: Any, make: Callable[[Path], object] = make_private) -> Path | None:
     """The directory that an option says, made if it isn't there; or None.
+
+    Args:
+        make: makes it, and raises FileUnusable if it is not safe to use.
 
     Raises:
         TypeError, ValueError, FileUnusable: naming the option.
@@ -165,7 +168,7 @@ def private_directory_or_none(option: str, value: Any) -> Path | None:
     path = options.path_or_none(option, value)
     try:
         if path is not None:
-            make_private(path)
+            make(path)
     except FileUnusable as error:
         raise FileUnusable(
             f"{option} must be a directory for this user alone, or where to make one: {error}"

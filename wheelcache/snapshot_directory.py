@@ -3,7 +3,7 @@
 What is loaded from it is unpickled, and that runs code. Mode 0700 alone is no guard: another user who may write a
 directory above it can rename it and put another one in its place, or a link to a place where this user's files have
 contents of the other's making, as uploads have. So no directory above it may be one that other users can write, except
-for sticky ones, such as ``/tmp``, in which nobody renames what belongs to another. And what was opened is used by its
+for sticky ones, such as ``/tmp``, in which users rename only what is their own. And what was opened is used by its
 descriptor, so that it stays the one that was checked.
 """
 
@@ -17,9 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from wheelcache import options
 from wheelcache.errors import FileUnusable
-from wheelcache.private_files import check_private
+from wheelcache.private_files import check_private, private_directory_or_none
 
 if sys.platform != "win32":
     import grp
@@ -35,16 +34,16 @@ def snapshot_directory_or_none(option: str, value: Any) -> Path | None:
     Raises:
         TypeError, ValueError, FileUnusable: naming the option.
     """
-    path = options.path_or_none(option, value)
-    try:
-        if path is not None:
-            with made_and_opened(path):
-                pass
-    except FileUnusable as error:
-        raise FileUnusable(
-            f"{option} must be a directory for this user alone, or where to make one: {error}"
-        ) from error
-    return path
+    return private_directory_or_none(option, value, make_and_check)
+
+
+def make_and_check(directory: Path) -> None:
+    """
+    Raises:
+        FileUnusable: as ``made_and_opened``.
+    """
+    with made_and_opened(directory):
+        pass
 
 
 @contextmanager

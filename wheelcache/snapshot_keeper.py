@@ -29,7 +29,7 @@ from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused
 from wheelcache.fork_pause import pause_at_forks, wait_for_end
 from wheelcache.lazy import Lazy, end_under_a_patch, lazy_lock
 from wheelcache.refresh_pool import refresh_pool
-from wheelcache.snapshot_directory import made_and_opened, opened
+from wheelcache.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.snapshot_file import refuse
 from wheelcache.weak_registry import WeakRegistry
 
@@ -83,8 +83,7 @@ class SnapshotKeeper:
 
     def __init__(self, directory: Path, period: float, secret: bytes | None, target: Savable) -> None:
         self._held = -1
-        with made_and_opened(directory):
-            pass
+        make_and_check(directory)
         self.period = period
         self._directory = directory
         self.secret = secret

@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import PATIENCE
 from wheelcache import Cache
 from wheelcache.board import Board
-from wheelcache.bounded_map import FILL_WINDOW, MISS_FORGOTTEN
+from wheelcache.bounded_map import FILL_WINDOW
 from wheelcache.fill_leases import end_request
 from wheelcache.load_policy import PLAIN
 
@@ -73,22 +73,25 @@ def test_a_write_soon_after_a_miss_is_a_fill(processes, clock, miss, write):
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_of_a_write_long_after_a_miss_and_a_write_elsewhere_no_process_keeps_either(processes, clock, write):
-    """It may be a computation that took so long, and is older than what was written meanwhile."""
+def test_a_write_soon_after_a_miss_and_a_write_elsewhere_is_not_kept(processes, clock, write):
+    """It may be a computation that began before that write, and is older."""
     one, other = processes
     assert one.get("k") is None
-    other.set("k", "old")
-    clock.advance(FILL_WINDOW + 1)
+    other.set("k", "newer")
+    clock.advance(FILL_WINDOW)
     assert not write(one)
-    assert (one.get("k"), other.get("k")) == (None, None)
+    assert (one.get("k"), other.get("k")) == (None, "newer")
 
 
+@pytest.mark.parametrize("miss", MISSES.values(), ids=MISSES)
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
-def test_a_miss_is_forgotten_in_the_end(processes, clock, write):
+def test_a_write_long_after_a_miss_and_a_write_elsewhere_is_kept_and_ends_the_other(processes, clock, write, miss):
+    """A consumer missed the state of something, another process wrote it, and now the consumer has news of it."""
     one, other = processes
-    assert one.get("k") is None
+    assert miss(one) is None
+    clock.advance(5)
     other.set("k", "old")
-    clock.advance(MISS_FORGOTTEN + 1)
+    clock.advance(FILL_WINDOW)
     assert write(one)
     assert (one.get("k"), other.get("k")) == ("new", None)
 
@@ -154,6 +157,30 @@ def test_after_a_write_of_its_own_a_thread_fills_nothing(processes, write):
     assert other.get("k") is None
 
 
+def test_renewing_what_is_there_is_no_news_and_keeps_the_new_time_exactly(processes, clock):
+    one, other = processes
+    for each in processes:
+        each.get("k")
+        each.set("k", "value", 10)
+    assert one.renew("k", "value", 100)
+    assert other.get("k") == "value"
+    clock.advance(99)
+    assert (one.get("k"), other.get("k")) == ("value", None)
+    clock.advance(1)
+    assert one.get("k") is None
+
+
+def test_what_is_not_there_or_another_value_or_overwritten_elsewhere_is_not_renewed(processes):
+    one, other = processes
+    assert not one.renew("k", "value")
+    one.set("k", "value")
+    assert not one.renew("k", "another")
+    assert not one.renew("k", b"value")
+    other.set("k", "value")
+    assert not one.renew("k", "value")
+    assert (one.get("k"), other.get("k")) == (None, "value")
+
+
 def in_another_thread(function):
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result(PATIENCE)
@@ -179,6 +206,14 @@ def test_fills_of_long_keys_and_of_keys_of_all_sorts_are_quiet(processes, key):
         assert each.get(key) is None
         assert each.set(key, 1)
     assert one.get(key) == other.get(key) == 1
+
+
+@pytest.mark.parametrize(("missed", "key"), [(1, 1.0), (True, 1), (("a", 1), ("a", True))])
+def test_a_fill_under_an_equal_key_is_quiet(processes, missed, key):
+    for each in processes:
+        assert each.get(missed) is None
+        assert each.set(key, 1)
+    assert [each.get(key) for each in processes] == [1, 1]
 
 
 def test_a_long_key_is_not_taken_for_another(processes):

@@ -96,6 +96,16 @@ def test_a_wrong_option_is_an_error_that_names_its_cache(backend):
         flask_caching.Cache(app)
 
 
+@pytest.mark.parametrize(("l2", "l2_options"), [("nope", {}), ("SimpleCache", {"shards": 4}), ("SimpleCache", 5)])
+def test_a_wrong_second_level_is_an_error_that_names_the_cache(l2, l2_options):
+    app = flask.Flask("shop")
+    app.config.update(
+        CACHE_TYPE="wheelcache.flask_backend.TieredCache", CACHE_OPTIONS={"l2": l2, "l2_options": l2_options}
+    )
+    with pytest.raises((TypeError, ValueError), match="Wrong setting of the cache 'shop': "):
+        flask_caching.Cache(app)
+
+
 @pytest.mark.parametrize("option", ["ttl", "clock", "weigher", "on_removal", "max_weight", "max_entries", "THRESHOLD"])
 def test_what_the_engine_takes_and_the_backend_does_not_is_unknown(option):
     with pytest.raises(TypeError, match=f"unknown option '{option}' of the cache 'shop'"):

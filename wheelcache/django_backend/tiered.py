@@ -54,14 +54,19 @@ SOCKET_TIMEOUTS: Final[Mapping[str, tuple[str, ...]]] = {
 """The OPTIONS of well-known backends that bound how long a socket waits, which none of them does by itself."""
 
 SERVE_ALL_THREADS: Final = {
-    *SOCKET_TIMEOUTS,
+    DJANGO_REDIS,
+    "django.core.cache.backends.redis.RedisCache",
     "django.core.cache.backends.db.DatabaseCache",
     "django.core.cache.backends.dummy.DummyCache",
     "django.core.cache.backends.filebased.FileBasedCache",
     "django.core.cache.backends.locmem.LocMemCache",
     "wheelcache.django_backend.backend.WheelCache",
 }
-"""Backends of which one object may be used by many threads. Of others this is not known: Django makes one a thread."""
+"""Backends of which one object may be used by many threads. Of others this is not known: Django makes one a thread.
+
+Those over memcached are none of them: two threads on one connection of pymemcache read each other's answers, and with
+its pool the ``close`` at the end of one request still closes the connections of all.
+"""
 
 
 class TieredStore(Store):

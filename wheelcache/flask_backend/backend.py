@@ -262,8 +262,12 @@ class WheelCache(BaseCache):
             self._cache.delete_many(stored)
             return list(mapping)
         # The values of a memoized function are found only while its version is there, so a version is not shortened.
-        jitter = not any(map(_is_memoize_version, mapping))
-        refused = set(self._cache.set_many(stored, ttl, jitter=jitter))
+        has_versions = any(map(_is_memoize_version, mapping))
+        if has_versions:
+            # Flask-Caching sets them again whenever a value was computed. As news, that would end all values of the
+            # function in the other processes.
+            stored = {made: value for made, value in stored.items() if not self._renew(made, value, ttl)}
+        refused = set(self._cache.set_many(stored, ttl, jitter=not has_versions))
         return [key for key in mapping if self._made(key) not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
@@ -299,6 +303,9 @@ class WheelCache(BaseCache):
     def dec(self, key: str, delta: int = 1) -> Any:
         """``inc`` by ``-delta``."""
         return self.inc(key, -delta)
+
+    def _renew(self, made: str, stored: Any, ttl: float | None) -> bool:
+        return isinstance(stored, str | bytes) and self._cache.renew(made, stored, ttl)
 
     def _get_or_lease(self, made: str, wait: float) -> Any:
         if has_app_context() and HELD_BEFORE not in g:

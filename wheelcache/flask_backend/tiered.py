@@ -166,9 +166,8 @@ class TieredCache(WheelCache):
                 raise TypeError(
                     f"l2_options must be left out where l2 is a cache that is made already, not {l2_options!r}"
                 )
-        if isinstance(l2, str):
-            l2 = _second_level(app, config, l2, {} if l2_options is None else l2_options, l2_timeout)
-        with naming(given["name"]):
+            if isinstance(l2, str):
+                l2 = _second_level(app, config, l2, {} if l2_options is None else l2_options, l2_timeout)
             backend = cls(**{"l2": l2, **given})
         if backend._fill_waits:
             app.teardown_appcontext(_end_leases)
