@@ -127,7 +127,8 @@ class Holder:
     def __del__(self) -> None:
         # A thread that ended without a word, or a request of an ASGI server, where Django closes its caches in another
         # context. This may be the garbage collector's doing, in the middle of anything: so no waiting for a lock.
-        for lease in list(self.leases):
+        # None at all, if an exception came from outside before the first line of __init__.
+        for lease in list(getattr(self, "leases", ())):
             lease.table.abandoned.append(lease)
             lease.table.give_up_soon()
 

@@ -44,7 +44,9 @@ class _Crew:
     """The threads of a pool, and the jobs that wait for them.
 
     Attributes:
-        free: guards the others. Its lock is re-entrant: the collector may run a ``__del__`` that submits a job.
+        lock: guards the others. It is re-entrant: the collector may run a ``__del__`` that submits a job. It is taken
+            itself, and not by a ``with`` of ``free``, whose method in Python an exception from outside could interrupt.
+        free: notified when there is a job.
         jobs: those that wait.
         room: notified when there is room for another job.
         running: jobs that run.
@@ -53,12 +55,12 @@ class _Crew:
         idle: those of them that wait for a job.
     """
 
-    __slots__ = ("free", "idle", "jobs", "room", "running", "starting", "workers")
+    __slots__ = ("free", "idle", "jobs", "lock", "room", "running", "starting", "workers")
 
     def __init__(self) -> None:
-        lock = threading.RLock()
-        self.free = threading.Condition(lock)
-        self.room = threading.Condition(lock)
+        self.lock = threading.RLock()
+        self.free = threading.Condition(self.lock)
+        self.room = threading.Condition(self.lock)
         self.jobs: deque[tuple[Context, Job]] = deque()
         self.running = 0
         self.starting: set[threading.Thread] = set()
@@ -90,7 +92,7 @@ class RefreshPool:
             raise RuntimeError("the interpreter exits")
         item = (_own_context() if context is None else context, job)
         crew = self._crews.get()
-        with crew.free:
+        with crew.lock:
             if not crew.room.wait_for(lambda: len(crew.jobs) < self._queue_size, patience):
                 return False
             crew.jobs.append(item)
@@ -98,7 +100,7 @@ class RefreshPool:
         try:
             self._start_worker(crew)
         except RuntimeError:
-            with crew.free:
+            with crew.lock:
                 if not crew.workers and item in crew.jobs:
                     crew.jobs.remove(item)
                     raise
@@ -133,7 +135,7 @@ class RefreshPool:
     def pending(self) -> int:
         """Jobs that wait or run."""
         crew = self._crews.get()
-        with crew.free:
+        with crew.lock:
             return len(crew.jobs) + crew.running
 
     def runs_here(self) -> bool:
@@ -147,7 +149,7 @@ class RefreshPool:
     def pause(self) -> None:
         """End the threads that wait for a job: before a fork."""
         for crew in self._crews.all():
-            with crew.free:
+            with crew.lock:
                 # If jobs wait, threads were told of them, and only look idle.
                 ending = [] if crew.jobs else list(crew.idle)
                 crew.workers.difference_update(ending)
@@ -167,7 +169,7 @@ class RefreshPool:
             return
         # Made without the lock: the collector may run here, and a __del__ that submits a job starts this thread itself.
         worker = threading.Thread(target=self._work, args=(crew,), name="wheelcache-refresh", daemon=True)
-        with crew.free:
+        with crew.lock:
             if not self._needs_worker(crew):
                 return
             crew.starting.add(worker)
@@ -175,13 +177,13 @@ class RefreshPool:
             # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
             worker.start()
         except BaseException:
-            with crew.free:
+            with crew.lock:
                 crew.starting.discard(worker)
             raise
 
     def _work(self, crew: _Crew) -> None:
         me = threading.current_thread()
-        with crew.free:
+        with crew.lock:
             crew.starting.discard(me)
             crew.workers.add(me)
         while (item := self._next(crew, me)) is not None:
@@ -191,13 +193,13 @@ class RefreshPool:
             finally:
                 # What it holds is not to live until the next one comes.
                 del context, job, item
-                with crew.free:
+                with crew.lock:
                     crew.running -= 1
         end_under_a_patch()
 
     def _next(self, crew: _Crew, me: threading.Thread) -> tuple[Context, Job] | None:
         """The next job, when there is one; None if this thread is to end."""
-        with crew.free:
+        with crew.lock:
             crew.idle.add(me)
             try:
                 crew.free.wait_for(lambda: crew.jobs or me not in crew.workers, IDLE)

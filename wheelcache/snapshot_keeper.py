@@ -135,7 +135,9 @@ class SnapshotKeeper:
     def save(self, seconds: float | None = None) -> bool:
         """Save the cache, in at most so many seconds. Whether that was done; if not, the log says why."""
         lock = self._lock.get()
-        if not lock.acquire(timeout=-1 if seconds is None else seconds):
+        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock taken.
+        (taken,) = map(lock.acquire, (True,), (-1 if seconds is None else seconds,))
+        if not taken:
             return False
         try:
             if not self._target.is_in_use():

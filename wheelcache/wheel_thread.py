@@ -34,7 +34,9 @@ class _Sleep:
     """What a thread sleeps on.
 
     Attributes:
-        condition: guards the others.
+        lock: guards the others. A ``with`` of the condition would do the same by a method in Python, and an exception
+            from outside on the return of that would leave the lock taken for ever.
+        condition: notified when there is something to do.
         thread: the one that sleeps here, or is about to start; None if there is none.
         ticket: what that thread was started with. Another thread that finds itself here ends.
         woken: the thread is to look at the wheels once more before it sleeps.
@@ -42,10 +44,11 @@ class _Sleep:
         advancing: it advances a wheel, so it may be running the user's code.
     """
 
-    __slots__ = ("advancing", "condition", "parked", "thread", "ticket", "woken")
+    __slots__ = ("advancing", "condition", "lock", "parked", "thread", "ticket", "woken")
 
     def __init__(self) -> None:
-        self.condition = threading.Condition()
+        self.lock = threading.RLock()
+        self.condition = threading.Condition(self.lock)
         self.thread: threading.Thread | None = None
         # Not the thread itself: once gevent has patched, current_thread() no longer finds a thread started before.
         self.ticket: object = None
@@ -61,7 +64,7 @@ class _Sleep:
         return self.advancing
 
     def wake(self) -> None:
-        with self.condition:
+        with self.lock:
             self.woken = True
             self.condition.notify()
 
@@ -145,11 +148,11 @@ class WheelThread:
         thread = threading.Thread(target=self._run, args=(sleep, ticket), name="wheelcache-wheel", daemon=True)
         error = None
         try:
-            with sleep.condition:
+            with sleep.lock:
                 if sleep.is_taken() or self._exiting or is_forking():
                     return
                 sleep.thread, sleep.ticket = thread, ticket
-            # Without the condition: under gevent, start() lets the new greenlet run, which takes it.
+            # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
             thread.start()
         except RuntimeError as refused:
             error = refused
@@ -170,7 +173,7 @@ class WheelThread:
             if pause <= 0:
                 # More of the same batch of work: let a thread that waits for the interpreter go first.
                 give_way(0)
-            with sleep.condition:
+            with sleep.lock:
                 if sleep.ticket is not ticket:
                     break
                 if self._exiting or is_forking():

@@ -39,9 +39,7 @@ class Delivery:
     def run(self, function):
         """What came of ``function()``: True if it was interrupted on the way."""
         gc.disable()
-        before, hook = sys.gettrace(), sys.unraisablehook
-        # What is raised in a __del__ or a callback of a weak reference goes nowhere but there.
-        sys.unraisablehook = lambda _: None
+        before = sys.gettrace()
         sys.settrace(self._began)
         try:
             function()
@@ -50,7 +48,6 @@ class Delivery:
         finally:
             sys.settrace(before)
             sys.setprofile(None)
-            sys.unraisablehook = hook
             gc.enable()
         return self.where is not None
 
@@ -156,11 +153,13 @@ def _work(jobs, done):
 
 @contextlib.contextmanager
 def quiet():
-    """Listeners and loaders are interrupted as well, and that is logged."""
+    """Listeners and loaders are interrupted as well, and that is logged; so is what runs when an object goes."""
     logger = logging.getLogger("wheelcache")
-    before = logger.disabled
+    before, hook = logger.disabled, sys.unraisablehook
     logger.disabled = True
+    sys.unraisablehook = lambda _: None
     try:
         yield
     finally:
         logger.disabled = before
+        sys.unraisablehook = hook

@@ -24,6 +24,14 @@ GRACE = 30
 SILENT = {"log_interval": None, "sample_interval": None}
 
 worker = Worker()
+saved_as = None
+"""A path of the running test's."""
+
+
+@pytest.fixture(autouse=True)
+def path(tmp_path):
+    global saved_as
+    saved_as = tmp_path / "saved"
 
 
 def plain(clock, tmp_path):
@@ -54,13 +62,6 @@ def fill(cache, clock):
     cache.set("forever", 4, None)
     cache.set(("a", "tuple"), 5, 600)
     clock.advance(2)
-
-
-def walk_on(cache):
-    """Begin to go through the entries, as a save does."""
-    walk = cache.in_order_of_use()
-    next(walk)
-    return walk
 
 
 def lease(cache):
@@ -154,7 +155,7 @@ OPERATIONS = {
     "memoize": (memoized, 1, 2),
     "get_or_lease": (lease, 1, 1),
     "let time pass": (let_time_pass, 0, 0),
-    "walk": (lambda cache: list(cache.in_order_of_use()), 0, 0),
+    "save": (lambda cache: cache.save(saved_as), 0, 0),
 }
 
 
@@ -205,7 +206,8 @@ def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
     operation, may_store, may_ask = OPERATIONS[name]
     faults = []
     with quiet():
-        for target in count(1):
+        # Of the thousands of points of a save, most of which are in what it calls, some.
+        for target in count(1, 13 if name == "save" else 1):
             clock = ManualClock()
             cache = make(clock, tmp_path)
             fill(cache, clock)
@@ -226,11 +228,66 @@ def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
     assert target > 2
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+def test_an_exception_while_a_snapshot_is_loaded_leaves_the_cache_to_be_used(tmp_path):
+    clock = ManualClock()
+    directory = tmp_path / "snapshots"
+    saved = Cache(**SILENT, clock=clock, snapshot_dir=directory)
+    fill(saved, clock)
+    assert saved.keeper.save()
+    saved.close()
+    with quiet():
+        for target in count(1):
+            # A file that was being opened is closed when it is collected.
+            cache = Cache(**SILENT, clock=clock, snapshot_dir=directory)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: cache.get("kept"))
+            assert worker.does(cache.keys), f"{delivery.where}: a lock is taken for ever"
+            assert worker.does(lambda cache=cache: use_every_key(cache)), f"{delivery.where}: a key is taken for ever"
+            use_every_key(cache)
+            cache.close()
+            if not interrupted:
+                break
+    assert target > 20
+
+
+def set_sooner(cache):
+    """What has to wake the wheel thread, or to start it."""
+    cache.set("new", 7, 5)
+
+
+def refresh(cache):
+    cache.take("stale", lambda: 8, 5, grace=GRACE, refresh_ahead=0.01)
+
+
+@pytest.mark.parametrize("operation", [set_sooner, refresh])
+def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(operation):
+    def write_and_refresh():
+        other = Cache(**SILENT, ttl=TTL)
+        set_sooner(other)
+        other.take("stale", lambda: 7, 5)
+        refresh(other)
+
+    with quiet():
+        for target in count(1):
+            cache = Cache(**SILENT, ttl=TTL, jitter=0, interval=0.05)
+            cache.take("stale", lambda: 7, 1, grace=GRACE)
+            sleep(0.011)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: operation(cache))
+            assert worker.does(write_and_refresh), f"{delivery.where}: a lock is taken for ever"
+            write_and_refresh()
+            cache.close()
+            if not interrupted:
+                break
+    assert target > 20
+
+
 class TimeLimit(Exception):
     """What a time limit raises in a thread."""
 
 
-NAMES = [name for name in OPERATIONS if name not in {"atake", "memoize", "walk"}]
+NAMES = [name for name in OPERATIONS if name not in {"atake", "memoize", "save"}]
 ASYNCHRONOUS = 5_000
 SIGNALS = 5_000
 
