@@ -165,7 +165,7 @@ class WheelThread:
             logger.warning("The wheel thread cannot start (%s); writes advance the wheels instead.", error)
 
     def _run(self, sleep: _Sleep, ticket: object) -> None:
-        # As it is when this thread begins. If gevent patches it later, its sleep would make a hub in this native thread,
+        # As it is when this thread begins. If gevent patches it later, its sleep would make a hub in this thread,
         # while another thread makes its own: both import modules under locks that gevent has patched, and hang.
         give_way = time.sleep
         while sleep.ticket is ticket:
