@@ -1,9 +1,36 @@
+import logging
+import os
 import threading
+import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from hypothesis import settings
 
 from tests.waiting import PATIENCE, THREADS
+
+# Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
+# that a script does not flush what it prints before it forks. pytest-django has added DJANGO_SETTINGS_MODULE and has
+# read the settings by now; sites in other processes have their own.
+for name in [*os.environ]:
+    if name.startswith("PYTHON") or name == "DJANGO_SETTINGS_MODULE":
+        del os.environ[name]
+
+FOLDERS = {"browser", "conformance"}
+"""Each of the same name as the marker of all its tests."""
+
+settings.register_profile("quick", max_examples=20, stateful_step_count=30, deadline=None)
+
+
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        folder = item.path.parent.name
+        if folder in FOLDERS:
+            item.add_marker(folder)
+    if config.getoption("--hypothesis-profile") == "quick":
+        for machine in {item.cls for item in items if item.cls and issubclass(item.cls, unittest.TestCase)}:
+            # State machines have settings of their own, which come before those of a profile.
+            machine.settings = settings.get_profile("quick")
 
 
 @pytest.fixture
@@ -24,3 +51,9 @@ def together():
             return list(pool.map(one, range(THREADS), timeout=60))
 
     return run
+
+
+def pytest_unconfigure():
+    # Caches that tests have left publish into folders that pytest removes at the exit. What they log then would follow
+    # pytest's closing line.
+    logging.disable()

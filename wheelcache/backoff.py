@@ -21,21 +21,23 @@ class Backoff:
     __slots__ = ("_failures",)
 
     def __init__(self) -> None:
-        self._failures: dict[Hashable, tuple[int, float]] = {}
+        # How often, when last, and when the key may be tried again.
+        self._failures: dict[Hashable, tuple[int, float, float]] = {}
 
     def is_over(self, key: Hashable, now: float) -> bool:
         """Whether ``key`` may be tried, at ``now`` seconds."""
         failure = self._failures.get(key)
-        return failure is None or failure[1] <= now
+        # Before it failed: a test has moved the time back.
+        return failure is None or failure[2] <= now or now < failure[1]
 
     def failed(self, key: Hashable, now: float) -> float:
         """``key`` failed. Seconds until it may be tried again."""
-        count, _ = self._failures.pop(key, (0, 0.0))
+        count = self._failures.pop(key, (0,))[0]
         pause = min(FIRST * 2.0**count, LONGEST) * (0.5 + random() / 2)
         if len(self._failures) >= KEYS_AT_MOST:
             del self._failures[next(iter(self._failures))]
         # No count above what LONGEST needs, or the power would overflow in the end.
-        self._failures[key] = (min(count + 1, 16), now + pause)
+        self._failures[key] = (min(count + 1, 16), now, now + pause)
         return pause
 
     def succeeded(self, key: Hashable) -> None:

@@ -9,8 +9,11 @@ if the slot shows another by then, somebody wrote meanwhile, and the value may b
 is the lease of "Scaling Memcache at Facebook" (NSDI 2013), without a server: readers never invalidate each other, and a
 slow computation never brings back what was deleted.
 
-What is quiet, exactly: the first ``set`` of a key that the same thread or task missed in the same request. So whoever
-changes the truth after a miss, and then sets the key, should delete it instead.
+What is quiet, exactly: the first ``set`` or ``add`` of a key within ``FILL_WINDOW`` (10 seconds) of a miss of it by the
+same thread or task, in the same request. So code that changes the truth after a miss, and then sets the key, should
+delete it instead. A later ``set`` is news, and kept, whatever was written since the miss: a process without requests
+may have missed the key at its start. So a ``get``, a computation of more than 10 seconds and a ``set`` may bring back
+what was written over meanwhile. The loads of ``take`` and ``memoize`` are quiet, and do not, however long they take.
 
 A ``touch`` stamps a value that is there already, which another process may write over at that very moment; its stamp
 must not make the old value look current. So each slot has a second word, that only news is written to, and before the
@@ -38,14 +41,14 @@ import struct
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from sys import byteorder
 from typing import Any, Final, Protocol
 from zlib import crc32
 
 from wheelcache.errors import FileUnusable
-from wheelcache.private_files import locked_file, make_private, runtime_directory
+from wheelcache.private_files import locked_file, runtime_directory
 
 logger = logging.getLogger("wheelcache")
 
@@ -99,7 +102,7 @@ class Board:
         FileUnusable: the file, or its directory, is not ours alone, or is no board.
     """
 
-    __slots__ = ("_fence", "_identity", "_is_in_ours", "_map", "_news", "_next", "_path", "_slots", "stamps")
+    __slots__ = ("_fence", "_identity", "_is_in_ours", "_map", "_news", "_next", "_path", "_slots", "_user", "stamps")
 
     stamps: memoryview
 
@@ -113,38 +116,67 @@ class Board:
         self._slots = slots
         self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.board"
         self._is_in_ours = directory is None
+        self._user = os.geteuid()
         self._fence = threading.Lock()
         self.open()
 
     def open(self) -> None:
         """Map the file, made if it isn't there, as a process unlike any before: at first, and after a fork."""
-        size = HEADER_BYTES + 2 * self._slots * WORD
-        if self._is_in_ours:
-            # Removed with all in it, as systemd does when the user logs out, it is made anew.
-            make_private(self._path.parent)
-        with locked_file(self._path) as file, _or_unusable(self._path):
-            is_new = os.fstat(file).st_size < size
-            if os.fstat(file).st_size == 0:
-                # First the header, then the rest: whoever is killed in between leaves what the next one can go on with.
-                # Numbers from anywhere, so that no stamp of a board that was here before comes again.
-                os.pwrite(file, HEADER.pack(MAGIC, self._slots, int.from_bytes(os.urandom(3))), 0)
-            header = os.pread(file, HEADER.size, 0)
-            if len(header) < HEADER.size or not header.startswith(MAGIC):
-                raise FileUnusable(f"{self._path} is no board of this version of wheelcache; remove it")
-            _, slots, processes = HEADER.unpack(header)
-            if slots != self._slots:
-                raise FileUnusable(f"{self._path} has {slots} slots and not {self._slots}; remove it")
-            os.pwrite(file, HEADER.pack(MAGIC, slots, processes + 1), 0)
-            process = (processes + 1) % (1 << PROCESS_BITS)
-            self._next = itertools.count((process << WRITE_BITS) + 1)
-            if is_new:
-                # Written, and not ftruncate: where there is no room the kernel would say so by a signal, at some later
-                # write. And no zeros: entries filled under another board's, inherited by a fork, must not look current.
-                _write(file, 2 * self._fresh(), HEADER_BYTES)
-            self._map = mmap.mmap(file, size)
-            self._identity = _identity(os.fstat(file))
-        words = memoryview(self._map)[HEADER_BYTES:].cast("Q")
+        if self._may_move():
+            # Removed with all in it, as systemd does when the user logs out, the directory is made anew; or another one
+            # is, if another user has taken its name meanwhile.
+            self._path = runtime_directory() / self._path.name
+        while (found := self._map_file()) is None:
+            # Another process found no room and removed the file, while this one waited for its lock.
+            pass
+        mapped, identity = found
+        words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
+        # Without calls: of one file, whatever interrupts this.
         self.stamps, self._news = words[: self._slots], words[self._slots :]
+        self._map, self._identity = mapped, identity
+
+    def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
+        """The file in memory, and its identity; None if it is not the one that other processes find."""
+        size = HEADER_BYTES + 2 * self._slots * WORD
+        with locked_file(self._path) as file, _or_unusable(self._path):
+            found = os.fstat(file)
+            if found.st_nlink == 0:
+                return None
+            is_new = found.st_size < size
+            try:
+                self._take_number(file, is_empty=found.st_size == 0)
+                if is_new:
+                    # Written, and not ftruncate: where there is no room the kernel would say so by a signal, at some
+                    # later write. And no zeros: entries filled under another board's, inherited by a fork, must not
+                    # look current.
+                    _write(file, 2 * self._fresh(), HEADER_BYTES)
+            except OSError:
+                if is_new:
+                    # What was written would keep the disk full.
+                    self._path.unlink(missing_ok=True)
+                raise
+            return mmap.mmap(file, size), _identity(found)
+
+    def _take_number(self, file: int, *, is_empty: bool) -> None:
+        """Give this process a number of its own, by the counter in the header."""
+        if is_empty:
+            # First the header, then the rest: a process that is killed in between leaves what the next one completes.
+            # Numbers from anywhere, so that no stamp of a board that was here before comes again.
+            os.pwrite(file, HEADER.pack(MAGIC, self._slots, int.from_bytes(os.urandom(3))), 0)
+        header = os.pread(file, HEADER.size, 0)
+        if len(header) < HEADER.size or not header.startswith(MAGIC):
+            raise FileUnusable(f"{self._path} is no board of this version of wheelcache; remove it")
+        _, slots, processes = HEADER.unpack(header)
+        if slots != self._slots:
+            raise FileUnusable(f"{self._path} has {slots} slots and not {self._slots}; remove it")
+        os.pwrite(file, HEADER.pack(MAGIC, slots, processes + 1), 0)
+        process = (processes + 1) % (1 << PROCESS_BITS)
+        self._next = itertools.count((process << WRITE_BITS) + 1)
+
+    def _may_move(self) -> bool:
+        """Whether the file is where the runtime directory of this process is, which may come to be another one."""
+        # Not of a server that was root when it opened the file, and has become another user since.
+        return self._is_in_ours and os.geteuid() == self._user
 
     def open_in_child(self) -> None:
         """After a fork. If the file can't be opened, the child goes on with what is mapped, and stamps of its own."""
@@ -156,7 +188,10 @@ class Board:
             self._next = itertools.count((process << WRITE_BITS) + 1)
 
     def is_gone(self) -> bool:
-        """Whether the file was removed or replaced, so that processes which start now use another one. 2 us."""
+        """Whether the file was removed or replaced, so that processes which start now use another one. 10 us."""
+        with suppress(FileUnusable):
+            if self._may_move() and runtime_directory() != self._path.parent:
+                return True
         try:
             return _identity(os.stat(self._path)) != self._identity
         except FileNotFoundError:
@@ -171,7 +206,7 @@ class Board:
         Raises:
             TypeError: not every process would find the same: it is no string, number, bytes, None or tuple of these.
         """
-        text = key if isinstance(key, str) else repr(_canonical(key))
+        text = key if isinstance(key, str) else repr(canonical(key))
         return int(crc32(text.encode("utf-8", "surrogatepass")) % self._slots)
 
     def write(self, slot: int) -> int:
@@ -193,8 +228,8 @@ class Board:
         stamp: int = next(self._next)
         self.stamps[slot] = stamp
         # A processor may read ahead of what it writes, but not across a lock.
-        self._fence.acquire()
-        self._fence.release()
+        with self._fence:
+            pass
         return stamp if self._news[slot] == news else None
 
     def write_all(self) -> None:
@@ -208,11 +243,11 @@ class Board:
         return stamp.to_bytes(WORD, byteorder) * self._slots
 
 
-def _canonical(key: Any) -> Any:
+def canonical(key: Any) -> Any:
     """``key`` in a form that looks the same for keys that are equal, such as 1, 1.0 and True."""
     kind = type(key)
     if kind is tuple:
-        return tuple(map(_canonical, key))
+        return tuple(map(canonical, key))
     if kind is bool or (kind is float and key.is_integer()):
         return int(key)
     if kind not in (str, int, float, bytes, type(None)):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -22,18 +20,19 @@ from wheelcache import options
 from wheelcache.backoff import Backoff
 from wheelcache.board import NOTHING_SEEN, AnyBoard
 from wheelcache.bounded_map import (
+    CENTURIES,
     DEFAULT_TTL,
     DELETED,
     EXPIRED,
     MISSING,
     TTL,
-    Entry,
+    Detached,
     GracedEntry,
     RemovalCause,
     Removals,
     stale_until,
 )
-from wheelcache.clock import Clock
+from wheelcache.clock import Clock, SystemClock, steady, unfrozen
 from wheelcache.errors import CacheClosed, LoadTimeout, NothingToStore
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import usable_directory
@@ -45,15 +44,16 @@ from wheelcache.load_first import LoadFirst, behind
 from wheelcache.load_policy import LoadPolicy, load_policy
 from wheelcache.memoize import F, Memoized, memoizer
 from wheelcache.periodic_jobs import PeriodicJob, PeriodicJobs
-from wheelcache.private_files import private_directory_or_none
-from wheelcache.publisher import CLEAR, LOAD, SAVE, Publisher
+from wheelcache.publisher import Publisher
 from wheelcache.refresh_pool import refresh_pool, timed_load_pool
 from wheelcache.saved_map import SavedMap
 from wheelcache.single_flight import Flight, Seat, is_loading
+from wheelcache.snapshot_directory import snapshot_directory_or_none
 from wheelcache.snapshot_keeper import SnapshotKeeper
 from wheelcache.stats import LoadTimes, Stats, Tally
 from wheelcache.stats_log import StatsLog
 from wheelcache.weak_registry import WeakRegistry
+from wheelcache.worker_requests import CLEAR, LOAD, SAVE, RequestBox, WorkerRequests
 
 logger = logging.getLogger("wheelcache")
 
@@ -84,7 +84,15 @@ def _no_loader() -> Any:
 
 def _seconds_until(deadline: float | None) -> float | None:
     """For waiting, which takes no more than some 292 years."""
-    return None if deadline is None else min(max(0.0, deadline - time.monotonic()), TIMEOUT_MAX)
+    return None if deadline is None else min(max(0.0, deadline - SystemClock.steady()), TIMEOUT_MAX)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are known to be equal. They may have an ``__eq__`` of their own."""
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except Exception:
+        return False
 
 
 class _NoRoom(Exception):
@@ -100,7 +108,8 @@ class Cache(SavedMap):
         max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
         weigher: ``weigher(key, value)``, the weight of an entry, an int >= 0.
         ttl: seconds until an entry expires unless ``set`` says otherwise; None for never.
-        jitter: a random factor from [1 - jitter, 1 + jitter] on every TTL.
+        jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
+            what is set together does not expire together. ``add`` and ``touch`` keep theirs exactly.
         interval: seconds a tick of the wheel: how soon an expired entry leaves memory. Reads are exact whatever it is.
         slots: ticks that the wheel's finest level spans.
         log_interval: seconds between lines on the logger ``wheelcache.stats``; None for none.
@@ -146,6 +155,7 @@ class Cache(SavedMap):
         "_started",
         "keeper",
         "publisher",
+        "requests",
     )
 
     def __init__(
@@ -167,26 +177,28 @@ class Cache(SavedMap):
         snapshot_key: str | bytes | None = None,
         on_removal: Callable[[Any, Any, RemovalCause], object] | None = None,
         board: AnyBoard | None = None,
-        clock: Clock = time.monotonic,
+        clock: Clock = SystemClock.monotonic,
     ) -> None:
+        clock = unfrozen(clock)
         self._backoff = Backoff()
         # The keys of refreshes that wait for a thread or run, and the loops of those that need one.
         self._refreshing: dict[Any, asyncio.AbstractEventLoop | None] = {}
         self._history: History | None = None
         self.publisher: Publisher | None = None
         self.keeper: SnapshotKeeper | None = None
+        self.requests: WorkerRequests | None = None
         self._jobs = PeriodicJobs(
             options.interval("interval", interval),
-            options.function("clock", clock),
+            steady(options.function("clock", clock)),
             self._is_idle,
             [
-                *self._log_jobs(options.text("name", name), log_interval, clock),
-                *self._history_jobs(sample_interval, clock),
+                *self._log_jobs(options.text("name", name), log_interval, steady(clock)),
+                *self._history_jobs(sample_interval, steady(clock)),
                 *self._snapshot_jobs(snapshot_dir, snapshot_interval, snapshot_key),
                 *self._publishing_jobs(name, figures_dir),
             ],
         )
-        self._started = time.time()
+        self._started = SystemClock.time()
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(
             name,
@@ -205,12 +217,12 @@ class Cache(SavedMap):
         _caches.add(self)
 
     def _log_jobs(self, name: str, interval: float | None, clock: Clock) -> Iterator[PeriodicJob]:
-        period = options.seconds_or_none("log_interval", interval)
+        period = options.interval_or_none("log_interval", interval)
         if period is not None:
             yield StatsLog(name, period, clock, self.stats)
 
     def _history_jobs(self, interval: float | None, clock: Clock) -> Iterator[PeriodicJob]:
-        period = options.seconds_or_none("sample_interval", interval)
+        period = options.interval_or_none("sample_interval", interval)
         if period is not None:
             self._history = History(period, clock, self.stats, lambda: self.lag)
             yield self._history
@@ -221,14 +233,16 @@ class Cache(SavedMap):
             actions: dict[str, Callable[[], object]] = {CLEAR: self.clear}
             if self.keeper is not None:
                 actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
-            self.publisher = Publisher(directory, name, self.figures, self.is_in_use, actions)
+            self.publisher = Publisher(directory, name, self.figures, self.is_in_use)
             yield self.publisher
+            self.requests = WorkerRequests(RequestBox(directory.path), name, actions)
+            yield self.requests
 
     def _snapshot_jobs(
         self, snapshot_dir: Path | None, interval: float, key: str | bytes | None
     ) -> Iterator[PeriodicJob]:
-        directory = private_directory_or_none("snapshot_dir", snapshot_dir)
-        period = options.seconds("snapshot_interval", interval)
+        directory = snapshot_directory_or_none("snapshot_dir", snapshot_dir)
+        period = options.interval("snapshot_interval", interval)
         secret = options.secret_or_none("snapshot_key", key)
         if directory is not None:
             self.keeper = SnapshotKeeper(directory, period, secret, self)
@@ -290,8 +304,19 @@ class Cache(SavedMap):
         if found is MISSING:
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return self.load_missing(key, loader, ttl, policy)
-        if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
-            self.refresh(key, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl))
+        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
+        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < CENTURIES):
+            options.ttl("ttl", ttl)
+        if (
+            refresh_ahead is not None
+            or grace is not None
+            or timeout is not None
+            or negative_ttl is not None
+            or fail_safe is not False
+        ):
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
+                self.refresh(key, loader, ttl, policy)
         return found
 
     async def atake(
@@ -313,8 +338,19 @@ class Cache(SavedMap):
         if found is MISSING:
             policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return await self.aload_missing(key, loader, ttl, policy)
-        if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
-            self.arefresh(key, loader, ttl, load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl))
+        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
+        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < CENTURIES):
+            options.ttl("ttl", ttl)
+        if (
+            refresh_ahead is not None
+            or grace is not None
+            or timeout is not None
+            or negative_ttl is not None
+            or fail_safe is not False
+        ):
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            if refresh_ahead is not None and self.is_ageing(key, found, ttl, refresh_ahead, negative_ttl):
+                self.arefresh(key, loader, ttl, policy)
         return found
 
     def take_many(
@@ -331,17 +367,7 @@ class Cache(SavedMap):
         """
         found = self.get_many(keys)
         missing = [key for key in dict.fromkeys(keys) if key not in found]
-        if missing:
-            flights = self._lead_many(missing)
-            try:
-                loaded = loader(missing)
-                self._loaded_many(flights, loaded, ttl, policy)
-            except BaseException as error:
-                # Around the landing as well: a weigher may raise, or a signal, and nobody must wait for ever.
-                self._load_failed_many(flights, error)
-                raise
-            found.update(loaded)
-        return found
+        return {**found, **self.load_many(missing, loader, ttl, policy)} if missing else found
 
     async def atake_many(
         self,
@@ -353,16 +379,62 @@ class Cache(SavedMap):
         """``take_many`` for coroutines."""
         found = self.get_many(keys)
         missing = [key for key in dict.fromkeys(keys) if key not in found]
-        if missing:
-            flights = self._lead_many(missing)
-            try:
-                loaded = await loader(missing)
-                self._loaded_many(flights, loaded, ttl, policy)
-            except BaseException as error:
-                self._load_failed_many(flights, error)
-                raise
-            found.update(loaded)
-        return found
+        return {**found, **await self.aload_many(missing, loader, ttl, policy)} if missing else found
+
+    def load_many(
+        self, keys: list[Any], loader: Callable[[list[Any]], Mapping[Any, Any]], ttl: TTL, policy: LoadPolicy
+    ) -> Mapping[Any, Any]:
+        """What ``loader(keys)`` returns, without a look at the entries. It is stored, but for keys that others load."""
+        flights: list[Flight] = []
+        try:
+            self._lead_many(keys, flights)
+            loaded = loader(keys)
+            self._loaded_many(flights, loaded, ttl, policy)
+        except BaseException as error:
+            # Around the landing as well: a weigher may raise, or a signal, and nobody must wait for ever.
+            self._load_failed_many(flights, error)
+            raise
+        self._loaded_beside(keys, flights, loaded)
+        return loaded
+
+    async def aload_many(
+        self,
+        keys: list[Any],
+        loader: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]],
+        ttl: TTL,
+        policy: LoadPolicy,
+    ) -> Mapping[Any, Any]:
+        """``load_many`` for coroutines."""
+        flights: list[Flight] = []
+        try:
+            self._lead_many(keys, flights)
+            loaded = await loader(keys)
+            self._loaded_many(flights, loaded, ttl, policy)
+        except BaseException as error:
+            self._load_failed_many(flights, error)
+            raise
+        self._loaded_beside(keys, flights, loaded)
+        return loaded
+
+    def read_beside(self, key: Hashable, value: Any) -> None:
+        """``value`` was read where this loads from, MISSING if there is none. Drop an entry with another value, and do
+        not store what is being loaded: which of them is the newer is not known.
+        """
+        plain = self._plain(key)
+        with self._lock:
+            self._flights.supersede(plain)
+            entry = self.entries.get(plain)
+            stored = MISSING if entry is None else entry.value
+        # Without the lock, as values may have code of their own.
+        if stored is MISSING or _is_same(stored, value):
+            return
+        now = self.clock()
+        removed: Removals = []
+        with self._lock:
+            entry = self.entries.get(plain)
+            if entry is not None:
+                self._unlink(entry, DELETED, now, removed)
+        self._removed(removed)
 
     def fill_lease(self, key: Hashable, value: Any) -> None:
         """Give ``value`` to those who wait for a lease on ``key``, without storing it."""
@@ -374,9 +446,8 @@ class Cache(SavedMap):
     def written_elsewhere(self, key: Hashable) -> None:
         """``delete``, because ``key`` was written where this loads from: whoever waits may find it there."""
         plain = self._plain(key)
-        now = self.clock()
         with self._lock:
-            self._leases.refused(plain, now)
+            self._leases.refused(plain, self.steady())
         self.delete(key)
 
     def drop_stale(self, key: Hashable) -> None:
@@ -400,9 +471,7 @@ class Cache(SavedMap):
         now = self.clock()
         with self._lock:
             entry = self.entries.get(plain)
-            if entry is None or now >= stale_until(entry):
-                return default
-            if not self._is_current(entry) and self._board is not None and self._board.mismatch_is_a_write:
+            if entry is None or now >= stale_until(entry) or self._is_overwritten(entry):
                 return default
             self._stale_hits += 1
             return entry.value
@@ -462,8 +531,7 @@ class Cache(SavedMap):
             return default if found is MISSING else found
         try:
             while not self._lease_wait_is_over(waiter):
-                with suppress(TimeoutError):
-                    waiter.told.result(self._seconds_to_look_again(waiter))
+                waiter.told.wait(self._seconds_to_look_again(waiter))
         except BaseException:
             self._leave(waiter)
             raise
@@ -475,9 +543,8 @@ class Cache(SavedMap):
         if waiter is None:
             return default if found is MISSING else found
         try:
-            told = asyncio.wrap_future(waiter.told)
             while not self._lease_wait_is_over(waiter):
-                await asyncio.wait((told,), timeout=self._seconds_to_look_again(waiter))
+                await waiter.told.wait_async(self._seconds_to_look_again(waiter))
         except BaseException:
             self._leave(waiter)
             raise
@@ -491,7 +558,10 @@ class Cache(SavedMap):
 
     def stats(self) -> Stats:
         """The figures since the cache was made."""
-        with self._lock:
+        return self._stats(self._lock)
+
+    def _stats(self, lock: AbstractContextManager[Any]) -> Stats:
+        with lock:
             # A stale value is found when a fresh one was missed, and then makes a hit of it.
             hits = self._hit_tally.read() + self._stale_hits
             misses = self._miss_tally.read() - self._stale_hits
@@ -517,22 +587,22 @@ class Cache(SavedMap):
             )
 
     def figures(self) -> WorkerFigures:
-        """``stats()`` and all else there is to say of this cache in this process."""
+        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot."""
         publisher, history = self.publisher, self._history
         return WorkerFigures(
             name=self.name,
             worker=f"{os.getpid()}-{id(self)}" if publisher is None else publisher.worker,
             pid=os.getpid(),
             started=self._started,
-            taken=time.time(),
+            taken=SystemClock.time(),
             thread=self.thread_state,
             lag=self.lag,
             interval=None if history is None else history.period,
             max_entries=None if self._max_entries == inf else int(self._max_entries),
             max_weight=None if self._max_weight == inf else int(self._max_weight),
             weighs_bytes=self._weigher is size_of,
-            stats=self.stats(),
-            now=self.clock(),
+            stats=self._stats(behind(self._lock)),
+            now=self.steady(),
             samples=() if history is None else tuple(history.samples),
         )
 
@@ -550,10 +620,11 @@ class Cache(SavedMap):
         self._lock = behind(self._lock)
         # First, as what was counted is published once more.
         self._jobs.close()
+        gone = Detached()
         with self._lock:
-            gone = self._emptied()
+            self._detach_all(gone)
             self._flights.forget_all()
-            self._leases.end_all(now)
+            self._leases.end_all(self.steady())
             self._close(CacheClosed(f"the cache {self.name!r} was closed"))
         self._leases.wake()
         self._cleared(gone, now)
@@ -572,7 +643,7 @@ class Cache(SavedMap):
             found = self._stale_meanwhile(load, self._refresh)
             if found is not MISSING:
                 return found
-        deadline = None if policy.timeout is None else time.monotonic() + policy.timeout
+        deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
         while True:
             flight = self._flights.flight(load.plain, self.clock())
             try:
@@ -588,18 +659,23 @@ class Cache(SavedMap):
                 return self._timed_out(load)
             except BaseException as error:
                 # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
-                self._load_failed(flight, error)
+                try:
+                    self._load_failed(flight, error)
+                except BaseException:
+                    # It did so in there. Once more.
+                    self._load_failed(flight, error)
+                    raise
                 stale = self._stale_instead(load, error)
                 if stale is MISSING:
                     raise
                 return stale
             try:
-                outcome = seat.flight.future.result(_seconds_until(deadline))
-            except TimeoutError:
-                return self._timed_out(load)
+                seat.flight.ended.wait(_seconds_until(deadline))
             finally:
                 self._flights.leave(seat)
-            found = self._landed(seat, load, *outcome)
+            if seat.flight.outcome is None:
+                return self._timed_out(load)
+            found = self._landed(seat, load, *seat.flight.outcome)
             if found is not MISSING:
                 return found
 
@@ -617,7 +693,7 @@ class Cache(SavedMap):
             found = self._stale_meanwhile(load, self._arefresh)
             if found is not MISSING:
                 return found
-        deadline = None if policy.timeout is None else time.monotonic() + policy.timeout
+        deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
         while True:
             flight = self._flights.flight(load.plain, self.clock())
             try:
@@ -633,19 +709,23 @@ class Cache(SavedMap):
                     return value
             except BaseException as error:
                 # Around the join as well: a signal may raise anywhere, and nobody must wait for ever.
-                self._load_failed(flight, error)
+                try:
+                    self._load_failed(flight, error)
+                except BaseException:
+                    # It did so in there. Once more.
+                    self._load_failed(flight, error)
+                    raise
                 stale = self._stale_instead(load, error)
                 if stale is MISSING:
                     raise
                 return stale
             try:
-                future = asyncio.wrap_future(seat.flight.future)
-                await asyncio.wait((future,), timeout=_seconds_until(deadline))
+                await seat.flight.ended.wait_async(_seconds_until(deadline))
             finally:
                 self._flights.leave(seat)
-            if not future.done():
+            if seat.flight.outcome is None:
                 return self._timed_out(load)
-            found = self._landed(seat, load, *future.result())
+            found = self._landed(seat, load, *seat.flight.outcome)
             if found is not MISSING:
                 return found
 
@@ -676,12 +756,12 @@ class Cache(SavedMap):
         if unused:
             self._load_first()
         self._refreshing = {}
-        self._started = time.time()
+        self._started = SystemClock.time()
         self._jobs.start_over()
 
-    def _emptied(self) -> OrderedDict[Any, Entry]:
+    def _detach_all(self, gone: Detached) -> None:
         self._backoff.clear()
-        return super()._emptied()
+        super()._detach_all(gone)
 
     def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
         super()._written(due, now, removed, written)
@@ -755,34 +835,37 @@ class Cache(SavedMap):
         ttl, grace = load.ttl, load.policy.grace or load.policy.keep
         if value is None and load.policy.negative_ttl is not None:
             ttl, grace = load.policy.negative_ttl, 0.0
-        due = self._due(ttl, now)
+        due = self._jittered_due(ttl, now)
         weight = self._weigh(flight.key, value)
         removed: Removals = []
-        with self._lock:
-            self._loads += 1
-            self._load_times.add(now - flight.started)
-            self._backoff.succeeded(flight.key)
-            if self._flights.land(flight):
-                self._put(flight.key, value, due, weight, now, removed, grace=grace, seen=flight.seen)
-        flight.end(value, None)
-        self._written(due, now, removed)
+        try:
+            with self._lock:
+                self._load_times.add(now - flight.started)
+                self._backoff.succeeded(flight.key)
+                kept = self._flights.land(flight)
+                self._loads += 1
+                if kept:
+                    self._put(flight.key, value, due, weight, now, removed, grace=grace, seen=flight.seen)
+            flight.end(value, None)
+            self._written(due, now, removed)
+        except BaseException:
+            self._interrupted()
+            raise
 
-    def _lead_many(self, keys: list[Any]) -> list[Flight]:
-        """Flights for those keys that nobody loads."""
+    def _lead_many(self, keys: list[Any], flights: list[Flight]) -> None:
+        """Begin flights for those keys that nobody loads. They go to ``flights``, even if this is interrupted."""
         plain = [self._plain(key) for key in keys]
         for key in plain:
             # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
             self._seen_at_miss(key)
         started = self.clock()
-        flights = []
         with self._lock:
             for key in plain:
                 if key not in self._flights.in_progress:
                     flight = self._flights.flight(key, started)
                     flight.seen = self._seen(key)
-                    if self._flights.join(flight, blocking=False).leads:
-                        flights.append(flight)
-        return flights
+                    flights.append(flight)
+                    self._flights.join(flight, blocking=False)
 
     def _loaded_many(self, flights: list[Flight], values: Mapping[Any, Any], ttl: TTL, policy: LoadPolicy) -> None:
         for flight in flights:
@@ -792,9 +875,23 @@ class Cache(SavedMap):
             else:
                 self._load_failed(flight, NothingToStore(key))
 
+    def _loaded_beside(self, keys: list[Any], flights: list[Flight], values: Mapping[Any, Any]) -> None:
+        """After loading ``keys``, some of which others were loading: those without a flight in ``flights``."""
+        if len(flights) < len(keys):
+            led = {flight.key for flight in flights}
+            for key in keys:
+                if self._plain(key) not in led:
+                    self.read_beside(key, values.get(key, MISSING))
+
     def _load_failed_many(self, flights: list[Flight], error: BaseException) -> None:
-        for flight in flights:
-            self._load_failed(flight, error)
+        try:
+            for flight in flights:
+                self._load_failed(flight, error)
+        except BaseException:
+            # Once more, as it was interrupted.
+            for flight in flights:
+                self._load_failed(flight, error)
+            raise
 
     def _load_failed(self, flight: Flight, error: BaseException) -> None:
         try:
@@ -834,7 +931,7 @@ class Cache(SavedMap):
             raise
 
     def _failed_in_background(self, flight: Flight, load: _Load, error: BaseException, is_refresh: bool) -> None:
-        if flight.future.done():
+        if flight.outcome is not None:
             # The value is stored; it was a listener that raised what is no Exception.
             logger.error("After loading %r into the cache %r:", load.key, self.name, exc_info=error)
             return
@@ -971,21 +1068,31 @@ class Cache(SavedMap):
 
     def _refresh(self, load: _Load) -> None:
         """Load anew on a thread, unless that is being done, or failed lately."""
-        if self._may_refresh(load):
-            try:
-                started = refresh_pool.submit(partial(self._refresh_now, load))
-            except RuntimeError:
-                # No thread to be had.
-                started = False
-            self._refresh_started(load, started)
+        try:
+            if self._may_refresh(load):
+                try:
+                    started = refresh_pool.submit(partial(self._refresh_now, load))
+                except RuntimeError:
+                    # No thread to be had.
+                    started = False
+                self._refresh_started(load, started)
+        except BaseException:
+            # Interrupted: it may be tried again.
+            self._refreshed(load)
+            raise
 
     def _arefresh(self, load: _Load) -> None:
         """Load anew in a task of the running loop, unless that is being done, or failed lately."""
-        if self._may_refresh(load):
-            task = refresh_pool.spawn(self._arefresh_now(load))
-            if task is not None:
-                task.add_done_callback(lambda _: self._refreshed(load))
-            self._refresh_started(load, task is not None)
+        try:
+            if self._may_refresh(load):
+                task = refresh_pool.spawn(self._arefresh_now(load))
+                if task is not None:
+                    task.add_done_callback(lambda _: self._refreshed(load))
+                self._refresh_started(load, task is not None)
+        except BaseException:
+            # Interrupted: it may be tried again.
+            self._refreshed(load)
+            raise
 
     def _may_refresh(self, load: _Load) -> bool:
         key = load.plain
@@ -1014,27 +1121,36 @@ class Cache(SavedMap):
                 self._refreshing.pop(load.plain, None)
 
     def _refresh_now(self, load: _Load) -> None:
+        flight = self._flights.flight(load.plain, self.clock())
         try:
-            flight = self._refresh_flight(load)
-            if flight is not None:
+            if self._leads_refresh(flight):
                 self._load_in_background(flight, load, is_refresh=True)
+        except BaseException as error:
+            # Interrupted on the way: no waiter may wait for ever.
+            with suppress(CacheClosed):
+                self._load_failed(flight, error)
+            raise
         finally:
             self._refreshed(load)
 
     async def _arefresh_now(self, load: _Load) -> None:
-        flight = self._refresh_flight(load)
-        if flight is not None:
-            await self._aload_in_background(flight, load, is_refresh=True)
-
-    def _refresh_flight(self, load: _Load) -> Flight | None:
-        """A flight that leads; None if somebody loads the key by now, or it was deleted."""
         flight = self._flights.flight(load.plain, self.clock())
+        try:
+            if self._leads_refresh(flight):
+                await self._aload_in_background(flight, load, is_refresh=True)
+        except BaseException as error:
+            with suppress(CacheClosed):
+                self._load_failed(flight, error)
+            raise
+
+    def _leads_refresh(self, flight: Flight) -> bool:
+        """Whether ``flight`` is now the one of its key; not if there is another one by now, or the key was deleted."""
         with suppress(CacheClosed), self._lock:
-            wanted = load.plain in self.entries and load.plain not in self._flights.in_progress
+            wanted = flight.key in self.entries and flight.key not in self._flights.in_progress
             if wanted and self._flights.join(flight, blocking=False).leads:
-                flight.seen = self._seen(load.plain)
-                return flight
-        return None
+                flight.seen = self._seen(flight.key)
+                return True
+        return False
 
     def _refreshed(self, load: _Load) -> None:
         # One C call, so without the lock, which a closed cache has no more.
@@ -1048,14 +1164,14 @@ class Cache(SavedMap):
         holder = current_holder()
         now = self.clock()
         if self._board is not None:
-            self._check_board(now)
+            self._check_board()
         found = MISSING
         waiter = None
         removed: Removals = []
         with self._lock:
             entry = self._live(key, now, removed)
             if entry is None:
-                waiter = self._leases.miss(key, holder, now, wait, may_wait=may_wait)
+                waiter = self._leases.miss(key, holder, self.steady(), wait, may_wait=may_wait)
             else:
                 self.entries.move_to_end(key)
                 found = entry.value
@@ -1068,19 +1184,17 @@ class Cache(SavedMap):
         return found, waiter
 
     def _lease_wait_is_over(self, waiter: Waiter) -> bool:
-        now = self.clock()
         with self._lock:
-            over = self._leases.goes_on(waiter, now)
+            over = self._leases.goes_on(waiter, self.steady())
         self._leases.wake()
         return over
 
     def _seconds_to_look_again(self, waiter: Waiter) -> float:
-        return min(max(0.0, self._leases.next_look(waiter) - self.clock()), TIMEOUT_MAX)
+        return min(max(0.0, self._leases.next_look(waiter) - self.steady()), TIMEOUT_MAX)
 
     def _leave(self, waiter: Waiter) -> None:
-        now = self.clock()
         with suppress(CacheClosed), self._lock:
-            self._leases.leave(waiter, now)
+            self._leases.leave(waiter, self.steady())
         self._leases.wake()
 
     def _waited(self, waiter: Waiter, default: Any) -> Any:

@@ -27,6 +27,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from wheelcache.cache import Cache
+from wheelcache.clock import SystemClock
 from wheelcache.figures import CacheFigures
 from wheelcache.overview import directories_of, overview, since_reset
 from wheelcache.publisher import INTERVAL
@@ -104,7 +105,7 @@ def document(caches: Iterable[Cache]) -> dict[str, Any]:
     caches = list(caches)
     since, found = look(caches)
     return {
-        "at": time.time(),
+        "at": SystemClock.time(),
         "since": since,
         "looked_in": [str(each.path) for each in directories_of(caches)],
         "caches": [

@@ -13,9 +13,10 @@ import threading
 from math import inf
 from typing import Any, Final
 
-from wheelcache import options
-from wheelcache.clock import Clock, ManualClock
+from wheelcache import fork_pause, options
+from wheelcache.clock import Clock, ManualClock, steady, unfrozen
 from wheelcache.core.timing_wheel import TimingWheel
+from wheelcache.frozen_time import find_time_machine
 from wheelcache.load_first import behind
 from wheelcache.weak_registry import WeakRegistry
 from wheelcache.wheel_thread import WheelThread, wheel_thread
@@ -38,21 +39,26 @@ class _Closed:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def acquire(self) -> None:
+    def __enter__(self) -> None:
         raise self._error
 
-    __enter__ = _is_owned = acquire
+    _is_owned = __enter__
 
     def __exit__(self, *exc_info: object) -> None:
         """Never reached: nothing gets in."""
 
 
 class Driven:
-    """A wheel, its lock and its clock.
+    """A wheel, its lock and its clocks.
 
     Args:
         interval, slots: of the wheel.
         clock: a ``ManualClock``, which then drives this wheel, or any callable that returns seconds.
+
+    Attributes:
+        clock: tells what has expired. While time is frozen in a test, it tells the frozen time.
+        steady: the clock that was given, which is never frozen. The wheel and everything that waits go by it.
+        wake_at: when there is something to do next, in seconds on ``steady``; inf if nothing is scheduled.
     """
 
     __slots__ = (
@@ -61,25 +67,31 @@ class Driven:
         "_far_behind",
         "_finishing",
         "_forked",
+        "_frozen",
         "_lag_warned",
         "_lock",
         "_patience",
+        "_thawed_clock",
         "_wheel",
         "clock",
+        "steady",
         "wake_at",
     )
 
     clock: Clock
+    steady: Clock
     wake_at: float
-    """When there is something to do next, in seconds on ``clock``; inf if nothing is scheduled."""
 
     def __init__(self, interval: float, slots: int, clock: Clock) -> None:
-        self.clock = options.function("clock", clock)
-        self._wheel = TimingWheel(interval, slots, clock())
+        self.clock = unfrozen(options.function("clock", clock))
+        self.steady = steady(self.clock)
+        self._thawed_clock = self.clock
+        self._wheel = TimingWheel(interval, slots, self.steady())
         self._lock: Any = threading.RLock()
         self._driver: WheelThread | ManualClock = clock if isinstance(clock, ManualClock) else wheel_thread
         self.wake_at = inf
         self._forked = False
+        self._frozen = False
         self._patience = 2 * interval
         self._far_behind = max(1.0, FAR_BEHIND * interval)
         self._lag_warned = False
@@ -90,54 +102,109 @@ class Driven:
     @property
     def lag(self) -> float:
         """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        return max(0.0, self.clock() - self.wake_at)
+        return max(0.0, self.steady() - self.wake_at)
 
     @property
     def thread_state(self) -> str:
         """That of who advances the wheel: see ``WheelThread.state``."""
         return self._driver.state
 
+    def freeze(self, clock: Clock) -> None:
+        """Until ``thaw``, ``clock`` tells what has expired, and the wheel stands still.
+
+        It takes nothing out, since what is expired now may not be when ``clock`` is moved back, or at the thaw. So the
+        wheel never comes to a time that is still to come, whichever times ``clock`` shows.
+        """
+        lock = behind(self._lock)
+        if isinstance(lock, _Closed):
+            return
+        with lock:
+            self._frozen = True
+            # In this order: what reads a time of the wheel and then the clock never mixes two time scales.
+            self.wake_at = inf
+            self.clock = clock
+
+    def thaw(self) -> None:
+        """Go by the clock that was given again."""
+        lock = behind(self._lock)
+        if isinstance(lock, _Closed) or not self._frozen:
+            return
+        with lock:
+            self._frozen = False
+            self.clock = self._thawed_clock
+            self.wake_at = self._wheel.next_wake()
+        if self.wake_at < inf:
+            self._driver.wake()
+
     def advance(self, now: float, budget: int = BATCH) -> None:
         """Take out what is due at ``now``, at most ``budget`` timers of it. ``wake_at <= now`` tells there is more."""
+        # A frozen time that was read just before the thaw may be years ahead.
+        now = min(now, self.steady())
         self._warn_of_lag(now - self.wake_at)
         # What drives other wheels as well does not wait until a cache is loaded.
         with behind(self._lock):
-            due = self._wheel.advance(now, budget)
-            self._take_out(due)
-            self.wake_at = self._wheel.next_wake()
+            if self._frozen:
+                return
+            due: list[Any] = []
+            try:
+                self._wheel.advance(now, budget, due)
+                done = self._take_out(due)
+                self.wake_at = self._wheel.next_wake()
+            except BaseException:
+                # Interrupted: they come out again at the next tick. Those that are gone by then are passed over.
+                for timer in due:
+                    self._wheel.schedule(timer, timer.due)
+                raise
         thread = threading.get_ident()
-        self._finishing.add(thread)
         try:
-            self._finish(due)
+            self._finishing.add(thread)
+            self._finish(done)
         finally:
             self._finishing.discard(thread)
 
-    def _take_out(self, due: list[Any]) -> None:
-        """The timers in ``due`` left the wheel. Called under the lock."""
+    def _take_out(self, due: list[Any]) -> list[Any]:
+        """The timers in ``due`` left the wheel: take out what they are timers of. What that was, for ``_finish``.
+
+        Called under the lock, and a second time with the same timers if it was interrupted. There may be timers of what
+        is no longer there.
+        """
         raise NotImplementedError
 
-    def _finish(self, due: list[Any]) -> None:
-        """What there is to do for the timers in ``due``. Called without the lock; user code runs here."""
+    def _finish(self, done: list[Any]) -> None:
+        """What there is to do for what was taken out. Called without the lock; user code runs here."""
         raise NotImplementedError
 
     def _scheduled(self, due: float, now: float, written: int = 1) -> None:
         """Timers were set, now without the lock: wake who sleeps past ``due``, and do what is overdue."""
         wake_at = self.wake_at
         if due < wake_at or self._forked:
+            forked, self._forked = self._forked, False
             if wake_at == inf:
                 # Parked until now, so the wheel's tick is an old one, from which the new timers look far off. Moving
                 # on to now files them as they should be.
-                self._forked = False
-                self.advance(now, 2 * BATCH)
+                find_time_machine()
+                self.advance(self.steady(), 2 * BATCH)
             else:
                 with self._lock:
                     self.wake_at = self._wheel.next_wake()
             if self.wake_at < wake_at:
                 self._driver.wake()
+            if forked:
+                fork_pause.resume()
         elif now - wake_at > self._patience and not self._finishing:
             # Not while somebody is at it: a listener that writes would be called by what it calls, as deep as there is
             # work, and periodic jobs would run in two threads at once.
             self.advance(now, max(BATCH_IN_LINE, 2 * written))
+
+    def _interrupted(self) -> None:
+        """A write was cut short by an exception: what it filed comes out in time all the same."""
+        lock = behind(self._lock)
+        if isinstance(lock, _Closed):
+            return
+        with lock:
+            self.wake_at = min(self.wake_at, self._wheel.next_wake())
+        if self.wake_at != inf:
+            self._driver.wake()
 
     def _close(self, error: Exception) -> None:
         self.wake_at = inf
@@ -147,7 +214,7 @@ class Driven:
         """Called under a lock that may be the old one, by whoever waited for it when this was closed: then raises."""
         # Not _is_closed(): this is on the way of every set, and a call takes 40 ns.
         if isinstance(self._lock, _Closed):
-            self._lock.acquire()
+            self._lock.__enter__()
 
     def _is_closed(self) -> bool:
         return isinstance(self._lock, _Closed)
@@ -196,6 +263,12 @@ def _release_all() -> None:
     _fork_lock.release()
 
 
+def _mark_all() -> None:
+    """Have the next write start the threads that ended before the fork."""
+    for driven in _forkable:
+        driven._forked = True
+
+
 def _renew_all() -> None:
     global _fork_lock
     _fork_lock = threading.RLock()
@@ -209,3 +282,8 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)
+# Registered after the hooks of the locks, since hooks before a fork run in reverse order: threads end before the locks
+# are taken, which they need for that, and start again when the locks are free.
+os.register_at_fork(before=fork_pause.before_fork, after_in_parent=fork_pause.after_fork_in_parent)
+if fork_pause.COUNTS_LATE:
+    os.register_at_fork(after_in_parent=_mark_all)

@@ -1,8 +1,16 @@
-"""Trust in a whole cache at once, in the form of a board: every entry is good as long as the epoch it was filled in."""
+"""Trust in a whole cache at once, in the form of a board: every entry is good as long as the epoch it was filled in.
+
+An entry of an epoch that is over is suspect: it may be old, and is no hit. It stays until it is replaced, deleted or
+expires, for a caller that has no other value. So does a value that is filled when its epoch is over already.
+"""
 
 from __future__ import annotations
 
 from array import array
+from typing import Final
+
+SUSPECT: Final = 0
+"""The number of no epoch: what is filled under it is suspect from the start."""
 
 
 class Epoch:
@@ -10,9 +18,10 @@ class Epoch:
 
     Attributes:
         stamps: the number of the epoch, where a ``Board`` has the stamps of its keys.
+        is_told: whether this process is told of writes. What is filled while it is not, is suspect.
     """
 
-    __slots__ = ("_number", "stamps")
+    __slots__ = ("_number", "is_told", "stamps")
 
     mismatch_is_a_write = False
     """An entry of another epoch is suspect, but nobody is known to have written its key."""
@@ -20,6 +29,7 @@ class Epoch:
     def __init__(self) -> None:
         self._number = array("Q", [1])
         self.stamps = memoryview(self._number)
+        self.is_told = True
 
     def open(self) -> None:
         """Nothing to open."""
@@ -35,7 +45,7 @@ class Epoch:
         return 0
 
     def seen(self, slot: int) -> tuple[int, int]:
-        return 0, self._number[0]
+        return 0, self._number[0] if self.is_told else SUSPECT
 
     def touch(self, slot: int, news: int) -> int | None:
         return self._number[0]

@@ -2,12 +2,12 @@
 
 Each cache of each process has a file there, which is replaced every few seconds, atomically, and locked by its process
 for as long as that lives: a file whose lock is free is that of a process that is gone, however that came about. The
-first to find it adds what it counted to the file of the departed, so that sums over all processes never go down, as
-metrics want it, and removes it. There are figures in these files and names of caches; no keys and no values.
+next process that publishes adds what it counted to the file of the departed and removes its own. Until then readers add
+it themselves, so that sums over all processes never go down, as metrics want it. Reading writes nothing. There are
+figures in these files and names of caches; no keys and no values.
 
-A few more files are how somebody who looks can act. One has what every process had counted when the figures were reset;
-since it is taken away when they are read, nobody else need know. The others, one for each thing that can be asked for,
-have for each cache what tells the last time it was from all others; the caches look at that whenever they publish.
+One more file has what every process had counted when the figures were reset; since it is taken away when the figures
+are read, no process need know. Another one, of ``worker_requests``, has what operators ask of the workers.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import hashlib
 import json
 import logging
 import os
-import secrets
 import stat
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
+from wheelcache.clock import SystemClock
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import CacheFigures, WorkerFigures, by_name, stats_from_json
+from wheelcache.json_files import load_document, replace_and_lock, replace_document
 from wheelcache.private_files import (
     locked_file,
     make_private,
@@ -55,7 +55,7 @@ RESET: Final = "reset.json"
 LOCK: Final = "lock"
 
 NAMES: Final = 1000
-"""Caches of which the counts of departed processes are kept, and what is asked for; those that came first go first."""
+"""Caches of which the counts of departed processes are kept, and the requests to workers; the oldest go first."""
 
 AT_ONCE: Final = 250
 """Files of dead processes that are counted in one hold of the lock: 0.3 s, if each has an hour of samples."""
@@ -110,7 +110,7 @@ def remove_forgotten() -> None:
     with suppress(FileUnusable, OSError):
         for path in runtime_directory().glob(f"{OURS}*"):
             with suppress(FileUnusable, OSError):
-                if path.lstat().st_mtime < time.time() - FORGOTTEN:
+                if path.lstat().st_mtime < SystemClock.time() - FORGOTTEN:
                     FiguresDirectory(path).remove_if_deserted()
 
 
@@ -142,20 +142,19 @@ class FiguresDirectory:
             OSError
         """
         target = self.path / f"{figures.worker}{WORKER}"
-        return self._replace(target, {"version": VERSION, **figures.as_json()}, keep_open=True)
+        return replace_and_lock(target, {"version": VERSION, **figures.as_json()})
 
     def read(self) -> list[CacheFigures]:
-        """The figures of all caches that living processes published, by name, and of the departed."""
+        """The figures of all caches that living processes published, by name, and of the departed. Writes nothing."""
         for _ in range(LOOKS):
-            before = self._load(DEPARTED)
+            before = load_document(self.path / DEPARTED)
             living, dead = self._look_at_all()
-            left = self._retire(dead)
-            document = self._load(DEPARTED)
+            document = load_document(self.path / DEPARTED)
             if document == before:
-                # Or who died in between would be among neither, or both.
+                # Or a process that died in between would be among neither, or both.
                 break
         departed = _counts(document)
-        _count(departed, left, _counted(document))
+        _count(departed, dead, _counted(document))
         return by_name(living, departed)
 
     def retire_the_dead(self) -> None:
@@ -188,29 +187,15 @@ class FiguresDirectory:
         """From now on, ``since_reset`` takes ``figures`` away."""
         before = {each.worker: asdict(each.stats) for cache in figures for each in cache.workers}
         with self._locked():
-            self._replace(self.path / RESET, {"at": time.time(), "before": before})
+            replace_document(self.path / RESET, {"at": SystemClock.time(), "before": before})
 
     def since_reset(self) -> tuple[float | None, Mapping[str, Stats]]:
         """When the figures were reset, in seconds since 1970, and what each worker had counted by then."""
-        document = self._load(RESET)
+        document = load_document(self.path / RESET)
         try:
             return float(document["at"]), {name: stats_from_json(each) for name, each in document["before"].items()}
         except (TypeError, KeyError, ValueError, AttributeError):
             return None, {}
-
-    def ask(self, action: str, name: str) -> None:
-        """Have all processes do something with the cache ``name``, when they publish next. See ``publisher``."""
-        with self._locked():
-            asked = self._load(_file_of(action))
-            # No count, which would begin anew when the file is gone, and then be taken for another request.
-            asked.pop(name, None)
-            asked[name] = secrets.token_hex(8)
-            self._replace(self.path / _file_of(action), _newest(asked))
-
-    def last_asked(self, action: str, name: str) -> str | None:
-        """What tells the last time that was asked for from all others; None if it never was. Costs 6 us, or 25."""
-        last = self._load(_file_of(action)).get(name)
-        return last if isinstance(last, str) else None
 
     def remove(self, worker: str, patience: float | None = None) -> bool:
         """Count a worker of this process, which holds its lock no longer, among the departed.
@@ -221,40 +206,41 @@ class FiguresDirectory:
         Returns:
             Whether that was possible. If not, the next who looks for the dead does it.
         """
-        return not self._retire([self.path / f"{worker}{WORKER}"], patience)
+        return self._retire([self.path / f"{worker}{WORKER}"], patience)
 
     def _files(self) -> list[Path]:
         return sorted(self.path.glob(f"*{WORKER}"))
 
-    def _look_at_all(self) -> tuple[list[WorkerFigures], list[Path]]:
-        """The figures of those who live, and the files of those who don't."""
+    def _look_at_all(self) -> tuple[list[WorkerFigures], list[tuple[str, WorkerFigures]]]:
+        """The figures of processes that live, and the files and figures of those that are gone."""
         living, dead = [], []
         for path in self._files():
-            figures, lives = _look_at(path)
-            if not lives:
-                dead.append(path)
-            elif figures is not None:
+            figures, lives = _look_at(path, dead=True)
+            if figures is None:
+                continue
+            if lives:
                 living.append(figures)
+            else:
+                dead.append((path.name, figures))
         return living, dead
 
-    def _retire(self, dead: list[Path], patience: float | None = 0.0) -> list[tuple[str, WorkerFigures]]:
+    def _retire(self, dead: list[Path], patience: float | None = 0.0) -> bool:
         """Count the dead among the departed, and remove their files.
 
         Returns:
-            The files and figures of those for which that was not possible: the disk is full, or somebody else is at it.
+            Whether that was possible. If not, the disk is full or another process is at it.
         """
         for start in range(0, len(dead), AT_ONCE):
             try:
                 with locked_file(self.path / LOCK, patience):
                     self._count_and_remove(dead[start : start + AT_ONCE])
             except (OSError, FileUnusable):
-                found = ((path.name, _look_at(path, dead=True)[0]) for path in dead[start:])
-                return [(name, figures) for name, figures in found if figures is not None]
-        return []
+                return False
+        return True
 
     def _count_and_remove(self, dead: list[Path]) -> None:
         """Called under the lock. Whoever is killed in the middle leaves names by which nothing is counted twice."""
-        document = self._load(DEPARTED)
+        document = load_document(self.path / DEPARTED)
         counts, counted = _counts(document), _counted(document)
         found = [(path, *_look_at(path, living=False, dead=True)) for path in dead]
         # Somebody else may have been at it since they were found dead, and removed them.
@@ -263,39 +249,10 @@ class FiguresDirectory:
         there = {path.name for path in self._files()}
         counted = (counted & there) | {path.name for path in gone}
         caches = {name: asdict(stats) for name, stats in counts.items()}
-        self._replace(self.path / DEPARTED, {"caches": _newest(caches), "counted": sorted(counted)})
+        replace_document(self.path / DEPARTED, {"caches": _newest(caches), "counted": sorted(counted)})
         for path in (*gone, *filter(_is_left_over, self.path.glob(".*"))):
             with suppress(OSError):
                 path.unlink()
-
-    def _load(self, name: str) -> dict[str, Any]:
-        try:
-            document = json.loads((self.path / name).read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return document if isinstance(document, dict) else {}
-
-    def _replace(self, target: Path, document: Mapping[str, Any], *, keep_open: bool = False) -> int:
-        """Write a file beside ``target``, locked, and move it there."""
-        new = target.with_name(f".{target.name}.{os.getpid()}")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(new, flags, 0o600)
-        not_for_children.add(file)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with open(file, "wb", closefd=False) as stream:
-                stream.write(json.dumps(document, separators=(",", ":")).encode())
-            os.replace(new, target)
-        except BaseException:
-            not_for_children.discard(file)
-            os.close(file)
-            new.unlink(missing_ok=True)
-            raise
-        not_for_children.discard(file)
-        if keep_open:
-            return file
-        os.close(file)
-        return -1
 
     def _locked(self) -> AbstractContextManager[int]:
         """For what is read, changed and written: one process at a time, for a millisecond."""
@@ -376,13 +333,9 @@ def _count(counts: dict[str, Stats], dead: list[tuple[str, WorkerFigures]], coun
 def _is_left_over(path: Path) -> bool:
     """Whether a file that was to be moved into its place is old enough to be that of somebody who was killed."""
     try:
-        return path.lstat().st_mtime < time.time() - LEFTOVER
+        return path.lstat().st_mtime < SystemClock.time() - LEFTOVER
     except OSError:
         return False
-
-
-def _file_of(action: str) -> str:
-    return f"{action}.json"
 
 
 def _newest(names: dict[str, Any]) -> dict[str, Any]:

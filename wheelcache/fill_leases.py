@@ -20,10 +20,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, Final
 from weakref import ref
+
+from wheelcache.alarm import Alarm
 
 HELD_AT_MOST: Final = 1024
 """Leases a holder has at once. A program that asks for a million keys that are not there, and sets none, gets no more
@@ -41,14 +42,16 @@ class Holder:
         leases: what he holds on keys of any cache, oldest first.
         missed: what a board showed for the keys that he missed, of caches that have one.
         parent: on whose behalf he is running; None for a thread, or a task that none with leases started.
+        held_back: by cache and key, what stores an entry that waits for another one to be stored first.
     """
 
-    __slots__ = ("__weakref__", "_task", "leases", "missed", "parent")
+    __slots__ = ("__weakref__", "_task", "held_back", "leases", "missed", "parent")
 
     def __init__(self, task: asyncio.Task[Any] | None = None, parent: Holder | None = None) -> None:
         self.leases: dict[Lease, None] = {}
         self.missed: dict[tuple[object, Hashable], Any] = {}
         self.parent = parent
+        self.held_back: dict[tuple[object, Hashable], Callable[[], object]] = {}
         self._task = None if task is None else ref(task)
         if task is not None:
             task.add_done_callback(lambda _: self.give_up())
@@ -97,17 +100,35 @@ class Holder:
             holder = holder.parent
 
     def give_up(self) -> None:
-        """End all leases: the request is over."""
-        self.missed = {}
-        while self.leases:
-            for lease in list(self.leases):
-                lease.table.give_up(lease)
-                self.leases.pop(lease, None)
+        """Store what is held back, and end all leases: the request is over."""
+        try:
+            for key in list(self.held_back):
+                self._let_go(key)
+        finally:
+            # After that: what was held back fills what was missed.
+            self.missed = {}
+            while self.leases:
+                for lease in list(self.leases):
+                    lease.table.give_up(lease)
+                    self.leases.pop(lease, None)
+
+    def let_go(self, key: tuple[object, Hashable]) -> None:
+        """Store the entry of a cache and key, if it is held back by this holder or by one that it acts for."""
+        holder: Holder | None = self
+        while holder is not None:
+            holder._let_go(key)
+            holder = holder.parent
+
+    def _let_go(self, key: tuple[object, Hashable]) -> None:
+        store = self.held_back.pop(key, None)
+        if store is not None:
+            store()
 
     def __del__(self) -> None:
         # A thread that ended without a word, or a request of an ASGI server, where Django closes its caches in another
         # context. This may be the garbage collector's doing, in the middle of anything: so no waiting for a lock.
-        for lease in list(self.leases):
+        # None at all, if an exception came from outside before the first line of __init__.
+        for lease in list(getattr(self, "leases", ())):
             lease.table.abandoned.append(lease)
             lease.table.give_up_soon()
 
@@ -200,7 +221,7 @@ class Waiter:
 
     Attributes:
         deadline: in seconds; then he goes on without.
-        told: ends when one of the next two is so. It is an alarm only: what is so is read under the lock.
+        told: set when one of the next two is so. What is so is read under the lock.
         filled: the key was set, and ``value`` is what it was set to.
         handed: the lease is his.
     """
@@ -215,9 +236,7 @@ class Waiter:
         self.filled = False
         self.handed = False
         self.value: Any = None
-        self.told: Future[None] = Future()
-        # Running futures cannot be cancelled: a task that is cancelled while it waits says so by leaving.
-        self.told.set_running_or_notify_cancel()
+        self.told = Alarm()
 
 
 class FillLeases:
@@ -380,7 +399,7 @@ class FillLeases:
                 waiter = self._to_wake.popleft()
             except IndexError:
                 break
-            waiter.told.set_result(None)
+            waiter.told.set()
 
     def _time_out(self, key: Hashable, now: float) -> None:
         lease = self.in_force.get(key)

@@ -53,6 +53,11 @@ def _no_value(result: object) -> Any:
     return MISSING
 
 
+def _as_many(key: Any, value: Any) -> dict[Any, Any]:
+    """What a read of many would have returned."""
+    return {} if value is MISSING else {key: value}
+
+
 def _is_about_the_value(error: Exception) -> bool:
     """Whether the same would be raised by a store that is well."""
     return isinstance(error, ABOUT_THE_VALUE) or type(error).__name__ in ABOUT_THE_CALL
@@ -62,24 +67,12 @@ class _NotThere(NothingToStore):
     """The store behind has no such key. An exception, since what a loader returns would be kept."""
 
 
-class _NotKept(NothingToStore):
-    """Somebody lost touch while this was read."""
-
-    def __init__(self, value: Any) -> None:
-        super().__init__()
-        self.value = value
-
-
-class _ManyNotKept(BaseException):
-    """The same of many. Who waits for one of them looks again, as he does whenever a loader raises no Exception."""
-
-
 class FirstLevel:
     """The copies of one process.
 
     Args:
         cache: where they are kept.
-        timeout: seconds that a copy is kept.
+        timeout: seconds that a copy is kept at most; the jitter of ``cache`` shortens them.
         epoch: the board of ``cache`` if somebody has to tell this process of every write, and can lose touch.
         fail_safe: while the store behind fails, old copies are returned, for ``grace`` seconds past their time.
         drop_writes: with ``fail_safe``, a write that fails is dropped; else its error reaches the caller.
@@ -106,6 +99,8 @@ class FirstLevel:
         self.trusted = epoch is None
         self.start_tracking: Callable[[], object] = _nothing
         self._epoch = epoch
+        if epoch is not None:
+            epoch.is_told = False
         # Kept for as long as they may be needed, which is not served while the store answers.
         self._policy = LoadPolicy(keep=grace) if fail_safe else PLAIN
         self._breaker = CircuitBreaker()
@@ -123,9 +118,14 @@ class FirstLevel:
         # No lock is taken to distrust: it may be a fork that says so.
         self.trusted = False
         if self._epoch is not None:
+            self._epoch.is_told = False
             self._epoch.write_all()
         if trusted:
-            self.cache.clear()
+            if not self.fail_safe:
+                # Else what is suspect stays for an outage.
+                self.cache.clear()
+            if self._epoch is not None:
+                self._epoch.is_told = True
             self.trusted = True
 
     # Reading.
@@ -137,12 +137,8 @@ class FirstLevel:
                 stored = self.cache.get(key, MISSING)
                 if stored is not MISSING:
                     return stored
-                return self.cache.load_missing(key, lambda: self._kept(self._read(read)), self.timeout, self._policy)
-            self.cache.count_miss()
-            self.start_tracking()
-            return self._read(read)
-        except _NotKept as error:
-            return error.value
+                return self.cache.load_missing(key, lambda: self._read(read), self.timeout, self._policy)
+            return self._get_untrusted([key], lambda _: _as_many(key, read())).get(key, MISSING)
         except NothingToStore:
             # Found by this one, or by who asked for many, and found others.
             self.cache.drop_stale(key)
@@ -158,15 +154,12 @@ class FirstLevel:
                 if stored is not MISSING:
                     return stored
 
-                async def load() -> Any:
-                    return self._kept(await self._aread(read))
+                return await self.cache.aload_missing(key, lambda: self._aread(read), self.timeout, self._policy)
 
-                return await self.cache.aload_missing(key, load, self.timeout, self._policy)
-            self.cache.count_miss()
-            self.start_tracking()
-            return await self._aread(read)
-        except _NotKept as error:
-            return error.value
+            async def read_many(_: list[Any]) -> Mapping[Any, Any]:
+                return _as_many(key, await read())
+
+            return (await self._aget_untrusted([key], read_many)).get(key, MISSING)
         except NothingToStore:
             # Found by this one, or by who asked for many, and found others.
             self.cache.drop_stale(key)
@@ -181,16 +174,13 @@ class FirstLevel:
             # Which Redis calls an error.
             return {}
         try:
-            if self.trusted:
+            if not self.trusted:
+                return self._get_untrusted(keys, read)
 
-                def load(missing: list[Any]) -> Mapping[Any, Any]:
-                    return self._all_kept(self._guarded(lambda: read(missing)))
+            def load(missing: list[Any]) -> Mapping[Any, Any]:
+                return self._guarded(lambda: read(missing))
 
-                with suppress(_ManyNotKept):
-                    return self._without_stale(keys, self.cache.take_many(keys, load, self.timeout, self._policy))
-            self._count_misses(keys)
-            self.start_tracking()
-            return self._without_stale(keys, dict(self._guarded(lambda: read(keys))))
+            return self._without_stale(keys, self.cache.take_many(keys, load, self.timeout, self._policy))
         except Exception as error:
             return self._all_instead(keys, error)
 
@@ -203,30 +193,25 @@ class FirstLevel:
             # Which Redis calls an error.
             return {}
         try:
-            if self.trusted:
+            if not self.trusted:
+                return await self._aget_untrusted(keys, read)
 
-                async def load(missing: list[Any]) -> Mapping[Any, Any]:
-                    return self._all_kept(await self._aguarded(lambda: read(missing)))
+            async def load(missing: list[Any]) -> Mapping[Any, Any]:
+                return await self._aguarded(lambda: read(missing))
 
-                with suppress(_ManyNotKept):
-                    return self._without_stale(
-                        keys, await self.cache.atake_many(keys, load, self.timeout, self._policy)
-                    )
-            self._count_misses(keys)
-            self.start_tracking()
-            return self._without_stale(keys, dict(await self._aguarded(lambda: read(keys))))
+            return self._without_stale(keys, await self.cache.atake_many(keys, load, self.timeout, self._policy))
         except Exception as error:
             return self._all_instead(keys, error)
 
     def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> Any:
         """What somebody sets ``key``, which nobody has, to, while this waits; else MISSING, with a lease on it."""
         stored = self.cache.get_or_lease(key, MISSING, wait=wait, may_wait=may_wait)
-        return self._found(key, self.read(read)) if stored is MISSING else stored
+        return self._found(key, self.read(read, key)) if stored is MISSING else stored
 
     async def alease(self, key: Any, read: Callable[[], Awaitable[Any]], *, wait: float) -> Any:
         """``lease`` for coroutines."""
         stored = await self.cache.aget_or_lease(key, MISSING, wait=wait)
-        return self._found(key, await self.aread(read)) if stored is MISSING else stored
+        return self._found(key, await self.aread(read, key)) if stored is MISSING else stored
 
     def _found(self, key: Any, stored: Any) -> Any:
         # Looked up once more with the lease in hand: another process, or one before him, may have set it by now.
@@ -239,36 +224,51 @@ class FirstLevel:
         if self.trusted and key in self.cache:
             return True
         try:
-            return self._guarded(ask)
+            found = self._guarded(ask)
         except Exception as error:
             return self._instead(key, error) is not MISSING
+        if not found:
+            self.cache.drop_stale(key)
+        return found
 
     async def ahas(self, key: Any, ask: Callable[[], Awaitable[bool]]) -> bool:
         """``has`` for coroutines."""
         if self.trusted and key in self.cache:
             return True
         try:
-            return await self._aguarded(ask)
+            found = await self._aguarded(ask)
         except Exception as error:
             return self._instead(key, error) is not MISSING
+        if not found:
+            self.cache.drop_stale(key)
+        return found
 
-    def read(self, read: Callable[[], Any]) -> Any:
-        """What ``read()`` returns, without a look at the copies; MISSING if it fails and may."""
+    def read(self, read: Callable[[], Any], key: Any = MISSING) -> Any:
+        """What ``read()`` returns, without a look at the copies; MISSING if it fails and may.
+
+        Args:
+            key: what is read, if there may be a copy of it.
+        """
         try:
-            return self._guarded(read)
+            return self._read_beside(key, self._guarded(read))
         except Exception as error:
             if not self.fail_safe or _is_about_the_value(error):
                 raise
             return MISSING
 
-    async def aread(self, read: Callable[[], Awaitable[Any]]) -> Any:
+    async def aread(self, read: Callable[[], Awaitable[Any]], key: Any = MISSING) -> Any:
         """``read`` for coroutines."""
         try:
-            return await self._aguarded(read)
+            return self._read_beside(key, await self._aguarded(read))
         except Exception as error:
             if not self.fail_safe or _is_about_the_value(error):
                 raise
             return MISSING
+
+    def _read_beside(self, key: Any, value: T) -> T:
+        if key is not MISSING and self.fail_safe and not self.trusted:
+            self.cache.read_beside(key, value)
+        return value
 
     def load(self, key: Any, loader: Callable[[], Any]) -> Any:
         """What ``loader()`` returns, once for all who call this together for ``key``. No copy of it is kept.
@@ -385,6 +385,37 @@ class FirstLevel:
         if dropped is MISSING or not self.fail_safe or not self.drop_writes or _is_about_the_value(error):
             raise error
 
+    # Without trust.
+
+    def _get_untrusted(self, keys: list[Any], read: Callable[[list[Any]], Mapping[Any, Any]]) -> dict[Any, Any]:
+        """What ``read(keys)`` returns. With ``fail_safe`` copies of it are kept, for an outage only.
+
+        It is read for this caller alone: nothing tells whether the key was written since another caller began to read.
+        """
+        self._count_misses(keys)
+        self.start_tracking()
+        if not self.fail_safe:
+            return dict(self._guarded(lambda: read(keys)))
+
+        def load(keys: list[Any]) -> Mapping[Any, Any]:
+            return self._guarded(lambda: read(keys))
+
+        return self._without_stale(keys, dict(self.cache.load_many(keys, load, self.timeout, self._policy)))
+
+    async def _aget_untrusted(
+        self, keys: list[Any], read: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]]
+    ) -> dict[Any, Any]:
+        """``_get_untrusted`` for coroutines."""
+        self._count_misses(keys)
+        self.start_tracking()
+        if not self.fail_safe:
+            return dict(await self._aguarded(lambda: read(keys)))
+
+        async def load(keys: list[Any]) -> Mapping[Any, Any]:
+            return await self._aguarded(lambda: read(keys))
+
+        return self._without_stale(keys, dict(await self.cache.aload_many(keys, load, self.timeout, self._policy)))
+
     # The store behind.
 
     def _count_misses(self, keys: list[Any]) -> None:
@@ -402,22 +433,6 @@ class FirstLevel:
         if value is MISSING:
             raise _NotThere
         return value
-
-    def _kept(self, value: T) -> T:
-        """``value``, which a loader may return. Without trust it must not be kept: nobody would tell when it is old.
-
-        The epoch that a copy belongs to is that of the time before it was read. So one that was read with trust, and is
-        stored when it has gone, is of an epoch that is over.
-        """
-        if not self.trusted:
-            raise _NotKept(value)
-        return value
-
-    def _all_kept(self, values: T) -> T:
-        """``_kept`` for many."""
-        if not self.trusted:
-            raise _ManyNotKept
-        return values
 
     def _guarded(self, call: Callable[[], T]) -> T:
         if not self.fail_safe:
@@ -444,11 +459,11 @@ class FirstLevel:
         return result
 
     def _check_circuit(self) -> None:
-        if not self._breaker.allows(self.cache.clock()):
+        if not self._breaker.allows(self.cache.steady()):
             raise StoreUnavailable(f"the store behind the cache {self.cache.name!r} failed lately and is left alone")
 
     def _failed(self, error: Exception) -> None:
-        if not _is_about_the_value(error) and self._breaker.failed(self.cache.clock()):
+        if not _is_about_the_value(error) and self._breaker.failed(self.cache.steady()):
             logger.warning("The store behind the cache %r fails, and is left alone: %r", self.cache.name, error)
 
     def _succeeded(self) -> None:

@@ -35,18 +35,21 @@ class LoadFirst:
         self._loading = threading.RLock()
         self._begun = False
 
-    def acquire(self, blocking: bool = True) -> bool:
-        if blocking:
-            self._once(self._load)
-        return bool(self.lock.acquire(blocking))
+    @property
+    def __enter__(self) -> Callable[[], bool]:
+        """Load, and then be the lock.
 
-    __enter__ = acquire
+        Its own methods are in C. An exception that comes from outside on the return of one in Python would leave the
+        lock taken for ever.
+        """
+        self._once(self._load)
+        enter: Callable[[], bool] = self.lock.__enter__
+        return enter
 
-    def release(self) -> None:
-        self.lock.release()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.lock.release()
+    @property
+    def __exit__(self) -> Callable[..., None]:
+        leave: Callable[..., None] = self.lock.__exit__
+        return leave
 
     def skip(self) -> None:
         """Load nothing, unless that was begun; then wait for it."""
@@ -56,17 +59,21 @@ class LoadFirst:
         return bool(self.lock._is_owned())
 
     def _once(self, load: Callable[[], object]) -> None:
-        if not self._loading.acquire(timeout=PATIENCE):
-            return
+        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock taken.
+        (taken,) = map(self._loading.acquire, (True,), (PATIENCE,))
         try:
-            if not self._begun:
+            if taken and not self._begun:
                 self._begun = True
                 try:
                     load()
                 finally:
                     self._loaded(self)
+            elif taken:
+                # The one who loaded was interrupted before it could say so.
+                self._loaded(self)
         finally:
-            self._loading.release()
+            if taken:
+                self._loading.release()
 
 
 def behind(lock: Any) -> Any:

@@ -178,18 +178,18 @@ LOAD_TIME: Final = "Seconds that loads took, also those that raised an exception
 
 
 def read_site(caches: Iterable[Cache]) -> list[Reading]:
-    """The figures of caches in all processes of the site, by name.
+    """The figures of caches in all processes of the site, by name, as they were last published.
+
+    A cache that does not publish, or cannot, is told by its own process.
 
     Args:
-        caches: of this process. They publish what they have counted up to now.
+        caches: of this process.
     """
     own = list(caches)
     unpublished = []
     for cache in own:
         with suppress(CacheClosed):
-            if cache.publisher is not None:
-                cache.publisher.run()
-            if cache.publisher is None or not cache.publisher.is_published():
+            if cache.publisher is None or cache.publisher.cannot_publish():
                 unpublished.append(_alone(cache))
     return _readings([*overview(own, with_own=False), *unpublished])
 

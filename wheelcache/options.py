@@ -7,11 +7,13 @@ TypeError or ValueError that says the name, what it takes and what it got.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
 from math import inf, isfinite
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 Check = Callable[[str, Any], Any]
 
@@ -30,6 +32,26 @@ def _checked(name: str, value: Any, takes: str, kind: Any, holds: Callable[[Any]
     return value
 
 
+def unknown(given: Iterable[Any], known: Iterable[str], cache: str) -> str | None:
+    """What to say of options that a cache does not know: the nearest known one, or all. None if it knows them.
+
+    Args:
+        cache: in words, as "the cache 'default'".
+    """
+    by_case = {name.casefold(): name for name in known}
+    said = []
+    for option in given:
+        if not (isinstance(option, str) and by_case.get(option.casefold()) == option):
+            near = get_close_matches(str(option).casefold(), by_case, n=1, cutoff=SIMILARITY)
+            hint = f"did you mean {by_case[near[0]]}?" if near else f"it takes {', '.join(by_case.values())}"
+            said.append(f"unknown option {option!r} of {cache}; {hint}")
+    return "\n".join(said) or None
+
+
+SIMILARITY: Final = 0.75
+"""Of a misspelled option to the one that was meant. At 0.6, difflib's own, max_entries would be taken for max_bytes."""
+
+
 def _is_duration(value: float) -> bool:
     return value > 0 and isfinite(value)
 
@@ -42,6 +64,14 @@ def seconds(name: str, value: Any) -> float:
 def interval(name: str, value: Any) -> float:
     """A finite time of at least a microsecond: below, a float cannot count the ticks of a year."""
     takes = "a number of seconds > 0, at least 0.000001"
+    return float(_checked(name, value, takes, Real, lambda given: isfinite(given) and given >= 1e-6))
+
+
+def interval_or_none(name: str, value: Any) -> float | None:
+    """A finite time of at least a microsecond, as for ``interval``, or None."""
+    if value is None:
+        return None
+    takes = "a number of seconds > 0, or None (at least 0.000001)"
     return float(_checked(name, value, takes, Real, lambda given: isfinite(given) and given >= 1e-6))
 
 
@@ -73,6 +103,21 @@ def count_or_none(name: str, value: Any) -> int | None:
     if value is None:
         return None
     return int(_checked(name, value, "a whole number >= 1, or None for no bound", int, lambda given: given >= 1))
+
+
+def as_django_reads(check: Check) -> Check:
+    """``check``, that also takes what Django's own backends make a whole number of, by ``int``: "500" and 1e6.
+
+    A fraction is refused, and not cut off.
+    """
+
+    def read(name: str, value: Any) -> Any:
+        if isinstance(value, str) or (isinstance(value, float) and value.is_integer()):
+            with suppress(TypeError, ValueError):
+                return check(name, int(value))
+        return check(name, value)
+
+    return read
 
 
 def slots(name: str, value: Any) -> int:
@@ -153,13 +198,25 @@ def path_or_none(name: str, value: Any) -> Path | None:
 
 
 def secret_or_none(name: str, value: Any) -> bytes | None:
-    """A string or bytes, not empty, or None."""
+    """A string that can be encoded in UTF-8, or bytes, not empty, or None."""
     if value is None:
         return None
     if not isinstance(value, str | bytes) or not value:
         # Not what it is: it may be one that was meant to be kept.
         raise TypeError(f"{name} must be a string or bytes, not empty, or None, not a {type(value).__qualname__}")
-    return value.encode() if isinstance(value, str) else value
+    try:
+        return value.encode() if isinstance(value, str) else value
+    except UnicodeEncodeError:
+        # Without it: its message would show the secret.
+        raise ValueError(f"{name} must be a string without lone surrogates, or bytes") from None
+
+
+def board_or_none(name: str, value: Any) -> Any:
+    """A board, or None."""
+    # Boards are told by what they have: there are two kinds, and tests have others.
+    if value is not None and not (callable(getattr(value, "slot", None)) and hasattr(value, "stamps")):
+        raise TypeError(f"{name} must be a wheelcache.board.Board, or None, not {value!r}")
+    return value
 
 
 def function(name: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -13,13 +14,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
+from wheelcache.clock import SystemClock
 from wheelcache.errors import FileUnusable
 
 if sys.platform != "win32":
     import fcntl
 
+logger = logging.getLogger("wheelcache")
+
 LOCK_PATIENCE: Final = 5.0
 """Seconds."""
+
+FALLBACK_PATIENCE: Final = 1.0
+"""Seconds that processes which choose another runtime directory wait for each other. Any user can hold that lock."""
 
 
 def runtime_directory() -> Path:
@@ -28,12 +35,81 @@ def runtime_directory() -> Path:
     Not ``XDG_RUNTIME_DIR``: a server started at boot does not have it, a command typed by the same user does, and they
     have to meet. Nor ``/tmp``, of which systemd gives a service one of its own.
 
+    Any local user can take its name. Then it is a directory beside it, whose name has a random suffix. Every process of
+    this user finds that one by its owner, which no other user can imitate. It remains the choice when the name is free
+    again: otherwise processes that start by then would not meet those that run. A home directory was rejected: many
+    services have none, or one that several machines share.
+
     Raises:
-        FileUnusable: it is not this user's, or others may use it.
+        FileUnusable: others may use it, or it cannot be made.
     """
     directory = _runtime_directory()
+    if _owner(directory) is None:
+        there = _fallbacks(directory)
+        if there:
+            return there[0]
+        with suppress(OSError):
+            directory.mkdir(mode=0o700)
+    owner = _owner(directory)
+    if owner is not None and owner != os.geteuid():
+        return _fallback(directory, owner)
     make_private(directory)
     return directory
+
+
+def _owner(path: Path) -> int | None:
+    """None if nothing is there."""
+    try:
+        return os.lstat(path).st_uid
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileUnusable(f"{path} cannot be used: {error}") from error
+
+
+def _fallback(taken: Path, owner: int) -> Path:
+    """This user's directory in the place of ``taken``, which is another user's."""
+    try:
+        there = _fallbacks(taken)
+        if not there:
+            with _one_chooses(taken.parent):
+                there = _fallbacks(taken) or [Path(tempfile.mkdtemp(prefix=f"{taken.name}.", dir=taken.parent))]
+    except OSError as error:
+        raise FileUnusable(f"{taken} belongs to the user {owner}, and none can be made beside it: {error}") from error
+    if taken not in _warned_of:
+        _warned_of.add(taken)
+        logger.warning("%s belongs to the user %d: %s is used in its place.", taken, owner, there[0])
+    return there[0]
+
+
+_warned_of: Final[set[Path]] = set()
+
+
+def _fallbacks(taken: Path) -> list[Path]:
+    """The private directories of this user in the place of ``taken``, in the same order in every process.
+
+    There is one. Only if another user kept processes from choosing one at a time, there may be more.
+    """
+    found = []
+    for path in sorted(taken.parent.glob(f"{taken.name}.*")):
+        with suppress(FileUnusable, FileNotFoundError):
+            check_private(path, path.lstat(), stat.S_ISDIR, "a directory")
+            found.append(path)
+    return found
+
+
+@contextmanager
+def _one_chooses(place: Path) -> Iterator[None]:
+    """One process at a time, unless another user holds the lock. Then boards notice later which of two is chosen."""
+    file = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    not_for_children.add(file)
+    try:
+        with suppress(FileUnusable):
+            _lock(place, file, FALLBACK_PATIENCE)
+        yield
+    finally:
+        not_for_children.discard(file)
+        os.close(file)
 
 
 def make_private_again(directory: Path) -> None:
@@ -48,11 +124,12 @@ def make_private_again(directory: Path) -> None:
 
 
 def is_in_ours(path: Path) -> bool:
-    """Whether it is in the runtime directory."""
+    """Whether it is in the runtime directory, or in one that is used in its place."""
     try:
-        return path.parent == _runtime_directory()
+        ours = _runtime_directory()
     except FileUnusable:
         return False
+    return path.parent == ours or (path.parent.parent == ours.parent and path.parent.name.startswith(f"{ours.name}."))
 
 
 def _runtime_directory() -> Path:
@@ -79,8 +156,11 @@ def make_private(directory: Path) -> None:
     check_private(directory, found, stat.S_ISDIR, "a directory")
 
 
-def private_directory_or_none(option: str, value: Any) -> Path | None:
+def private_directory_or_none(option: str, value: Any, make: Callable[[Path], object] = make_private) -> Path | None:
     """The directory that an option says, made if it isn't there; or None.
+
+    Args:
+        make: makes it, and raises FileUnusable if it is not safe to use.
 
     Raises:
         TypeError, ValueError, FileUnusable: naming the option.
@@ -88,7 +168,7 @@ def private_directory_or_none(option: str, value: Any) -> Path | None:
     path = options.path_or_none(option, value)
     try:
         if path is not None:
-            make_private(path)
+            make(path)
     except FileUnusable as error:
         raise FileUnusable(
             f"{option} must be a directory for this user alone, or where to make one: {error}"
@@ -136,13 +216,13 @@ def locked_file(path: Path, patience: float | None = None) -> Iterator[int]:
 
 
 def _lock(path: Path, file: int, patience: float) -> None:
-    until = time.monotonic() + patience
+    until = SystemClock.steady() + patience
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             # Held for microseconds, unless its holder was stopped in the middle.
-            if time.monotonic() >= until:
+            if SystemClock.steady() >= until:
                 raise FileUnusable(f"{path} has been locked by another process for {patience} s") from None
             time.sleep(0.001)
         else:

@@ -6,28 +6,28 @@ import atexit
 import logging
 import os
 import secrets
-import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from wheelcache.clock import SystemClock
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import FiguresDirectory, remove_forgotten
+from wheelcache.lazy import lazy_lock
 from wheelcache.private_files import is_in_ours
 from wheelcache.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
 
-CLEAR: Final = "clear"
-SAVE: Final = "save"
-LOAD: Final = "load"
-"""What a publisher can be asked for."""
-
 INTERVAL: Final = 3.0
 """Seconds. With an hour of samples it takes 0.5 ms each time in memory, and 0.7 on a disk."""
+
+
+RETIRE_EVERY: Final = 60.0
+"""Seconds between two looks of a process for the dead of a directory."""
 
 
 class Publisher:
@@ -38,13 +38,10 @@ class Publisher:
         name: of the cache.
         figures: tells them.
         is_used: whether there can be any: asking for them may load what was saved.
-        actions: what somebody who looks at the figures may ask for, by its name.
     """
 
     __slots__ = (
         "__weakref__",
-        "_actions",
-        "_asked",
         "_closed",
         "_failing",
         "_figures",
@@ -64,18 +61,15 @@ class Publisher:
         name: str,
         figures: Callable[[], WorkerFigures],
         is_used: Callable[[], bool],
-        actions: Mapping[str, Callable[[], object]],
     ) -> None:
         self.directory = directory
         self._name = name
         self._figures = figures
         self._is_used = is_used
-        self._actions = actions
-        self._asked: dict[str, str | None] = {}
         self._closed = False
         self._failing = False
         self._shown = _Shown(directory)
-        self._lock = threading.Lock()
+        self._lock = lazy_lock()
         # A cache that is dropped without being closed leaves no file behind.
         weakref.finalize(self, _Shown.remove, self._shown).atexit = False
         _publishers.add(self)
@@ -86,16 +80,10 @@ class Publisher:
         return self._shown.worker
 
     def begin(self) -> None:
-        for action in self._actions:
-            self._asked[action] = self.directory.last_asked(action, self._name)
+        """There is nothing to prepare."""
 
     def run(self) -> None:
-        for action, act in self._actions.items():
-            last = self.directory.last_asked(action, self._name)
-            if last is not None and last != self._asked.get(action):
-                self._asked[action] = last
-                act()
-        with self._lock:
+        with self._lock.get():
             if self._closed:
                 # By another thread, while this one was on its way here.
                 return
@@ -111,6 +99,10 @@ class Publisher:
     def is_published(self) -> bool:
         return self._shown.file >= 0
 
+    def cannot_publish(self) -> bool:
+        """Whether other processes see no figures of this one because its last try failed."""
+        return self._failing and not self.is_published()
+
     def run_last(self) -> None:
         """At the exit of the interpreter, so that what the departed have counted is complete."""
         if self.is_published() or (self._is_used() and self._figures().stats.requests):
@@ -118,7 +110,7 @@ class Publisher:
 
     def close(self) -> None:
         """What was counted is among the counts of the departed from here on."""
-        with self._lock:
+        with self._lock.get():
             self._closed = True
             with suppress(FileUnusable, OSError):
                 if self.is_published():
@@ -126,14 +118,14 @@ class Publisher:
             self._shown.remove(patience=None)
 
     def start_over(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lazy_lock()
         self._failing = False
         self._shown.start_over()
 
     def _publish(self) -> None:
         if not self.is_published():
             self.directory.make_again()
-            _retire_the_dead_once(self.directory)
+        _retire_the_dead(self.directory)
         _remove_what_is_left()
         figures = self._figures()
         try:
@@ -178,7 +170,9 @@ class _Shown:
 
 
 _publishers: Final[WeakRegistry[Publisher]] = WeakRegistry()
-_retired: set[tuple[int, Path]] = set()
+_retired: dict[tuple[int, Path], float] = {}
+"""When a process last looked for the dead of a directory."""
+
 _left: list[tuple[FiguresDirectory, str]] = []
 """What could not be removed at once, since somebody else had the lock: the next publication does it."""
 
@@ -190,13 +184,14 @@ def _remove_what_is_left() -> None:
             directory.remove(worker)
 
 
-def _retire_the_dead_once(directory: FiguresDirectory) -> None:
-    """Somebody has to, where nobody looks. Not for each of a thousand caches, which would open a million files."""
+def _retire_the_dead(directory: FiguresDirectory) -> None:
+    """Once a minute, not for each of a thousand caches, which would open a million files."""
     once = (os.getpid(), directory.path)
-    if once not in _retired:
-        _retired.add(once)
+    last, now = _retired.get(once), SystemClock.steady()
+    if last is None or now >= last + RETIRE_EVERY:
+        _retired[once] = now
         directory.retire_the_dead()
-        if is_in_ours(directory.path):
+        if last is None and is_in_ours(directory.path):
             remove_forgotten()
 
 

@@ -34,7 +34,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import permutations
@@ -45,7 +44,8 @@ from typing import Any, Final, Protocol
 import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, InvalidResponse, RedisError, ResponseError
 
-from wheelcache.clock import Clock
+from wheelcache.clock import Clock, SystemClock
+from wheelcache.lazy import lazy_lock
 from wheelcache.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
@@ -78,9 +78,9 @@ class Listener(Protocol):
         """Drop every copy."""
 
     def trust(self, trusted: bool) -> object:
-        """True: tracking is on from now; drop every copy, refuse what was read before this call, then use copies.
-        False: use none. In a child of fork False comes on the forking thread, where any lock may be held by a thread
-        that is no more: take none.
+        """True: tracking is on from now; use copies, but none of what was read before this call. False: use none.
+        In a child of fork False comes on the forking thread, where any lock may be held by a thread that is no more:
+        take none.
         """
 
 
@@ -175,7 +175,7 @@ class Tracking:
         *,
         interval: float = INTERVAL,
         timeout: float = TIMEOUT,
-        clock: Clock = time.monotonic,
+        clock: Clock = SystemClock.steady,
     ) -> None:
         if not prefixes:
             raise ValueError('prefixes must not be empty; [b""] is every key')
@@ -205,29 +205,28 @@ class Tracking:
         self._connection: Connection | None = None
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = lazy_lock()
 
     def start(self) -> None:
         """Connect, in a thread of its own. Nothing happens if that runs, or after ``stop()``."""
-        with self._lock:
+        with self._lock.get():
             if self._stopped or self._thread is not None:
                 return
-            self._thread = threading.Thread(target=self._run, name="wheelcache-tracking", daemon=True)
-            error = None
-            try:
-                self._thread.start()
-            except RuntimeError as cannot:
-                self._thread = None
-                error = cannot
-        if error is not None and not self._start_failed:
-            self._start_failed = True
-            logger.warning("The tracking thread cannot start (%s); no local copies are used.", error)
+            self._thread = thread = threading.Thread(target=self._run, name="wheelcache-tracking", daemon=True)
+        try:
+            # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
+            thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            if not self._start_failed:
+                self._start_failed = True
+                logger.warning("The tracking thread cannot start (%s); no local copies are used.", error)
 
     def stop(self) -> None:
         """Disconnect, for good. The listener is told not to trust, and not called any more when this returns, unless it
         takes longer than ``timeout`` to return itself, or is what called.
         """
-        with self._lock:
+        with self._lock.get():
             self._stopped = True
             thread = self._thread
         self.trusted_until = -inf
@@ -237,7 +236,7 @@ class Tracking:
         if sock is not None:
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(self._timeout)
 
     def _run(self) -> None:
@@ -328,12 +327,12 @@ class Tracking:
 
     def _answered(self, asked: float) -> None:
         """All that was written before ``asked`` has been told."""
-        with self._lock:
+        with self._lock.get():
             if not self._stopped:
                 self.trusted_until = asked + self._interval + self._timeout
 
     def _lost(self, how: str, error: BaseException) -> None:
-        with self._lock:
+        with self._lock.get():
             self.trusted_until = -inf
         self._distrust()
         if self._logged == how or self._stopping.is_set():

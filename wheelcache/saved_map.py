@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.bounded_map import EVICTED, EXPIRED, BoundedMap, Entry, GracedEntry, Removals, batched, group_of
+from wheelcache.clock import SystemClock
 from wheelcache.errors import CacheClosed, SnapshotDamaged, SnapshotRefused
 from wheelcache.keys import original
 from wheelcache.snapshot_file import Snapshot, SnapshotWriter, open_snapshot, refuse
@@ -41,7 +42,12 @@ class SavedMap(BoundedMap):
     __slots__ = ()
 
     def save(
-        self, path: str | os.PathLike[str], *, secret: str | bytes | None = None, seconds: float | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        secret: str | bytes | None = None,
+        seconds: float | None = None,
+        dir_fd: int | None = None,
     ) -> int:
         """Write all entries to a file, with the time they have left, in the order of their use. How many.
 
@@ -56,6 +62,7 @@ class SavedMap(BoundedMap):
             path: of the file, which is replaced when all is written and synced; what was there stays if it cannot be.
             secret: what the file is to be signed with, so that ``load`` with the same can tell it from others.
             seconds: the longest it may take.
+            dir_fd: a descriptor of the directory of ``path``, which then is not looked up by its name.
 
         Raises:
             OSError: the file cannot be written. Nothing is left of it.
@@ -64,7 +71,7 @@ class SavedMap(BoundedMap):
             CacheClosed: the cache was closed, perhaps meanwhile. Nothing is left of the file.
             SnapshotRefused: this is Windows.
         """
-        deadline = inf if seconds is None else time.monotonic() + options.seconds("seconds", seconds)
+        deadline = inf if seconds is None else SystemClock.steady() + options.seconds("seconds", seconds)
         key = options.secret_or_none("secret", secret)
         with self._lock:
             # If it is to be loaded first, the time is that after it.
@@ -72,7 +79,10 @@ class SavedMap(BoundedMap):
         header = {"kind": KIND, "name": self.name, "saved_at": saved_at, "entries": len(self)}
         saved = refused = 0
         # Closed at once when anything fails, and not when the collector finds it.
-        with SnapshotWriter(Path(path), header, key) as file, closing(self.in_order_of_use()) as batches:
+        with (
+            SnapshotWriter(Path(path), header, key, dir_fd) as file,
+            closing(self.in_order_of_use()) as batches,
+        ):
             for batch in batches:
                 for record in self._records(batch, now):
                     try:
@@ -82,7 +92,7 @@ class SavedMap(BoundedMap):
                         continue
                     file.write(payload)
                     saved += 1
-                    if time.monotonic() > deadline:
+                    if SystemClock.steady() > deadline:
                         raise TimeoutError(f"saving the cache {self.name!r} takes longer than {seconds} s")
             with self._lock:
                 # Or what is left would pass for all there was.
@@ -117,14 +127,17 @@ class SavedMap(BoundedMap):
             refuse(f"the cache {self.name!r}", Path(path), error)
         return loader.loaded
 
-    def take_in(self, path: Path, secret: bytes | None) -> None:
-        """``load``, by who knows what to do where that cannot be done.
+    def take_in(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> None:
+        """``load``, for a caller that handles what cannot be loaded.
+
+        Args:
+            dir_fd: as in ``save``.
 
         Raises:
             FileNotFoundError: there is no such file.
             SnapshotRefused: it may not be loaded; SnapshotDamaged: no further.
         """
-        Loader(self).take_in(path, secret)
+        Loader(self).take_in(path, secret, dir_fd)
 
     def _records(self, batch: Iterable[Entry], now: float) -> Iterator[Record]:
         with self._lock:
@@ -169,10 +182,10 @@ class Loader:
         self.expired = 0
         self.unreadable = 0
 
-    def take_in(self, path: Path, secret: bytes | None) -> None:
+    def take_in(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> None:
         """See ``SavedMap.take_in``."""
         target = self._target
-        with open_snapshot(path, KIND, secret) as snapshot:
+        with open_snapshot(path, KIND, secret, dir_fd) as snapshot:
             try:
                 saved_at, entries = float(snapshot.header["saved_at"]), int(snapshot.header["entries"])
             except (KeyError, TypeError, ValueError, OverflowError):

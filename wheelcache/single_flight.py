@@ -12,12 +12,12 @@ import asyncio
 import os
 import threading
 from collections.abc import Hashable
-from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from typing import Any
 
+from wheelcache.alarm import Alarm
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import original
 
@@ -43,7 +43,7 @@ class _Lead:
     Attributes:
         loop: the event loop that the leader would block, or is run by; None outside of one.
         blocked_on: the leads whose ends this one's code waits for.
-        over: the loader returned; code that it left running is on its own.
+        over: the loader returned, or its flight ended; code that it left running is on its own.
     """
 
     __slots__ = ("blocked_on", "key", "loop", "over", "table")
@@ -76,10 +76,11 @@ class Flight:
     Attributes:
         started: when, in seconds on the cache's clock.
         seen: what the board showed when the leader began.
-        future: ends with a pair of value and error. The error is not its exception: asyncio refuses to raise some.
+        outcome: value and error, when it has ended.
+        ended: set when it has.
     """
 
-    __slots__ = ("_token", "future", "key", "lead", "seen", "started", "superseded", "waited_for")
+    __slots__ = ("_token", "ended", "key", "lead", "outcome", "seen", "started", "superseded", "waited_for")
 
     def __init__(self, table: SingleFlight, key: Hashable, started: float) -> None:
         self.key = key
@@ -88,14 +89,14 @@ class Flight:
         self.waited_for = False
         self.seen: tuple[int, int] = (0, 0)
         self.lead = _Lead(table, key)
-        self.future: Future[tuple[Any, BaseException | None]] = Future()
-        # Running futures cannot be cancelled: a waiter that is cancelled must not take the others with it.
-        self.future.set_running_or_notify_cancel()
+        self.outcome: tuple[Any, BaseException | None] | None = None
+        self.ended = Alarm()
         self._token: Token[tuple[_Lead, ...]] | None = None
 
     def __enter__(self) -> None:
         """The leader loads."""
-        self._token = _leading.set((*_leading.get(), self.lead))
+        # A leader that was interrupted on its way in or out has left its lead here, which is over.
+        self._token = _leading.set((*(lead for lead in _leading.get() if not lead.over), self.lead))
 
     def __exit__(self, *exc_info: object) -> None:
         self.lead.over = True
@@ -105,9 +106,14 @@ class Flight:
                 _leading.reset(self._token)
 
     def end(self, value: Any, error: BaseException | None) -> None:
-        """Tell the waiters, once. Without waiters, keep nothing: error, traceback and flight would be a cycle."""
-        if not self.future.done():
-            self.future.set_result((value, error) if self.waited_for else (None, None))
+        """Tell the waiters, once. Without waiters, keep nothing: error, traceback and flight would be a cycle.
+
+        If it was interrupted, the call that follows tells those who were not told.
+        """
+        self.lead.over = True
+        if self.outcome is None:
+            self.outcome = (value, error) if self.waited_for else (None, None)
+        self.ended.set()
 
 
 @dataclass(slots=True)
@@ -161,7 +167,7 @@ class SingleFlight:
         if flight is not None and flight.lead.loop is not None and not flight.lead.loop.is_running():
             # Its leader is a task of a loop that was closed, or left, and may never run again.
             flight.end(None, asyncio.CancelledError())
-        if flight is None or flight.future.done():
+        if flight is None or flight.outcome is not None:
             # Done and still here: its leader was cut short by a signal, or by the above.
             self.in_progress[key] = new
             return Seat(new, leads=True)

@@ -24,14 +24,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from wheelcache.cache import Cache
+from wheelcache.clock import SystemClock
 from wheelcache.console import console_for, date_of, look, nothing_found, size_in_words, width_of
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
 from wheelcache.figures import WorkerFigures
 from wheelcache.figures_directory import FiguresDirectory
-from wheelcache.publisher import INTERVAL, LOAD, SAVE
+from wheelcache.publisher import INTERVAL
 from wheelcache.saved_map import KIND
 from wheelcache.snapshot_file import ASIDE, open_snapshot
 from wheelcache.snapshot_keeper import SUFFIX, SnapshotKeeper, stem_of
+from wheelcache.worker_requests import LOAD, SAVE, RequestBox
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -108,7 +110,7 @@ def save(caches: Iterable[Cache], option: str, out: TextIO, *, patience: float =
     """
     caches = list(caches)
     kept = _kept(caches, option)
-    asked_at = time.time()
+    asked_at = SystemClock.time()
     asked = {each: _workers(caches, each.name) for each in _ask(SAVE, kept, caches)}
     _say_who_rests(asked, "saves", out)
     expected = {each: {worker.worker for worker in workers if not _rests(worker)} for each, workers in asked.items()}
@@ -214,7 +216,7 @@ def _ask(action: str, kept: Sequence[Kept], caches: Sequence[Cache]) -> list[Kep
         raise Undone(nothing_found(caches))
     for each in asked:
         if each.published is not None:
-            each.published.ask(action, each.name)
+            RequestBox(each.published.path).ask(action, each.name)
     return asked
 
 
@@ -225,7 +227,7 @@ def _workers(caches: Sequence[Cache], name: str) -> list[WorkerFigures]:
 
 def _rests(worker: WorkerFigures) -> bool:
     """Whether nothing is in the cache and nobody asks for it: then it does not look whether it is asked, either."""
-    return worker.stats.size == 0 and worker.taken < time.time() - 3 * INTERVAL
+    return worker.stats.size == 0 and worker.taken < SystemClock.time() - 3 * INTERVAL
 
 
 def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerFigures]], does: str, out: TextIO) -> None:
@@ -237,7 +239,7 @@ def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerFigures]], does: str, out
 
 def _wait(caches: Sequence[Cache], expected: Mapping[Kept, set[str]], since: float, patience: float) -> None:
     """Until there is a new snapshot of everybody who was asked and still lives, or ``patience`` is over."""
-    deadline = time.monotonic() + patience
+    deadline = SystemClock.steady() + patience
     with _bar("snapshots", sum(map(len, expected.values()))) as show:
         while True:
             done = {each: len(_saved_since(each, since)) for each in expected}
@@ -247,7 +249,7 @@ def _wait(caches: Sequence[Cache], expected: Mapping[Kept, set[str]], since: flo
             for each, workers in expected.items():
                 # Who exits saves as well, or is lost.
                 workers &= {worker.worker for worker in _workers(caches, each.name)}
-            if time.monotonic() > deadline:
+            if SystemClock.steady() > deadline:
                 return
             time.sleep(LOOK)
 
@@ -346,7 +348,7 @@ def _changed(path: Path) -> float:
 
 def _document(found: Mapping[Kept, Sequence[Found]]) -> dict[str, Any]:
     return {
-        "at": time.time(),
+        "at": SystemClock.time(),
         "caches": [
             {
                 "name": kept.name,
@@ -405,7 +407,7 @@ def _weight(size: int) -> str:
 
 
 def _age(at: float) -> str:
-    seconds = max(0.0, time.time() - at)
+    seconds = max(0.0, SystemClock.time() - at)
     for unit, name in ((86_400, "days"), (3600, "h"), (60, "min")):
         if seconds >= 2 * unit:
             return f"{seconds / unit:,.0f} {name}"

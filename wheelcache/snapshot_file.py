@@ -15,9 +15,9 @@ taken from another file doesn't pass, and a damaged one costs itself and those a
 - Without a secret it is the CRC-32 of these, 4 bytes, which a random change passes with odds of 1 in 2**32. It is no
   guard against anybody who means it.
 - With one it is the first 16 bytes of an HMAC-SHA256 of them (RFC 2104), by a key of this file's own, which is the HMAC
-  of the header by the secret. A record is authentic before anybody sees it, who may then unpickle it. A wrong secret is
-  known by the header. That a tail was cut off is known only after what is left of it was read, and that a whole
-  older file was put in the place of a newer one is not known at all.
+  of the header by the SHA-256 of the secret. A record is authentic before anybody sees it, who may then unpickle it.
+  A wrong secret is known by the header. That a tail was cut off is known only after what is left of it was read, and
+  that a whole older file was put in the place of a newer one is not known at all.
 
 A writer makes a temporary file beside the old one, syncs and renames it, so whoever is killed leaves the old file or
 the new one, and perhaps the temporary one. He holds a lock on that (``flock``) for as long as he lives: a free lock is
@@ -36,6 +36,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -88,6 +89,7 @@ class SnapshotWriter:
             untouched if anything fails.
         header: what JSON can say; "kind" is a string that who opens the snapshot has to know.
         secret: what the checks are keyed with, or None.
+        dir_fd: a descriptor of the directory, which then is not looked up by its name.
 
     Raises:
         SnapshotRefused: when made: this is Windows, which has neither these locks nor these modes.
@@ -96,22 +98,23 @@ class SnapshotWriter:
         RuntimeError: when written to or left: by a child of a fork. The file is its parent's, and stays so.
     """
 
-    __slots__ = ("_buffer", "_file", "_path", "_process", "_records", "_seal", "_temporary")
+    __slots__ = ("_buffer", "_dir_fd", "_file", "_path", "_process", "_records", "_seal", "_temporary")
 
-    def __init__(self, path: Path, header: Mapping[str, Any], secret: bytes | None) -> None:
+    def __init__(self, path: Path, header: Mapping[str, Any], secret: bytes | None, dir_fd: int | None = None) -> None:
         _need_unix()
         text = json.dumps(dict(header)).encode()
         flags = 0 if secret is None else SIGNED
         head = PREFIX.pack(MAGIC, VERSION, flags, os.urandom(SALT_BYTES), len(text)) + text
         self._path = path
+        self._dir_fd = dir_fd
         self._seal = _sealing(head, secret)
         self._buffer = bytearray(head + self._seal(HEADER, 0, b""))
         self._records = 0
 
     def __enter__(self) -> Self:
-        remove_leftovers(self._path)
+        remove_leftovers(self._path, self._dir_fd)
         self._process = os.getpid()
-        self._temporary, self._file = _make_temporary(self._path)
+        self._temporary, self._file = _make_temporary(self._path, self._dir_fd)
         return self
 
     def write(self, payload: bytes) -> None:
@@ -138,14 +141,18 @@ class SnapshotWriter:
             if os.getpid() == self._process:
                 # After the renaming nothing has this name.
                 with suppress(OSError):
-                    os.unlink(self._temporary)
+                    os.unlink(self._temporary, dir_fd=self._dir_fd)
             os.close(self._file)
 
     def _commit(self) -> None:
         self._buffer += LENGTH.pack(END) + self._seal(END, self._records, b"")
         self._flush()
         os.fsync(self._file)
-        os.replace(self._temporary, self._path)
+        target = _at(self._path, self._dir_fd)
+        os.replace(self._temporary, target, src_dir_fd=self._dir_fd, dst_dir_fd=self._dir_fd)
+        if self._dir_fd is not None:
+            os.fsync(self._dir_fd)
+            return
         directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)
@@ -219,13 +226,14 @@ class Snapshot:
         return SnapshotDamaged(f"{self._path} is damaged after {records} good records: {what}")
 
 
-def open_snapshot(path: Path, kind: str, secret: bytes | None) -> Snapshot:
+def open_snapshot(path: Path, kind: str, secret: bytes | None, dir_fd: int | None = None) -> Snapshot:
     """The snapshot at ``path``, as far as its header is good.
 
     Args:
         path: where it is.
         kind: what its header has to say.
         secret: what it was written with, or None.
+        dir_fd: a descriptor of its directory, which then is not looked up by its name.
 
     Raises:
         FileNotFoundError: there's none.
@@ -233,7 +241,7 @@ def open_snapshot(path: Path, kind: str, secret: bytes | None) -> Snapshot:
             isn't known, of another kind, with another secret, or damaged. Nothing waits, whatever is there.
     """
     _need_unix()
-    file = _open_own(path)
+    file = _open_own(path, dir_fd)
     try:
         header, seal = _read_header(path, file, secret)
         if header["kind"] != kind:
@@ -247,7 +255,7 @@ def open_snapshot(path: Path, kind: str, secret: bytes | None) -> Snapshot:
         raise
 
 
-def remove_leftovers(path: Path) -> None:
+def remove_leftovers(path: Path, dir_fd: int | None = None) -> None:
     """Remove the temporary files of ``path`` whose writers are dead. Those that can't be removed stay.
 
     A child of a fork has its parent's locks for as long as it lives, so what its parent left stays until then.
@@ -256,30 +264,31 @@ def remove_leftovers(path: Path) -> None:
         OSError: the directory can't be read.
     """
     leftover = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.tmp")
-    for name in os.listdir(path.parent):
+    for name in os.listdir(path.parent if dir_fd is None else dir_fd):
         if leftover.fullmatch(name):
             with suppress(OSError):
-                _remove_if_dead(path.with_name(name))
+                _remove_if_dead(_at(path.with_name(name), dir_fd), dir_fd)
 
 
-def set_aside(path: Path) -> Path | None:
+def set_aside(path: Path, dir_fd: int | None = None) -> Path | None:
     """Rename a refused file to ``<name>.refused``, in the place of an earlier one. None if that can't be done.
 
     Only files: what else somebody named by mistake, ``/dev/null`` or a directory, others may need where it is.
     """
     aside = path.with_name(f"{path.name}{ASIDE}")
     try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
+        name = _at(path, dir_fd)
+        if not stat.S_ISREG(os.lstat(name, dir_fd=dir_fd).st_mode):
             return None
-        os.replace(path, aside)
+        os.replace(name, _at(aside, dir_fd), src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except OSError:
         return None
     return aside
 
 
-def refuse(who: str, path: Path, error: SnapshotRefused) -> None:
+def refuse(who: str, path: Path, error: SnapshotRefused, dir_fd: int | None = None) -> None:
     """Say why ``who`` does not load a file, and put it out of the way."""
-    aside = set_aside(path)
+    aside = set_aside(path, dir_fd)
     logger.warning(
         "A snapshot is not loaded%s by %s: %s%s.",
         " any further" if isinstance(error, SnapshotDamaged) else "",
@@ -287,6 +296,11 @@ def refuse(who: str, path: Path, error: SnapshotRefused) -> None:
         error,
         f"; it is kept as {aside}" if aside else "",
     )
+
+
+def _at(path: Path, dir_fd: int | None) -> str:
+    """What the functions of ``os`` are to call ``path`` beside ``dir_fd``."""
+    return str(path) if dir_fd is None else path.name
 
 
 def _need_unix() -> None:
@@ -299,7 +313,8 @@ def _sealing(head: bytes, secret: bytes | None) -> Seal:
     if secret is None:
         start = crc32(head)
         return lambda length, index, payload: CRC.pack(crc32(payload, crc32(PLACE.pack(length, index), start)))
-    keyed = hmac.new(hmac.digest(secret, head, "sha256"), digestmod="sha256")
+    # Hashed, as HMAC fills short keys up with zeros: "secret" and "secret\0" would sign alike.
+    keyed = hmac.new(hmac.digest(sha256(secret).digest(), head, "sha256"), digestmod="sha256")
 
     def mac(length: int, index: int, payload: bytes) -> bytes:
         # A copy takes 1.3 us for 100 bytes; hmac.digest, which looks up the hash and sets the key each time, 1.8.
@@ -311,43 +326,52 @@ def _sealing(head: bytes, secret: bytes | None) -> Seal:
     return mac
 
 
-def _make_temporary(path: Path) -> tuple[Path, int]:
+def _make_temporary(path: Path, dir_fd: int | None) -> tuple[str, int]:
     while True:
-        temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}.tmp")
+        temporary = _at(path.with_name(f"{path.name}.{os.urandom(8).hex()}.tmp"), dir_fd)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(temporary, flags, 0o600)
+        file = os.open(temporary, flags, 0o600, dir_fd=dir_fd)
         try:
             # An umask may have taken even what is the owner's.
             os.fchmod(file, 0o600)
             with suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.lexists(temporary):
+                if _is_there(temporary, dir_fd):
                     return temporary, file
         except BaseException:
             with suppress(OSError):
-                os.unlink(temporary)
+                os.unlink(temporary, dir_fd=dir_fd)
             os.close(file)
             raise
         # Another writer found it before it was locked, and has removed it, or is about to.
         os.close(file)
 
 
-def _remove_if_dead(leftover: Path) -> None:
+def _is_there(name: str, dir_fd: int | None) -> bool:
+    try:
+        os.lstat(name, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove_if_dead(leftover: str, dir_fd: int | None) -> None:
     # To write, which an exclusive lock needs on NFS.
-    file = os.open(leftover, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = os.open(leftover, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Its name is nobody else's by now, if it was renamed meanwhile.
-        os.unlink(leftover)
+        os.unlink(leftover, dir_fd=dir_fd)
     finally:
         os.close(file)
 
 
-def _open_own(path: Path) -> BinaryIO:
+def _open_own(path: Path, dir_fd: int | None) -> BinaryIO:
+    name = _at(path, dir_fd)
     try:
         # By its name first: what can't be opened is refused for what it is. Then again, it may be another one by now.
-        _check_own(path, os.lstat(path))
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        _check_own(path, os.lstat(name, dir_fd=dir_fd))
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
     except FileNotFoundError:
         raise
     except OSError as error:

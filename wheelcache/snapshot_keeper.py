@@ -24,9 +24,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Protocol
 
-from wheelcache.errors import CacheClosed, SnapshotRefused
-from wheelcache.private_files import make_private
+from wheelcache.clock import SystemClock
+from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused
+from wheelcache.fork_pause import pause_at_forks, wait_for_end
+from wheelcache.lazy import Lazy, end_under_a_patch, lazy_lock
 from wheelcache.refresh_pool import refresh_pool
+from wheelcache.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.snapshot_file import refuse
 from wheelcache.weak_registry import WeakRegistry
 
@@ -49,9 +52,14 @@ class Savable(Protocol):
     name: str
 
     def save(
-        self, path: str | os.PathLike[str], *, secret: str | bytes | None = None, seconds: float | None = None
+        self,
+        path: str | os.PathLike[str],
+        *,
+        secret: str | bytes | None = None,
+        seconds: float | None = None,
+        dir_fd: int | None = None,
     ) -> int: ...
-    def take_in(self, path: Path, secret: bytes | None) -> None: ...
+    def take_in(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> None: ...
     def is_in_use(self) -> bool: ...
 
 
@@ -65,7 +73,8 @@ class SnapshotKeeper:
         target: the cache.
 
     Raises:
-        FileUnusable: the directory is not this user's, or others may use it.
+        FileUnusable: the directory is not this user's, others may use it, or they may put another in its place. If that
+            becomes so later, nothing is loaded or saved, which is logged.
     """
 
     __slots__ = ("__weakref__", "_directory", "_failing", "_held", "_lock", "_number", "_target", "period", "secret")
@@ -74,14 +83,14 @@ class SnapshotKeeper:
 
     def __init__(self, directory: Path, period: float, secret: bytes | None, target: Savable) -> None:
         self._held = -1
-        make_private(directory)
+        make_and_check(directory)
         self.period = period
         self._directory = directory
         self.secret = secret
         self._target = target
         self._number = -1
         self._failing = False
-        self._lock = threading.Lock()
+        self._lock = lazy_lock()
         _keepers.add(self)
 
     def __del__(self) -> None:
@@ -93,14 +102,24 @@ class SnapshotKeeper:
 
     def load(self) -> None:
         """Load the newest snapshot that can be. If it is damaged, what is good of it, and then the next."""
-        for path in self.snapshots():
+        try:
+            with opened(self._directory) as directory:
+                self._load_from(directory)
+        except FileNotFoundError:
+            pass
+        except FileUnusable as error:
+            logger.warning("The cache %r is not loaded: %s.", self._target.name, error)
+
+    def _load_from(self, directory: int) -> None:
+        for name in _newest_first(directory, self._target.name):
+            path = self._directory / name
             try:
-                self._target.take_in(path, self.secret)
+                self._target.take_in(path, self.secret, directory)
             except FileNotFoundError:
                 # Replaced at this moment.
                 continue
             except SnapshotRefused as error:
-                refuse(f"the cache {self._target.name!r}", path, error)
+                refuse(f"the cache {self._target.name!r}", path, error, directory)
             except CacheClosed:
                 return
             except Exception:
@@ -111,28 +130,24 @@ class SnapshotKeeper:
 
     def snapshots(self) -> list[Path]:
         """The files of this cache, newest first."""
-        found = []
-        now = time.time_ns()
-        with suppress(OSError):
-            for path in self._directory.glob(f"{stem_of(self._target.name)}.*{SUFFIX}"):
-                with suppress(OSError):
-                    saved_at = path.lstat().st_mtime_ns
-                    # One of a time to come, when the clock was wrong, would else be the newest for years, and what is
-                    # in it as young at each start as when it was saved.
-                    found.append((saved_at <= now, saved_at, path))
-        return [path for *_, path in sorted(found, reverse=True)]
+        return [self._directory / name for name in _newest_first(self._directory, self._target.name)]
 
     def save(self, seconds: float | None = None) -> bool:
         """Save the cache, in at most so many seconds. Whether that was done; if not, the log says why."""
-        if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
+        lock = self._lock.get()
+        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock taken.
+        (taken,) = map(lock.acquire, (True,), (-1 if seconds is None else seconds,))
+        if not taken:
             return False
         try:
             if not self._target.is_in_use():
                 return False
-            if not self._has_a_number():
-                self._let_go()
-                self._take_a_number()
-            self._target.save(self._path(SUFFIX), secret=self.secret, seconds=seconds)
+            with made_and_opened(self._directory) as directory:
+                if not self._has_a_number(directory):
+                    self._let_go()
+                    self._take_a_number(directory)
+                path = self._directory / self._name(SUFFIX)
+                self._target.save(path, secret=self.secret, seconds=seconds, dir_fd=directory)
         except CacheClosed:
             return False
         except Exception as error:
@@ -145,7 +160,7 @@ class SnapshotKeeper:
             self._failing = False
             return True
         finally:
-            self._lock.release()
+            lock.release()
             if not self._target.is_in_use():
                 # Closed meanwhile.
                 self._let_go()
@@ -156,7 +171,7 @@ class SnapshotKeeper:
 
     def run(self) -> None:
         """Have the pool save."""
-        if not self._lock.locked():
+        if not self._lock.get().locked():
             # Else the last save is not done yet: who waited for it would take a thread from what needs them.
             self._have_done(self.save, "saved")
 
@@ -175,29 +190,30 @@ class SnapshotKeeper:
 
     def close(self) -> None:
         """No more saves; what was saved stays."""
-        if not self._lock.locked():
+        if not self._lock.get().locked():
             self._let_go()
 
     def start_over(self) -> None:
         """In the child of a fork, which gets a number of its own."""
-        self._lock = threading.Lock()
+        self._lock = lazy_lock()
         self._failing = False
         self._let_go()
 
-    def _has_a_number(self) -> bool:
+    def _has_a_number(self, directory: int) -> bool:
         """Whether the lock is still on the file of this number, which may have been removed with its directory."""
         if self._held < 0:
             return False
         try:
-            return os.path.samestat(os.fstat(self._held), os.lstat(self._path(LOCK_SUFFIX)))
+            there = os.lstat(self._name(LOCK_SUFFIX), dir_fd=directory)
+            return os.path.samestat(os.fstat(self._held), there)
         except OSError:
             return False
 
-    def _take_a_number(self) -> None:
-        make_private(self._directory)
+    def _take_a_number(self, directory: int) -> None:
         for number in count(1):
             self._number = number
-            file = os.open(self._path(LOCK_SUFFIX), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(self._name(LOCK_SUFFIX), flags, 0o600, dir_fd=directory)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -214,8 +230,24 @@ class SnapshotKeeper:
         if held >= 0:
             os.close(held)
 
-    def _path(self, suffix: str) -> Path:
-        return self._directory / f"{stem_of(self._target.name)}.{self._number}{suffix}"
+    def _name(self, suffix: str) -> str:
+        return f"{stem_of(self._target.name)}.{self._number}{suffix}"
+
+
+def _newest_first(directory: Path | int, name: str) -> list[str]:
+    """The snapshots of the cache ``name``."""
+    found = []
+    now = time.time_ns()
+    start = f"{stem_of(name)}."
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.startswith(start) and entry.name.endswith(SUFFIX):
+                with suppress(OSError):
+                    saved_at = entry.stat(follow_symlinks=False).st_mtime_ns
+                    # One of a time to come, when the clock was wrong, would else be the newest for years, and what is
+                    # in it as young at each start as when it was saved.
+                    found.append((saved_at <= now, saved_at, entry.name))
+    return [name for *_, name in sorted(found, reverse=True)]
 
 
 def stem_of(name: str) -> str:
@@ -227,48 +259,82 @@ def stem_of(name: str) -> str:
 _keepers: Final[WeakRegistry[SnapshotKeeper]] = WeakRegistry()
 
 
+class _Watch:
+    """A thread that waits for the exit, and what it waits for.
+
+    Attributes:
+        unstarted: holds one item, which the caller that starts the thread takes: one C call, so no lock.
+        called_off: the thread ends without saving.
+    """
+
+    __slots__ = ("asked", "called_off", "done", "thread", "unstarted")
+
+    def __init__(self) -> None:
+        self.unstarted = [True]
+        self.thread: threading.Thread | None = None
+        self.asked = threading.Event()
+        self.done = threading.Event()
+        self.called_off = False
+
+    def start(self) -> None:
+        thread = threading.Thread(target=self._wait, name="wheelcache-save", daemon=True)
+        with suppress(IndexError):
+            self.unstarted.pop()
+            try:
+                thread.start()
+                self.thread = thread
+            except RuntimeError:
+                # Where no thread can be had, the thread that exits saves.
+                self.unstarted.append(True)
+
+    def _wait(self) -> None:
+        self.asked.wait()
+        try:
+            if not self.called_off:
+                _save_all()
+        finally:
+            self.done.set()
+            end_under_a_patch()
+
+
 class _ExitSaver:
     """A thread that waits for the exit: a value that cannot be pickled in any time must not keep a process from it.
 
-    It is started early, since some interpreters start none while they exit.
+    It is started early, since some interpreters start none while they exit. It ends before a fork, and starts again in
+    the parent.
     """
 
     def __init__(self) -> None:
-        self._reset()
-
-    def _reset(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._asked = threading.Event()
-        self._done = threading.Event()
+        # Events made before gevent patches would have the waiting greenlet stop all others.
+        self._watch: Lazy[_Watch] = Lazy(_Watch)
 
     def start(self) -> None:
         """There is something to save at the exit."""
-        if self._thread is None:
-            thread = threading.Thread(
-                target=self._work, args=(self._asked, self._done), name="wheelcache-save", daemon=True
-            )
-            # Where no thread can be had, whoever exits saves.
-            with suppress(RuntimeError):
-                thread.start()
-                self._thread = thread
+        self._watch.get().start()
 
     def save(self) -> None:
         """Save all caches, once, and for so long."""
-        if self._thread is None:
+        watch = next((each for each in self._watch.all() if each.thread is not None and not each.called_off), None)
+        if watch is None:
             _save_all()
         else:
-            self._asked.set()
-            self._done.wait(AT_EXIT + 1)
+            watch.asked.set()
+            watch.done.wait(AT_EXIT + 1)
+
+    def pause(self) -> None:
+        for watch in self._watch.all():
+            if watch.thread is not None and not watch.asked.is_set():
+                watch.called_off = True
+                watch.asked.set()
+                wait_for_end(watch.thread)
+
+    def resume(self) -> None:
+        if any(watch.called_off for watch in self._watch.all()):
+            self._watch.forget()
+            self.start()
 
     def after_fork_in_child(self) -> None:
-        self._reset()
-
-    def _work(self, asked: threading.Event, done: threading.Event) -> None:
-        asked.wait()
-        try:
-            _save_all()
-        finally:
-            done.set()
+        self._watch.forget()
 
 
 def exit_on_sigterm() -> None:
@@ -295,14 +361,15 @@ def _end(status: int) -> None:
 
 
 def _save_all() -> None:
-    deadline = time.monotonic() + AT_EXIT
+    deadline = SystemClock.steady() + AT_EXIT
     for keeper in _keepers:
-        left = deadline - time.monotonic()
+        left = deadline - SystemClock.steady()
         if keeper._target.is_in_use() and left > 0:
             keeper.save(left)
 
 
 _exit_saver: Final = _ExitSaver()
 atexit.register(_exit_saver.save)
+pause_at_forks(_exit_saver)
 if sys.platform != "win32":
     os.register_at_fork(after_in_child=_exit_saver.after_fork_in_child)

@@ -29,8 +29,13 @@ class Tally:
 
     def read(self) -> int:
         """The count. One reader at a time: call it under a lock."""
-        total = next(self.ticks) - self._readings
-        self._readings += 1
+        # The loop goes once, and without a call: an exception that comes from outside is raised after calls, and the
+        # reading would be taken for a count for ever.
+        total = 0
+        for ticks in self.ticks:
+            total = ticks - self._readings
+            self._readings += 1
+            break
         return total
 
 
@@ -44,6 +49,8 @@ class LoadTimes:
         self.buckets = [0] * (len(LOAD_BOUNDS) + 1)
 
     def add(self, seconds: float) -> None:
+        # Negative where a test moved the time back meanwhile.
+        seconds = max(0.0, seconds)
         self.seconds += seconds
         self.buckets[bisect_left(LOAD_BOUNDS, seconds)] += 1
 

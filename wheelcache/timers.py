@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.clock import Clock
+from wheelcache.clock import Clock, SystemClock
 from wheelcache.core.timing_wheel import Timer
 from wheelcache.driven import Driven
 from wheelcache.errors import SnapshotRefused, WheelClosed
@@ -102,7 +102,7 @@ class Timers(Driven):
         slots: int,
         execute: Callable[[Any, Any], object],
         *,
-        clock: Clock = time.monotonic,
+        clock: Clock = SystemClock.steady,
     ) -> None:
         self._execute = options.function("execute", execute)
         self._handles = Handles()
@@ -129,11 +129,12 @@ class Timers(Driven):
         with self._lock:
             self._check_open()
             # Out and in again: they are in the order of their setting.
-            old = self._timers.pop(key, None)
+            old = self._timers.get(key)
             if old is not None:
                 self._wheel.cancel(old)
-            self._timers[key] = timer
+                del self._timers[key]
             self._wheel.schedule(timer, due)
+            self._timers[key] = timer
         self._scheduled(due, now)
 
     def move_timer(self, key: Hashable, delay: float) -> bool:
@@ -167,9 +168,10 @@ class Timers(Driven):
         """
         key = self._plain(key)
         with self._lock:
-            timer = self._timers.pop(key, None)
+            timer = self._timers.get(key)
             if timer is not None:
                 self._wheel.cancel(timer)
+                del self._timers[key]
         return timer is not None
 
     def drain(self, fn: Callable[[Any, Any], object]) -> None:
@@ -273,8 +275,8 @@ class Timers(Driven):
             if plain in self._timers:
                 return False
             if due > now:
-                self._timers[plain] = timer
                 self._wheel.schedule(timer, due)
+                self._timers[plain] = timer
         if due > now:
             self._scheduled(due, now)
         else:
@@ -296,8 +298,9 @@ class Timers(Driven):
             tick = self._wheel.tick_of(due)
             broadcast = self._broadcasts.get(tick)
             if broadcast is None:
-                broadcast = self._broadcasts[tick] = _Broadcast(tick)
+                broadcast = _Broadcast(tick)
                 self._wheel.schedule(broadcast, due)
+                self._broadcasts[tick] = broadcast
         self._scheduled(due, now)
         return broadcast.event
 
@@ -348,23 +351,25 @@ class Timers(Driven):
         self._pool = _pool()
         self._forget_all()
 
-    def _take_out(self, due: list[Any]) -> None:
+    def _take_out(self, due: list[Any]) -> list[Any]:
         for timer in due:
             if type(timer) is _KeyedTimer:
-                del self._timers[timer.key]
-            elif type(timer) is _Broadcast:
+                if self._timers.get(timer.key) is timer:
+                    del self._timers[timer.key]
+            elif type(timer) is _Broadcast and self._broadcasts.get(timer.tick) is timer:
                 del self._broadcasts[timer.tick]
+        return due
 
-    def _finish(self, due: list[Any]) -> None:
+    def _finish(self, done: list[Any]) -> None:
         # Events first: they take no time, and cannot go wrong.
-        for timer in due:
+        for timer in done:
             if type(timer) is _Broadcast:
                 timer.event.set()
-        for timer in due:
+        for timer in done:
             if type(timer) is _KeyedTimer:
                 self._submit(timer)
         interruption: BaseException | None = None
-        for timer in due:
+        for timer in done:
             if type(timer) is _PeriodicJob:
                 try:
                     self._run_job(timer)

@@ -51,11 +51,13 @@ def load(tests_folder: str) -> unittest.TestSuite:
     from wheelcache.django_backend.stores import _stores as stores
 
     class InLocMemsPlace(WheelCache):
-        """As LocMemCache is by default: it culls, which its tests of recency count on, and its timeouts are exact."""
+        """With default options, but for the three tests of recency: they set MAX_ENTRIES and count on a cull, which
+        WheelCache does only when told to."""
 
         def __init__(self, location, params):
-            as_locmem = {"CULL_FREQUENCY": 3, "JITTER": 0}
-            super().__init__(location, {**params, "OPTIONS": {**as_locmem, **params.get("OPTIONS", {})}})
+            given = params.get("OPTIONS", {})
+            culls = {"CULL_FREQUENCY": 3} if "MAX_ENTRIES" in given else {}
+            super().__init__(location, {**params, "OPTIONS": {**culls, **given}})
 
     locmem.LocMemCache = InLocMemsPlace
     django.setup()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import tarfile
@@ -15,18 +16,28 @@ def source_of(project: str) -> Path:
     """The unpacked source distribution of the version of ``project`` that is installed."""
     wanted = version(project)
     folder = FETCHED / f"{project.lower()}-{wanted}"
-    if not folder.is_dir():
-        archives = FETCHED / "archives"
-        subprocess.run(
-            [
-                *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"),
-                *("--dest", archives, f"{project}=={wanted}"),
-            ],
-            check=True,
-        )
-        (archive,) = (path for path in archives.glob("*.tar.gz") if path.name.lower() == f"{folder.name}.tar.gz")
-        with tarfile.open(archive) as tar:
-            tar.extractall(FETCHED / "unpacked", filter="data")
-        (unpacked,) = (path for path in (FETCHED / "unpacked").iterdir() if path.name.lower() == folder.name)
-        unpacked.rename(folder)
+    FETCHED.mkdir(exist_ok=True)
+    with (FETCHED / "lock").open("w") as lock:
+        # Tests in other processes fetch the same project.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            fetch(project, wanted, folder)
     return folder
+
+
+def fetch(project: str, wanted: str, folder: Path) -> None:
+    archives = FETCHED / "archives"
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"),
+            *("--dest", archives, f"{project}=={wanted}"),
+        ],
+        check=True,
+    )
+    (archive,) = (path for path in archives.glob("*.tar.gz") if path.name.lower() == f"{folder.name}.tar.gz")
+    # Python 3.11.4 has filters. Python 3.12 and 3.13 warn where none is given.
+    safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    with tarfile.open(archive) as tar:
+        tar.extractall(FETCHED / "unpacked", **safely)
+    (unpacked,) = (path for path in (FETCHED / "unpacked").iterdir() if path.name.lower() == folder.name)
+    unpacked.rename(folder)

@@ -29,6 +29,32 @@ def serve_gevent(port):
     pywsgi.WSGIServer(("127.0.0.1", int(port)), application, log=None).serve_forever()
 
 
+def serve_gevent_late(port):
+    """Patched when the cache is in use and its threads run."""
+    from tests.django_backend.used_site import application  # noqa: I001
+
+    from gevent import monkey
+
+    monkey.patch_all()
+
+    from gevent import pywsgi
+
+    pywsgi.WSGIServer(("127.0.0.1", int(port)), application, log=None).serve_forever()
+
+
+def serve_eventlet_late(port):
+    """Patched after Django and wheelcache were imported, before the first use: eventlet breaks threads that run."""
+    from tests.django_backend.tiny_site import application  # noqa: I001
+
+    import eventlet
+
+    eventlet.monkey_patch()
+
+    from eventlet import wsgi
+
+    wsgi.server(eventlet.listen(("127.0.0.1", int(port)), backlog=256), application, log_output=False)
+
+
 def serve_fork(*ports):
     """One child a port, forked after the cache was used and its wheel thread runs."""
     from django.core.cache import cache
@@ -90,5 +116,12 @@ def serve_refused(port):
 
 
 if __name__ == "__main__":
-    serve = {"gevent": serve_gevent, "fork": serve_fork, "locked": serve_locked, "refused": serve_refused}
+    serve = {
+        "gevent": serve_gevent,
+        "gevent_late": serve_gevent_late,
+        "eventlet_late": serve_eventlet_late,
+        "fork": serve_fork,
+        "locked": serve_locked,
+        "refused": serve_refused,
+    }
     serve[sys.argv[1]](*sys.argv[2:])

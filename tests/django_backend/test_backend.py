@@ -181,6 +181,9 @@ class Named:
     def __str__(self):
         return "named"
 
+    def __repr__(self):
+        return "Named()"
+
 
 class StrSubclass(str):
     def __str__(self):
@@ -1023,6 +1026,7 @@ def answer(backend, name, arguments):
         return type(error)
 
 
+@pytest.mark.deep
 @settings(max_examples=300, deadline=None)
 @given(calls=st.lists(CALL, max_size=30), number=st.integers())
 def test_it_answers_every_call_as_locmemcache_does(calls, number):

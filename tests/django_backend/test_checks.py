@@ -28,7 +28,6 @@ def warnings_for(**configured):
     [
         {"default": alias()},
         {"default": alias(), "other": alias("other")},
-        {"default": alias(), "other": alias()},
         {"default": alias("a", OPTIONS={"SLOTS": 8}), "other": alias("a", OPTIONS={"SLOTS": 8})},
         {"default": alias("a", OPTIONS={"SLOTS": 8}), "other": alias("b", OPTIONS={"SLOTS": 9})},
         {
@@ -57,6 +56,16 @@ def test_one_location_with_different_options_is_a_warning_that_says_so():
     assert warning.id == "wheelcache.W001"
     assert warning.level == checks.WARNING
     for part in ("'default'", "'other'", "LOCATION 'twice'", "different OPTIONS", "do not share"):
+        assert part in warning.msg
+    assert "LOCATION" in warning.hint
+
+
+@pytest.mark.parametrize("other", [alias(), {"BACKEND": BACKEND}])
+def test_aliases_without_a_location_that_share_one_store_are_a_warning_that_names_them(other):
+    (warning,) = warnings_for(default=alias(), other=other, apart=alias("apart"), named=alias("apart"))
+    assert warning.id == "wheelcache.W004"
+    assert warning.level == checks.WARNING
+    for part in ("'default' and 'other'", "no LOCATION", "share one store"):
         assert part in warning.msg
     assert "LOCATION" in warning.hint
 

@@ -16,6 +16,9 @@ from pathlib import Path
 import pytest
 from django.core.cache import CacheKeyWarning
 from django.core.exceptions import ImproperlyConfigured
+from django.http import HttpResponse
+from django.test import RequestFactory
+from django.utils.cache import get_cache_key, learn_cache_key
 
 from tests.waiting import PATIENCE, until
 from wheelcache import board, private_files
@@ -70,6 +73,19 @@ def test_a_board_that_cannot_be_used_is_an_error_at_start_up_that_says_why(make,
 
 def _refuse(path, *args):
     raise FileUnusable(f"{path} must belong to the user {os.geteuid()}")
+
+
+def test_a_list_of_headers_that_a_request_without_a_page_leaves_is_a_fill(make, location):
+    """Held back until the end of the request, it is stored then, and no news for the other processes."""
+    options = {"COHERENCE": "host", "FILL_WAIT": 5}
+    one, other = make(options, location=location), make({**options, "MAX_ENTRIES": 7}, location=location)
+    request = RequestFactory().get("/page")
+    for cache in (one, other):
+        assert get_cache_key(request, cache=cache) is None
+        learn_cache_key(request, HttpResponse("page"), 60, cache=cache)
+        cache.close()
+    assert get_cache_key(request, cache=one)
+    assert get_cache_key(request, cache=other)
 
 
 def test_aliases_of_one_location_with_other_options_end_each_others_entries(make, location):
@@ -255,6 +271,7 @@ def server(tmp_path_factory):
     assert "Traceback" not in running.log.read_text()
 
 
+@pytest.mark.servers
 def test_after_a_write_returned_no_worker_serves_the_older_value(server):
     """In every round one worker is filling while another one writes, and then all are asked."""
     workers = server.workers()
@@ -287,6 +304,7 @@ def read_mostly(steps, seed):
         yield ("sd"[choose.random() < 0.5] if writes else "r") + str(key)
 
 
+@pytest.mark.servers
 def test_the_hit_ratio_is_within_two_points_of_that_of_a_single_process(server):
     """After each worker has read every key once, as the single process has.
 
@@ -332,6 +350,7 @@ def test_the_hit_ratio_is_within_two_points_of_that_of_a_single_process(server):
     assert ratio > counts["exact"] / counts["reads"] - 0.005
 
 
+@pytest.mark.servers
 def test_workers_killed_in_the_middle_of_writes_harm_nothing(server):
     version = 100_000
     for _ in range(8):

@@ -7,6 +7,8 @@ import pytest
 
 from tests import watched_site
 
+pytestmark = pytest.mark.servers
+
 COMMAND = [sys.executable, "-m", "tests.django_backend.watched_django", "wheelcache"]
 
 

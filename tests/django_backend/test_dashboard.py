@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import django
 import pytest
 from django.conf import settings
 from django.core.cache import cache, caches
@@ -24,6 +23,7 @@ from tests.waiting import until
 from wheelcache.dashboard.dashboard import ASSETS, HEADERS, WITHIN
 from wheelcache.errors import FileUnusable
 from wheelcache.figures_directory import FiguresDirectory
+from wheelcache.worker_requests import RequestBox
 
 ROOT = Path(__file__).parents[2]
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
@@ -182,20 +182,19 @@ def test_a_token_is_no_way_in(who, url):
 
 
 @pytest.mark.parametrize("url", ALL)
-def test_without_authentication_it_says_what_to_install(url):
-    with (
-        override_settings(MIDDLEWARE=[]),
-        pytest.raises(ImproperlyConfigured, match=re.escape("django.contrib.auth.middleware.AuthenticationMiddleware")),
+def test_without_authentication_it_says_what_to_install(url, settings):
+    settings.MIDDLEWARE = []
+    with pytest.raises(
+        ImproperlyConfigured, match=re.escape("django.contrib.auth.middleware.AuthenticationMiddleware")
     ):
         client("staff").get(url)
 
 
-@pytest.mark.skipif(django.VERSION < (5, 1), reason="its middleware came with Django 5.1")
-def test_a_site_that_asks_everybody_to_log_in_changes_nothing():
-    with override_settings(MIDDLEWARE=[f"{__name__}.Users", "django.contrib.auth.middleware.LoginRequiredMiddleware"]):
-        assert client().get("/page").status_code == 302
-        assert client().get(READS[1]).status_code == 401
-        assert client("staff").get(READS[1]).status_code == 200
+def test_a_site_that_asks_everybody_to_log_in_changes_nothing(settings):
+    settings.MIDDLEWARE = [f"{__name__}.Users", "django.contrib.auth.middleware.LoginRequiredMiddleware"]
+    assert client().get("/page").status_code == 302
+    assert client().get(READS[1]).status_code == 401
+    assert client("staff").get(READS[1]).status_code == 200
 
 
 # Methods.
@@ -275,11 +274,11 @@ def test_the_page_has_the_token_that_lets_its_own_requests_through(origin):
     assert staff.get(READS[1]).json()["since"] is not None
 
 
-def test_the_token_comes_in_the_header_of_the_settings():
-    with override_settings(CSRF_HEADER_NAME="HTTP_X_MY_TOKEN"):
-        staff = client("staff")
-        assert [name.lower() for name in token_of(staff)] == ["x-my-token"]
-        assert press(staff, ACTIONS[1]).status_code == 200
+def test_the_token_comes_in_the_header_of_the_settings(settings):
+    settings.CSRF_HEADER_NAME = "HTTP_X_MY_TOKEN"
+    staff = client("staff")
+    assert [name.lower() for name in token_of(staff)] == ["x-my-token"]
+    assert press(staff, ACTIONS[1]).status_code == 200
 
 
 # What is shown and done.
@@ -374,8 +373,8 @@ def test_where_files_cannot_be_used_it_says_so(monkeypatch, error):
     def fail(*args):
         raise error
 
-    for name in ("ask", "reset"):
-        monkeypatch.setattr(FiguresDirectory, name, fail)
+    for owner, name in ((RequestBox, "ask"), (FiguresDirectory, "reset")):
+        monkeypatch.setattr(owner, name, fail)
     for url in ACTIONS:
         response = press(client("staff"), url, {"cache": "default"})
         assert (response.status_code, response.json()) == (503, {"error": str(error)})
@@ -389,20 +388,20 @@ def test_the_page_says_so_where_its_address_has_no_slash():
 # In company of other middleware, under ASGI, and in several processes.
 
 
-def test_the_cache_middleware_never_keeps_it():
+def test_the_cache_middleware_never_keeps_it(settings):
     update, fetch = (f"django.middleware.cache.{each}CacheMiddleware" for each in ("Update", "FetchFrom"))
-    with override_settings(MIDDLEWARE=[update, f"{__name__}.Users", fetch]):
-        staff = client("staff")
-        for url in READS:
-            assert staff.get(url).status_code == 200
-            assert client().get(url).status_code in (302, 401)
-            assert client("somebody").get(url).status_code == 403
-        assert len(caches["default"].store.cache) == 0
-        first, second = (staff.get(READS[1]).json()["at"] for _ in range(2))
-        assert second > first
-        # It does keep others.
-        staff.get("/page")
-        assert len(caches["default"].store.cache) > 0
+    settings.MIDDLEWARE = [update, f"{__name__}.Users", fetch]
+    staff = client("staff")
+    for url in READS:
+        assert staff.get(url).status_code == 200
+        assert client().get(url).status_code in (302, 401)
+        assert client("somebody").get(url).status_code == 403
+    assert len(caches["default"].store.cache) == 0
+    first, second = (staff.get(READS[1]).json()["at"] for _ in range(2))
+    assert second > first
+    # It does keep others.
+    staff.get("/page")
+    assert len(caches["default"].store.cache) > 0
 
 
 def test_it_works_under_asgi():
@@ -443,6 +442,7 @@ print(cache.get("k"), flush=True)
 """
 
 
+@pytest.mark.deep
 def test_a_clear_takes_effect_in_another_process(tmp_path):
     staff = client("staff")
     command = [sys.executable, "-c", WORKER, BACKEND, str(tmp_path / "figures")]

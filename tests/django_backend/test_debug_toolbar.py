@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.deep
+
 ROOT = Path(__file__).parents[2]
 SITE = "tests.django_backend.toolbar_site"
 

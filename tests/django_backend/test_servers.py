@@ -15,16 +15,25 @@ import pytest
 
 from tests.waiting import until
 
+pytestmark = pytest.mark.servers
+
 ROOT = Path(__file__).parents[2]
 SITE = "tests.django_backend.tiny_site"
 SERVERS = "tests.django_backend.servers"
 CALLERS = 24
 UWSGI = "import sys, pyuwsgi; pyuwsgi.run(sys.argv[1:])"
+PRELOAD = ["-m", "gunicorn", "--preload", "-k", "gevent", "--log-level", "warning", "--bind", "127.0.0.1:{port}"]
 
 COMMANDS = {
     "waitress": ["-m", "waitress", "--threads", "32", "--listen", "127.0.0.1:{port}", f"{SITE}:application"],
     "uvicorn": ["-m", "uvicorn", "--log-level", "warning", "--port", "{port}", f"{SITE}:asgi_application"],
     "gevent": ["-m", SERVERS, "gevent", "{port}"],
+    # gevent patches in the worker, after the site was loaded in the parent; in one of the two also used there.
+    "preload": [*PRELOAD, f"{SITE}:application"],
+    "preload_used": [*PRELOAD, "tests.django_backend.used_site:application"],
+    # Patched in the middle of its life, without a fork: by gevent when its threads run.
+    "gevent_late": ["-m", SERVERS, "gevent_late", "{port}"],
+    "eventlet_late": ["-m", SERVERS, "eventlet_late", "{port}"],
     "fork": ["-m", SERVERS, "fork", "{port}", "{other_port}"],
     "uwsgi": ["-c", UWSGI, "--http-socket", "127.0.0.1:{port}", "--module", f"{SITE}:application", "--die-on-term"],
     # Two where threads are no help: they start and never run, or cannot be started.
@@ -94,7 +103,8 @@ def start(tmp_path_factory):
 
 
 THREADLESS = ["locked", "refused"]
-ALL = ["waitress", "uvicorn", "gevent", "fork", "uwsgi", *THREADLESS]
+GREEN = ["gevent", "preload", "preload_used", "gevent_late", "eventlet_late"]
+ALL = ["waitress", "uvicorn", *GREEN, "fork", "uwsgi", *THREADLESS]
 
 
 @pytest.fixture
@@ -158,7 +168,7 @@ def test_counting_in_many_requests_at_once_loses_none(site):
     assert sorted(answer["value"] for answer in answers) == list(range(1, 101))
 
 
-@pytest.mark.parametrize("site", ["waitress", "uvicorn", "gevent"], indirect=True)
+@pytest.mark.parametrize("site", ["waitress", "uvicorn", *GREEN], indirect=True)
 def test_however_many_requests_miss_together_the_default_runs_once(site):
     answers = site.together(*[f"together/{CALLERS}"] * CALLERS)
     assert answers == [{"value": ["value"], "computed": 1}] * CALLERS
@@ -194,3 +204,13 @@ def test_every_child_of_a_fork_takes_out_what_expires(start):
         before = child("size")["size"]
         child("set-many/150?timeout=0.3")
         assert until(lambda child=child, before=before: child("size")["size"] <= before)
+
+
+@pytest.mark.parametrize("site", ["waitress", "uvicorn", *GREEN], indirect=True)
+def test_a_default_with_a_time_out_and_a_refresh_in_the_background_hold_up_no_other_request(site):
+    assert site("timed/first") == {"value": ["first"]}
+    assert until(lambda: site("refreshed") == {"value": ["refreshed"]})
+    answers = site.together(*[f"timed/{number}" for number in range(CALLERS)], *["refreshed"] * CALLERS)
+    assert answers[:CALLERS] == [{"value": [str(number)]} for number in range(CALLERS)]
+    assert until(lambda: site("idle") == {"idle": True})
+    assert site("timed/last") == {"value": ["last"]}

@@ -6,7 +6,6 @@ import threading
 
 import pytest
 from django.core.cache import caches
-from django.test import override_settings
 
 from tests.waiting import until
 from wheelcache import RemovalCause
@@ -30,8 +29,8 @@ def removed():
 
 
 @pytest.fixture
-def settings_with_tiers():
-    tiers = {
+def settings_with_tiers(settings):
+    settings.CACHES = {
         "default": {"BACKEND": "wheelcache.django_backend.WheelCache"},
         "origin": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "signals"},
         "tiered": {
@@ -40,8 +39,6 @@ def settings_with_tiers():
             "OPTIONS": {"L2": "origin", "LOG_INTERVAL": None},
         },
     }
-    with override_settings(CACHES=tiers):
-        yield
 
 
 def listening():

@@ -1,16 +1,14 @@
 """What Django builds on its caches, on ours: whole views, whole sites, fragments, sessions."""
 
-import contextlib
 from itertools import count
 
 import pytest
 from django.contrib.sessions.backends.cached_db import SessionStore as CachedDbSession
 from django.core.cache import cache, caches
-from django.core.management import call_command
 from django.db import connection
 from django.http import HttpResponse
 from django.template import Context, Template
-from django.test import Client, override_settings
+from django.test import Client
 from django.urls import path
 from django.utils.cache import get_max_age
 from django.utils.translation import get_language
@@ -111,18 +109,12 @@ SESSIONS = ["django.contrib.sessions.middleware.SessionMiddleware"]
 
 
 @pytest.fixture
-def client():
-    return Client()
-
-
-@pytest.fixture
-def frozen(clock):
+def frozen(clock, settings):
     """Django's default caches on a clock of the test: new stores, since those of before have a clock already."""
-    renamed = {
+    settings.CACHES = {
         name: {**alias, "LOCATION": f"at {next(runs)}", "OPTIONS": {"JITTER": 0}} for name, alias in TWO_CACHES.items()
     }
-    with override_settings(CACHES=renamed):
-        yield clock
+    return clock
 
 
 def body(response):
@@ -178,8 +170,9 @@ def test_a_cached_response_is_not_changed_by_what_is_done_to_the_one_that_was_se
 # Per-site
 
 
-@override_settings(MIDDLEWARE=WHOLE_SITE, CACHE_MIDDLEWARE_SECONDS=20)
-def test_a_whole_site_is_answered_from_the_cache(frozen, client):
+def test_a_whole_site_is_answered_from_the_cache(frozen, settings, client):
+    settings.MIDDLEWARE = WHOLE_SITE
+    settings.CACHE_MIDDLEWARE_SECONDS = 20
     first = body(client.get("/plain"))
     frozen.advance(19)
     assert body(client.get("/plain")) == first
@@ -187,21 +180,25 @@ def test_a_whole_site_is_answered_from_the_cache(frozen, client):
     assert body(client.get("/plain")) != first
 
 
-@override_settings(MIDDLEWARE=WHOLE_SITE, CACHE_MIDDLEWARE_SECONDS=20, CACHE_MIDDLEWARE_ALIAS="other")
-def test_a_whole_site_may_have_an_alias_of_its_own(frozen, client):
+def test_a_whole_site_may_have_an_alias_of_its_own(frozen, settings, client):
+    settings.MIDDLEWARE = WHOLE_SITE
+    settings.CACHE_MIDDLEWARE_SECONDS = 20
+    settings.CACHE_MIDDLEWARE_ALIAS = "other"
     assert body(client.get("/plain")) == body(client.get("/plain"))
     assert len(caches["default"].store.cache) == 0
 
 
-@override_settings(MIDDLEWARE=WHOLE_SITE, CACHE_MIDDLEWARE_SECONDS=20)
 @pytest.mark.parametrize("url", ["/private", "/never", "/failing"])
-def test_what_is_not_to_be_cached_is_not(frozen, client, url):
+def test_what_is_not_to_be_cached_is_not(frozen, settings, client, url):
+    settings.MIDDLEWARE = WHOLE_SITE
+    settings.CACHE_MIDDLEWARE_SECONDS = 20
     assert body(client.get(url)) != body(client.get(url))
     assert len(caches["default"].store.cache) == 0
 
 
-@override_settings(MIDDLEWARE=WHOLE_SITE, CACHE_MIDDLEWARE_SECONDS=600)
-def test_cache_control_says_how_long_a_page_is_kept(frozen, client):
+def test_cache_control_says_how_long_a_page_is_kept(frozen, settings, client):
+    settings.MIDDLEWARE = WHOLE_SITE
+    settings.CACHE_MIDDLEWARE_SECONDS = 600
     first = client.get("/half")
     assert (get_max_age(first), "public" in first["Cache-Control"]) == (30, True)
     frozen.advance(29)
@@ -210,8 +207,8 @@ def test_cache_control_says_how_long_a_page_is_kept(frozen, client):
     assert body(client.get("/half")) != body(first)
 
 
-@override_settings(MIDDLEWARE=[*WHOLE_SITE[:1], "django.middleware.locale.LocaleMiddleware", *WHOLE_SITE[1:]])
-def test_a_site_in_several_languages_has_a_page_for_each(frozen, client):
+def test_a_site_in_several_languages_has_a_page_for_each(frozen, settings, client):
+    settings.MIDDLEWARE = [*WHOLE_SITE[:1], "django.middleware.locale.LocaleMiddleware", *WHOLE_SITE[1:]]
     german, french = (body(client.get("/plain", headers={"accept-language": each})) for each in ("de", "fr"))
     assert german.endswith("de")
     assert french.endswith("fr")
@@ -251,9 +248,10 @@ def test_a_template_fragment_may_name_its_cache(frozen):
 # Sessions
 
 
-@override_settings(MIDDLEWARE=SESSIONS, SESSION_ENGINE="django.contrib.sessions.backends.cache")
 @pytest.mark.parametrize("url", ["/visits", "/async-visits"])
-def test_a_session_in_the_cache_remembers_and_forgets(frozen, client, url):
+def test_a_session_in_the_cache_remembers_and_forgets(frozen, settings, client, url):
+    settings.MIDDLEWARE = SESSIONS
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.cache"
     assert [body(client.get(url)) for _ in range(3)] == ["[0]", "[0, 1]", "[0, 1, 2]"]
     assert body(Client().get(url)) == "[0]"
     key = client.cookies["sessionid"].value
@@ -264,8 +262,10 @@ def test_a_session_in_the_cache_remembers_and_forgets(frozen, client, url):
     assert body(client.get(url)) == "[0]"
 
 
-@override_settings(MIDDLEWARE=SESSIONS, SESSION_ENGINE="django.contrib.sessions.backends.cache", SESSION_COOKIE_AGE=100)
-def test_a_session_in_the_cache_ends_with_its_age(frozen, client):
+def test_a_session_in_the_cache_ends_with_its_age(frozen, settings, client):
+    settings.MIDDLEWARE = SESSIONS
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.cache"
+    settings.SESSION_COOKIE_AGE = 100
     client.get("/visits")
     frozen.advance(99)
     assert body(client.get("/visits")) == "[0, 1]"
@@ -273,23 +273,13 @@ def test_a_session_in_the_cache_ends_with_its_age(frozen, client):
     assert body(client.get("/visits")) == "[0]"
 
 
-@pytest.fixture
-def database(request):
-    """The table of sessions. pytest-django, where it happens to be installed, keeps tests from databases by default."""
-    with contextlib.ExitStack() as stack:
-        if request.config.pluginmanager.hasplugin("django"):
-            stack.enter_context(request.getfixturevalue("django_db_blocker").unblock())
-        call_command("migrate", verbosity=0)
-        yield connection
-        call_command("flush", verbosity=0, interactive=False)
-        connection.close()
-
-
-@override_settings(MIDDLEWARE=SESSIONS, SESSION_ENGINE="django.contrib.sessions.backends.cached_db")
-def test_a_cached_db_session_is_read_from_the_cache_and_survives_its_loss(frozen, client, database):
+@pytest.mark.django_db
+def test_a_cached_db_session_is_read_from_the_cache_and_survives_its_loss(frozen, settings, client):
+    settings.MIDDLEWARE = SESSIONS
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.cached_db"
     assert [body(client.get("/visits")) for _ in range(2)] == ["[0]", "[0, 1]"]
     key = client.cookies["sessionid"].value
-    with database.execute_wrapper(lambda *args: pytest.fail("asked the database for what is in the cache")):
+    with connection.execute_wrapper(lambda *args: pytest.fail("asked the database for what is in the cache")):
         assert CachedDbSession(key)["visits"] == [0, 1]
     cache.clear()
     assert body(client.get("/visits")) == "[0, 1, 2]"
@@ -298,7 +288,8 @@ def test_a_cached_db_session_is_read_from_the_cache_and_survives_its_loss(frozen
     assert body(client.get("/visits")) == "[0]"
 
 
-def test_a_cached_db_session_that_was_read_cannot_be_changed_through_what_was_read(frozen, database):
+@pytest.mark.django_db
+def test_a_cached_db_session_that_was_read_cannot_be_changed_through_what_was_read(frozen):
     session = CachedDbSession()
     session["list"] = [1]
     session.save()

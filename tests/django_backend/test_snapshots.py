@@ -238,8 +238,11 @@ def test_commands_that_do_not_use_the_cache_neither_load_nor_write(place, forget
     [
         ({"SNAPSHOT": "relative/path"}, "SNAPSHOT must be an absolute path, or None, not 'relative/path'"),
         ({"SNAPSHOT": True}, "SNAPSHOT must be an absolute path, or None, not True"),
-        ({"SNAPSHOT_INTERVAL": 0}, "SNAPSHOT_INTERVAL must be a number of seconds > 0, not 0"),
-        ({"SNAPSHOT_INTERVAL": "300"}, "SNAPSHOT_INTERVAL must be a number of seconds > 0, not '300'"),
+        ({"SNAPSHOT_INTERVAL": 0}, "SNAPSHOT_INTERVAL must be a number of seconds > 0, at least 0.000001, not 0"),
+        (
+            {"SNAPSHOT_INTERVAL": "300"},
+            "SNAPSHOT_INTERVAL must be a number of seconds > 0, at least 0.000001, not '300'",
+        ),
         ({"SNAPSHOT_KEY": ""}, "SNAPSHOT_KEY must be a string or bytes, not empty, or None"),
         ({"SNAPSHOT_KEY": 54321}, "SNAPSHOT_KEY must be a string or bytes, not empty, or None"),
     ],
@@ -264,7 +267,7 @@ def test_a_first_level_takes_no_snapshot(place):
     tiered = {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "default", "SNAPSHOT": str(place)}}
     with (
         override_settings(CACHES={"default": {"BACKEND": BACKEND}, "tiered": tiered}),
-        pytest.raises(ImproperlyConfigured, match="not 'SNAPSHOT'"),
+        pytest.raises(ImproperlyConfigured, match="unknown option 'SNAPSHOT' of the cache 'tiered'"),
     ):
         caches["tiered"]
 
@@ -366,6 +369,7 @@ def environment(tmp_path, **options):
     return {"TINY_OPTIONS": json.dumps({"LOG_INTERVAL": None, **directories, **options})}
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_server_that_is_told_to_stop_starts_warm(serve, tmp_path, name):
     with serve(name) as server:
@@ -380,6 +384,7 @@ def test_a_server_that_is_told_to_stop_starts_warm(serve, tmp_path, name):
     assert not list((tmp_path / "snapshots").glob("*.tmp"))
 
 
+@pytest.mark.servers
 def test_without_a_snapshot_it_starts_cold(serve):
     for expected in (1, 0):
         with serve("gunicorn gthread", SNAPSHOT=None) as server:
@@ -389,6 +394,7 @@ def test_without_a_snapshot_it_starts_cold(serve):
             server.stop()
 
 
+@pytest.mark.servers
 def test_a_site_whose_workers_are_killed_loses_no_more_than_an_interval(serve, tmp_path):
     def is_saved():
         return len(restarts.inspected([*MANAGE, "wheelcache"], **environment(tmp_path))) == 2 and all(
@@ -404,6 +410,7 @@ def test_a_site_whose_workers_are_killed_loses_no_more_than_an_interval(serve, t
         assert server.hits() == 1
 
 
+@pytest.mark.servers
 def test_a_worker_that_is_replaced_starts_from_what_the_others_or_it_saved(serve):
     with serve("gunicorn sync") as server:
         server.fill()
@@ -413,6 +420,7 @@ def test_a_worker_that_is_replaced_starts_from_what_the_others_or_it_saved(serve
         assert server.hits() == 1
 
 
+@pytest.mark.servers
 def test_the_command_has_the_workers_save_and_load_and_sees_what_is_there(serve, tmp_path):
     with serve("gunicorn gthread") as server:
         server.fill()
@@ -420,6 +428,7 @@ def test_the_command_has_the_workers_save_and_load_and_sees_what_is_there(serve,
         restarts.check_commands(server, [*MANAGE, "wheelcache"], tmp_path / "snapshots", **environment(tmp_path))
 
 
+@pytest.mark.servers
 def test_load_brings_back_what_was_deleted(serve, tmp_path):
     with serve("waitress") as server:
         server.fill()
@@ -432,6 +441,7 @@ def test_load_brings_back_what_was_deleted(serve, tmp_path):
         assert server("get/key2")["value"] == ["newer"]
 
 
+@pytest.mark.servers
 def test_save_names_the_workers_that_do_not_come(serve, tmp_path):
     with serve("gunicorn sync") as server:
         server.fill()
@@ -451,6 +461,7 @@ def test_save_names_the_workers_that_do_not_come(serve, tmp_path):
         cache.close()
 
 
+@pytest.mark.servers
 def test_what_another_process_wrote_since_is_not_loaded(serve, tmp_path):
     with serve("waitress", COHERENCE="host") as server:
         server.fill()

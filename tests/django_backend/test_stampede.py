@@ -17,6 +17,8 @@ import pytest
 from tests.django_backend.test_servers import ROOT, free_ports
 from tests.waiting import until
 
+pytestmark = pytest.mark.servers
+
 SITE = "tests.django_backend.stampede_site"
 CLIENTS = 200
 FEW = 8

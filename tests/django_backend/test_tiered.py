@@ -21,11 +21,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from tests.redis_server import RedisServer
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import board
+from wheelcache.django_backend import cache as default_cache
 from wheelcache.django_backend import stores
 from wheelcache.django_backend.tiered import OPTIONS, TieredCache
 from wheelcache.redis_tracking import client_of
+
+pytestmark = pytest.mark.servers
 
 TIERED = "wheelcache.django_backend.TieredCache"
 REDIS = "django.core.cache.backends.redis.RedisCache"
@@ -188,7 +191,7 @@ def test_l2_must_be_another_alias_and_no_tiered_cache():
 
 def test_culling_is_the_l2_s_business_and_unknown_options_are_errors_that_name_those_there_are():
     assert "CULL_FREQUENCY" not in OPTIONS
-    for name in ("CULL_FREQUENCY", "L1_MAX", "TIMEOUT"):
+    for name in ("CULL_FREQUENCY", "L1_MAX"):
         message = refused(**{name: 3})
         assert all(part in message for part in (repr(name), "L1_TIMEOUT", "FAIL_SAFE", "MAX_ENTRIES"))
 
@@ -350,6 +353,25 @@ def test_many_are_read_together(any_tier):
     for _ in range(2):
         assert cache.get_many(["a", "b", "c", "none"]) == {"a": 1, "b": [2], "c": None}
     assert sorted(copies(cache)) == [":1:a", ":1:b", ":1:c"]
+
+
+def test_over_memcached_the_default_cache_gives_no_thread_what_another_has_asked_for(memcached, together):
+    """A client of pymemcache is of one thread: two that share it read each other's answers."""
+    configured = {
+        "default": {"BACKEND": TIERED, "LOCATION": next(_names), "OPTIONS": {"L2": "behind", "L1_TIMEOUT": 0.001}},
+        "behind": {"BACKEND": MEMCACHED, "LOCATION": memcached},
+    }
+
+    def use_own_keys(number):
+        try:
+            for step in range(100):
+                default_cache.set(f"{number}-{step % 5}", [number, step])
+                assert default_cache.get(f"{number}-{step % 5}") == [number, step]
+        finally:
+            default_cache.close()
+
+    with override_settings(CACHES=configured):
+        assert together(use_own_keys) == [None] * THREADS
 
 
 def test_what_somebody_changes_in_what_he_got_is_not_changed_in_the_cache(any_tier):
@@ -580,7 +602,7 @@ def start_django(behind, options, script, *, location="tiered", **settings):
     settings["CACHES"] = {"default": {"BACKEND": LOCMEM}, **behind, "tiered": tiered}
     settings["LOGGING_CONFIG"] = None
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", PRELUDE.format(settings=settings) + textwrap.dedent(script)],
+        [sys.executable, "-u", "-W", "error", "-c", PRELUDE.format(settings=settings) + textwrap.dedent(script)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

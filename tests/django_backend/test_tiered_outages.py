@@ -15,6 +15,8 @@ from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, until
 from wheelcache.errors import StoreUnavailable
 
+pytestmark = pytest.mark.servers
+
 L2_TIMEOUT = 0.2
 KEYS = [f"k{number}" for number in range(20)]
 READERS = 6

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 import django
 from django.conf import settings
@@ -36,9 +37,11 @@ from django.http import JsonResponse  # noqa: E402
 from django.urls import path  # noqa: E402
 from django.views.decorators.cache import cache_page  # noqa: E402
 
+from tests.waiting import until  # noqa: E402
+from wheelcache.refresh_pool import refresh_pool, timed_load_pool  # noqa: E402
+
 PATIENCE = 10
-arrived = threading.Condition()
-arrivals = 0
+arrivals = []
 computed = 0
 tasks_arrived = 0
 tasks_computed = 0
@@ -69,6 +72,28 @@ def incr(request, key):
     return JsonResponse({"value": cache.incr(key)})
 
 
+def timed(request, key):
+    """The default runs in a thread of the pool, where it gives way to others."""
+
+    def default():
+        time.sleep(0.01)
+        return [key]
+
+    return JsonResponse({"value": cache.get_or_set(f"timed-{key}", default, 60, load_timeout=PATIENCE)})
+
+
+def refreshed(request):
+    """The stale value while a thread computes the next."""
+    value = cache.get_or_set("refreshed", lambda: ["refreshed"] if cache.get("stale") else ["old"], 0.05, grace=60)
+    cache.set("stale", True, None)
+    return JsonResponse({"value": value})
+
+
+def idle(request):
+    """Whether the threads that load in the background wait for work."""
+    return JsonResponse({"idle": refresh_pool.pending == timed_load_pool.pending == 0})
+
+
 def size(request):
     """How many entries are in memory. Looking at it neither reads nor writes the cache."""
     return JsonResponse({"size": len(caches["default"].store.cache)})
@@ -84,17 +109,14 @@ def delete(request, key):
 
 def compute_together(request, number):
     """The default returns when ``number`` requests are here, so all of them have missed."""
-    global arrivals
 
     def default():
         global computed
         computed += 1
-        with arrived:
-            return ["value"] if arrived.wait_for(lambda: arrivals >= number, PATIENCE) else "nobody came"
+        return ["value"] if until(lambda: len(arrivals) >= number) else "nobody came"
 
-    with arrived:
-        arrivals += 1
-        arrived.notify_all()
+    # Neither this nor until() takes a lock, which gevent might patch in the middle of this site's life.
+    arrivals.append(request)
     return JsonResponse({"value": cache.get_or_set("together", default, None), "computed": computed})
 
 
@@ -146,6 +168,9 @@ urlpatterns = [
     path("delete/<key>", delete),
     path("incr/<key>", incr),
     path("pid", pid),
+    path("timed/<key>", timed),
+    path("refreshed", refreshed),
+    path("idle", idle),
     path("size", size),
     path("together/<int:number>", compute_together),
     path("atogether/<int:number>", acompute_together),

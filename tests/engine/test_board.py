@@ -25,7 +25,7 @@ from tests.engine import invariants
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause, private_files
 from wheelcache.board import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, Board
-from wheelcache.bounded_map import BOARD_CHECK, JUST
+from wheelcache.bounded_map import BOARD_CHECK, FILL_WINDOW
 from wheelcache.errors import FileUnusable
 from wheelcache.fill_leases import MISSED_AT_MOST, current_holder, end_request
 from wheelcache.private_files import runtime_directory
@@ -54,7 +54,7 @@ def in_child(work):
 
 def start(script, *args, **environ):
     return subprocess.Popen(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         env={**os.environ, **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -210,6 +210,7 @@ def test_what_a_process_left_that_was_killed_while_it_made_the_file_is_completed
     assert one.write(SLOTS - 1) == other.stamps[SLOTS - 1]
 
 
+@pytest.mark.deep
 def test_processes_killed_while_they_open_the_board_harm_nothing(tmp_path, board_of):
     script = """
         print("up", flush=True)
@@ -303,15 +304,6 @@ def test_a_directory_that_others_may_use_is_refused(no_shared_memory):
     no_shared_memory.mkdir()
     no_shared_memory.chmod(0o770)
     with pytest.raises(FileUnusable, match=f"{no_shared_memory} must be for its owner only, not have the mode 770"):
-        Board(NAME)
-
-
-def test_a_directory_of_another_user_is_refused(no_shared_memory, monkeypatch):
-    owner = os.geteuid()
-    directory = no_shared_memory.with_name(f"wheelcache-{owner + 1}")
-    directory.mkdir(mode=0o700)
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(FileUnusable, match=f"{directory} must belong to the user {owner + 1}, not to {owner}"):
         Board(NAME)
 
 
@@ -1166,21 +1158,28 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
         found = context.run(cache.get_many, [key]).get(key) if many else context.run(cache.get, key)
         self.check(key, found, self.floor[key])
         if found is None:
-            self.fills[number, which] = (key, self.truth[key])
+            self.fills[number, which] = (key, self.truth[key], self.clock())
 
     @precondition(lambda self: self.fills)
     @rule(data=st.data(), how=st.sampled_from(["set", "add", "set_many", "give up"]))
     def end_a_fill(self, data, how):
         number, which = data.draw(st.sampled_from(sorted(self.fills)))
-        key, value = self.fills.pop((number, which))
+        key, value, missed_at = self.fills.pop((number, which))
+        is_news = self.clock() - missed_at > FILL_WINDOW
+        if is_news:
+            # By then a set ends what others wrote, so its value must be of now: caches do not guard a slower fill.
+            value = self.truth[key] = next(self.versions)
         cache, context = self.caches[number], self.threads[number][which]
+        stored = False
         if how == "set":
-            context.run(cache.set, key, value, 10)
+            stored = context.run(cache.set, key, value, 10)
         elif how == "add":
-            context.run(cache.add, key, value, 10)
+            stored = context.run(cache.add, key, value, 10)
         elif how == "set_many":
-            context.run(cache.set_many, {key: value}, 10)
+            stored = not context.run(cache.set_many, {key: value}, 10)
         context.run(end_request)
+        if is_news and stored:
+            self.floor[key] = value
 
     @rule(number=CACHES, key=KEYS, elsewhere=st.none() | CACHES)
     def take(self, number, key, elsewhere):
@@ -1233,7 +1232,7 @@ def test_a_set_of_what_another_thread_set_since_it_was_missed_long_ago_is_news(p
     in_a_thread(lambda: (one.get("k"), one.set("k", "filled")))
     other.get("k")
     other.set("k", "filled")
-    clock.advance(JUST + 1)
+    clock.advance(FILL_WINDOW + 1)
     assert one.get("k") == "filled"
     one.set("k", "new")
     assert one.get("k") == "new"

@@ -11,6 +11,7 @@ from wheelcache import Cache
 from wheelcache.dashboard.dashboard import ASSETS, HEADERS, Dashboard, NotPublished, UnknownCache, answer, asset
 from wheelcache.errors import FileUnusable
 from wheelcache.publisher import INTERVAL
+from wheelcache.worker_requests import REQUESTS
 
 TOTALS = {
     *("hits", "misses", "hit_ratio", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts"),
@@ -231,11 +232,11 @@ def test_another_worker_clears_when_it_publishes_next_and_once(make):
     here.set("k", "v")
     dashboard(here).clear("default")
     assert (len(here), len(elsewhere)) == (0, 1)
-    elsewhere.publisher.run()
+    elsewhere.requests.run()
     assert len(elsewhere) == 0
     for each in (here, elsewhere):
         each.set("k", "after")
-        each.publisher.run()
+        each.requests.run()
         assert len(each) == 1
 
 
@@ -246,7 +247,7 @@ def test_a_cache_that_only_others_have_is_cleared_there(make, another_worker):
     elsewhere.publisher.run()
     dashboard(here).clear("elsewhere")
     assert len(here) == 1
-    elsewhere.publisher.run()
+    elsewhere.requests.run()
     assert len(elsewhere) == 0
 
 
@@ -266,7 +267,7 @@ def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path
     with pytest.raises(UnknownCache, match="There is no cache"):
         dashboard(cache).clear(name)
     assert len(cache) == 1
-    assert not (tmp_path / "figures" / "clear.json").exists()
+    assert not (tmp_path / "figures" / REQUESTS).exists()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["figures"]
 
 

@@ -32,7 +32,7 @@ def test_writing_a_key_is_no_matter_of_the_others(cache):
     assert cache.get("b") == 2
 
 
-def test_what_was_read_before_the_end_of_an_epoch_is_not_stored_after_it(cache, epoch):
+def test_what_was_read_before_the_end_of_an_epoch_is_no_hit_after_it(cache, epoch):
     assert cache.load_missing("k", epoch_ends(epoch), None, LoadPolicy()) == 1
     assert cache.get("k") is None
     assert cache.load_missing("k", lambda: 2, None, LoadPolicy()) == 2
@@ -57,11 +57,21 @@ def test_a_suspect_entry_stays_for_who_has_no_other(cache, epoch, clock):
     assert cache.get_suspect("k", "default") == "default"
 
 
-def test_a_read_that_finds_a_suspect_entry_removes_it_since_a_fresh_one_is_on_its_way(cache, epoch):
+def test_a_read_that_finds_a_suspect_entry_leaves_it_until_a_fresh_one_takes_its_place(cache, epoch):
     cache.set("k", 1)
     epoch.write_all()
     assert cache.get("k") is None
-    assert cache.get_suspect("k") is None
+    assert cache.get_suspect("k") == 1
+    cache.set("k", 2)
+    assert (cache.get("k"), len(cache)) == (2, 1)
+
+
+def test_what_is_filled_while_nothing_is_told_is_suspect_also_when_it_is_told_again(cache, epoch):
+    epoch.is_told = False
+    assert cache.load_missing("k", lambda: 1, None, LoadPolicy()) == 1
+    assert (cache.get("k"), cache.get_suspect("k")) == (None, 1)
+    epoch.is_told = True
+    assert (cache.get("k"), cache.get_suspect("k")) == (None, 1)
 
 
 def test_clearing_ends_the_epoch_for_those_who_are_reading(cache):

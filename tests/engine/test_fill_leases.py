@@ -157,7 +157,7 @@ def test_the_first_who_misses_gets_the_lease_and_goes_on_and_the_second_waits(ow
     assert owner.miss(first) is None
     assert owner.holder_of() is first
     waiter = owner.miss(second)
-    assert not waiter.told.done()
+    assert not waiter.told.is_set
     assert not owner.goes_on(waiter)
 
 
@@ -187,7 +187,7 @@ def test_all_who_wait_are_told_the_value_that_was_set(owner):
     owner.miss(first)
     waiters = [owner.miss(other) for other in others]
     owner.fill(value="it")
-    assert all(waiter.told.done() and waiter.filled and waiter.value == "it" for waiter in waiters)
+    assert all(waiter.told.is_set and waiter.filled and waiter.value == "it" for waiter in waiters)
     assert all(owner.goes_on(waiter) for waiter in waiters)
     assert not owner.leases.in_force
     assert not first.leases
@@ -198,9 +198,9 @@ def test_nobody_is_told_before_wake_which_comes_when_the_lock_is_free(owner):
     owner.miss(first)
     waiter = owner.miss(second)
     owner.leases.filled("k", 1)
-    assert not waiter.told.done()
+    assert not waiter.told.is_set
     owner.leases.wake()
-    assert waiter.told.done()
+    assert waiter.told.is_set
 
 
 def test_filling_one_key_tells_nobody_who_waits_for_another(owner):
@@ -208,7 +208,7 @@ def test_filling_one_key_tells_nobody_who_waits_for_another(owner):
     owner.miss(first, "a")
     waiter = owner.miss(second, "a")
     owner.fill("b")
-    assert not waiter.told.done()
+    assert not waiter.told.is_set
     assert owner.holder_of("a") is first
 
 
@@ -218,7 +218,7 @@ def test_a_holder_who_gives_up_is_followed_by_exactly_one_the_first_who_came(own
     waiters = [owner.miss(second), owner.miss(third)]
     first.give_up()
     assert [waiter.handed for waiter in waiters] == [True, False]
-    assert [waiter.told.done() for waiter in waiters] == [True, False]
+    assert [waiter.told.is_set for waiter in waiters] == [True, False]
     assert owner.holder_of() is second
     second.give_up()
     assert owner.holder_of() is third
@@ -241,7 +241,7 @@ def test_somebody_else_deletes_the_key_and_nothing_changes(owner):
     for stranger in (third, second, None):
         owner.delete(stranger)
     assert owner.holder_of() is first
-    assert not waiter.told.done()
+    assert not waiter.told.is_set
 
 
 def test_a_lease_times_out_and_passes_to_who_still_has_patience(owner):
@@ -318,7 +318,7 @@ def test_who_leaves_is_told_nothing_and_handed_nothing(owner):
     leaver, stayer = owner.miss(second), owner.miss(third)
     owner.leave(leaver)
     first.give_up()
-    assert not leaver.told.done()
+    assert not leaver.told.is_set
     assert stayer.handed
 
 
@@ -408,6 +408,7 @@ def test_a_holder_has_so_many_leases_and_no_more_until_the_first_times_out(owner
     assert len(greedy.leases) <= HELD_AT_MOST
 
 
+@pytest.mark.deep
 def test_a_million_keys_that_are_not_there_leave_a_bounded_number_of_leases(owner):
     (greedy,) = holders(1)
     for key in range(1_000_000):
@@ -436,7 +437,7 @@ def test_after_end_all_everybody_goes_on(owner):
     waiters = [owner.miss(other) for other in others]
     owner.leases.end_all(owner.now)
     owner.leases.wake()
-    assert all(waiter.told.done() and owner.goes_on(waiter) for waiter in waiters)
+    assert all(waiter.told.is_set and owner.goes_on(waiter) for waiter in waiters)
     assert not owner.leases.in_force
     assert not any(holder.leases for holder in (first, *others))
 
@@ -448,7 +449,7 @@ def test_after_forget_all_holders_have_nothing(owner):
     owner.leases.forget_all()
     owner.leases.wake()
     assert not first.leases
-    assert not waiter.told.done()
+    assert not waiter.told.is_set
     assert owner.miss(second) is None
 
 
@@ -977,6 +978,7 @@ def test_nothing_is_left_and_nobody_is_lost_after_a_storm_of_everything(cache, t
     assert not cache._leases.abandoned
 
 
+@pytest.mark.deep
 def test_two_threads_that_act_for_one_holder_at_his_bound_use_two_caches_at_once(cache):
     elsewhere = Cache(log_interval=None, sample_interval=None)
     stop = threading.Event()
@@ -1011,6 +1013,7 @@ def test_two_threads_that_act_for_one_holder_at_his_bound_use_two_caches_at_once
         end_request()
 
 
+@pytest.mark.deep
 def test_a_million_probes_for_what_is_not_there_leave_a_bounded_number_of_leases(cache):
     for key in range(100_000):
         cache.get_or_lease(key, wait=LONG)

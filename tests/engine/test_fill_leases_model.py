@@ -242,7 +242,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
         for model in self.waiting.values():
             lists = sum(model.real in lease.waiters for lease in self.leases.in_force.values())
             told = model.real.filled or model.real.handed
-            assert model.real.told.done() == told
+            assert model.real.told.is_set == told
             assert not (model.real.filled and model.real.handed)
             assert lists == 0 if told else lists == 1 or model.deadline <= self.now
 

@@ -470,7 +470,7 @@ def test_a_copy_past_its_time_is_not_served_while_the_store_answers(make, behind
     assert not level.has("k", behind.has("k"))
 
 
-def test_with_fail_safe_and_lost_touch_suspect_copies_are_served_and_gone_when_it_is_back(make, behind):
+def test_with_fail_safe_and_lost_touch_suspect_copies_are_served_until_the_store_answers(make, behind, clock):
     level = make(tracked=True, fail_safe=True, grace=100.0)
     behind.values["k"] = 1
     level.get("k", behind.read("k"))
@@ -479,7 +479,11 @@ def test_with_fail_safe_and_lost_touch_suspect_copies_are_served_and_gone_when_i
     assert level.get("k", behind.read("k")) == 1
     assert level.get_many(["k"], behind.read_many) == {"k": 1}
     level.trust(True)
-    assert level.get("k", behind.read("k")) is MISSING
+    assert level.get("k", behind.read("k")) == 1
+    behind.error = None
+    behind.values["k"] = 2
+    clock.advance(FIRST_PAUSE)
+    assert level.get("k", behind.read("k")) == 2
 
 
 def test_what_was_told_to_be_written_is_never_served(make, behind):

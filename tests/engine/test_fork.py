@@ -4,6 +4,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 PRELUDE = """
 import os, signal, sys, threading, time
 from wheelcache import Cache, Timers
@@ -30,7 +32,7 @@ def until(condition):
 
 def run(script):
     outcome = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=100
+        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=100
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert outcome.stderr == ""
@@ -74,6 +76,7 @@ def test_a_fork_before_any_use():
         """) == ["0", "1"]
 
 
+@pytest.mark.deep
 def test_children_forked_in_the_middle_of_other_threads_work_never_deadlock_and_find_the_cache_whole():
     assert run("""
         from tests.engine import invariants
@@ -186,6 +189,7 @@ def test_any_write_of_the_child_starts_its_thread_if_entries_wait_to_expire():
         """) == ["0"]
 
 
+@pytest.mark.deep
 def test_threads_that_fork_at_once_release_what_they_held():
     assert run("""
         caches = []

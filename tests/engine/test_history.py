@@ -97,7 +97,7 @@ def test_the_interval_is_an_option_and_none_is_none(clock):
 
 @pytest.mark.parametrize("wrong", [0, -1, "10", True, float("nan"), float("inf")])
 def test_a_wrong_interval_is_an_error_that_names_it(wrong):
-    with pytest.raises((TypeError, ValueError), match="sample_interval must be a number of seconds > 0, or None, not"):
+    with pytest.raises((TypeError, ValueError), match="sample_interval must be a number of seconds > 0"):
         Cache(sample_interval=wrong)
 
 

@@ -446,6 +446,7 @@ def test_among_threads_that_use_it_nothing_is_lost_and_nothing_is_one_too_many(t
     assert cache._walk is None
 
 
+@pytest.mark.deep
 def test_evictions_meanwhile_in_threads_keep_what_is_used(together, steps_of):
     """Each thread uses the hot keys before each key it adds, so none of those can be the oldest."""
     steps_of(16)

@@ -212,7 +212,7 @@ def test_a_jump_of_no_more_than_what_matters_leaves_nothing_out(make, clock, not
     assert runs(notes, 3) == [3 * number for number in range(1, 101)]
 
 
-@pytest.mark.parametrize("seconds", [1e9, 1e12])
+@pytest.mark.parametrize("seconds", [1e9, pytest.param(1e12, marks=pytest.mark.deep)])
 def test_a_jump_of_centuries_ends(make, seconds):
     clock = ManualClock()
     cache = Cache(clock=clock)

@@ -15,6 +15,8 @@ from tests.waiting import until
 from wheelcache import redis_tracking
 from wheelcache.redis_tracking import Tracking, client_of, connect_like
 
+pytestmark = pytest.mark.servers
+
 QUICK = {"interval": 0.1, "timeout": 0.1}
 CALM = {"interval": 0.5, "timeout": 5.0}
 """For tests in which nothing is to be lost, however busy the machine."""
@@ -494,7 +496,7 @@ tracking = Tracking(connect_like(client), [b"a:"], copies)
 
 def run(server, script):
     outcome = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PRELUDE + textwrap.dedent(script), str(server.port)],
+        [sys.executable, "-u", "-W", "error", "-c", PRELUDE + textwrap.dedent(script), str(server.port)],
         capture_output=True,
         text=True,
         timeout=60,

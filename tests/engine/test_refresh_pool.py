@@ -55,7 +55,7 @@ def pool(monkeypatch):
     monkeypatch.setattr(refresh_pool, "IDLE", 0.05)
     made = RefreshPool(2, 3)
     yield made
-    assert until(lambda: not made._workers)
+    assert until(lambda: not made.threads)
 
 
 def test_there_is_no_thread_before_the_first_job(pool):
@@ -72,11 +72,11 @@ def test_at_most_so_many_jobs_run_and_so_many_wait_and_more_are_dropped(pool, jo
         assert pool.submit(jobs)
         assert until(lambda running=running: jobs.running == running)
     assert [pool.submit(jobs) for _ in range(5)] == [True, True, True, False, False]
-    assert len(pool._workers) == 2
+    assert len(pool.threads) == 2
     jobs.go.set()
     assert until(lambda: jobs.done == 5)
     assert jobs.most == 2
-    assert until(lambda: not pool._pending)
+    assert until(lambda: not pool.pending)
     assert pool.submit(jobs)
     assert until(lambda: jobs.done == 6)
 
@@ -100,7 +100,7 @@ def test_who_has_patience_waits_for_a_place(pool, jobs):
     jobs.go.set()
     waiting.join(PATIENCE)
     assert until(lambda: jobs.done == 6)
-    assert until(lambda: pool._pending == 0)
+    assert until(lambda: pool.pending == 0)
 
 
 def test_threads_are_daemons_and_end_when_there_is_nothing_to_do(pool):
@@ -110,7 +110,7 @@ def test_threads_are_daemons_and_end_when_there_is_nothing_to_do(pool):
     assert seen[0].daemon
     assert seen[0].name == NAME
     seen[0].join(PATIENCE)
-    assert pool._workers == set()
+    assert pool.threads == set()
     assert pool.submit(lambda: seen.append(threading.current_thread()))
     assert until(lambda: len(seen) == 2)
 
@@ -122,7 +122,7 @@ def test_no_job_is_lost_to_a_thread_that_is_about_to_end(monkeypatch):
         done = threading.Event()
         assert pool.submit(done.set)
         assert done.wait(PATIENCE)
-    assert until(lambda: not pool._workers)
+    assert until(lambda: not pool.threads)
 
 
 def test_where_no_thread_can_start_submitting_says_so_and_starts_later(pool, monkeypatch):
@@ -134,7 +134,7 @@ def test_where_no_thread_can_start_submitting_says_so_and_starts_later(pool, mon
         for _ in range(10):
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 pool.submit(lambda: None)
-    assert (pool._workers, pool._pending, pool._queue.qsize()) == (set(), 0, 0)
+    assert (pool.threads, pool.pending) == (set(), 0)
     done = threading.Event()
     assert pool.submit(done.set)
     assert done.wait(PATIENCE)
@@ -163,7 +163,7 @@ def test_a_job_that_raises_anything_costs_no_thread_and_is_logged(pool, caplog, 
 
     for calls in (1, 2, 3):
         assert pool.submit(job)
-        assert until(lambda calls=calls: len(threads) == calls and not pool._pending)
+        assert until(lambda calls=calls: len(threads) == calls and not pool.pending)
     assert caplog.text.count("raised.") == 3
     done = threading.Event()
     assert pool.submit(done.set)
@@ -180,7 +180,7 @@ def test_a_log_handler_that_raises_costs_no_thread(pool):
     try:
         for _ in range(4):
             assert pool.submit(lambda: 1 / 0)
-            assert until(lambda: not pool._pending)
+            assert until(lambda: not pool.pending)
     finally:
         logging.getLogger("wheelcache").removeHandler(broken)
     done = threading.Event()
@@ -196,7 +196,7 @@ def test_what_a_job_held_is_let_go_when_it_is_over(pool):
     reference = weakref.ref(value)
     assert pool.submit(lambda value=value: None)
     del value
-    assert until(lambda: not pool._pending)
+    assert until(lambda: not pool.pending)
     gc.collect()
     assert reference() is None
 
@@ -205,9 +205,9 @@ def test_cleanups_are_called_after_every_job_also_after_one_that_failed(pool, mo
     calls = []
     monkeypatch.setattr(refresh_pool, "cleanups", [lambda: 1 / 0, lambda: calls.append("cleaned")])
     pool.submit(lambda: calls.append("job"))
-    assert until(lambda: not pool._pending)
+    assert until(lambda: not pool.pending)
     pool.submit(lambda: 1 / 0)
-    assert until(lambda: not pool._pending)
+    assert until(lambda: not pool.pending)
     assert calls == ["job", "cleaned", "cleaned"]
     assert caplog.text.count("ZeroDivisionError") == 3
 
@@ -304,7 +304,7 @@ def test_a_timed_loader_that_raises_an_exit_raises_it_to_its_caller_and_the_wait
         leading = pool.submit(cache.take, "k", loader, timeout=PATIENCE)
         assert began.wait(PATIENCE)
         waiting = pool.submit(cache.take, "k", lambda: "his own")
-        assert until(lambda: len(cache._flights.in_progress["k"].future._condition._waiters) == 2)
+        assert until(lambda: len(cache._flights.in_progress["k"].ended._wake_ups) == 2)
         go.set()
         assert waiting.result(PATIENCE) == "his own"
         assert isinstance(leading.exception(PATIENCE), SystemExit)
@@ -438,7 +438,7 @@ def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
 def exits(script):
     """Run a script; its output, once it ended as it should: soon, with 0 and without a word on stderr."""
     outcome = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-u", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert (outcome.returncode, outcome.stderr) == (0, "")
     return outcome.stdout.split()
@@ -556,8 +556,8 @@ def test_loads_in_the_background_use_few_threads(clock):
         for key in range(200, 240):
             with pytest.raises(LoadTimeout):
                 cache.take(key, jobs, timeout=0.001)
-        assert len(refresh_pool.refresh_pool._workers) == refresh_pool.REFRESHES
-        assert len(refresh_pool.timed_load_pool._workers) == refresh_pool.TIMED_LOADS
+        assert len(refresh_pool.refresh_pool.threads) == refresh_pool.REFRESHES
+        assert len(refresh_pool.timed_load_pool.threads) == refresh_pool.TIMED_LOADS
         stats = cache.stats()
         assert stats.refreshes + stats.refreshes_dropped == 200
         assert stats.refreshes >= refresh_pool.QUEUE

@@ -508,6 +508,7 @@ def test_a_damaged_tail_costs_the_tail_only(path, caplog, secret):
     assert small.keys() == list(range(loaded - 10, loaded))
 
 
+@pytest.mark.deep
 @SECRETS
 @settings(max_examples=150, deadline=None)
 @given(

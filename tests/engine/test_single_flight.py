@@ -44,14 +44,12 @@ class SlowLoader:
 
 
 def waiters(cache, count):
-    """Until so many callers wait for a flight of the cache, as seen by the callbacks on its future."""
+    """Until so many callers wait for a flight of the cache, as seen by what is to be woken at its end."""
     deadline = threading.Event()
     for _ in range(1000):
         with cache._lock:
             flights = list(cache._flights.in_progress.values())
-        waiting = sum(
-            flight.future._condition._waiters.__len__() + len(flight.future._done_callbacks) for flight in flights
-        )
+        waiting = sum(len(flight.ended._wake_ups) for flight in flights)
         if waiting >= count:
             return
         deadline.wait(0.01)
@@ -362,7 +360,7 @@ def test_tasks_and_threads_share_a_flight(cache, pool):
         tasks = [asyncio.create_task(cache.atake("k", load)) for _ in range(50)]
         await asyncio.sleep(0)
         thread = asyncio.get_running_loop().run_in_executor(pool, cache.take, "k", lambda: "sync")
-        while not any(flight.future._condition._waiters for flight in cache._flights.in_progress.values()):
+        while not any(flight.ended._wake_ups for flight in cache._flights.in_progress.values()):
             await asyncio.sleep(0)
         go.set()
         values = await asyncio.gather(*tasks, thread)

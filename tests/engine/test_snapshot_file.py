@@ -15,6 +15,7 @@ import tempfile
 import textwrap
 import tracemalloc
 from contextlib import contextmanager
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from zlib import crc32
@@ -70,7 +71,7 @@ path = folder / NAME
 
 def start(script, *args, command=()):
     return subprocess.Popen(
-        [*command, sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [*command, sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -160,6 +161,7 @@ def unbuffered(monkeypatch):
 # What is written is read.
 
 
+@pytest.mark.deep
 @SECRETS
 @settings(max_examples=200, deadline=None)
 @given(
@@ -210,7 +212,7 @@ def test_the_bytes_are_those_that_the_module_describes(path, monkeypatch):
         return lambda what: crc32(head + what).to_bytes(4, "little")
 
     def by_hmac(head):
-        key = hmac.digest(SECRET, head, "sha256")
+        key = hmac.digest(sha256(SECRET).digest(), head, "sha256")
         return lambda what: hmac.digest(key, what, "sha256")[:16]
 
     assert write(path, [b"one", b""], name="a").read_bytes() == file(0, by_crc)
@@ -297,7 +299,7 @@ def test_what_is_no_file_is_refused_without_waiting(path, make):
 def test_what_is_exchanged_after_it_was_looked_at_is_refused_without_waiting(path, monkeypatch, make, message):
     found = write(path.with_name("elsewhere")).stat()
     make(path)
-    monkeypatch.setattr(os, "lstat", lambda path: found)
+    monkeypatch.setattr(os, "lstat", lambda path, **options: found)
     assert refusal(path) == f"{path} {message}"
 
 
@@ -522,6 +524,7 @@ def corrupted(data, changes):
     return data
 
 
+@pytest.mark.deep
 @SECRETS
 @settings(max_examples=500, deadline=None)
 @given(records=st.lists(st.binary(max_size=60), max_size=8), changes=corruptions)
@@ -645,7 +648,7 @@ def test_what_could_not_be_written_is_written_once_there_is_room(path, unbuffere
 def test_a_device_that_fails_leaves_the_old_one_and_nothing_else(path, name, monkeypatch):
     write(path, OLD)
 
-    def fail(*args):
+    def fail(*args, **options):
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
@@ -699,14 +702,14 @@ def test_whoever_is_killed_at_any_step_leaves_the_old_one_or_the_new_one_and_the
             left = at
 
             def counted(name, function):
-                def call(*args):
+                def call(*args, **options):
                     nonlocal left
                     left -= 1
                     if left < 0:
                         if name == "write":
                             real_write(args[0], bytes(args[1])[: len(args[1]) // 2])
                         os.kill(os.getpid(), signal.SIGKILL)
-                    return function(*args)
+                    return function(*args, **options)
                 return call
 
             for name in ("listdir", "open", "fchmod", "write", "fsync", "replace", "unlink", "close"):

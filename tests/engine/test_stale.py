@@ -712,7 +712,7 @@ def test_who_joins_a_load_that_somebody_gave_up_gets_its_value(cache, pool):
     with pytest.raises(LoadTimeout):
         cache.take("k", loader, timeout=SHORT)
     patient = pool.submit(cache.take, "k", unreached)
-    assert until(lambda: len(cache._flights.in_progress["k"].future._condition._waiters) == 1)
+    assert until(lambda: len(cache._flights.in_progress["k"].ended._wake_ups) == 1)
     loader.release()
     assert patient.result(PATIENCE) == "late"
     assert counts(cache) == {"misses": 2, "loads": 1, "load_timeouts": 1, "coalesced": 1}
@@ -930,7 +930,7 @@ def test_closing_a_cache_while_it_refreshes_is_quiet(clock, twin_of, caplog):
     if isinstance(twin, Async):
         twin.step_until(lambda: len(asyncio.all_tasks(twin.runner.get_loop())) == 1)
     else:
-        assert until(lambda: not cache._flights.in_progress or cache._flights.in_progress["k"].future.done())
+        assert until(lambda: not cache._flights.in_progress or cache._flights.in_progress["k"].ended.is_set)
     assert caplog.text == ""
     with pytest.raises(CacheClosed):
         twin.take("k", unreached, grace=50)
@@ -1049,7 +1049,7 @@ def test_who_waits_for_a_timed_load_is_not_lost_when_its_loop_ends(cache, pool):
         in_a_thread = pool.submit(cache.take, "k", returns("his own"))
         in_a_loop = pool.submit(asyncio.run, cache.atake("k", returns("his own")))
         flight = cache._flights.in_progress["k"]
-        while len(flight.future._condition._waiters) + len(flight.future._done_callbacks) < 3:
+        while len(flight.ended._wake_ups) < 2:
             await asyncio.sleep(0.001)
         return in_a_thread, in_a_loop
 

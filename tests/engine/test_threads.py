@@ -43,6 +43,7 @@ def in_threads(work):
         raise errors[0]
 
 
+@pytest.mark.deep
 def test_a_million_operations_keep_exact_counters_and_the_bound():
     causes = {cause: [] for cause in RemovalCause}
     cache = Cache(
@@ -106,6 +107,7 @@ def test_of_many_who_add_one_does():
     cache.close()
 
 
+@pytest.mark.deep
 def test_readers_never_miss_while_others_evict_and_shrink_around_them():
     cache = Cache(ttl=1000)
     cache.set_many(dict.fromkeys("abcdefgh", 1))

@@ -19,7 +19,7 @@ SOON = 10
 def in_python(script, *arguments):
     """Run a script in an interpreter of its own; what it printed, and nothing on stderr."""
     outcome = subprocess.run(
-        [sys.executable, "-W", "error", "-c", script, *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-u", "-W", "error", "-c", script, *arguments], capture_output=True, text=True, timeout=60
     )
     assert outcome.stderr == ""
     assert outcome.returncode == 0
@@ -58,21 +58,21 @@ def test_the_thread_is_parked_while_nothing_is_scheduled():
         """
 import threading
 from wheelcache import Cache
-from wheelcache.wheel_thread import wheel_thread
 
 left = threading.Event()
 cache = Cache(interval=0.01, log_interval=None, sample_interval=None, on_removal=lambda *removal: left.set())
 waits = []
 parked = threading.Event()
-wait = wheel_thread._condition.wait
+wait = threading.Condition.wait
 
-def noted(timeout=None):
-    waits.append(timeout)
-    if timeout is None:
-        parked.set()
-    return wait(timeout)
+def noted(condition, timeout=None):
+    if threading.current_thread().name == "wheelcache-wheel":
+        waits.append(timeout)
+        if timeout is None:
+            parked.set()
+    return wait(condition, timeout)
 
-wheel_thread._condition.wait = noted
+threading.Condition.wait = noted
 cache.set("a", 1, ttl=0.03)
 assert left.wait(10)
 assert parked.wait(10)
@@ -168,7 +168,7 @@ def test_caches_and_timers_that_nobody_holds_go_away_with_timers_pending():
         assert time.monotonic() < deadline
 
 
-def test_a_mass_expiry_holds_the_lock_for_one_batch_at_a_time(clock):
+def test_a_mass_expiry_holds_the_lock_for_one_batch_at_a_time(clock, monkeypatch):
     cache = Cache(clock=clock, jitter=0, log_interval=None, sample_interval=None)
     cache.set_many(dict.fromkeys(range(10_000), 0), ttl=5)
     held = []
@@ -180,7 +180,7 @@ def test_a_mass_expiry_holds_the_lock_for_one_batch_at_a_time(clock):
         def __exit__(self, *exc_info):
             held.append(self.before - len(cache.entries))
 
-    cache._lock = Lock()
+    monkeypatch.setattr(cache, "_lock", Lock())
     clock.advance(5)
     assert len(cache) == 0
     assert sum(held) == 10_000

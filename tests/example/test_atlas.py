@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+pytestmark = pytest.mark.servers
 
 ROOT = Path(__file__).resolve().parents[2]
 MANAGE = ROOT / "example_project" / "manage.py"
@@ -93,7 +96,7 @@ def test_importing_twice_does_nothing_the_second_time(atlas):
     again = atlas.manage("import_cities")
     assert again.returncode == 0
     count = re.match(r"([\d,]+) cities are already here", again.stdout)[1]
-    assert int(count.replace(",", "")) > 30_000
+    assert int(count.replace(",", "")) > 20_000
     assert time.monotonic() - started < 5
 
 
@@ -132,10 +135,33 @@ def test_visit_prints_how_a_cold_cache_compares_with_a_warm_one(atlas):
 def test_with_a_snapshot_the_first_second_after_a_restart_is_warm(atlas):
     done = atlas.manage("restart", "--seconds", "10", "--pages", "100")
     assert done.returncode == 0, done.stderr
-    rows = re.findall(r"│ (\S+) SNAPSHOT +│ +([\d.]+)% │ +[\d.]+ │ +([\d.]+)% │ +([\d,]+) │", done.stdout)
-    ratios = {name: float(first) for name, _, first, _ in rows}
+    cells = r"│ (\S+) SNAPSHOT +│ +([\d.]+)% │ +([\d.]+)\+([\d.]+) │ +([\d.]+)% │ +([\d,]+) │"
+    rows = re.findall(cells, done.stdout)
+    ratios = {name: float(first) for name, *_, first, _ in rows}
     assert ratios["with"] > ratios["without"]
     assert ratios["with"] >= 90
+    assert all(float(seconds) > 0 for _, _, stop, start, *_ in rows for seconds in (stop, start))
+
+
+def test_visitors_whom_no_server_answers_leave_the_processors_to_the_one_that_starts(atlas):
+    """Their tries are no part of what a restart takes: eight of them at 160 ms each kept both processors busy."""
+    script = """
+        import threading, time
+        from atlas.management.commands.restart import Mix, Visitors
+        from atlas.management.visiting import free_address
+
+        visitors = Visitors(f"http://{free_address()}", Mix(["/"], 1))
+        threading.Timer(1.0, visitors.stop).start()
+        # What the first takes beside.
+        visitors.run(1)
+        visitors = Visitors(f"http://{free_address()}", Mix(["/"], 1))
+        threading.Timer(1.0, visitors.stop).start()
+        before = time.thread_time()
+        tries = len(visitors.run(1))
+        print(tries > 1, (time.thread_time() - before) / tries < 0.01)
+        """
+    done = atlas.manage("shell", "--verbosity", "0", "--command", textwrap.dedent(script))
+    assert done.stdout.split() == ["True", "True"], done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("command", [["check"], ["migrate", "--verbosity", "0"], ["wheelcache"]])

@@ -18,6 +18,8 @@ import httpx
 import pytest
 from markupsafe import escape
 
+pytestmark = pytest.mark.servers
+
 EXAMPLE_PROJECT = Path(__file__).resolve().parents[2] / "example_project"
 THREADS = 8
 

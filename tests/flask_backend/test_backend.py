@@ -621,7 +621,7 @@ def test_each_object_has_a_store_of_its_own(make):
     assert first.get("key") == 1
 
 
-def test_a_many_key_call_takes_the_lock_once(make):
+def test_a_many_key_call_takes_the_lock_once(make, monkeypatch):
     cache = make()
     # With the first write, figures are taken for the first time.
     cache.set("first", 1)
@@ -635,7 +635,7 @@ def test_a_many_key_call_takes_the_lock_once(make):
         def __exit__(self, *exc_info):
             return lock.__exit__(*exc_info)
 
-    cache._cache._lock = Counted()
+    monkeypatch.setattr(cache._cache, "_lock", Counted())
     keys = [str(number) for number in range(200)]
     for call in (
         lambda: cache.set_many({key: [key] for key in keys}, 0),
@@ -675,6 +675,7 @@ CALLS = st.one_of(
 )
 
 
+@pytest.mark.deep
 @settings(max_examples=300, deadline=None)
 @given(calls=st.lists(CALLS, max_size=40), prefix=st.sampled_from(["", "p:"]))
 def test_any_calls_return_and_raise_what_they_do_on_cachelibs_simple_cache(calls, prefix):

@@ -128,6 +128,77 @@ def test_a_miss_of_one_request_is_no_miss_of_the_next(make_app, name):
         assert other.get("k") is None
 
 
+def memoized_function(cache, computed):
+    @cache.memoize(60)
+    def note(number):
+        computed.append(number)
+        return number
+
+    return note, note
+
+
+def memoized_method(cache, computed):
+    """Flask-Caching gives it two versions: of the method, and of the object, which it tells by its repr."""
+
+    class Notes:
+        @cache.memoize(60)
+        def note(self, number):
+            computed.append(number)
+            return number
+
+        def __repr__(self):
+            return "Notes"
+
+    return Notes().note, Notes.note
+
+
+@pytest.fixture
+def memoizing(make_app, name):
+    """Make an app that acts like a process of its own, and two functions: one that tells which of some numbers a
+    memoized function was computed for, and one that deletes all that it has memoized."""
+
+    def make_functions(define):
+        app, cache = make_app(name=name, CACHE_OPTIONS={"coherence": "host"})
+        computed = []
+        note, deleted = define(cache, computed)
+
+        def computed_of(numbers):
+            computed.clear()
+            with app.app_context():
+                for number in numbers:
+                    note(number)
+            return computed.copy()
+
+        def forget():
+            with app.app_context():
+                cache.delete_memoized(deleted)
+
+        return computed_of, forget
+
+    return make_functions
+
+
+@pytest.mark.parametrize("define", [memoized_function, memoized_method])
+def test_a_miss_of_a_memoized_function_in_one_process_leaves_its_values_in_the_others(memoizing, define):
+    (one, _), (other, _) = memoizing(define), memoizing(define)
+    assert one([1, 2, 3]) == [1, 2, 3]
+    assert other([1, 2, 3, 4]) == [1, 2, 3, 4]
+    assert one([1, 2, 3]) == []
+    assert one([4]) == [4]
+    assert other([1, 2, 3, 4]) == []
+
+
+@pytest.mark.parametrize("define", [memoized_function, memoized_method])
+def test_delete_memoized_in_one_process_deletes_in_the_others(memoizing, define):
+    (one, forget), (other, _) = memoizing(define), memoizing(define)
+    for each in (one, other):
+        each([1, 2])
+    forget()
+    assert one([1, 2]) == other([1, 2]) == [1, 2]
+    assert one([1, 2]) == other([1, 2]) == []
+
+
+@pytest.mark.deep
 def test_two_apps_of_one_name_in_two_processes_agree_on_what_was_written(name):
     processes = one, other = Process(name), Process(name)
     apart = Process(f"{name}, another")

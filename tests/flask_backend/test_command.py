@@ -7,6 +7,8 @@ import pytest
 
 from tests import watched_site
 
+pytestmark = pytest.mark.servers
+
 APP = "tests.flask_backend.watched_flask:create_app"
 COMMAND = [sys.executable, "-m", "flask", "--app", f"{APP}()", "wheelcache"]
 

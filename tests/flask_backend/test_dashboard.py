@@ -91,8 +91,11 @@ class Truthy:
     def __bool__(self):
         return True
 
+    def __repr__(self):
+        return "Truthy()"
 
-REFUSALS = [False, None, 0, 1, "yes", [True], ("no", 401), {"user": 1}, object(), Truthy()]
+
+REFUSALS = [False, None, 0, 1, "yes", [True], ("no", 401), {"user": 1}, object, Truthy()]
 
 
 @pytest.mark.parametrize("verdict", REFUSALS, ids=repr)
@@ -459,6 +462,7 @@ print("cleared", flush=True)
 """
 
 
+@pytest.mark.deep
 def test_a_clear_takes_effect_in_another_process(site, tmp_path):
     app, _ = site()
     client = app.test_client()

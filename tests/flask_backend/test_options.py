@@ -31,7 +31,7 @@ WRONG = [
     *(("jitter", wrong, "a fraction, 0 <= fraction < 1") for wrong in (-0.1, 1, "0.1", None, True, NAN, INF)),
     *(("interval", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, timedelta(1))),
     *(("slots", wrong, "a whole number") for wrong in (0, -8, 8.0, "8", None, True)),
-    *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF)),
+    *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF, 1e-7, 1e-320)),
     *(("figures_dir", wrong, "an absolute path, or None") for wrong in (1, True, b"/tmp/x", "", "figures", "/a\0b")),
     *(("name", wrong, "a string") for wrong in (None, 1, b"name")),
 ]
@@ -70,7 +70,7 @@ def test_a_wrong_setting_is_an_error_at_init_app_that_names_it_and_what_it_got(s
 
 
 def test_unknown_options_are_an_error_at_init_app_that_names_them_all_and_those_there_are():
-    with pytest.raises(TypeError, match=r"Unknown cache options? 'shards', 'max_entries'") as refused:
+    with pytest.raises(TypeError, match=r"(?s)'shards' of the cache 'shop'.*'max_entries'") as refused:
         backend_of(CACHE_OPTIONS={"shards": 4, "slots": 8, "max_entries": 1})
     for known in (
         *("threshold", "default_timeout", "ignore_delete_many_errors", "key_prefix", "max_bytes"),
@@ -79,9 +79,36 @@ def test_unknown_options_are_an_error_at_init_app_that_names_them_all_and_those_
         assert known in str(refused.value)
 
 
+@pytest.mark.parametrize(("option", "meant"), [("jiter", "jitter"), ("Threshold", "threshold")])
+def test_an_unknown_option_is_an_error_that_names_its_cache_and_what_was_meant(option, meant):
+    with pytest.raises(TypeError) as refused:
+        backend_of(CACHE_OPTIONS={option: 0.1, "name": "pages"})
+    assert str(refused.value) == f"unknown option {option!r} of the cache 'pages'; did you mean {meant}?"
+
+
+@pytest.mark.parametrize("backend", [BACKEND, "wheelcache.flask_backend.TieredCache"])
+def test_a_wrong_option_is_an_error_that_names_its_cache(backend):
+    app = flask.Flask("shop")
+    app.config.update(CACHE_TYPE=backend, CACHE_OPTIONS={"slots": 0})
+    if backend != BACKEND:
+        app.config["CACHE_OPTIONS"]["l2"] = "SimpleCache"
+    with pytest.raises(ValueError, match="Wrong setting of the cache 'shop': slots must be a whole number from 1"):
+        flask_caching.Cache(app)
+
+
+@pytest.mark.parametrize(("l2", "l2_options"), [("nope", {}), ("SimpleCache", {"shards": 4}), ("SimpleCache", 5)])
+def test_a_wrong_second_level_is_an_error_that_names_the_cache(l2, l2_options):
+    app = flask.Flask("shop")
+    app.config.update(
+        CACHE_TYPE="wheelcache.flask_backend.TieredCache", CACHE_OPTIONS={"l2": l2, "l2_options": l2_options}
+    )
+    with pytest.raises((TypeError, ValueError), match="Wrong setting of the cache 'shop': "):
+        flask_caching.Cache(app)
+
+
 @pytest.mark.parametrize("option", ["ttl", "clock", "weigher", "on_removal", "max_weight", "max_entries", "THRESHOLD"])
 def test_what_the_engine_takes_and_the_backend_does_not_is_unknown(option):
-    with pytest.raises(TypeError, match=f"Unknown cache option '{option}'"):
+    with pytest.raises(TypeError, match=f"unknown option '{option}' of the cache 'shop'"):
         backend_of(CACHE_OPTIONS={option: None})
 
 
@@ -237,12 +264,12 @@ def test_the_settings_of_the_app_are_left_as_they_were():
     assert app.config["CACHE_OPTIONS"] == {"slots": 8}
 
 
-def test_jitter_spreads_expiry_around_the_timeout_by_its_fraction(clock):
+def test_jitter_shortens_timeouts_by_at_most_its_fraction(clock):
     backend = backend_of(CACHE_THRESHOLD=1000, CACHE_KEY_PREFIX="", CACHE_OPTIONS={"jitter": 0.5})
     backend.set_many({str(number): number for number in range(1000)}, 100)
     remaining = [backend._cache.expires_in(str(number)) for number in range(1000)]
-    assert 50 <= min(remaining) < 75
-    assert 125 < max(remaining) <= 150
+    assert 50 <= min(remaining) < 60
+    assert 90 < max(remaining) <= 100
 
 
 def test_interval_is_how_soon_an_expired_entry_leaves_memory(clock):
@@ -277,6 +304,16 @@ def test_figures_are_published_in_a_directory_of_the_app(tmp_path):
     other.config.update(CACHE_TYPE=BACKEND)
     cache = flask_caching.Cache(other)
     assert other.extensions["cache"][cache]._cache.publisher.directory.path not in paths
+
+
+def test_two_sites_of_one_installed_package_are_told_by_their_instance_folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+    apps = [
+        flask.Flask("shop", root_path=str(tmp_path), instance_path=str(tmp_path / folder))
+        for folder in ("one", "one", "two")
+    ]
+    first, same, other = map(figures_directory, apps)
+    assert first == same != other
 
 
 def test_an_app_that_is_run_as_a_script_publishes_where_the_command_looks(tmp_path, monkeypatch):

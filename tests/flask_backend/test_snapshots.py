@@ -130,8 +130,8 @@ def test_what_was_cached_and_memoized_is_not_computed_again(place):
     [
         ({"snapshot": "relative/path"}, "snapshot must be an absolute path, or None, not 'relative/path'"),
         ({"snapshot": 5}, "snapshot must be an absolute path, or None, not 5"),
-        ({"snapshot_interval": 0}, "snapshot_interval must be a number of seconds > 0, not 0"),
-        ({"snapshot_interval": None}, "snapshot_interval must be a number of seconds > 0, not None"),
+        ({"snapshot_interval": 0}, "snapshot_interval must be a number of seconds > 0, at least 0.000001, not 0"),
+        ({"snapshot_interval": None}, "snapshot_interval must be a number of seconds > 0, at least 0.000001, not None"),
         ({"snapshot_key": ""}, "snapshot_key must be a string or bytes, not empty, or None"),
         ({"snapshot_key": 54321}, "snapshot_key must be a string or bytes, not empty, or None"),
     ],
@@ -239,6 +239,7 @@ def environment(tmp_path, **options):
     return {"SNAPSHOT_OPTIONS": json.dumps({**directories, **options})}
 
 
+@pytest.mark.servers
 @pytest.mark.parametrize("name", SERVERS)
 def test_a_server_that_is_told_to_stop_starts_warm(serve, tmp_path, name):
     with serve(name) as server:
@@ -252,6 +253,7 @@ def test_a_server_that_is_told_to_stop_starts_warm(serve, tmp_path, name):
             assert (server("cached"), server("memoized/5")) == before
 
 
+@pytest.mark.servers
 def test_an_app_whose_workers_are_killed_loses_no_more_than_an_interval(serve, tmp_path):
     def is_saved():
         found = restarts.inspected(COMMAND, **environment(tmp_path))
@@ -265,6 +267,7 @@ def test_an_app_whose_workers_are_killed_loses_no_more_than_an_interval(serve, t
         assert server.hits() == 1
 
 
+@pytest.mark.servers
 def test_the_command_has_the_workers_save_and_load_and_sees_what_is_there(serve, tmp_path):
     with serve("gunicorn gthread") as server:
         server.fill()
@@ -272,6 +275,7 @@ def test_the_command_has_the_workers_save_and_load_and_sees_what_is_there(serve,
         restarts.check_commands(server, COMMAND, tmp_path / "snapshots", **environment(tmp_path))
 
 
+@pytest.mark.servers
 def test_what_another_process_wrote_since_is_not_loaded(serve, tmp_path):
     with serve("waitress", coherence="host") as server:
         server.fill()

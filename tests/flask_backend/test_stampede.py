@@ -17,6 +17,8 @@ import pytest
 from tests.flask_backend.servers import SLOW, THREADS
 from tests.waiting import PATIENCE, until
 
+pytestmark = pytest.mark.servers
+
 ROOT = Path(__file__).parents[2]
 CLIENTS = 200
 WAITERS = 24

@@ -205,7 +205,14 @@ def in_child(work):
 
 def run(script):
     outcome = subprocess.run(
-        [sys.executable, "-W", "ignore:.*multi-threaded.*:DeprecationWarning", "-c", PRELUDE + textwrap.dedent(script)],
+        [
+            sys.executable,
+            "-u",
+            "-W",
+            "ignore:.*multi-threaded.*:DeprecationWarning",
+            "-c",
+            PRELUDE + textwrap.dedent(script),
+        ],
         capture_output=True,
         text=True,
         timeout=100,
@@ -270,6 +277,7 @@ def test_the_children_of_a_fork_have_the_entries_and_then_go_their_own_way():
         """) == ["0", "0", "0"]
 
 
+@pytest.mark.deep
 def test_a_child_forked_while_others_write_and_load_never_finds_a_held_lock():
     assert run("""
         app, cache, backend = make_app(log_interval=None, threshold=100)

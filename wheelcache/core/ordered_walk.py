@@ -83,8 +83,10 @@ class OrderedWalk:
 
     def start(self, entries: OrderedDict[Any, Any]) -> None:
         """Put the markers in."""
-        for marker in (self._last, self._younger, self._young):
-            entries[marker.key] = marker
+        # No loop and no call: all of them are there, or none, whatever exception comes from outside.
+        entries[self._last.key] = self._last
+        entries[self._younger.key] = self._younger
+        entries[self._young.key] = self._young
 
     def step(self, entries: OrderedDict[Any, Any], count: int) -> list[Any]:
         """The next entries, at most ``count``, least recently used first; none when the walk has been round."""
@@ -144,8 +146,13 @@ class OrderedWalk:
 
     def end(self, entries: OrderedDict[Any, Any]) -> None:
         """Take the markers out."""
-        for marker in (self._last, self._younger, self._young):
-            entries.pop(marker.key, None)
+        # As in ``start``.
+        if self._last.key in entries:
+            del entries[self._last.key]
+        if self._younger.key in entries:
+            del entries[self._younger.key]
+        if self._young.key in entries:
+            del entries[self._young.key]
 
     def forget(self) -> bool:
         """After the end, without the lock: let go of some keys. Whether there are more: a million take 200 ms."""
@@ -156,22 +163,22 @@ class OrderedWalk:
         return bool(self._walked or self._used or self._places)
 
     def oldest(self, entries: OrderedDict[Any, Any]) -> Any:
-        """The entry that is least recently used, of at least one."""
+        """The entry that is least recently used, of at least one. It is to be taken out."""
         self._note_the_used(entries)
         skips = SKIPS
         while self._gone_walked < len(self._walked) and skips:
             key = self._walked[self._gone_walked]
+            self._gone_walked += 1
             if key in entries and self._place(key) is None:
                 return entries[key]
-            self._gone_walked += 1
             skips -= 1
         if (oldest := _first(1, entries.values)[0]) is not self._last:
             return oldest
         while self._gone_used < len(self._used) and skips:
             place, key = self._gone_used, self._used[self._gone_used]
+            self._gone_used += 1
             if key in entries and self._place(key) == place:
                 return entries[key]
-            self._gone_used += 1
             skips -= 1
         markers = (self._last, self._younger, self._young)
         return next(each for each in _first(4, entries.values) if each not in markers)
@@ -190,20 +197,22 @@ class OrderedWalk:
 
     def _note_the_used(self, entries: OrderedDict[Any, Any], moved: Sequence[Any] = ()) -> None:
         """Put a marker behind everything, and note what is between the last one and that, but for ``moved``."""
-        young, self._young, self._younger = self._young, self._younger, self._young
+        young, younger = self._young, self._younger
         # A hit takes no lock, so from here on there may be some behind the new marker: those are for the next time. It
         # was there before, and is moved: each that is put in anew takes a place in the dict's table, which then grows,
         # and for a million entries nothing else runs for 400 ms.
-        entries.move_to_end(self._young.key)
+        entries.move_to_end(younger.key)
         some = len(moved) + 16
         while young.key not in (latest := _first(some, entries.__reversed__)):
             some *= 4
-        used = latest[latest.index(self._young.key) + 1 : latest.index(young.key)]
+        used = latest[latest.index(younger.key) + 1 : latest.index(young.key)]
         if len(used) > len(moved):
             by_the_walk = set(moved)
             for key in reversed(used):
                 if key not in by_the_walk:
                     self._note(key)
+        # Last: if this is interrupted before, the next call notes them all.
+        self._young, self._younger = younger, young
 
     def _note(self, key: Any) -> None:
         shard = self._shard(key)

@@ -25,6 +25,10 @@ The first row is the cost of taking out and scheduling again 1,300 timers a tick
 
 A slot is a doubly linked list threaded through the timers themselves, so a timer costs its owner three references, a
 cancel touches two neighbours and leaves nothing behind, and no table keeps the size it once had.
+
+An asynchronous exception (a time limit, Ctrl-C) can interrupt a method where it calls another one or goes round a loop.
+So what links a timer, or takes it out, is written without calls, after all that needs some: a timer is in one slot,
+whatever comes.
 """
 
 from __future__ import annotations
@@ -37,6 +41,9 @@ from wheelcache import options
 COARSE_SLOTS: Final = 64
 COARSE_LEVELS: Final = 3
 """512 slots of 1 s reach 8.5 min on level 0, then 9 hours, 24 days and 4 years."""
+
+FINEST_TICKS: Final = 1 << 52
+"""Ticks from zero, either way, that floats can tell apart: 140 million years at a tick a second."""
 
 NEVER: Final = 1 << 62
 """The tick of what is due later than a float can count ticks. It is filed again every few years."""
@@ -112,11 +119,13 @@ class TimingWheel:
         TypeError, ValueError: naming the argument.
     """
 
-    __slots__ = ("_current", "_finest", "_levels", "_passed", "interval", "origin", "slots", "tick")
+    __slots__ = ("_current", "_finest", "_latest", "_levels", "_passed", "interval", "origin", "slots", "tick")
 
     def __init__(self, interval: float, slots: int, now: float) -> None:
         self.interval = options.interval("interval", interval)
         self.slots = options.slots("slots", slots)
+        self._latest = self.interval * FINEST_TICKS
+        self._check_time(now)
         self.origin = now
         self.tick = 0
         self._levels = [_Level(slots, 1)]
@@ -128,10 +137,15 @@ class TimingWheel:
         self._passed: list[tuple[_Level, int]] = []
 
     def schedule(self, timer: Timer, due: float) -> None:
-        """File a timer that is in no slot. Due at or before the current tick means the next tick."""
+        """File a timer, out of the slot that it may be in. Due at or before the current tick means the next tick."""
         slot = self.slot_for(due)
-        last = slot.prev
+        # No calls from here on. Its neighbours are not looked up before: what is above may start the collector.
+        before, after = timer.prev, timer.next
+        if before is not None and after is not None:
+            before.next = after
+            after.prev = before
         timer.due = timer.filed = due
+        last = slot.prev
         timer.prev = last
         timer.next = slot
         last.next = slot.prev = timer  # type: ignore[union-attr]  # a slot's ring has no gaps
@@ -173,40 +187,46 @@ class TimingWheel:
         As long as that is not before the time its slot was chosen for, the timer stays where it is, and is filed again
         when the wheel comes by. A key that is set over and over with a jittered TTL is therefore filed once a TTL.
         """
-        before, after = timer.prev, timer.next
-        if before is not None and after is not None:
-            if timer.filed <= due:
-                timer.due = due
-                return
-            before.next = after
-            after.prev = before
-        self.schedule(timer, due)
+        if timer.prev is not None and timer.filed <= due:
+            timer.due = due
+        else:
+            self.schedule(timer, due)
 
-    def advance(self, now: float, budget: float = inf) -> list[Timer]:
+    def advance(self, now: float, budget: float = inf, due: list[Timer] | None = None) -> list[Timer]:
         """Move on to ``now`` and take out the timers that are due, earliest tick first.
 
         Args:
             now: seconds; a time before the last one does nothing.
             budget: how many timers to look at, at most; what is left waits for the next call, and
                 ``next_wake() <= now`` tells that there is some.
+            due: where the timers go, and are to be found if this is interrupted.
+
+        Raises:
+            ValueError: ``now`` is so far off that a float cannot tell it from the next tick.
         """
-        due: list[Timer] = []
+        due = [] if due is None else due
         while budget > 0 and (slot := self.turn(now)) is not None:
             reached = self.time_of(self.tick)
             # The slot is in no level any more, so it may be taken apart from the front and joined up once, at the end:
             # cancelling each timer would take half as long again.
             timer: Any = slot.next
-            while timer is not slot and budget > 0:
-                following = timer.next
-                timer.prev = timer.next = None
-                if timer.due <= reached:
-                    due.append(timer)
-                else:
-                    self.schedule(timer, timer.due)
-                timer = following
-                budget -= 1
-            slot.next = timer
-            timer.prev = slot
+            try:
+                while timer is not slot and budget > 0:
+                    current = timer
+                    if current.due <= reached:
+                        timer = current.next
+                        current.prev = current.next = None
+                        due.append(current)
+                    else:
+                        # Joined up before, so that it can be unlinked.
+                        slot.next = current
+                        current.prev = slot
+                        self.schedule(current, current.due)
+                        timer = slot.next
+                    budget -= 1
+            finally:
+                slot.next = timer
+                timer.prev = slot
         return due
 
     def turn(self, now: float) -> Slot | None:
@@ -214,7 +234,11 @@ class TimingWheel:
 
         The slot comes again until it is empty. Its timers are due if that is at ``time_of(tick)`` or before; the others
         are filed again. It is in no level any more, so none of them comes back to it.
+
+        Raises:
+            ValueError: ``now`` is so far off that a float cannot tell it from the next tick.
         """
+        self._check_time(now)
         target = int((now - self.origin) // self.interval)
         if self.time_of(target) > now:
             target -= 1
@@ -259,6 +283,13 @@ class TimingWheel:
         wheel = TimingWheel(self.interval, self.slots, self.origin)
         wheel.tick = self.tick
         return wheel
+
+    def _check_time(self, now: float) -> None:
+        if not -self._latest <= now <= self._latest:
+            raise ValueError(
+                f"clock must return seconds at which floats can tell intervals of {self.interval:g} s apart, "
+                f"at most {self._latest:g}, not {now!r}"
+            )
 
     def _coarse_slot(self, tick: int) -> Slot:
         tick = max(tick, self.tick + 1)

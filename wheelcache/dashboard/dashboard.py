@@ -10,7 +10,6 @@ from __future__ import annotations
 import html
 import json
 import os
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from importlib.resources import files
@@ -18,11 +17,13 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.cache import Cache
+from wheelcache.clock import SystemClock
 from wheelcache.errors import FileUnusable
 from wheelcache.figures import CacheFigures
 from wheelcache.overview import directories_of, overview, since_reset
-from wheelcache.publisher import CLEAR, INTERVAL
+from wheelcache.publisher import INTERVAL
 from wheelcache.stats import LOAD_BOUNDS
+from wheelcache.worker_requests import CLEAR, RequestBox
 
 ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
 """The files beside the page, and their types. They are in UTF-8."""
@@ -93,7 +94,7 @@ class Dashboard:
         at, figures = since_reset(overview(own), own)
         return {
             "title": self._title,
-            "at": time.time(),
+            "at": SystemClock.time(),
             "refresh": INTERVAL,
             "this_worker": os.getpid(),
             "since": at,
@@ -112,12 +113,10 @@ class Dashboard:
         if figures is None:
             raise UnknownCache(name)
         here = [each for each in own if each.name == name]
-        for directory in directories_of(here or own):
-            directory.ask(CLEAR, name)
+        tokens = {each.path: RequestBox(each.path).ask(CLEAR, name) for each in directories_of(here or own)}
         for cache in here:
-            if cache.publisher is not None:
-                # It has been done by then.
-                cache.publisher.begin()
+            if cache.requests is not None and cache.publisher is not None:
+                cache.requests.note_done(CLEAR, tokens[cache.publisher.directory.path])
             cache.clear()
         return f"Cleared {name}. {_effect(figures)}"
 

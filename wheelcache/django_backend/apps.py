@@ -4,7 +4,14 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
 
-from wheelcache.django_backend.checks import check_coherence, check_locations, check_misplaced_options, check_snapshots
+from wheelcache.django_backend.checks import (
+    check_coherence,
+    check_locations,
+    check_misplaced_options,
+    check_shared_state,
+    check_snapshots,
+    check_unnamed,
+)
 from wheelcache.snapshot_keeper import exit_on_sigterm
 from wheelcache.uvicorn_exit import exit_after_uvicorn
 
@@ -21,6 +28,8 @@ class WheelCacheConfig(AppConfig):
         checks.register(check_snapshots, checks.Tags.caches)
         checks.register(check_misplaced_options, checks.Tags.caches)
         checks.register(check_coherence, checks.Tags.caches)
+        checks.register(check_unnamed, checks.Tags.caches)
+        checks.register(check_shared_state, checks.Tags.caches, deploy=True)
         if any(_snapshots(alias.get("OPTIONS")) for alias in settings.CACHES.values()):
             exit_on_sigterm()
             exit_after_uvicorn()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.fill_leases import end_request, forget_misses
+from wheelcache.fill_leases import current_holder, end_request, forget_misses
 from wheelcache.isolation import ATOMS, Packed
 from wheelcache.load_policy import PLAIN, load_policy
 from wheelcache.refresh_pool import cleanups
@@ -49,7 +50,14 @@ class WheelCache(BaseCache):
     A ``get`` that hits does not go through ``make_key`` and ``validate_key``: a key that hits was validated when it was
     set. A key that fails Django's validation is stored under a name that the short way cannot find, so that it warns at
     every call. If ``KEY_FUNCTION``, or a subclass's ``make_key`` or ``validate_key``, has a say, every call asks it.
+
+    ``set``, ``set_many`` and ``get_or_set`` shorten every timeout by a random fraction of at most ``JITTER``, and by at
+    most 60 seconds. ``add`` and ``touch`` keep theirs exactly, and ``incr`` keeps what is left.
+
+    One object may be used by all threads and tasks at once.
     """
+
+    serves_all_threads = True
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
         # First, so that a wrong option is named before BaseCache makes something of it.
@@ -60,12 +68,10 @@ class WheelCache(BaseCache):
         self._atoms = ATOMS if self.store.keeps_atoms else frozenset()
         self._culls = self.store.cull_frequency is not None
         self._fill_waits = self.store.fill_waits
-        # Lists of headers whose pages are being made: see ``pages``.
-        self._held_back: dict[Any, tuple[Any, ...]] = {}
         super().__init__(params)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> Store:
-        return store_for(location, params.get("OPTIONS", {}))
+        return store_for(location, params)
 
     # Each of these three is part of every key, and may be changed at any time.
 
@@ -353,6 +359,15 @@ class WheelCache(BaseCache):
     async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
         return self.incr(key, delta, version)
 
+    async def adecr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return self.decr(key, delta, version)
+
+    async def aincr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return self.incr_version(key, delta, version)
+
+    async def adecr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return self.decr_version(key, delta, version)
+
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
@@ -387,27 +402,27 @@ class WheelCache(BaseCache):
     def close(self, **kwargs: Any) -> None:
         """The request is over: what it was to fill is for others to fill."""
         if self._fill_waits:
-            for made in list(self._held_back):
-                self._let_go(made)
             end_request()
         elif self._cache.stamps is not None:
             forget_misses()
 
+    async def aclose(self, **kwargs: Any) -> None:
+        # Django's own runs close() in a thread, which would find nothing of what this task is to fill.
+        self.close(**kwargs)
+
     def _set_page(self, key: str, made: Any, stored: Any, ttl: float | None, version: int | None) -> None:
         """``set`` of a page or of what Django keeps beside it: see ``pages``."""
         if pages.is_headers(key) and self._cache.is_leased(made):
-            self._held_back[made] = (stored, ttl)
+            current_holder().held_back[self._cache, made] = partial(self._cache.set, made, stored, ttl)
             return
         self._cache.set(made, stored, ttl)
-        headers = pages.headers_of(key)
-        if headers is not None:
-            self._let_go(self._key(headers, version))
+        self._let_go_of_headers(key, version)
 
-    def _let_go(self, made: Any) -> None:
-        """Store what was held back."""
-        held_back = self._held_back.pop(made, None)
-        if held_back is not None:
-            self._cache.set(made, *held_back)
+    def _let_go_of_headers(self, page: str, version: int | None) -> None:
+        """Store the list of headers that was held back until ``page`` is stored."""
+        headers = pages.headers_of(page)
+        if headers is not None:
+            current_holder().let_go((self._cache, self._key(headers, version)))
 
     def _make_room(self, keys: Iterable[Any]) -> None:
         """CULL_FREQUENCY: before new ``keys`` come into a full cache, drop 1/n of it, or with 0 all."""

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage
 
+from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.stores import OPTIONS
 from wheelcache.django_backend.tiered import OPTIONS as TIERED_OPTIONS
@@ -34,6 +35,38 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         )
         for location, by_store in stores.items()
         if len(by_store) > 1
+    ]
+
+
+def check_unnamed(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Aliases without LOCATION and with the same OPTIONS are one store, which is rarely meant."""
+    stores: defaultdict[Any, list[str]] = defaultdict(list)
+    for alias, cache in wheel_caches():
+        if not cache.location and not isinstance(cache, TieredCache):
+            stores[cache.store].append(alias)
+    return [
+        checks.Warning(
+            f"The caches {' and '.join(map(repr, aliases))} have no LOCATION and the same OPTIONS, so they share one "
+            "store: its bound on entries, and clear() of one empties all.",
+            hint="Give each a LOCATION of its own, or the same one to say that they share.",
+            id="wheelcache.W004",
+        )
+        for aliases in stores.values()
+        if len(aliases) > 1
+    ]
+
+
+def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Sessions and counters that each worker process would have for itself."""
+    return [
+        checks.Warning(
+            f"{use.user} the cache {use.alias!r}, which each worker process has for itself: with more than one worker "
+            f"{use.loss}.",
+            hint=use.hint,
+            id="wheelcache.W005",
+        )
+        for use in shared_state.uses()
+        if not use.is_right()
     ]
 
 

@@ -1,9 +1,10 @@
-"""Who fills keys for a request under ASGI, and when that request ends.
+"""Who fills keys for a request, and when that request ends.
 
-Under WSGI, Django closes its caches in the thread that ran the view. Under ASGI it does so in another context, where it
-finds none that were used; and where a view or a middleware runs in a thread, no task ends with it, while its context
-may live on in a traceback or in a timer of the server. What all code of such a request has in common is asgiref's
-``ThreadSensitiveContext``.
+At the end of a request Django closes the caches that the running thread got from ``caches``. A backend object in a
+module, which all threads use, is none of them; the signal ``request_finished`` reaches that as well. Under WSGI it is
+sent in the thread that ran the view. Under ASGI it is sent in another context; and where a view or a middleware runs in
+a thread, no task ends with it, while its context may live on in a traceback or in a timer of the server. What all code
+of such a request has in common is asgiref's ``ThreadSensitiveContext``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from weakref import WeakKeyDictionary
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.core.signals import request_finished
 
-from wheelcache.fill_leases import Holder, current_holder, on_its_own
+from wheelcache.fill_leases import Holder, current_holder, end_request, on_its_own
 
 _holders: Final[WeakKeyDictionary[ThreadSensitiveContext, set[Holder]]] = WeakKeyDictionary()
 
@@ -47,10 +48,12 @@ def shares_its_thread() -> bool:
 
 def _end(**kwargs: Any) -> None:
     request = SyncToAsync.thread_sensitive_context.get(None)
-    if request is not None:
-        # A copy: a thread of the request may still be asking for more.
-        for holder in list(_holders.pop(request, ())):
-            holder.give_up()
+    if request is None:
+        end_request()
+        return
+    # A copy: a thread of the request may still be asking for more.
+    for holder in list(_holders.pop(request, ())):
+        holder.give_up()
 
 
 request_finished.connect(_end, dispatch_uid="wheelcache")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -20,11 +21,20 @@ def site_name() -> str:
 def figures_directory() -> Path | None:
     """Where figures are published unless FIGURES_DIR says where: the same for all processes of the site.
 
-    By its SECRET_KEY, if it has one, and not by its place: a deploy may put it elsewhere, and a link may lead there.
+    By its settings module, its base directory and its SECRET_KEY, if it has one. Two sites of a host may well share the
+    first and the last: one project, installed twice. A deploy into another directory makes another site of it.
     """
+    site = f"{site_name()} {_base_directory()}"
     try:
-        site = salted_hmac("wheelcache.figures", site_name(), algorithm="sha256").hexdigest()
+        return directory_of(salted_hmac("wheelcache.figures", site, algorithm="sha256").hexdigest())
     except ImproperlyConfigured:
-        module = sys.modules.get(site_name())
-        site = f"django {Path(getattr(module, '__file__', None) or site_name()).resolve()}"
-    return directory_of(site)
+        return directory_of(f"django {site}")
+
+
+def _base_directory() -> Path:
+    """BASE_DIR, or where the settings module is, without links; the working directory where there is neither."""
+    base = getattr(settings, "BASE_DIR", None)
+    if isinstance(base, str | os.PathLike):
+        return Path(base).resolve()
+    file = getattr(sys.modules.get(site_name()), "__file__", None)
+    return Path.cwd() if file is None else Path(file).resolve().parent

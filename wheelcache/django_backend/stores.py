@@ -16,11 +16,12 @@ from django.utils.module_loading import import_string
 from wheelcache import options
 from wheelcache.board import AnyBoard, Board
 from wheelcache.cache import Cache
+from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.site import figures_directory
 from wheelcache.errors import FileUnusable
 from wheelcache.figures_directory import usable_directory
 from wheelcache.isolation import Isolation, Pickle, is_bare, size_of
-from wheelcache.private_files import private_directory_or_none
+from wheelcache.snapshot_directory import snapshot_directory_or_none
 
 
 class Store:
@@ -101,19 +102,19 @@ def _figures_dir(name: str, value: Any) -> Path | None:
 
 
 OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
-    "MAX_ENTRIES": (options.count_or_none, 10_000),
-    "CULL_FREQUENCY": (options.whole, None),
+    "MAX_ENTRIES": (options.as_django_reads(options.count_or_none), 10_000),
+    "CULL_FREQUENCY": (options.as_django_reads(options.whole), None),
     "MAX_BYTES": (options.count_or_none, None),
     "JITTER": (options.fraction, 0.05),
-    "INTERVAL": (options.seconds, 1.0),
+    "INTERVAL": (options.interval, 1.0),
     "SLOTS": (options.slots, 512),
-    "LOG_INTERVAL": (options.seconds_or_none, 60.0),
+    "LOG_INTERVAL": (options.interval_or_none, 60.0),
     "SERIALIZER": (_name_of_a_serializer, "pickle"),
     "FILL_WAIT": (options.waits, ()),
     "COHERENCE": (options.coherence, None),
     "FIGURES_DIR": (_figures_dir, OF_THE_SITE),
-    "SNAPSHOT": (private_directory_or_none, None),
-    "SNAPSHOT_INTERVAL": (options.seconds, 300.0),
+    "SNAPSHOT": (snapshot_directory_or_none, None),
+    "SNAPSHOT_INTERVAL": (options.interval, 300.0),
     "SNAPSHOT_KEY": (options.secret_or_none, None),
 }
 """Of each option what checks it, and its default, which need not be what one may give: see CULL_FREQUENCY."""
@@ -133,21 +134,23 @@ S = TypeVar("S", bound=Store)
 
 def store_for(
     location: Any,
-    given: Any,
+    params: Mapping[str, Any],
     table: Mapping[str, tuple[options.Check, Any]] = OPTIONS,
     make: Callable[[str, dict[str, Any]], S] = Store,  # type: ignore[assignment]
     beside: Hashable = None,
 ) -> S:
-    """The store of LOCATION ``location`` and OPTIONS ``given``, made when first asked for.
+    """The store of a LOCATION and the OPTIONS in ``params``, made when first asked for.
 
     Args:
+        params: what Django gives a backend.
         table: what options there are, in the form of ``OPTIONS``.
         make: makes the store of a location and checked options.
         beside: what else tells one store from another.
 
     Raises:
-        ImproperlyConfigured: an option is unknown or wrong; names it, what it takes and what it got.
+        ImproperlyConfigured: an option is unknown or wrong; names it, its cache, what it takes and what it got.
     """
+    given = _options_in(params)
     try:
         asked = (
             location,
@@ -162,7 +165,7 @@ def store_for(
     except KeyError:
         pass
     try:
-        checked = _check(location, given, table)
+        checked = _check(location, given, table, params)
         identity = (location, beside, frozenset(checked.items()))
         store: S | None = _stores.get(identity)
         if store is None:
@@ -171,7 +174,7 @@ def store_for(
             for watch in tuple(watchers):
                 watch(location, store)
     except (TypeError, ValueError, FileUnusable) as error:
-        raise ImproperlyConfigured(f"Wrong cache setting: {error}.") from error
+        raise ImproperlyConfigured(f"Wrong setting of {in_words(location, params)}: {error}.") from error
     if asked is not None:
         _looked_up[asked] = store
     return store
@@ -181,14 +184,25 @@ def _hashable(value: Any) -> Any:
     return tuple((key, type(each), each) for key, each in value.items()) if isinstance(value, dict) else value
 
 
-def _check(location: Any, given: Any, table: Mapping[str, tuple[options.Check, Any]]) -> dict[str, Any]:
+def _options_in(params: Mapping[str, Any]) -> Any:
+    """OPTIONS, and what Django takes in their place if it is beside them, in lower case: an old spelling."""
+    given = params.get("OPTIONS", {})
+    beside = {option.upper(): params[option] for option in BESIDE_OPTIONS if option in params}
+    return {**given, **beside} if beside and isinstance(given, Mapping) else given
+
+
+BESIDE_OPTIONS: Final = ("max_entries", "cull_frequency")
+
+
+def _check(
+    location: Any, given: Any, table: Mapping[str, tuple[options.Check, Any]], params: Mapping[str, Any]
+) -> dict[str, Any]:
     options.text("LOCATION", location)
     if not isinstance(given, Mapping):
         raise TypeError(f"OPTIONS must be a dict, not {given!r}")
-    unknown = [option for option in given if option not in table]
-    if unknown:
-        takes = ", ".join(table)
-        raise ValueError(f"OPTIONS must be of {takes}, not {', '.join(map(repr, unknown))}")
+    unknown = options.unknown(given, table, in_words(location, params))
+    if unknown is not None:
+        raise ImproperlyConfigured(unknown)
     return {
         option: check(option, given[option]) if option in given else default
         for option, (check, default) in table.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from inspect import isawaitable
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -16,11 +17,13 @@ from wheelcache import options
 from wheelcache.board import AnyBoard
 from wheelcache.bounded_map import MISSING
 from wheelcache.django_backend import pages
+from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.backend import ON_A_MISS, WheelCache, is_beyond_warning
 from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import OPTIONS as L1_OPTIONS
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.epoch import Epoch
+from wheelcache.fill_leases import current_holder
 from wheelcache.first_level import FirstLevel
 
 NOT_OF_COPIES: Final = {"CULL_FREQUENCY": None, "SNAPSHOT": None, "SNAPSHOT_INTERVAL": 300.0, "SNAPSHOT_KEY": None}
@@ -50,6 +53,21 @@ SOCKET_TIMEOUTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The OPTIONS of well-known backends that bound how long a socket waits, which none of them does by itself."""
 
+SERVE_ALL_THREADS: Final = {
+    DJANGO_REDIS,
+    "django.core.cache.backends.redis.RedisCache",
+    "django.core.cache.backends.db.DatabaseCache",
+    "django.core.cache.backends.dummy.DummyCache",
+    "django.core.cache.backends.filebased.FileBasedCache",
+    "django.core.cache.backends.locmem.LocMemCache",
+    "wheelcache.django_backend.backend.WheelCache",
+}
+"""Backends of which one object may be used by many threads. Of others this is not known: Django makes one a thread.
+
+Those over memcached are none of them: two threads on one connection of pymemcache read each other's answers, and with
+its pool the ``close`` at the end of one request still closes the connections of all.
+"""
+
 
 class TieredStore(Store):
     """The copies of one process, and what tells them of writes.
@@ -69,8 +87,7 @@ class TieredStore(Store):
         super().__init__(location, {**checked, **NOT_OF_COPIES}, name)
         self.level = FirstLevel(
             self.cache,
-            # Jittered, it is no longer than that.
-            checked["L1_TIMEOUT"] / (1 + checked["JITTER"]),
+            checked["L1_TIMEOUT"],
             epoch=self._epoch,
             fail_safe=checked["FAIL_SAFE"],
             grace=checked["GRACE"],
@@ -122,6 +139,11 @@ class TieredCache(WheelCache):
 
     store: TieredStore
 
+    @property
+    def serves_all_threads(self) -> bool:  # type: ignore[override]
+        """Whether one object may be used by all threads and tasks at once, which the other cache decides."""
+        return any(f"{cls.__module__}.{cls.__qualname__}" in SERVE_ALL_THREADS for cls in type(self._l2).__mro__)
+
     # The key prefix and function that writes are told for, once they are known.
     _told: tuple[Any, Any] | None = None
     _keeps = True
@@ -140,14 +162,16 @@ class TieredCache(WheelCache):
         alias = given.get("L2") if isinstance(given, Mapping) else None
         if not isinstance(alias, str) or alias not in caches.settings:
             takes = ", ".join(map(repr, caches.settings))
-            raise ImproperlyConfigured(f"Wrong cache setting: L2 must be one of {takes}, not {alias!r}.")
+            raise ImproperlyConfigured(
+                f"Wrong setting of {in_words(location, params)}: L2 must be one of {takes}, not {alias!r}."
+            )
         key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
         self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"][1]))
         # The alias alone would not do: tests override what it means.
         # Nor does the version tell: aliases that differ in it share their copies, and see at once what they write.
         beside = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)
         return store_for(
-            *(location, given, OPTIONS),
+            *(location, params, OPTIONS),
             lambda place, checked: TieredStore(place, checked, l2, f"copies of {alias}"),
             beside,
         )
@@ -223,17 +247,11 @@ class TieredCache(WheelCache):
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         made, ttl = self._key(key, version), self._ttl(timeout)
         if self._is_held_back(key, made):
-            self._held_back[made] = (key, value, ttl, version)
+            current_holder().held_back[self._cache, made] = partial(self._write, key, made, value, ttl, version)
             return
-        self._level.write(
-            [made],
-            lambda: self._l2.set(key, value, ttl, version=version),
-            dropped=None,
-            value_of=lambda _: self._for_waiters(value, ttl),
-        )
-        headers = pages.headers_of(key) if self._held_back else None
-        if headers is not None:
-            self._let_go(self._key(headers, version))
+        self._write(key, made, value, ttl, version)
+        if self._fill_waits and type(key) is str and key.startswith(pages.PREFIX):
+            self._let_go_of_headers(key, version)
 
     async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         ttl = self._ttl(timeout)
@@ -295,23 +313,24 @@ class TieredCache(WheelCache):
         found = self.get(key, MISSING, version)
         if found is not MISSING:
             return found
+        made = self._key(key, version)
 
         def read() -> Any:
             return self._stored(self._l2.get(key, MISSING, version=version))
 
         def load() -> Any:
             # Whoever came while another computed finds it there.
-            stored = self._level.read(read)
+            stored = self._level.read(read, made)
             if stored is MISSING:
                 value = default() if callable(default) else default
                 if not self.add(key, value, timeout, version):
                     # Somebody else was first, or it could not be kept.
-                    stored = self._level.read(read)
+                    stored = self._level.read(read, made)
                 if stored is MISSING:
                     stored = self.store.isolation.store(value)
             return stored
 
-        return self.store.isolation.restore(self._level.load(self._key(key, version), load))
+        return self.store.isolation.restore(self._level.load(made, load))
 
     async def aget_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
@@ -320,23 +339,24 @@ class TieredCache(WheelCache):
         found = await self.aget(key, MISSING, version)
         if found is not MISSING:
             return found
+        made = self._key(key, version)
 
         async def read() -> Any:
             return self._stored(await self._l2.aget(key, MISSING, version=version))
 
         async def load() -> Any:
-            stored = await self._level.aread(read)
+            stored = await self._level.aread(read, made)
             if stored is MISSING:
                 value = default() if callable(default) else default
                 if isawaitable(value):
                     value = await value
                 if not await self.aadd(key, value, timeout, version):
-                    stored = await self._level.aread(read)
+                    stored = await self._level.aread(read, made)
                 if stored is MISSING:
                     stored = self.store.isolation.store(value)
             return stored
 
-        return self.store.isolation.restore(await self._level.aload(self._key(key, version), load))
+        return self.store.isolation.restore(await self._level.aload(made, load))
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         made = self._key(key, version)
@@ -354,6 +374,15 @@ class TieredCache(WheelCache):
     async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
         made = self._key(key, version)
         return await self._level.awrite([made], lambda: self._l2.aincr(key, delta, version=version))
+
+    async def adecr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return await self.aincr(key, -delta, version)
+
+    async def aincr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return await BaseCache.aincr_version(self, key, delta, version)
+
+    async def adecr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        return await self.aincr_version(key, -delta, version)
 
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
@@ -389,6 +418,10 @@ class TieredCache(WheelCache):
         super().close(**kwargs)
         self._l2.close(**kwargs)
 
+    async def aclose(self, **kwargs: Any) -> None:
+        super().close(**kwargs)
+        await self._l2.aclose(**kwargs)
+
     def _ttl(self, timeout: Any) -> Any:
         return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
 
@@ -407,16 +440,13 @@ class TieredCache(WheelCache):
     def _is_held_back(self, key: Any, made: Any) -> bool:
         return bool(self._fill_waits) and type(key) is str and pages.is_headers(key) and self._cache.is_leased(made)
 
-    def _let_go(self, made: Any) -> None:
-        held_back = self._held_back.pop(made, None)
-        if held_back is not None:
-            key, value, ttl, version = held_back
-            self._level.write(
-                [made],
-                lambda: self._l2.set(key, value, ttl, version=version),
-                dropped=None,
-                value_of=lambda _: self._for_waiters(value, ttl),
-            )
+    def _write(self, key: Any, made: Any, value: Any, ttl: Any, version: int | None) -> None:
+        self._level.write(
+            [made],
+            lambda: self._l2.set(key, value, ttl, version=version),
+            dropped=None,
+            value_of=lambda _: self._for_waiters(value, ttl),
+        )
 
 
 def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -> BaseCache:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from math import isnan
@@ -18,14 +19,16 @@ from flask_caching.backends.base import BaseCache
 from wheelcache import options
 from wheelcache.board import Board
 from wheelcache.cache import Cache
-from wheelcache.errors import MissingKey
+from wheelcache.errors import FileUnusable, MissingKey
 from wheelcache.figures_directory import directory_of
 from wheelcache.fill_leases import Holder, Lease, current_holder, forget_misses
 from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_bare, size_of
 from wheelcache.load_policy import load_policy
-from wheelcache.private_files import private_directory_or_none
+from wheelcache.snapshot_directory import snapshot_directory_or_none
 from wheelcache.snapshot_keeper import exit_on_sigterm
 from wheelcache.uvicorn_exit import exit_after_uvicorn
+
+logger = logging.getLogger("wheelcache")
 
 Timeout = int | float | timedelta | None
 """Seconds, or a timedelta; 0 means never, below 0 at once, None the default timeout."""
@@ -34,6 +37,12 @@ DEFAULT_THRESHOLD: Final = 500
 DEFAULT_TIMEOUT: Final = 300
 
 ENGINE_OPTIONS: Final = ("jitter", "interval", "slots", "log_interval", "name", "figures_dir")
+
+OPTIONS: Final = (
+    *("threshold", "default_timeout", "ignore_delete_many_errors", "key_prefix", "max_bytes", "fill_wait"),
+    *("coherence", "snapshot", "snapshot_interval", "snapshot_key", *ENGINE_OPTIONS),
+)
+"""What there may be in CACHE_OPTIONS."""
 
 POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
 
@@ -92,14 +101,7 @@ class WheelCache(BaseCache):
         snapshot_key: str | bytes | None = None,
         **engine_options: Any,
     ) -> None:
-        unknown = [option for option in engine_options if option not in ENGINE_OPTIONS]
-        if unknown:
-            takes = (
-                "threshold, default_timeout, ignore_delete_many_errors, key_prefix, max_bytes, fill_wait, "
-                "coherence, snapshot, snapshot_interval, snapshot_key, "
-                f"{', '.join(ENGINE_OPTIONS)}"
-            )
-            raise TypeError(f"Unknown cache option {', '.join(map(repr, unknown))}. WheelCache takes {takes}.")
+        check_known([option for option in engine_options if option not in ENGINE_OPTIONS], OPTIONS, engine_options)
         # cachelib declares an int; fractions are kept here.
         self.default_timeout = _seconds("default_timeout", default_timeout)  # type: ignore[assignment]
         self.ignore_delete_many_errors = ignore_delete_many_errors
@@ -112,12 +114,16 @@ class WheelCache(BaseCache):
             max_weight=self._max_bytes,
             weigher=None if self._max_bytes is None else size_of,
             board=None if coherent is None else Board(f"flask {engine_options.get('name', '')} {key_prefix}"),
-            snapshot_dir=private_directory_or_none("snapshot", snapshot),
-            snapshot_interval=options.seconds("snapshot_interval", snapshot_interval),
+            snapshot_dir=snapshot_directory_or_none("snapshot", snapshot),
+            snapshot_interval=options.interval("snapshot_interval", snapshot_interval),
             snapshot_key=options.secret_or_none("snapshot_key", snapshot_key),
             **engine_options,
         )
         self._isolate()
+
+    def is_of_this_process(self) -> bool:
+        """Whether other processes have other entries, also with ``coherence``, which tells them of writes only."""
+        return True
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
@@ -130,7 +136,10 @@ class WheelCache(BaseCache):
             "name": app.name,
             "figures_dir": figures_directory(app),
         }
-        backend = cls(**{**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))})
+        given = {**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))}
+        check_known(given, OPTIONS, given)
+        with naming(given["name"]):
+            backend = cls(**given)
         if backend._fill_waits:
             app.teardown_appcontext(_end_leases)
         if backend._cache.stamps is not None:
@@ -139,6 +148,7 @@ class WheelCache(BaseCache):
             _check_snapshots(app, backend._cache)
             exit_on_sigterm()
             exit_after_uvicorn()
+        warn_of_sessions(app)
         return backend
 
     def get(self, key: str) -> Any:
@@ -234,7 +244,7 @@ class WheelCache(BaseCache):
         return self._cache.set(made, stored, ttl)
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """``set``, unless the key is there: then False. Atomic."""
+        """``set``, unless the key is there: then False. Atomic. The timeout is kept exactly, without jitter."""
         made, stored, ttl = self._made(key), self._isolation.store(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             if made in self._cache:
@@ -251,7 +261,13 @@ class WheelCache(BaseCache):
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return list(mapping)
-        refused = set(self._cache.set_many(stored, ttl))
+        # The values of a memoized function are found only while its version is there, so a version is not shortened.
+        has_versions = any(map(_is_memoize_version, mapping))
+        if has_versions:
+            # Flask-Caching sets them again whenever a value was computed. As news, that would end all values of the
+            # function in the other processes.
+            stored = {made: value for made, value in stored.items() if not self._renew(made, value, ttl)}
+        refused = set(self._cache.set_many(stored, ttl, jitter=not has_versions))
         return [key for key in mapping if self._made(key) not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
@@ -287,6 +303,9 @@ class WheelCache(BaseCache):
     def dec(self, key: str, delta: int = 1) -> Any:
         """``inc`` by ``-delta``."""
         return self.inc(key, -delta)
+
+    def _renew(self, made: str, stored: Any, ttl: float | None) -> bool:
+        return isinstance(stored, str | bytes) and self._cache.renew(made, stored, ttl)
 
     def _get_or_lease(self, made: str, wait: float) -> Any:
         if has_app_context() and HELD_BEFORE not in g:
@@ -330,7 +349,45 @@ class WheelCache(BaseCache):
 
 def figures_directory(app: Flask) -> Path | None:
     """Where figures are published unless ``figures_dir`` says where: the same for all processes of the app."""
-    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()}")
+    # One package may be installed once and served for several sites, each with an instance folder of its own.
+    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
+
+
+def check_known(given: Iterable[str], known: Iterable[str], options_given: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        TypeError: an option is not known; names it, its cache and the nearest one.
+    """
+    unknown = options.unknown(given, known, f"the cache {options_given.get('name', 'default')!r}")
+    if unknown is not None:
+        raise TypeError(unknown)
+
+
+@contextmanager
+def naming(cache: Any) -> Iterator[None]:
+    """An option that is refused in here is an error that names the cache as well."""
+    try:
+        yield
+    except (TypeError, ValueError, FileUnusable) as error:
+        # Of a subclass the arguments may be others.
+        kind = next(each for each in (TypeError, ValueError, FileUnusable) if isinstance(error, each))
+        raise kind(f"Wrong setting of the cache {cache!r}: {error}") from error
+
+
+def warn_of_sessions(app: Flask) -> None:
+    """Flask-Session may keep sessions in a cache of this package, which each worker process has for itself."""
+    sessions = app.config.get("SESSION_CACHELIB")
+    if (
+        app.config.get("SESSION_TYPE") == "cachelib"
+        and isinstance(sessions, WheelCache)
+        and sessions.is_of_this_process()
+    ):
+        logger.warning(
+            "Flask-Session keeps the sessions of the app %r in a cache that each worker process has for itself: with "
+            "more than one worker, a visitor is logged out whenever another one answers. Let SESSION_CACHELIB be a "
+            "TieredCache over Redis, Valkey or memcached, or one of these itself.",
+            app.name,
+        )
 
 
 def _check_snapshots(app: Flask, cache: Cache) -> None:

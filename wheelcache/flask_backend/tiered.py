@@ -29,7 +29,10 @@ from wheelcache.flask_backend.backend import (
     _end_leases,
     _is_memoize_version,
     _seconds,
+    check_known,
     figures_directory,
+    naming,
+    warn_of_sessions,
 )
 from wheelcache.isolation import size_of
 
@@ -95,7 +98,7 @@ class TieredCache(WheelCache):
         **engine_options: Any,
     ) -> None:
         # Not WheelCache's, which would make a cache of its own.
-        _check_known(engine_options)
+        check_known(engine_options, OPTIONS, engine_options)
         self.l2 = _checked_level(l2)
         self.default_timeout = (
             l2.default_timeout if default_timeout is None else _seconds("default_timeout", default_timeout)  # type: ignore[assignment]
@@ -122,8 +125,7 @@ class TieredCache(WheelCache):
         )
         self._level = FirstLevel(
             self._cache,
-            # Jittered, it is no longer than that.
-            l1_timeout / (1 + engine_options.get("jitter", 0.05)),
+            l1_timeout,
             epoch=epoch,
             fail_safe=options.flag("fail_safe", fail_safe),
             grace=options.seconds("grace", grace),
@@ -154,21 +156,29 @@ class TieredCache(WheelCache):
             "figures_dir": figures_directory(app),
             **kwargs,
         }
-        _check_known(given)
+        check_known(given, OPTIONS, given)
         # The second level's, which it takes from the same settings.
         given.pop("ignore_delete_many_errors", None)
         l2, l2_options = given.pop("l2", None), given.pop("l2_options", None)
-        l2_timeout = options.seconds("l2_timeout", given.pop("l2_timeout", L2_TIMEOUT))
-        if isinstance(l2, str):
-            l2 = _second_level(app, config, l2, {} if l2_options is None else l2_options, l2_timeout)
-        elif l2_options is not None:
-            raise TypeError(f"l2_options must be left out where l2 is a cache that is made already, not {l2_options!r}")
-        backend = cls(**{"l2": l2, **given})
+        with naming(given["name"]):
+            l2_timeout = options.seconds("l2_timeout", given.pop("l2_timeout", L2_TIMEOUT))
+            if l2_options is not None and not isinstance(l2, str):
+                raise TypeError(
+                    f"l2_options must be left out where l2 is a cache that is made already, not {l2_options!r}"
+                )
+            if isinstance(l2, str):
+                l2 = _second_level(app, config, l2, {} if l2_options is None else l2_options, l2_timeout)
+            backend = cls(**{"l2": l2, **given})
         if backend._fill_waits:
             app.teardown_appcontext(_end_leases)
         if backend._cache.stamps is not None:
             app.teardown_appcontext(lambda error: forget_misses())
+        warn_of_sessions(app)
         return backend
+
+    def is_of_this_process(self) -> bool:
+        """Whether other processes have other entries, as those of the second level are."""
+        return isinstance(self.l2, WheelCache | cachelib.SimpleCache)
 
     def get(self, key: str) -> Any:
         """The value of ``key``, or None."""
@@ -183,7 +193,7 @@ class TieredCache(WheelCache):
         stored = self._get_or_lease(made, wait)
         if stored is None:
             # Looked up once more with the lease in hand: another process, or one before him, may have set it by now.
-            again = self._level.read(lambda: self._read(key, or_none=True))
+            again = self._level.read(lambda: self._read(key, or_none=True), made)
             if again is not MISSING:
                 self._cache.fill_lease(made, again)
                 stored = again
@@ -204,12 +214,12 @@ class TieredCache(WheelCache):
 
         def load() -> Any:
             # Whoever came while another computed finds it there.
-            stored = self._level.read(read)
+            stored = self._level.read(read, made)
             if stored is MISSING:
                 value = loader()
                 if not self.add(key, value, timeout):
                     # Somebody else was first, or it could not be kept.
-                    stored = self._level.read(read)
+                    stored = self._level.read(read, made)
                 if stored is MISSING:
                     stored = self._isolation.store(value)
             return stored
@@ -328,14 +338,6 @@ class TieredCache(WheelCache):
         if name == "serializer" and hasattr(self.l2, "serializer"):
             self.l2.serializer = value
         super().__setattr__(name, value)
-
-
-def _check_known(given: Mapping[str, Any]) -> None:
-    unknown = [option for option in given if option not in OPTIONS]
-    if unknown:
-        raise TypeError(
-            f"Unknown cache option {', '.join(map(repr, unknown))}. TieredCache takes {', '.join(OPTIONS)}."
-        )
 
 
 def _checked_level(l2: Any) -> cachelib.BaseCache:

@@ -69,13 +69,15 @@ class Restart:
     Attributes:
         before: the requests of the last second before it.
         first: those that were sent after the old server was gone, until a second after the new one first answered.
-        down: seconds from the signal to that first answer.
+        stop: seconds from the signal until the old server was gone.
+        start: seconds from then until the new one first answered.
     """
 
     name: str
     before: Sequence[Visit]
     first: Sequence[Visit]
-    down: float
+    stop: float
+    start: float
 
 
 class Command(BaseCommand):
@@ -105,7 +107,8 @@ class Command(BaseCommand):
         self.stdout.write(
             "After: of all requests that were sent until one second after the new server had first answered.\n"
             "Before: of those of the last second before the old one was told to stop.\n"
-            "A hit: a page for which nothing had to be computed."
+            "A hit: a page for which nothing had to be computed.\n"
+            "Seconds down: until the old server was gone, and from then until the new one first answered."
         )
         complain_of_failures([each for restart in restarts for each in restart.first])
 
@@ -137,7 +140,8 @@ def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mi
         [each.visit for each in requests if each.sent >= told - FIRST and each.answered < told],
         # Before it listens, they fail, and try again.
         [each.visit for each in requests if gone <= each.sent <= up + FIRST and each.answered >= up],
-        up - told,
+        gone - told,
+        up - gone,
     )
 
 
@@ -192,13 +196,14 @@ def _show_time(bars: Progress, task: TaskID, seconds: float) -> None:
 def _table(restarts: Sequence[Restart]) -> Table:
     table = Table(title="A restart under load")
     table.add_column("the site", no_wrap=True)
-    for heading in ("hit ratio\nbefore", "seconds\ndown", "hit ratio\nafter", "requests\nafter", "median ms\nafter"):
+    headings = ("hit ratio\nbefore", "seconds:\nstop+start", "hit ratio\nafter", "requests\nafter", "median ms\nafter")
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for restart in restarts:
         table.add_row(
             restart.name,
             _hit_ratio(restart.before),
-            f"{restart.down:.1f}",
+            f"{restart.stop:.1f}+{restart.start:.1f}",
             _hit_ratio(restart.first),
             f"{len(restart.first):,}",
             f"{median(each.latency_ms for each in restart.first):.1f}",

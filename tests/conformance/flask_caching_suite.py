@@ -1,0 +1,43 @@
+"""A plugin for pytest that has Flask-Caching's own tests use WheelCache, with default options.
+
+To be loaded by ``pytest -p tests.conformance.flask_caching_suite`` in the ``tests`` folder of Flask-Caching's source
+distribution. Of its fixtures, ``app`` names SimpleCache as CACHE_TYPE, and WheelCache takes that place; ``clock`` is a
+fake that stands in for cachelib's time, and WheelCache follows it as well. The tests are as they stand. Those that name
+a backend themselves get the one they name, and those that need a Redis are left out.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from wheelcache import Cache
+from wheelcache.flask_backend import WheelCache, backend
+
+used = []
+"""The tests in which an app made a WheelCache."""
+
+
+@pytest.fixture(autouse=True)
+def wheelcache_in_simplecaches_place(request, monkeypatch):
+    if "clock" in request.fixturenames:
+        monkeypatch.setattr(backend, "Cache", partial(Cache, clock=request.getfixturevalue("clock")))
+    if "app" in request.fixturenames:
+        app = request.getfixturevalue("app")
+        app.config["CACHE_TYPE"] = f"{WheelCache.__module__}.{WheelCache.__qualname__}"
+        yield
+        if any(isinstance(each, WheelCache) for each in app.extensions.get("cache", {}).values()):
+            used.append(request.node.nodeid)
+    else:
+        yield
+
+
+def pytest_collection_modifyitems(config, items):
+    needs_redis = [item for item in items if "redis_server" in item.fixturenames]
+    config.hook.pytest_deselected(items=needs_redis)
+    items[:] = [item for item in items if item not in needs_redis]
+
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.write_line(f"{len(used)} tests used WheelCache")

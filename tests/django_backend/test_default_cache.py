@@ -1,0 +1,226 @@
+"""``from wheelcache.django_backend import cache``: the default cache, whatever the settings say it is by now."""
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from django.core.cache import caches
+from django.core.cache.backends.base import BaseCache
+from django.core.cache.backends.locmem import LocMemCache
+from django.test import override_settings
+
+from tests.django_backend.conftest import BACKEND
+from tests.waiting import THREADS
+from wheelcache.django_backend import WheelCache, cache
+
+ROOT = Path(__file__).parents[2]
+LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
+TIERED = "wheelcache.django_backend.TieredCache"
+
+
+class OwnCache(WheelCache):
+    """A backend with a method and attributes of its own."""
+
+    flavour = "vanilla"
+
+    def get_twice(self, key):
+        return [self.get(key), self.get(key)]
+
+
+class Unknown(BaseCache):
+    """A backend of which nothing says that threads may share an object."""
+
+    def __init__(self, location, params):
+        super().__init__(params)
+        self.made_in = threading.get_ident()
+        self._inner = LocMemCache(location, params)
+        for name in ("add", "get", "set", "delete", "clear", "has_key"):
+            setattr(self, name, getattr(self._inner, name))
+
+
+OWN = f"{__name__}.OwnCache"
+
+
+def settings(backend, location="handle", **more):
+    return override_settings(CACHES={"default": {"BACKEND": backend, "LOCATION": location, **more}})
+
+
+def tiered(l2=LOCMEM):
+    return override_settings(
+        CACHES={
+            "default": {"BACKEND": TIERED, "LOCATION": "handle", "OPTIONS": {"L2": "far"}},
+            "far": {"BACKEND": l2, "LOCATION": "far"},
+        }
+    )
+
+
+OVERRIDES = {
+    "WheelCache": lambda: settings(BACKEND),
+    "a subclass": lambda: settings(OWN),
+    "TieredCache": tiered,
+    "TieredCache over what is not known": lambda: tiered(f"{__name__}.Unknown"),
+    "LocMemCache": lambda: settings(LOCMEM),
+    "DummyCache": lambda: settings("django.core.cache.backends.dummy.DummyCache"),
+}
+
+
+@pytest.mark.parametrize("override", OVERRIDES.values(), ids=OVERRIDES)
+def test_it_is_the_default_cache_of_the_settings(override):
+    with override():
+        stores = cache.add("key", [1]) and cache.get("key") == [1]
+        assert caches["default"].get("key") == cache.get("key")
+        caches["default"].set("key", 2)
+        assert cache.get("key") == caches["default"].get("key")
+        assert ("key" in cache) is ("key" in caches["default"])
+        assert cache.get_many(["key", "none"]) == caches["default"].get_many(["key", "none"])
+        assert asyncio.run(cache.aget("key")) == asyncio.run(caches["default"].aget("key"))
+        assert cache.default_timeout == caches["default"].default_timeout == 300
+        assert cache.make_key("key") == caches["default"].make_key("key")
+        assert stores or type(caches["default"]).__name__ == "DummyCache"
+        cache.clear()
+        assert cache.get("key") is None
+        # As of a backend, what is not there is an AttributeError.
+        assert not hasattr(cache, "no such method")
+        assert not hasattr(cache, "__no_such__")
+
+
+def test_it_follows_override_settings_and_back():
+    cache.set("key", "default")
+    with settings(BACKEND, "other"):
+        assert cache.get("key") is None
+        cache.set("key", "other")
+        with settings(LOCMEM, "third"):
+            assert cache.get("key") is None
+            cache.set("key", "third")
+            assert cache.get("key") == "third"
+        assert cache.get("key") == "other"
+    assert cache.get("key") == "default"
+
+
+def test_it_follows_the_prefix_and_the_timeout_that_are_overridden():
+    with settings(BACKEND, KEY_PREFIX="one", TIMEOUT=5):
+        cache.set("key", 1)
+        assert (cache.key_prefix, cache.default_timeout) == ("one", 5)
+    with settings(BACKEND, KEY_PREFIX="two", TIMEOUT=6):
+        assert cache.get("key") is None
+        assert (cache.key_prefix, cache.default_timeout) == ("two", 6)
+
+
+def test_another_setting_that_changes_is_no_reason_to_look_again():
+    cache.set("key", 1)
+    get = cache.get
+    with override_settings(USE_TZ=True):
+        assert cache.get.__self__ is get.__self__
+
+
+def test_a_subclass_has_all_it_has():
+    with settings(OWN):
+        cache.set("key", 1)
+        assert cache.get_twice("key") == [1, 1]
+        assert cache.flavour == "vanilla"
+        cache.flavour = "lemon"
+        assert cache.flavour == "lemon"
+
+
+def test_what_is_set_on_it_is_set_on_the_backend():
+    with settings(BACKEND):
+        cache.set("key", "of no prefix")
+        cache.key_prefix = "other"
+        assert cache.key_prefix == "other"
+        assert cache.get("key") is None
+        cache.key_prefix = ""
+        assert cache.get("key") == "of no prefix"
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_tests_may_put_doubles_on_it(bound):
+    with settings(BACKEND):
+        if bound:
+            cache.set("key", 1)
+        with mock.patch.object(cache, "get", return_value="double"):
+            assert cache.get("key") == "double"
+        assert cache.get("key", "none") == (1 if bound else "none")
+        with mock.patch.object(cache, "default_timeout", 7):
+            assert cache.default_timeout == 7
+        assert cache.default_timeout == 300
+
+
+def test_a_double_that_is_put_on_it_before_its_first_use_is_used():
+    with settings(BACKEND, "double"):
+        cache.get = lambda key: "double"
+        assert cache.get("key") == "double"
+        del cache.get
+        assert cache.get("key") is None
+
+
+def test_threads_that_come_first_together_get_one_store(together):
+    for number in range(5):
+        with settings(BACKEND, f"together {number}"):
+            together(lambda each: cache.set(f"key{each}", each))
+            assert (
+                together(lambda each: len(cache.get_many([f"key{one}" for one in range(THREADS)])))
+                == [THREADS] * THREADS
+            )
+
+
+def test_all_threads_use_it_while_the_settings_change():
+    stop, wrong = threading.Event(), []
+
+    def use():
+        while not stop.is_set():
+            cache.set("key", "value", None)
+            if cache.get("key", "value") != "value" or cache.get_or_set("other", "other") != "other":
+                wrong.append(1)
+
+    def guarded():
+        try:
+            use()
+        except Exception as error:
+            wrong.append(error)
+
+    users = [threading.Thread(target=guarded) for _ in range(4)]
+    for user in users:
+        user.start()
+    for number in range(30):
+        with settings(BACKEND, f"changing {number % 3}"):
+            assert cache.get("key", "value") == "value"
+    stop.set()
+    for user in users:
+        user.join()
+    assert wrong == []
+
+
+def test_where_threads_may_not_share_a_backend_each_has_its_own(together):
+    with settings(f"{__name__}.Unknown"):
+        made = together(lambda number: (cache.made_in, threading.get_ident()))
+        assert [one for one, _ in made] == [other for _, other in made]
+
+
+def test_importing_it_needs_no_settings():
+    script = """
+        import inspect, pickle
+        from wheelcache.django_backend import cache
+        print(type(cache).__name__, inspect.iscoroutinefunction(cache), callable(cache))
+        from django.conf import settings
+        settings.configure(CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache", "TIMEOUT": 7}})
+        print(cache.default_timeout)
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["UnboundCache", "False", "False", "7"], done.stderr
+
+
+def test_a_wrong_option_is_named_when_it_is_first_used():
+    with settings(BACKEND, OPTIONS={"MAX_ENTRIES": -1}), pytest.raises(Exception, match="MAX_ENTRIES"):
+        cache.get("key")

@@ -1,0 +1,422 @@
+"""An exception that may come at any point leaves the cache whole: locks, counts, timers, and keys."""
+
+import asyncio
+import contextlib
+import ctypes
+import signal
+import sys
+import threading
+from itertools import count
+from random import Random
+from time import sleep
+
+import pytest
+
+from tests.engine.interruptions import Delivery, Worker, quiet
+from wheelcache import Cache
+from wheelcache.board import Board
+from wheelcache.clock import ManualClock
+
+KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
+NEW_KEYS = ("new", "newer")
+TTL = 50
+GRACE = 30
+SILENT = {"log_interval": None, "sample_interval": None}
+
+worker = Worker()
+saved_as = None
+"""A path of the running test's."""
+
+
+@pytest.fixture(autouse=True)
+def path(tmp_path):
+    global saved_as
+    saved_as = tmp_path / "saved"
+
+
+def plain(clock, tmp_path):
+    return Cache(**SILENT, clock=clock, ttl=TTL, jitter=0)
+
+
+def full(clock, tmp_path):
+    return Cache(**SILENT, clock=clock, ttl=TTL, jitter=0, max_entries=len(KEYS))
+
+
+def weighed(clock, tmp_path):
+    return Cache(
+        **SILENT, clock=clock, ttl=TTL, jitter=0, max_weight=10, weigher=lambda key, value: 2, on_removal=lambda *_: 0
+    )
+
+
+def coherent(clock, tmp_path):
+    return Cache(
+        **SILENT, clock=clock, ttl=TTL, jitter=0, board=Board("board", tmp_path, slots=64), max_entries=len(KEYS)
+    )
+
+
+def fill(cache, clock):
+    """Of every kind one: how many entries ever came in."""
+    cache.set("old", 1, 5)
+    cache.set("kept", 2, 40)
+    cache.take("stale", lambda: 3, 5, grace=GRACE)
+    cache.set("forever", 4, None)
+    cache.set(("a", "tuple"), 5, 600)
+    clock.advance(2)
+
+
+def lease(cache):
+    cache.get_or_lease("new", wait=1)
+    cache.set("new", 7)
+
+
+def memoized(cache):
+    @cache.memoize(ttl=5, grace=GRACE)
+    def square(number):
+        return number * number
+
+    square(3)
+    square(3)
+    square.cache_delete(3)
+
+
+def take_and_fail(cache):
+    def loader():
+        raise LookupError
+
+    with contextlib.suppress(LookupError):
+        cache.take("new", loader)
+
+
+def let_time_pass(cache):
+    cache.clock.advance(20)
+
+
+class Seven:
+    """Something to await. No coroutine, which would warn if an interruption kept it from being awaited."""
+
+    def __await__(self):
+        return 7
+        yield
+
+
+def atake(cache):
+    """As a task does, without the machinery of one: that is not to be interrupted here."""
+    loop = asyncio.new_event_loop()
+    coroutine = cache.atake("new", Seven, 5, grace=GRACE)
+    asyncio._set_running_loop(loop)
+    try:
+        with contextlib.suppress(StopIteration):
+            coroutine.send(None)
+    finally:
+        asyncio._set_running_loop(None)
+        coroutine.close()
+        loop.close()
+
+
+# What is done, how many values it may store, and how many requests it may count.
+OPERATIONS = {
+    "get": (lambda cache: cache.get("kept"), 0, 1),
+    "get missing": (lambda cache: cache.get("new"), 0, 1),
+    "set new": (lambda cache: cache.set("new", 7, 5), 1, 0),
+    "set over": (lambda cache: cache.set("kept", 7, 400), 1, 0),
+    "set over, sooner": (lambda cache: cache.set("kept", 7, 3), 1, 0),
+    "set over, for ever": (lambda cache: cache.set("kept", 7, None), 1, 0),
+    "set over one for ever": (lambda cache: cache.set("forever", 7, 5), 1, 0),
+    "set over a graced one": (lambda cache: cache.set("stale", 7, 5), 1, 0),
+    "set a tuple": (lambda cache: cache.set(("a", "new tuple"), 7), 1, 0),
+    "set, far off": (lambda cache: cache.set("new", 7, 1e6), 1, 0),
+    "add": (lambda cache: cache.add("new", 7), 1, 0),
+    "add in vain": (lambda cache: cache.add("kept", 7), 0, 0),
+    "touch": (lambda cache: cache.touch("kept", 300), 0, 0),
+    "touch, sooner": (lambda cache: cache.touch("kept", 3), 0, 0),
+    "touch, for ever": (lambda cache: cache.touch("kept", None), 0, 0),
+    "touch one for ever": (lambda cache: cache.touch("forever", 5), 0, 0),
+    "touch a graced one": (lambda cache: cache.touch("stale", 300), 0, 0),
+    "touch a graced one, sooner": (lambda cache: cache.touch("stale", 1), 0, 0),
+    "expires_in": (lambda cache: cache.expires_in("kept"), 0, 0),
+    "incr": (lambda cache: cache.incr("kept"), 1, 0),
+    "transform a graced one": (lambda cache: cache.transform("stale", str), 1, 0),
+    "pop": (lambda cache: cache.pop("kept"), 0, 0),
+    "delete": (lambda cache: cache.delete("stale"), 0, 0),
+    "delete missing": (lambda cache: cache.delete("new"), 0, 0),
+    "get_many": (lambda cache: cache.get_many([*KEYS, *NEW_KEYS]), 0, 7),
+    "set_many": (lambda cache: cache.set_many({"kept": 7, "new": 8, "newer": 9}), 3, 0),
+    "delete_many": (lambda cache: cache.delete_many([*KEYS, "new"]), 0, 0),
+    "delete_group": (lambda cache: cache.delete_group("a"), 0, 0),
+    "evict_to": (lambda cache: cache.evict_to(1), 0, 0),
+    "clear": (lambda cache: cache.clear(), 0, 0),
+    "keys": (lambda cache: cache.keys(), 0, 0),
+    "in": (lambda cache: "kept" in cache, 0, 0),
+    "stats": (lambda cache: cache.stats(), 0, 0),
+    "take": (lambda cache: cache.take("new", lambda: 7, 5, grace=GRACE), 1, 1),
+    "take a failure": (take_and_fail, 0, 1),
+    "take a hit": (lambda cache: cache.take("kept", lambda: 7), 0, 1),
+    "atake": (atake, 1, 1),
+    "memoize": (memoized, 1, 2),
+    "get_or_lease": (lease, 1, 1),
+    "let time pass": (let_time_pass, 0, 0),
+    "save": (lambda cache: cache.save(saved_as), 0, 0),
+}
+
+
+def entered(stats):
+    return sum(stats.removals.values()) + stats.size
+
+
+def use_every_key(cache):
+    for key in (*KEYS, *NEW_KEYS):
+        cache.get(key)
+        cache.delete(key)
+        assert cache.take(key, lambda: 1, 5, grace=GRACE) == 1
+        assert cache.get(key) == 1
+
+
+def check(cache, clock, before, may_store, may_ask):
+    """What holds after an interruption, too, by what any user could see."""
+    assert worker.does(cache.keys), "a lock is taken for ever"
+    stats = cache.stats()
+    assert 0 <= entered(stats) - entered(before) <= may_store
+    assert 0 <= stats.requests - before.requests <= may_ask
+    assert stats.size == len(cache)
+    again = cache.stats()
+    assert (again.hits, again.misses) == (stats.hits, stats.misses)
+
+    # Each that has a time leaves when that has come.
+    clock.advance(4e6)
+    forever = list(cache.get_many([*KEYS, *NEW_KEYS]))
+    assert all(cache.expires_in(key) is None for key in forever)
+    assert len(cache) == len(forever)
+    assert entered(cache.stats()) == entered(stats)
+
+    # Nothing keeps a key from being used, by whom it may be.
+    assert worker.does(lambda: use_every_key(cache)), "a key is taken for ever"
+    use_every_key(cache)
+    clock.advance(4e6)
+    assert len(cache) == 0
+    last = cache.stats()
+    assert last.weight == 0
+    if cache._weigher is None:
+        # All that was deleted, replaced or expired came in once.
+        assert entered(last) == entered(stats) + 2 * len((*KEYS, *NEW_KEYS))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("make", [plain, full, weighed, coherent])
+def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
+    operation, may_store, may_ask = OPERATIONS[name]
+    faults = []
+    with quiet():
+        # Of the thousands of points of a save, most of which are in what it calls, some.
+        for target in count(1, 13 if name == "save" else 1):
+            clock = ManualClock()
+            cache = make(clock, tmp_path)
+            fill(cache, clock)
+            before = cache.stats()
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: operation(cache))
+            try:
+                check(cache, clock, before, may_store, may_ask)
+            except (Exception, AssertionError) as error:
+                faults.append(f"{delivery.where}: {type(error).__name__} {str(error).splitlines()[:1]}")
+                if "for ever" in str(error):
+                    break
+            else:
+                cache.close()
+            if not interrupted:
+                break
+    assert not faults, f"{len(faults)} of {target}:\n" + "\n".join(faults)
+    assert target > 2
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+def test_an_exception_while_a_snapshot_is_loaded_leaves_the_cache_to_be_used(tmp_path):
+    clock = ManualClock()
+    directory = tmp_path / "snapshots"
+    saved = Cache(**SILENT, clock=clock, snapshot_dir=directory)
+    fill(saved, clock)
+    assert saved.keeper.save()
+    saved.close()
+    with quiet():
+        for target in count(1):
+            # A file that was being opened is closed when it is collected.
+            cache = Cache(**SILENT, clock=clock, snapshot_dir=directory)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: cache.get("kept"))
+            assert worker.does(cache.keys), f"{delivery.where}: a lock is taken for ever"
+            assert worker.does(lambda cache=cache: use_every_key(cache)), f"{delivery.where}: a key is taken for ever"
+            use_every_key(cache)
+            cache.close()
+            if not interrupted:
+                break
+    assert target > 20
+
+
+def set_sooner(cache):
+    """What has to wake the wheel thread, or to start it."""
+    cache.set("new", 7, 5)
+
+
+def refresh(cache):
+    cache.take("stale", lambda: 8, 5, grace=GRACE, refresh_ahead=0.01)
+
+
+@pytest.mark.parametrize("operation", [set_sooner, refresh])
+def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(operation):
+    def write_and_refresh():
+        other = Cache(**SILENT, ttl=TTL)
+        set_sooner(other)
+        other.take("stale", lambda: 7, 5)
+        refresh(other)
+
+    with quiet():
+        for target in count(1):
+            cache = Cache(**SILENT, ttl=TTL, jitter=0, interval=0.05)
+            cache.take("stale", lambda: 7, 1, grace=GRACE)
+            sleep(0.011)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: operation(cache))
+            assert worker.does(write_and_refresh), f"{delivery.where}: a lock is taken for ever"
+            write_and_refresh()
+            cache.close()
+            if not interrupted:
+                break
+    assert target > 20
+
+
+class TimeLimit(Exception):
+    """What a time limit raises in a thread."""
+
+
+NAMES = [name for name in OPERATIONS if name not in {"atake", "memoize", "save"}]
+ASYNCHRONOUS = 5_000
+SIGNALS = 5_000
+
+
+def check_after(cache, clock, limits):
+    """As ``check``, of thousands of operations."""
+    stats = cache.stats()
+    assert 0 <= entered(stats) <= limits[0] + len(KEYS)
+    assert 0 <= stats.requests <= limits[1] + len(KEYS)
+    assert stats.size == len(cache)
+    assert worker.does(cache.keys), "a lock is taken for ever"
+    clock.advance(4e6)
+    forever = list(cache.get_many([*KEYS, *NEW_KEYS, ("a", "new tuple")]))
+    assert len(cache) == len(forever)
+    assert worker.does(lambda: use_every_key(cache)), "a key is taken for ever"
+    use_every_key(cache)
+    cache.delete(("a", "new tuple"))
+    clock.advance(4e6)
+    assert len(cache) == 0
+    assert cache.stats().weight == 0
+
+
+def interrupted_at_work(make, tmp_path, times, interrupt):
+    """Work on a cache until it was interrupted so many times. ``interrupt(operation)`` runs one, and tells."""
+    clock = ManualClock()
+    cache = make(clock, tmp_path)
+    limits = [0, 0]
+    came = 0
+    with quiet():
+        for number in count():
+            operation, may_store, may_ask = OPERATIONS[NAMES[number % len(NAMES)]]
+            if number % 1000 == 0:
+                fill(cache, clock)
+                limits[0] += len(KEYS)
+                limits[1] += 1
+            came += interrupt(lambda operation=operation: operation(cache))
+            limits[0] += may_store
+            limits[1] += may_ask
+            if number % 1000 == 999:
+                check_after(cache, clock, limits)
+                limits[0] += 1000
+                limits[1] += 1000
+            if came >= times:
+                break
+        check_after(cache, clock, limits)
+
+
+@pytest.mark.parametrize("make", [plain, weighed, coherent, full])
+def test_thousands_of_time_limits_leave_the_cache_whole(make, tmp_path):
+    me = threading.get_ident()
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    asked, stopped = threading.Semaphore(0), threading.Event()
+    pause = Random(1)
+
+    def limit():
+        while True:
+            asked.acquire()
+            if stopped.is_set():
+                return
+            for _ in range(pause.randrange(60)):
+                pass
+            raise_in(ctypes.c_ulong(me), ctypes.py_object(TimeLimit))
+
+    thread = threading.Thread(target=limit, daemon=True)
+    thread.start()
+
+    def interrupt(operation):
+        came = False
+        try:
+            asked.release()
+            try:
+                operation()
+            except TimeLimit:
+                came = True
+            except LookupError:
+                # The key was not there.
+                pass
+            if came:
+                return True
+            # It has not come yet, or was logged where it came.
+            for _ in range(1000):
+                sleep(0)
+        except TimeLimit:
+            pass
+        return came
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        interrupted_at_work(make, tmp_path, ASYNCHRONOUS // 4, interrupt)
+    finally:
+        sys.setswitchinterval(before)
+        stopped.set()
+        asked.release()
+        thread.join()
+
+
+@pytest.mark.parametrize("make", [plain, weighed, coherent, full])
+def test_thousands_of_signals_whose_handler_raises_leave_the_cache_whole(make, tmp_path):
+    delay = Random(2)
+    armed = False
+
+    def handler(signum, frame):
+        nonlocal armed
+        if armed:
+            armed = False
+            raise TimeLimit
+
+    def interrupt(operation):
+        nonlocal armed
+        came = False
+        try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, delay.uniform(1e-6, 120e-6))
+            try:
+                operation()
+            except TimeLimit:
+                came = True
+            except LookupError:
+                # The key was not there.
+                pass
+            armed = False
+        except TimeLimit:
+            pass
+        return came
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        interrupted_at_work(make, tmp_path, SIGNALS // 4, interrupt)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,53 @@
+"""Flask-Session may keep its sessions in a cache of this package: the log says where that loses them."""
+
+import cachelib
+import flask
+import flask_caching
+import pytest
+
+from tests.flask_backend.conftest import BACKEND
+from wheelcache.flask_backend import TieredCache, WheelCache
+
+
+class Shared(cachelib.FileSystemCache):
+    """A second level that all workers have."""
+
+
+def messages(caplog, backend=BACKEND, **config):
+    app = flask.Flask("shop")
+    app.config.update(CACHE_TYPE=backend, **config)
+    flask_caching.Cache(app)
+    return [each.getMessage() for each in caplog.records if "Flask-Session" in each.getMessage()]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda path: WheelCache(),
+        # It tells that a session was changed, and there is no other place to read it from.
+        lambda path: WheelCache(coherence="host", name=f"sessions {path}"),
+        lambda path: TieredCache(cachelib.SimpleCache()),
+    ],
+    ids=["plain", "coherent", "over memory"],
+)
+@pytest.mark.parametrize("options", [{}, {"backend": "wheelcache.flask_backend.TieredCache"}])
+def test_sessions_in_a_cache_of_each_process_are_a_warning_at_init_app(caplog, tmp_path, made, options):
+    if options:
+        options = {**options, "CACHE_OPTIONS": {"l2": "SimpleCache"}}
+    (message,) = messages(caplog, SESSION_TYPE="cachelib", SESSION_CACHELIB=made(tmp_path), **options)
+    assert "the app 'shop'" in message
+    assert "TieredCache over Redis" in message
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": TieredCache(Shared(str(path)))},
+        lambda path: {"SESSION_TYPE": "cachelib", "SESSION_CACHELIB": Shared(str(path))},
+        lambda path: {"SESSION_TYPE": "cachelib"},
+        lambda path: {"SESSION_TYPE": "redis", "SESSION_CACHELIB": WheelCache()},
+        lambda path: {},
+    ],
+)
+def test_sessions_elsewhere_are_none(caplog, tmp_path, made):
+    assert messages(caplog, **made(tmp_path)) == []

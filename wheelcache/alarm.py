@@ -1,0 +1,69 @@
+"""An event that threads and tasks wait for, and that works on whatever exception interrupts one of them.
+
+``threading.Event``, ``Condition`` and ``concurrent.futures.Future`` enter their lock by a method in Python. An
+asynchronous exception on its return (a time limit, Ctrl-C) leaves that lock taken: every later waiter hangs, and so
+does the thread that sets the event. This one has no lock of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+
+class Alarm:
+    """Set once, for ever.
+
+    Attributes:
+        is_set: whether it was set.
+    """
+
+    __slots__ = ("_wake_ups", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._wake_ups: list[Callable[[], object]] = []
+
+    def set(self) -> None:
+        """Wake everything that waits. If that is interrupted, call it again."""
+        # First: a waiter that is not in the list yet looks once more before it sleeps.
+        self.is_set = True
+        for wake in tuple(self._wake_ups):
+            # Awake already, or its event loop is closed.
+            with suppress(RuntimeError):
+                wake()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Stop the thread until the alarm is set, at most so many seconds. Whether it is."""
+        if not self.is_set:
+            sleep = threading.Lock()
+            sleep.acquire()
+            self._wake_ups.append(sleep.release)
+            if not self.is_set:
+                sleep.acquire(timeout=-1 if seconds is None else seconds)
+            self._forget(sleep.release)
+        return self.is_set
+
+    async def wait_async(self, seconds: float | None) -> bool:
+        """``wait`` for a task, whose event loop runs on."""
+        if not self.is_set:
+            loop = asyncio.get_running_loop()
+            future = loop.create_future()
+            wake = partial(loop.call_soon_threadsafe, _resolve, future)
+            self._wake_ups.append(wake)
+            if not self.is_set:
+                await asyncio.wait((future,), timeout=seconds)
+            self._forget(wake)
+        return self.is_set
+
+    def _forget(self, wake: Callable[[], object]) -> None:
+        with suppress(ValueError):
+            self._wake_ups.remove(wake)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
