@@ -262,7 +262,7 @@ cdef struct WatchTable:
 
 @cython.final
 cdef class Watch:
-    cdef object __weakref__
+    # Without ``__weakref__``: the callbacks would run while a watch without references is still in its chain.
     cdef readonly object key
     cdef readonly object value
     cdef readonly bint broken
@@ -325,7 +325,6 @@ cdef class Scan:
     began: all such entries are behind the others. Then it takes those that were moved before their turn.
     """
 
-    cdef object __weakref__
     cdef SketchCore core
     cdef bint ordered
     cdef Link *cursor
@@ -903,7 +902,7 @@ cdef class SketchCore:
                 entry.timer.next = NULL
                 if entry.due != INF:
                     self.timers += 1
-                    self.place(entry, max(self.tick_of(entry.due), 1))
+                    self.place(entry, max(self.tick_of(entry.due), <uint64_t>1))
                 link = link.next
             self.wheel_due = self.next_wake()
 
