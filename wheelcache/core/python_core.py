@@ -11,7 +11,6 @@ from math import inf
 from random import Random
 from sys import getsizeof
 from typing import Any, Final
-from weakref import ref
 
 from wheelcache.core.contract import (
     ALL,
@@ -40,10 +39,9 @@ from wheelcache.core.contract import (
     Stamps,
     Times,
 )
-from wheelcache.core.entry import Entry, Marker, TrackedEntry
-from wheelcache.core.entry_map import Entries, EntryMap
-from wheelcache.core.ordered_walk import OrderedWalk
-from wheelcache.core.python_scan import KeyScan, OrderedScan
+from wheelcache.core.entry import Entry, TrackedEntry
+from wheelcache.core.entry_map import EntryMap
+from wheelcache.core.python_scan import KeyScan, OrderedScan, Scans
 from wheelcache.core.stamp_words import StampWords
 from wheelcache.core.timing_wheel import TimingWheel
 from wheelcache.core.watches import Watch, Watches
@@ -71,8 +69,7 @@ class PythonCore:
         "_misses",
         "_patience",
         "_random",
-        "_readings",
-        "_scan",
+        "_scans",
         "_watched",
         "_watches",
         "entry_bytes",
@@ -104,8 +101,7 @@ class PythonCore:
         self._patience = 2 * interval
         self._watches = Watches()
         self._watched = self._watches.by_key
-        # The ordered scan in progress, for as long as a caller has it.
-        self._scan: Callable[[], OrderedScan | None] = _nothing
+        self._scans = Scans(self._map, self._step, self._step_through)
         self._gate_error: Callable[[], Exception] | None = None
         self._gate_thread = 0
         self._count_from_zero()
@@ -198,7 +194,7 @@ class PythonCore:
                 return None
             if use:
                 self._map.entries.move_to_end(key)
-            return self._record(entry)
+            return self._scans.record(entry)
 
     def keys(self) -> list[Any]:
         now = self._clock()
@@ -209,12 +205,9 @@ class PythonCore:
 
     def counts(self) -> Counts:
         with self._lock:
-            # Reading a count takes a number of it, so the readings are subtracted.
-            hits, misses = next(self._hits) - self._readings, next(self._misses) - self._readings
-            self._readings += 1
             map_ = self._map
             left = (map_.expired, map_.evicted, map_.replaced, map_.deleted, map_.cleared)
-            return Counts(hits, misses, dict(zip(RemovalCause, left, strict=True)))
+            return Counts(_read(self._hits), _read(self._misses), dict(zip(RemovalCause, left, strict=True)))
 
     def count(self, *, hits: int = 0, misses: int = 0) -> None:
         for _ in range(hits):
@@ -229,22 +222,7 @@ class PythonCore:
             return self._watches.add(key, None if stamps is None else stamps.seen(slot), wants_value)
 
     def scan(self, *, ordered: bool = False) -> KeyScan | OrderedScan:
-        if not ordered:
-            with self._lock:
-                self._check_gate()
-                return KeyScan(self._scan_step, list(dict.keys(self._map.entries)))
-        with self._lock:
-            self._check_gate()
-            if self._map.walk is not None:
-                if self._scan() is not None:
-                    raise RuntimeError("an ordered scan of this core is in progress")
-                self._end_walk(self._map.walk)
-            walk = OrderedWalk(Marker(), Marker(), Marker())
-            scan = OrderedScan(self._scan_step, walk, self._end_walk)
-            self._scan = ref(scan)
-            walk.start(self._map.entries)
-            self._map.walk = walk
-            return scan
+        return self._scans.in_order() if ordered else self._scans.in_any_order()
 
     # Below: writing.
 
@@ -387,8 +365,8 @@ class PythonCore:
         gone: list[Any] = []
         map_ = self._map
         with self._lock:
-            if map_.walk is not None and self._scan() is None:
-                self._finish_walk(map_.walk)
+            if map_.walk is not None and self._scans.is_abandoned:
+                self._scans.finish(map_.walk)
             map_.drop_detached(budget, gone, None)
             looked = len(gone)
             looked += map_.take_due(now, budget - looked, removed, gone)
@@ -451,7 +429,7 @@ class PythonCore:
         self.told.clear()
         self._count_from_zero()
         if self._map.walk is not None:
-            self._end_walk(self._map.walk)
+            self._scans.end(self._map.walk)
 
     # Below: under the lock.
 
@@ -537,40 +515,18 @@ class PythonCore:
     def _count_from_zero(self) -> None:
         self._hits = count()
         self._misses = count()
-        self._readings = 0
         self._map.count_from_zero()
 
-    # Below: scans.
-
-    def _record(self, entry: Any) -> Record:
-        times = Times(entry.fresh_until, entry.due, self._map.is_current(entry))
-        seen = None if self._map.stamps is None else (entry.news, entry.stamp)
-        return Record(entry.key, entry.value, times, entry.weight, seen)
-
-    def _scan_step(self, function: Callable[[Entries], list[Any]]) -> list[Record]:
+    def _step(self, function: Callable[[], Any]) -> Any:
         with self._lock:
             self._check_gate()
-            return [self._record(entry) for entry in function(self._map.entries) if type(entry) is not Marker]
+            return function()
 
-    def _finish_walk(self, walk: OrderedWalk) -> bool:
-        """One step on the way to the end of a walk. Whether more are needed."""
+    def _step_through(self, function: Callable[[], Any]) -> Any:
         with self._lock:
-            if self._map.walk is not walk:
-                return False
-            if walk.finish(self._map.entries):
-                return True
-            walk.end(self._map.entries)
-            self._map.walk = None
-            self._scan = _nothing
-            return False
-
-    def _end_walk(self, walk: OrderedWalk) -> None:
-        while self._finish_walk(walk):
-            pass
-        # A million keys take 200 ms to forget, so some at a time.
-        while walk.forget():
-            pass
+            return function()
 
 
-def _nothing() -> None:
-    """The weak reference to no scan."""
+def _read(tally: count[int]) -> int:
+    """What a tally would give next, without taking it: any thread may count meanwhile, and this one be interrupted."""
+    return int(repr(tally)[len("count(") : -1])

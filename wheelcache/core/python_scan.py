@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from itertools import islice
 from typing import Any, Protocol
+from weakref import ref
 
-from wheelcache.core.contract import Record
+from wheelcache.core.contract import Record, Times
+from wheelcache.core.entry import Marker
+from wheelcache.core.entry_map import EntryMap
 from wheelcache.core.ordered_walk import OrderedWalk
-
-Entries = OrderedDict[Any, Any]
 
 
 class Step(Protocol):
-    """Call ``function(entries)`` in one step of the core, and return what it returned, as records."""
+    """Call ``function()`` in one step of the core, and return what it returned."""
 
-    def __call__(self, function: Callable[[Entries], list[Any]]) -> list[Record]: ...
+    def __call__(self, function: Callable[[], Any]) -> Any: ...
 
 
 class KeyScan:
-    """A walk in the dict's own order. Its keys are copied in one step, which for a million takes 10 ms."""
+    """A walk over keys that were copied in one step, which for a million takes 10 ms."""
 
-    __slots__ = ("_keys", "_step")
+    __slots__ = ("_keys", "_scans")
 
-    def __init__(self, step: Step, keys: list[Any]) -> None:
-        self._step = step
+    def __init__(self, scans: Scans, keys: list[Any]) -> None:
+        self._scans = scans
         self._keys = iter(keys)
 
     def step(self, count: int) -> list[Record]:
-        # Keys whose entries have left are passed over, and an empty list would mean the end.
+        # Keys whose entries have left are passed over: an empty list would mean the end.
         while some := list(islice(self._keys, count)):
-            records = self._step(lambda entries, keys=some: [entries[key] for key in keys if key in entries])  # type: ignore[misc]
-            if records:
+            if records := self._scans.records_of(some):
                 return records
         return []
 
@@ -43,28 +42,116 @@ class KeyScan:
 class OrderedScan:
     """A walk in order of use: see ``ordered_walk``. What is used meanwhile comes at the end, perhaps a second time."""
 
-    __slots__ = ("__weakref__", "_close", "_step", "_upto", "_walk")
+    __slots__ = ("__weakref__", "_scans", "_upto", "_walk")
 
-    def __init__(self, step: Step, walk: OrderedWalk, close: Callable[[OrderedWalk], object]) -> None:
-        self._step = step
+    def __init__(self, scans: Scans, walk: OrderedWalk) -> None:
+        self._scans = scans
         self._walk = walk
-        self._close = close
         self._upto: int | None = None
 
     def step(self, count: int) -> list[Record]:
-        records: list[Record] = []
+        walk, records = self._walk, []
         if self._upto is None:
-            records = self._step(lambda entries: self._walk.step(entries, count))
+            records = self._scans.walked(walk, lambda entries: walk.step(entries, count))
             if not records:
                 # No more than these, or readers could keep the walk going.
-                self._upto = self._walk.how_many_used()
-        if not records and self._upto is not None:
+                self._upto = walk.how_many_used()
+        if self._upto is not None:
             upto = self._upto
-            records = self._step(lambda entries: self._walk.used(entries, upto, count))
+            records = self._scans.walked(walk, lambda entries: walk.used(entries, upto, count))
         if not records:
             self.close()
         return records
 
     def close(self) -> None:
         """Put everything in its place again, in steps."""
-        self._close(self._walk)
+        self._scans.end(self._walk)
+
+
+class Scans:
+    """The scans of one core.
+
+    Args:
+        entries: what is walked through.
+        step: runs a function under the core's lock, while its gate is open.
+        step_through: the same, while the gate is shut as well.
+    """
+
+    __slots__ = ("_map", "_scan", "_step", "_step_through")
+
+    def __init__(self, entries: EntryMap, step: Step, step_through: Step) -> None:
+        self._map = entries
+        self._step = step
+        self._step_through = step_through
+        # The ordered scan in progress, for as long as a caller has it.
+        self._scan: Callable[[], OrderedScan | None] = _no_scan
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the caller dropped an ordered scan that is not at its end."""
+        return self._map.walk is not None and self._scan() is None
+
+    def in_any_order(self) -> KeyScan:
+        return KeyScan(self, self._step(lambda: list(dict.keys(self._map.entries))))
+
+    def in_order(self) -> OrderedScan:
+        scan: OrderedScan = self._step(self._begin)
+        return scan
+
+    def _begin(self) -> OrderedScan:
+        if self._map.walk is not None:
+            if not self.is_abandoned:
+                raise RuntimeError("an ordered scan of this core is in progress")
+            self.end(self._map.walk)
+        walk = OrderedWalk(Marker(), Marker(), Marker())
+        scan = OrderedScan(self, walk)
+        self._scan = ref(scan)
+        walk.start(self._map.entries)
+        self._map.walk = walk
+        return scan
+
+    def records_of(self, keys: list[Any]) -> list[Record]:
+        """The entries of those keys that are there."""
+        entries = self._map.entries
+        return self._records(lambda: [entries[key] for key in keys if key in entries])
+
+    def walked(self, walk: OrderedWalk, function: Callable[[Any], list[Any]]) -> list[Record]:
+        """The entries that ``function(entries)`` returns; none if ``clear`` has ended the walk."""
+        return self._records(lambda: function(self._map.entries) if self._map.walk is walk else [])
+
+    def end(self, walk: OrderedWalk) -> None:
+        """Go round to the end, in steps, so that everything is in its place again."""
+        while self.finish(walk):
+            pass
+        # A million keys take 200 ms to forget, so some at a time.
+        while walk.forget():
+            pass
+
+    def finish(self, walk: OrderedWalk) -> bool:
+        """One step on the way to the end. Whether more are needed."""
+        return bool(self._step_through(lambda: self._finish(walk)))
+
+    def record(self, entry: Any) -> Record:
+        times = Times(entry.fresh_until, entry.due, self._map.is_current(entry))
+        seen = None if self._map.stamps is None else (entry.news, entry.stamp)
+        return Record(entry.key, entry.value, times, entry.weight, seen)
+
+    def _finish(self, walk: OrderedWalk) -> bool:
+        if self._map.walk is not walk:
+            return False
+        if walk.finish(self._map.entries):
+            return True
+        walk.end(self._map.entries)
+        self._map.walk = None
+        self._scan = _no_scan
+        return False
+
+    def _records(self, found: Callable[[], list[Any]]) -> list[Record]:
+        records: list[Record] = self._step(
+            lambda: [self.record(entry) for entry in found() if type(entry) is not Marker]
+        )
+        return records
+
+
+def _no_scan() -> None:
+    """The weak reference to no scan."""

@@ -29,11 +29,19 @@ class Watch:
     def close(self) -> None:
         """End the watch. It takes no lock, so a caller may close a watch anywhere."""
         self._ended = True
-        self._closed.append(self.key)
+        self._closed.append(self)
 
     @property
     def is_open(self) -> bool:
         return not self._ended
+
+
+class _Reference(ref[Watch]):
+    """A weak reference that knows the key, so that its callback can be a C function, which nothing interrupts."""
+
+    __slots__ = ("key",)
+
+    key: Any
 
 
 class Watches:
@@ -47,7 +55,7 @@ class Watches:
 
     def __init__(self) -> None:
         self.by_key: dict[Any, tuple[ref[Watch], ...]] = {}
-        # Keys of watches that were closed or dropped. A deque: one C call appends, also amid a garbage collection.
+        # Watches that were closed, and references to dropped ones. One C call appends, also amid a collection.
         self._closed: deque[Any] = deque()
 
     def __contains__(self, key: Any) -> bool:
@@ -57,8 +65,8 @@ class Watches:
     def add(self, key: Any, seen: Seen | None, wants_value: bool) -> Watch:
         self._purge()
         watch = Watch(key, seen, wants_value, self._closed)
-        closed = self._closed
-        reference = ref(watch, lambda _: closed.append(key))
+        reference = _Reference(watch, self._closed.append)
+        reference.key = key
         while True:
             there = self.by_key.get(key, ())
             more = (*there, reference)
@@ -106,7 +114,7 @@ class Watches:
 
     def _purge(self) -> None:
         for _ in range(min(PURGED, len(self._closed))):
-            key = self._closed.popleft()
+            key = self._closed.popleft().key
             left = tuple(each for each in self.by_key.get(key, ()) if (watch := each()) is not None and watch.is_open)
             if left:
                 self.by_key[key] = left

@@ -1,0 +1,379 @@
+"""Steps are whole: beside threads, finalizers, asynchronous exceptions and failing clocks."""
+
+import ctypes
+import dis
+import gc
+import itertools
+import random
+import signal
+import sys
+import threading
+import time
+import tracemalloc
+
+import pytest
+
+from tests.waiting import PATIENCE
+from wheelcache.core.contract import KEEP, MISSING, SAME, STORED, RemovalCause
+
+EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
+
+
+class Interrupted(BaseException):
+    """What is raised into a step."""
+
+
+def balance(core):
+    """How many values were ever stored: each is in the core, or has left."""
+    return len(core) + sum(core.counts().removals.values())
+
+
+def requests(core):
+    counts = core.counts()
+    return counts.hits + counts.misses
+
+
+OPERATIONS = {
+    # What is called with a fresh number, and by how much ``balance`` and ``requests`` may grow.
+    "set a new key": (lambda core, n: core.set(f"new {n}", n, 50), 1, 0),
+    "set a key that is there": (lambda core, n: core.set(n % 40, n, 1 + n % 90), 1, 0),
+    "set for ever": (lambda core, n: core.set(n % 40, n, None, removed=[]), 1, 0),
+    "set in place of a value": (lambda core, n: core.set(n % 40, n, KEEP, mode=SAME, expected=core.find(n % 40)), 1, 1),
+    "touch": (lambda core, n: core.touch(n % 40, 1 + n % 70), 0, 0),
+    "get": (lambda core, n: core.get(n % 60), 0, 1),
+    "delete": (lambda core, n: core.delete(n % 60, removed=[]), 0, 0),
+    "evict": (lambda core, n: core.evict(2, [], size=30), 0, 0),
+    "advance": (lambda core, n: core.advance(5, []), 0, 0),
+    "watch": (lambda core, n: core.watch(n % 40).close(), 0, 0),
+    "clear": (lambda core, n: core.clear() if n % 50 == 0 else core.drain(7), 0, 0),
+}
+
+
+def check(core, clock):
+    """What holds whatever was interrupted: every timed entry leaves on time, and the lock is free."""
+    helper = threading.Thread(target=core.get, args=("any key",))
+    helper.start()
+    helper.join(PATIENCE)
+    assert not helper.is_alive(), "the lock is held"
+    for key in core.keys():
+        core.set(key, 0, 10)
+    clock.now += 1000
+    while core.next_due <= clock.now:
+        core.advance(1000)
+    assert len(core) == 0
+
+
+def interrupt_by_signals(prepare, call, wanted=50):
+    """``prepare()`` and ``call(number)`` until a signal's handler raised in ``wanted`` calls; yields after each."""
+    number = itertools.count()
+    armed = [False]
+
+    def handler(*_):
+        if armed[0]:
+            raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, handler)
+    interrupted = 0
+    try:
+        while interrupted < wanted:
+            pause = random.uniform(1e-5, 1e-4)
+            signal.setitimer(signal.ITIMER_REAL, pause, pause)
+            for _ in range(100):
+                prepare()
+                try:
+                    armed[0] = True
+                    call(next(number))
+                    armed[0] = False
+                except Interrupted:
+                    armed[0] = False
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    interrupted += 1
+                    yield
+                    break
+    finally:
+        armed[0] = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def quick_switches():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+class Interrupter:
+    """Raises in the package's frames, at the n-th point at which CPython may deliver an asynchronous exception.
+
+    Such points are the start of a function, after a call, and where a loop goes back. After the return of a function in
+    Python there is none in truth: a few more than necessary are tried.
+    """
+
+    def __init__(self, point):
+        self.left = point
+        self.previous = {}
+
+    def __enter__(self):
+        sys.settrace(self._call)
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+
+    def _call(self, frame, event, arg):
+        if "/wheelcache/core/" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        return self._opcode
+
+    def _opcode(self, frame, event, arg):
+        if event == "opcode":
+            name = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+            if self.previous.get(frame, "").startswith(("CALL", "JUMP_BACKWARD", "RESUME")):
+                self.left -= 1
+                if self.left == 0:
+                    self.previous.clear()
+                    raise Interrupted
+            self.previous[frame] = name
+        return self._opcode
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_exception_at_any_point_leaves_a_core_as_before_the_step_or_after_it(make, clock, name):
+    operation, stored, asked = OPERATIONS[name]
+    core = make(max_entries=50)
+    for point in itertools.count(1):
+        clock.now += 0.3
+        for key in range(0, 40, 3):
+            core.set(key, key, 1 + point % 60)
+        before = balance(core), requests(core)
+        interrupted = False
+        try:
+            with Interrupter(point):
+                operation(core, 50 * point)
+        except Interrupted:
+            interrupted = True
+        assert balance(core) - before[0] in range(stored + 1)
+        assert requests(core) - before[1] in range(asked + 1)
+        assert len(core) <= 50
+        if not interrupted:
+            break
+    check(core, clock)
+
+
+@pytest.mark.parametrize("name", ["set a new key", "delete", "advance"])
+def test_an_exception_of_a_signal_leaves_a_core_as_before_the_step_or_after_it(make, clock, name):
+    operation, stored, _ = OPERATIONS[name]
+    core = make(max_entries=50)
+    last = [0]
+
+    def prepare():
+        last[0] = balance(core)
+
+    for _ in interrupt_by_signals(prepare, lambda number: operation(core, number)):
+        clock.now += random.random() / 10
+        assert balance(core) - last[0] in range(stored + 1)
+        assert len(core) <= 50
+        for key in range(0, 40, 3):
+            core.set(key, key, 60)
+    check(core, clock)
+
+
+def test_exceptions_of_another_thread_leave_no_lock_held_and_every_entry_in_the_wheel(make, clock, quick_switches):
+    core = make(max_entries=50)
+    done = threading.Event()
+    interruptions = []
+    called = [0]
+    operations = [operation for operation, _, _ in OPERATIONS.values()]
+
+    def work():
+        while not done.is_set():
+            try:
+                for number in itertools.count(called[0]):
+                    called[0] = number
+                    operations[number % len(operations)](core, number)
+            except Interrupted:
+                interruptions.append(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    try:
+        while len(interruptions) < 200 and thread.is_alive():
+            # Not while it is on its way back to work.
+            before = called[0]
+            while called[0] < before + 2 and thread.is_alive():
+                time.sleep(0)
+            caught = len(interruptions)
+            raise_in(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
+            # At most so often: one that is raised in a finalizer is printed and forgotten.
+            for _ in range(1000):
+                if len(interruptions) > caught or not thread.is_alive():
+                    break
+                time.sleep(0)
+    finally:
+        done.set()
+        while thread.is_alive():
+            raise_in(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
+            thread.join(0.01)
+    assert len(interruptions) >= 200
+    check(core, clock)
+
+
+def test_a_reader_never_misses_a_key_that_another_thread_sets_over_and_over(make, quick_switches):
+    core = make()
+    core.set("key", 0, 100)
+    done = threading.Event()
+
+    def write():
+        for number in itertools.count():
+            core.set("key", number, 100 if number % 2 else None)
+            if done.is_set():
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        missed = sum(core.get("key", MISSING) is MISSING for _ in range(50_000))
+    finally:
+        done.set()
+        writer.join(PATIENCE)
+    assert missed == 0
+
+
+def test_threads_together_lose_no_count_and_break_no_bound(make, clock, together, quick_switches):
+    core = make(max_entries=100)
+    rounds = 300
+
+    def work(number):
+        chance = random.Random(number)
+        stored = asked = 0
+        for _ in range(rounds):
+            key = chance.randrange(300)
+            match chance.randrange(5):
+                case 0 | 1:
+                    stored += bool(core.set(key, number, 1 + chance.random()) & STORED)
+                case 2 | 3:
+                    core.get(key)
+                    asked += 1
+                case _:
+                    core.delete(key)
+            assert len(core) <= 100
+        return stored, asked
+
+    results = together(work)
+    assert balance(core) == sum(stored for stored, _ in results)
+    assert requests(core) == sum(asked for _, asked in results)
+    check(core, clock)
+
+
+def test_a_finalizer_finds_a_consistent_core_and_may_call_it(make, clock):
+    core = make(max_entries=20)
+    seen = []
+
+    class Value:
+        def __del__(self):
+            seen.append(len(core))
+            core.set("from a finalizer", 1, 5)
+            core.get("from a finalizer")
+            core.delete(3)
+
+    for number in range(200):
+        core.set(number % 30, Value(), 10)
+        assert len(core) <= 20
+    core.delete(5)
+    clock.now = 50
+    while core.next_due <= clock.now:
+        core.advance()
+    core.clear()
+    assert seen
+    assert max(seen) <= 20
+    check(core, clock)
+
+
+def test_finalizers_that_the_collector_runs_amid_any_step_may_call_the_core(make, clock):
+    core = make(max_entries=20)
+
+    class Cycle:
+        def __init__(self):
+            self.itself = self
+
+        def __del__(self):
+            core.set(random.randrange(30), 1, 1 + random.random())
+            core.delete(random.randrange(30))
+
+    before = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        for number in range(2000):
+            Cycle()
+            core.set(number % 30, number, 10)
+            core.touch(number % 30, 5)
+            clock.now += 0.01
+            core.advance()
+            assert len(core) <= 20
+    finally:
+        gc.set_threshold(*before)
+    assert balance(core) >= 2000
+    check(core, clock)
+
+
+def test_a_clock_that_raises_changes_nothing(make, clock):
+    core = make()
+    core.set("key", 1, 10)
+
+    def broken():
+        raise OSError("no clock")
+
+    core.use_clock(lambda: clock())
+    before = balance(core)
+    good = clock
+    state = {"broken": False}
+    core.use_clock(lambda: broken() if state["broken"] else good())
+    state["broken"] = True
+    for call in (lambda: core.set("key", 2, 10), lambda: core.get("key"), lambda: core.delete("key"), core.advance):
+        with pytest.raises(OSError, match="no clock"):
+            call()
+    state["broken"] = False
+    assert balance(core) == before
+    assert core.get("key") == 1
+
+
+@pytest.mark.parametrize("leave", ["overwrite", "delete", "expire", "clear", "evict"])
+def test_memory_follows_live_entries(make, clock, leave):
+    core = make(max_entries=20_000)
+
+    def fill():
+        for number in range(20_000):
+            core.set(f"key {number}", "x" * 50 + str(number), 100 + number % 50)
+
+    def empty():
+        match leave:
+            case "overwrite":
+                for _ in range(3):
+                    fill()
+                core.clear()
+            case "delete":
+                for number in range(20_000):
+                    core.delete(f"key {number}")
+            case "expire":
+                clock.now += 1000
+            case "clear":
+                core.clear()
+            case "evict":
+                while core.evict(size=0):
+                    pass
+        while core.next_due <= clock.now:
+            core.advance()
+
+    tracemalloc.start()
+    try:
+        fill()
+        peak = tracemalloc.get_traced_memory()[0]
+        empty()
+        gc.collect()
+        assert len(core) == 0
+        assert tracemalloc.get_traced_memory()[0] < 0.05 * peak
+    finally:
+        tracemalloc.stop()
