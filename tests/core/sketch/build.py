@@ -15,7 +15,7 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("_sketch.pyx")
+SOURCES = sorted(Path(__file__).parent.glob("*.p[xy][ix]"))
 BUILT = Path(__file__).resolve().parents[3] / ".fetched" / "sketch"
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
@@ -37,7 +37,7 @@ def _module():
 
 def _library() -> Path:
     """The compiled module. One process compiles it, the others wait."""
-    made_from = SOURCE.read_bytes() + f"{version('Cython')} {sys.version} {SUFFIX}".encode()
+    made_from = b"".join(each.read_bytes() for each in SOURCES) + f"{version('Cython')} {sys.version} {SUFFIX}".encode()
     library = BUILT / hashlib.sha256(made_from).hexdigest()[:16] / f"_sketch{SUFFIX}"
     BUILT.mkdir(parents=True, exist_ok=True)
     with (BUILT / "lock").open("w") as lock:
@@ -52,9 +52,10 @@ def _compile(library: Path) -> None:
     if shutil.which(compiler) is None:
         raise RuntimeError(f"The compiled sketch of the core needs a C compiler, and there is no {compiler}.")
     with tempfile.TemporaryDirectory(dir=BUILT) as folder:
-        shutil.copy(SOURCE, folder)
+        for each in SOURCES:
+            shutil.copy(each, folder)
         done = subprocess.run(
-            [sys.executable, "-m", "Cython.Build.Cythonize", "--inplace", "--quiet", SOURCE.name],
+            [sys.executable, "-m", "Cython.Build.Cythonize", "--inplace", "--quiet", "_sketch.pyx"],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
