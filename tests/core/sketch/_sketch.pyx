@@ -822,15 +822,17 @@ cdef class SketchCore:
         return size
 
     cdef Py_ssize_t drop_detached(self, Py_ssize_t budget, int cause, list gone) except -1:
-        cdef Py_ssize_t dropped = 0
+        cdef Py_ssize_t dropped = 0, place
         cdef Detached node
         cdef PyObject *key
         cdef PyObject *entry
         while dropped < budget and self.detached:
             node = self.detached[len(self.detached) - 1]
-            while dropped < budget and PyDict_Next(node.entries, &node.place, &key, &entry):
+            place = node.place
+            while dropped < budget and PyDict_Next(node.entries, &place, &key, &entry):
                 gone.append((cause, <object>key, (<Entry>entry).value))
                 PyDict_DelItem(node.entries, <object>key)
+                node.place = place
                 dropped += 1
             if not node.entries:
                 self.detached.pop()

@@ -50,7 +50,7 @@ def _library() -> Path:
 def _compile(library: Path) -> None:
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None:
-        raise RuntimeError(f"The compiled sketch of the core needs a C compiler, and there is no {compiler}.")
+        raise RuntimeError(f"The compiled sketch of a core needs a C compiler: {compiler} is not installed.")
     with tempfile.TemporaryDirectory(dir=BUILT) as folder:
         for each in SOURCES:
             shutil.copy(each, folder)
