@@ -4,6 +4,10 @@ set -eu
 
 missing=""
 "${PYTHON:-python3}" -c "import ensurepip, venv" 2>/dev/null || missing="$missing python3-venv"
+# A compiler and Python's headers, for the core that tests/core compiles.
+command -v cc >/dev/null || missing="$missing gcc"
+"${PYTHON:-python3}" -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null \
+    || missing="$missing python3-dev"
 command -v redis-server >/dev/null || missing="$missing redis-server"
 command -v memcached >/dev/null || missing="$missing memcached"
 [ -x /usr/bin/chromium ] || missing="$missing chromium"

@@ -37,7 +37,7 @@ def run(tmp_path):
     def run_script(programs):
         for name in ("cat", "dirname", "env", "mktemp", "rm"):
             (tmp_path / name).symlink_to(shutil.which(name))
-        for name, script in {"python3": "", "apt-get": APT_GET, **programs}.items():
+        for name, script in {"python3": "", "cc": "", "apt-get": APT_GET, **programs}.items():
             program = tmp_path / name
             program.write_text(f"#!/bin/sh\n{script}\n")
             program.chmod(0o755)

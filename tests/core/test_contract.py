@@ -243,6 +243,17 @@ class TestOrderAndBounds:
             core.set("key", 1, None, weight=weight)
         assert len(core) == 0
 
+    def test_a_wrong_weight_among_many_changes_nothing_and_tells_no_watch(self, make):
+        core = make(max_weight=10)
+        watch = core.watch("good", wants_value=True)
+        items = [("good", 1, 1, 0, None), ("bad", 1, -1, 0, None)]
+        with pytest.raises(OverflowError):
+            core.set_many(items, None, None)
+        with pytest.raises(OverflowError):
+            core.set("good", 1, None, weight=-1)
+        assert len(core) == 0
+        assert not watch.broken
+
     def test_evicting_to_a_size(self, make):
         core = make()
         for key in range(10):
@@ -406,6 +417,18 @@ class TestClear:
             pass
         assert sorted(removed) == [(key, key, CLEARED) for key in range(3000)]
 
+    def test_what_is_dropped_by_other_calls_meanwhile_is_reported_as_well(self, make):
+        core = make()
+        for key in range(3000):
+            core.set(key, key, None)
+        core.clear(drop=False)
+        removed = []
+        core.set("new", 1, 10, removed=removed)
+        core.advance(100, removed)
+        while core.drain(removed=removed):
+            pass
+        assert sorted(removed) == [(key, key, CLEARED) for key in range(3000)]
+
     def test_detached_entries_are_dropped_by_advance(self, make):
         core = make()
 
@@ -487,6 +510,18 @@ class TestStamps:
         removed = []
         assert core.set("key", "fill", None, slot=1, seen=seen, removed=removed) == OUTDATED
         assert removed == [("key", "news", REPLACED)]
+        assert core.get("key") is None
+
+    def test_a_slot_that_is_not_there_is_an_error_that_changes_nothing(self, make):
+        core = make(stamps=LocalStamps(slots=4))
+        for call in (
+            lambda: core.set("key", 1, None, slot=4),
+            lambda: core.set_many([("other", 1, 0, 0, None), ("key", 1, 0, 4, None)], None, None),
+            lambda: core.delete("key", slot=4),
+        ):
+            with pytest.raises(IndexError):
+                call()
+        assert len(core) == 0
         assert core.get("key") is None
 
     def test_stamps_may_be_exchanged(self, make):
@@ -588,7 +623,7 @@ class TestGate:
         for call in (
             lambda: core.get("missing"),
             lambda: core.find("missing"),
-            lambda: core.get_many(["missing"]),
+            lambda: core.get_many(["key", "missing"]),
             lambda: core.set("key", 2, None),
             lambda: core.set_many([("key", 2, 0, 0, None)], None, None),
             lambda: core.touch("key", 5),

@@ -17,6 +17,9 @@ joins the claim of another only while its watch is neither broken nor ended; oth
 **Keys** are hashed and compared by C code alone, and equal keys have equal hashes whatever their types. Other keys are
 replaced by proxies before they reach a core. **Values** are kept by reference and never compared, hashed or called.
 
+**Arguments** are checked before the first change; in a ``*_many`` call, all of them. A weight out of range is an
+OverflowError, a slot that the stamps do not have an IndexError. What else is wrong is undefined.
+
 **Times** are floats, in seconds on the core's clock; ``inf`` means never. An entry is *fresh* before ``fresh_until``,
 then *stale* until ``expires_at``. With stamps, it is *current* while the table shows the stamp it was stored under.
 
@@ -147,10 +150,12 @@ class Core(Protocol):
     ``times``, ``watch``, ``counts``, ``count``, ``now``, ``len`` and the attributes.
 
     Attributes:
-        next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled.
+        next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled. Never
+            too late; after deletions it may be too early until the next ``advance``.
         told: completed watches, each once. Any thread may take them, with ``popleft``.
         entry_bytes: what an entry takes beside its key and value, for weighers.
-        in_step: the calling thread is inside a step, in code run by the garbage collector, and must not wait.
+        in_step: the calling thread is inside a step, in code run by the garbage collector, and must not wait. Always
+            False in a core whose steps run no such code.
     """
 
     @property
@@ -251,7 +256,8 @@ class Core(Protocol):
     def clear(self, *, drop: bool = True) -> int:
         """Detach all entries and break all watches. How many were detached; they count at once. O(watches). At most
         BATCH are dropped before the call returns, none without ``drop``; the rest by ``drain``, ``advance`` and, a few
-        each, ``set``. A caller with a listener passes ``drop=False`` and drains, with ``removed``, to the end."""
+        each, ``set``, which report them if they are given ``removed``. A caller with a listener passes ``drop=False``
+        and drains, with ``removed``, to the end."""
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
         """Drop at most ``budget`` detached entries, each reported once. Whether any are left."""
@@ -283,9 +289,9 @@ class Core(Protocol):
 
     def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
         """Shut the gate, or open it with None. While it is shut, a call that would read or write an entry raises
-        ``error()`` and changes and counts nothing; except a hit, ``clear``, ``drain``, ``advance``, ``len``,
-        ``counts`` and ``count``, and the calls of the thread with the identifier ``thread``. To close a core for good,
-        shut the gate first and then clear."""
+        ``error()`` and changes and counts nothing; except a hit of ``get`` or ``find``, ``clear``, ``drain``,
+        ``advance``, ``len``, ``counts`` and ``count``, and the calls of the thread with the identifier ``thread``. To
+        close a core for good, shut the gate first and then clear."""
 
     def before_fork(self) -> None:
         """Return when no step is in progress. Until ``after_fork``, no other thread begins one."""

@@ -154,6 +154,7 @@ class PythonCore:
     def get_many(self, keys: Sequence[Hashable]) -> list[Any]:
         get = self.get
         with self._lock:
+            self._check_gate()
             return [get(key, MISSING) for key in keys]
 
     # Below: looking without using.
@@ -255,6 +256,8 @@ class PythonCore:
                 fresh_until = expires_at = now + ttl
             if grace:
                 expires_at += grace
+        if weight and not 0 <= weight <= MAX_WEIGHT:
+            raise _weight_error(weight)
         outcome = told = 0
         map_ = self._map
         # What leaves is kept until the lock is free: the last reference to a value may run its ``__del__``.
@@ -263,7 +266,9 @@ class PythonCore:
             if self._gate_error is not None:
                 self._check_gate()
             if map_.next_due == -inf:
-                map_.drop_detached(DROPPED_PER_SET, gone, None)
+                map_.drop_detached(DROPPED_PER_SET, gone, removed)
+            if map_.stamps is not None:
+                self._check_slot(slot)
             # Once more if the collector ran code that wrote here meanwhile.
             while not outcome:
                 steps = map_.steps
@@ -276,8 +281,8 @@ class PythonCore:
                         fresh_until, expires_at = entry.fresh_until, entry.due
                 if self._watched and mode != RESTORE:
                     told |= self._tell(key, value, watch)
-                if weight > self._max_weight or weight < 0:
-                    outcome = self._refuse_heavy(key, now, weight, slot, seen, removed, gone)
+                if weight > self._max_weight:
+                    outcome = self._refuse_heavy(key, now, slot, seen, removed, gone)
                     break
                 entry = map_.entries.get(key)
                 if entry is not None and removed is None:
@@ -297,6 +302,10 @@ class PythonCore:
     def set_many(
         self, items: Sequence[tuple[Hashable, Any, int, int, Seen | None]], ttl: float | None, removed: Removals | None
     ) -> list[int]:
+        for _, _, weight, slot, _ in items:
+            if not 0 <= weight <= MAX_WEIGHT:
+                raise _weight_error(weight)
+            self._check_slot(slot)
         with self._lock:
             return [
                 self.set(key, value, ttl, weight=weight, slot=slot, seen=seen, removed=removed)
@@ -348,6 +357,8 @@ class PythonCore:
             return entry.value if is_live else default
 
     def delete_many(self, keys: Sequence[tuple[Hashable, int]], removed: Removals | None) -> int:
+        for _, slot in keys:
+            self._check_slot(slot)
         with self._lock:
             return sum(self.delete(key, MISSING, slot=slot, removed=removed) is not MISSING for key, slot in keys)
 
@@ -367,7 +378,7 @@ class PythonCore:
         with self._lock:
             if map_.walk is not None and self._scans.is_abandoned:
                 self._scans.finish(map_.walk)
-            map_.drop_detached(budget, gone, None)
+            map_.drop_detached(budget, gone, removed)
             looked = len(gone)
             looked += map_.take_due(now, budget - looked, removed, gone)
             map_.fit_table()
@@ -472,10 +483,8 @@ class PythonCore:
         return 0
 
     def _refuse_heavy(
-        self, key: Any, now: float, weight: int, slot: int, seen: Seen | None, removed: Removals | None, gone: list[Any]
+        self, key: Any, now: float, slot: int, seen: Seen | None, removed: Removals | None, gone: list[Any]
     ) -> int:
-        if not 0 <= weight <= MAX_WEIGHT:
-            raise OverflowError(f"a weight must be from 0 to 2**62, not {weight!r}")
         map_ = self._map
         if seen is None and map_.stamps is not None:
             map_.stamps.write(slot)
@@ -507,6 +516,12 @@ class PythonCore:
             return ttl
         return ttl - min(ttl * self._jitter, self._max_jitter) * self._random()
 
+    def _check_slot(self, slot: int) -> None:
+        """Before anything is changed: IndexError if the stamps have no such slot."""
+        table = self._map.table
+        if table is not None:
+            table[slot]
+
     def _check_gate(self) -> None:
         error = self._gate_error
         if error is not None and threading.get_ident() != self._gate_thread:
@@ -525,6 +540,10 @@ class PythonCore:
     def _step_through(self, function: Callable[[], Any]) -> Any:
         with self._lock:
             return function()
+
+
+def _weight_error(weight: int) -> OverflowError:
+    return OverflowError(f"a weight must be from 0 to 2**62, not {weight!r}")
 
 
 def _read(tally: count[int]) -> int:

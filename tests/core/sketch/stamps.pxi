@@ -1,0 +1,76 @@
+# The stamps that processes share, read and written as raw memory.
+
+cdef struct Stamps:
+    bint given
+    bint written  # by this core
+    uint64_t next
+    Py_ssize_t slots
+    uint64_t *table
+    uint64_t *news
+    Py_buffer table_buffer
+    Py_buffer news_buffer
+
+
+cdef int open_stamps(object stamps, Stamps *to) except -1:
+    to.given = to.written = False
+    if stamps is None:
+        return 0
+    first = stamps.first
+    if first is not None:
+        to.next = first
+    PyObject_GetBuffer(stamps.table, &to.table_buffer, PyBUF_WRITABLE)
+    try:
+        PyObject_GetBuffer(stamps.news, &to.news_buffer, PyBUF_WRITABLE)
+    except BaseException:
+        PyBuffer_Release(&to.table_buffer)
+        raise
+    to.table, to.news = <uint64_t *>to.table_buffer.buf, <uint64_t *>to.news_buffer.buf
+    to.slots = min(to.table_buffer.len, to.news_buffer.len) // <Py_ssize_t>sizeof(uint64_t)
+    to.given, to.written = True, first is not None
+    return 0
+
+
+cdef void close_stamps(Stamps *stamps) noexcept:
+    if stamps.given:
+        stamps.given = False
+        PyBuffer_Release(&stamps.table_buffer)
+        PyBuffer_Release(&stamps.news_buffer)
+
+
+cdef int check_slot(Stamps *stamps, Py_ssize_t slot) except -1:
+    if stamps.given and not 0 <= slot < stamps.slots:
+        raise IndexError("there is no such slot in the stamps")
+    return 0
+
+
+cdef inline uint64_t write_news(Stamps *stamps, Py_ssize_t slot) noexcept:
+    """There is news in ``slot``. The stamp, which is in the news word first; 0 if writes leave the tables alone."""
+    cdef uint64_t stamp = 0
+    if stamps.written:
+        stamp = stamps.next
+        stamps.next += 1
+        store_word(&stamps.news[slot], stamp)
+        store_word(&stamps.table[slot], stamp)
+    return stamp
+
+
+cdef void write_news_everywhere(Stamps *stamps) noexcept:
+    cdef Py_ssize_t slot
+    if stamps.written:
+        for slot in range(stamps.slots):
+            store_word(&stamps.news[slot], stamps.next)
+            store_word(&stamps.table[slot], stamps.next)
+        stamps.next += 1
+
+
+cdef bint restamp(Stamps *stamps, Entry entry) noexcept:
+    """Put a fresh stamp into the slot of an entry, and no news. False if another process wrote meanwhile."""
+    cdef uint64_t stamp = entry.stamp
+    if stamps.written:
+        stamp = stamps.next
+        stamps.next += 1
+        store_word(&stamps.table[entry.slot], stamp)
+    if load_word(&stamps.news[entry.slot]) != entry.news:
+        return False
+    entry.stamp = stamp
+    return True
