@@ -74,7 +74,7 @@ def test_missing_packages_are_named_where_they_cannot_be_installed(run, who):
 
 def test_a_python_that_cannot_make_environments_misses_a_package(run):
     done, _ = run({"id": "echo 1000", "python3": "exit 1"})
-    assert "apt-get install python3-venv redis-server memcached" in done.stderr
+    assert "apt-get install python3-venv python3-dev redis-server memcached" in done.stderr
 
 
 def test_what_apt_get_says_is_shown_when_it_fails(run):

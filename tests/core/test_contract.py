@@ -177,12 +177,12 @@ class TestTimes:
         assert core.keys() == ["later"]
         assert len(core) == 1
 
-    @pytest.mark.parametrize("start", [0.0, 1e9, 1e17, -1e6])
+    @pytest.mark.parametrize("start", [0.0, 1e9, 1e15, -1e6])
     def test_any_clock_comes_to_an_end(self, core_class, start):
         now = [start]
         core = core_class(clock=lambda: now[0])
         core.set("key", 1, 10)
-        now[0] = start * 2 + 1e17
+        now[0] = 4e15
         advance_all(core)
         assert core.get("key") is None
 

@@ -146,12 +146,13 @@ class Core(Protocol):
 
     It is built with ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
     (seconds), ``interval`` (seconds a tick), ``slots`` (1 to 16,384), ``clock`` and ``stamps`` (see ``use_clock`` and
-    ``use_stamps``). Ticks are 64 bits wide, and passing ticks without timers costs nothing. Safe under a lock are
+    ``use_stamps``). Passing ticks without timers costs nothing. Times
+    up to ``interval * 2**52`` either way are told apart; a clock beyond is a ValueError. Safe under a lock are
     ``times``, ``watch``, ``counts``, ``count``, ``now``, ``len`` and the attributes.
 
     Attributes:
-        next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled. Never
-            too late; after deletions it may be too early until the next ``advance``.
+        next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled.
+            Never too late; after deletions it may be too early until the next ``advance``.
         told: completed watches, each once. Any thread may take them, with ``popleft``.
         entry_bytes: what an entry takes beside its key and value, for weighers.
         in_step: the calling thread is inside a step, in code run by the garbage collector, and must not wait. Always

@@ -61,7 +61,6 @@ cdef enum:
     REPLACED = 2
     DELETED = 3
     CLEARED = 4
-    UNTOLD = 5  # in ``gone``: dropped without a report
     COMPLETED = 6  # in ``gone``: a watch, for ``told``
 
 cdef Py_ssize_t DROPPED_PER_SET = 4
@@ -461,7 +460,7 @@ cdef class SketchCore:
         self.wait_for_fork()
         collects = PyGC_Disable()
         try:
-            looked = self.drop_detached(budget, UNTOLD, gone)
+            looked = self.drop_detached(budget, gone)
             while (timer := next_expired(&self.wheel, now, budget, &looked)) is not NULL:
                 self.take(<Entry>timer.owner, EXPIRED, now, gone)
         finally:
@@ -480,7 +479,7 @@ cdef class SketchCore:
         try:
             size = self.detach_all(&self.stamps)
             if drop:
-                self.drop_detached(BATCH, UNTOLD, gone)
+                self.drop_detached(BATCH, gone)
         finally:
             if collects:
                 PyGC_Enable()
@@ -493,7 +492,7 @@ cdef class SketchCore:
         self.wait_for_fork()
         collects = PyGC_Disable()
         try:
-            self.drop_detached(budget, CLEARED, gone)
+            self.drop_detached(budget, gone)
             more = len(self.detached) > 0
         finally:
             if collects:
@@ -592,7 +591,7 @@ cdef class SketchCore:
             cause = each[0]
             if cause == COMPLETED:
                 self.told.append(each[1])
-            elif removed is not None and cause != UNTOLD:
+            elif removed is not None:
                 removed.append((each[1], each[2], CAUSES[cause]))
         if self.most > SMALL_TABLE and len(self.entries) * 8 < self.most and len(self.entries) <= FEW:
             self.fit_table()
@@ -669,7 +668,7 @@ cdef class SketchCore:
         cdef bint is_new, is_heavy = weight > self.max_weight
         check_slot(&self.stamps, slot)
         if self.detached:
-            self.drop_detached(DROPPED_PER_SET, UNTOLD, gone)
+            self.drop_detached(DROPPED_PER_SET, gone)
         entry, live = self.lookup(key), self.live(key, now)
         if watch is not None and watch.broken:
             return CHANGED
@@ -821,7 +820,7 @@ cdef class SketchCore:
         empty_wheel(&self.wheel)
         return size
 
-    cdef Py_ssize_t drop_detached(self, Py_ssize_t budget, int cause, list gone) except -1:
+    cdef Py_ssize_t drop_detached(self, Py_ssize_t budget, list gone) except -1:
         cdef Py_ssize_t dropped = 0, place
         cdef Detached node
         cdef PyObject *key
@@ -830,7 +829,7 @@ cdef class SketchCore:
             node = self.detached[len(self.detached) - 1]
             place = node.place
             while dropped < budget and PyDict_Next(node.entries, &place, &key, &entry):
-                gone.append((cause, <object>key, (<Entry>entry).value))
+                gone.append((CLEARED, <object>key, (<Entry>entry).value))
                 PyDict_DelItem(node.entries, <object>key)
                 node.place = place
                 dropped += 1
