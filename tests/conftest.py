@@ -10,10 +10,10 @@ from hypothesis import settings
 from tests.waiting import PATIENCE, THREADS
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
-# that a script does not flush what it prints before it forks. pytest-django has added DJANGO_SETTINGS_MODULE and has
-# read the settings by now; sites in other processes have their own.
+# that a script does not flush what it prints before it forks. pytest-xdist sets COLUMNS. pytest-django has added
+# DJANGO_SETTINGS_MODULE and has read the settings by now; sites in other processes have their own.
 for name in [*os.environ]:
-    if name.startswith("PYTHON") or name == "DJANGO_SETTINGS_MODULE":
+    if name.startswith("PYTHON") or name in ("COLUMNS", "DJANGO_SETTINGS_MODULE"):
         del os.environ[name]
 
 FOLDERS = {"browser", "conformance"}

@@ -419,6 +419,14 @@ class TieredCache(WheelCache):
         self._l2.close(**kwargs)
 
     async def aclose(self, **kwargs: Any) -> None:
+        held_back = current_holder().held_back
+        for cache, made in list(held_back):
+            if cache is self._cache:
+                # ``close`` would write it to the other cache in this thread, and hold up the event loop.
+                store = held_back.pop((cache, made))
+                if isinstance(store, partial):
+                    key, _, value, ttl, version = store.args
+                    await self.aset(key, value, ttl, version)
         super().close(**kwargs)
         await self._l2.aclose(**kwargs)
 
