@@ -65,33 +65,25 @@ def check(core, clock):
 
 def interrupt_by_signals(prepare, call, wanted=50):
     """``prepare()`` and ``call(number)`` until a signal's handler raised in ``wanted`` calls; yields after each."""
-    number = itertools.count()
-    armed = [False]
 
     def handler(*_):
-        if armed[0]:
-            raise Interrupted
+        raise Interrupted
 
     before = signal.signal(signal.SIGALRM, handler)
     interrupted = 0
     try:
-        while interrupted < wanted:
-            pause = random.uniform(1e-5, 1e-4)
-            signal.setitimer(signal.ITIMER_REAL, pause, pause)
-            for _ in range(100):
-                prepare()
-                try:
-                    armed[0] = True
-                    call(next(number))
-                    armed[0] = False
-                except Interrupted:
-                    armed[0] = False
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-                    interrupted += 1
-                    yield
-                    break
+        for number in itertools.count():
+            prepare()
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-5))
+                call(number)
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupted:
+                interrupted += 1
+                yield
+            if interrupted == wanted:
+                return
     finally:
-        armed[0] = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 

@@ -4,6 +4,7 @@ from functools import partial
 from itertools import count
 
 import pytest
+from django.utils import timezone, translation
 
 from wheelcache import Cache, ManualClock
 from wheelcache.django_backend import WheelCache, stores
@@ -20,6 +21,14 @@ def _forget_entries():
     for store in stores._stores.values():
         if len(store.cache):
             store.cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def _forget_language_and_time_zone():
+    """Keys of pages have both. A request leaves them active in its thread until the next one."""
+    yield
+    translation.deactivate()
+    timezone.deactivate()
 
 
 @pytest.fixture
