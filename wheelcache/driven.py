@@ -186,7 +186,9 @@ class Driven:
                 self.advance(self.steady(), 2 * BATCH)
             else:
                 with self._lock:
-                    self.wake_at = self._wheel.next_wake()
+                    # Else another thread froze the time just now.
+                    if not self._frozen:
+                        self.wake_at = self._wheel.next_wake()
             if self.wake_at < wake_at:
                 self._driver.wake()
             if forked:
@@ -202,6 +204,9 @@ class Driven:
         if isinstance(lock, _Closed):
             return
         with lock:
+            if self._frozen:
+                # The thaw does it. Until then the wheel thread would look for what is due without end.
+                return
             self.wake_at = min(self.wake_at, self._wheel.next_wake())
         if self.wake_at != inf:
             self._driver.wake()
