@@ -252,7 +252,7 @@ def test_a_cache_that_is_dropped_while_its_own_thread_counts_the_dead_waits_for_
     before = time.monotonic()
     with locked_file(path / LOCK):
         gc.collect()
-    assert time.monotonic() - before < 1
+    assert time.monotonic() - before < 5
     assert published(path)["pages"].workers == ()
     assert workers(path) == []
 
