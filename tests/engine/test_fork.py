@@ -29,8 +29,12 @@ def until(condition):
 
 
 def run(script):
+    # Some of them have threads of their own, of which Python >= 3.12 warns. See test_fork_threads.
     outcome = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=100
+        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", PRELUDE + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert outcome.stderr == ""
