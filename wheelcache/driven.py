@@ -178,7 +178,7 @@ class Driven:
         """Timers were set, now without the lock: wake who sleeps past ``due``, and do what is overdue."""
         wake_at = self.wake_at
         if due < wake_at or self._forked:
-            forked, self._forked = self._forked, False
+            self._forked = False
             if wake_at == inf:
                 # Parked until now, so the wheel's tick is an old one, from which the new timers look far off. Moving
                 # on to now files them as they should be.
@@ -191,8 +191,6 @@ class Driven:
                         self.wake_at = self._wheel.next_wake()
             if self.wake_at < wake_at:
                 self._driver.wake()
-            if forked:
-                fork_pause.resume()
         elif now - wake_at > self._patience and not self._finishing:
             # Not while somebody is at it: a listener that writes would be called by what it calls, as deep as there is
             # work, and periodic jobs would run in two threads at once.
@@ -268,12 +266,6 @@ def _release_all() -> None:
     _fork_lock.release()
 
 
-def _mark_all() -> None:
-    """Have the next write start the threads that ended before the fork."""
-    for driven in _forkable:
-        driven._forked = True
-
-
 def _renew_all() -> None:
     global _fork_lock
     _fork_lock = threading.RLock()
@@ -287,8 +279,5 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)
-# Registered after the hooks of the locks, since hooks before a fork run in reverse order: threads end before the locks
-# are taken, which they need for that, and start again when the locks are free.
-os.register_at_fork(before=fork_pause.before_fork, after_in_parent=fork_pause.after_fork_in_parent)
-if fork_pause.COUNTS_LATE:
-    os.register_at_fork(after_in_parent=_mark_all)
+# Last, so that threads end before the locks are taken, which they need for that, and start again when they are free.
+fork_pause.register_hooks()
