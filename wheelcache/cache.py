@@ -391,7 +391,7 @@ class Cache(SavedMap):
             loaded = loader(keys)
             self._loaded_many(flights, loaded, ttl, policy)
         except BaseException as error:
-            # Around the landing as well: a weigher may raise, or a signal, and nobody must wait for ever.
+            # Around the landing as well: a weigher may raise, or a signal, and no waiter may wait for ever.
             self._load_failed_many(flights, error)
             raise
         self._loaded_beside(keys, flights, loaded)
@@ -853,7 +853,7 @@ class Cache(SavedMap):
             raise
 
     def _lead_many(self, keys: list[Any], flights: list[Flight]) -> None:
-        """Begin flights for those keys that nobody loads. They go to ``flights``, even if this is interrupted."""
+        """Begin flights for those keys that have none. They go to ``flights``, even if this is interrupted."""
         plain = [self._plain(key) for key in keys]
         for key in plain:
             # What was missed is loaded, under a stamp of its own: what the caller sets later is news.

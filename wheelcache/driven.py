@@ -178,7 +178,7 @@ class Driven:
         """Timers were set, now without the lock: wake who sleeps past ``due``, and do what is overdue."""
         wake_at = self.wake_at
         if due < wake_at or self._forked:
-            forked, self._forked = self._forked, False
+            self._forked = False
             if wake_at == inf:
                 # Parked until now, so the wheel's tick is an old one, from which the new timers look far off. Moving
                 # on to now files them as they should be.
@@ -186,11 +186,11 @@ class Driven:
                 self.advance(self.steady(), 2 * BATCH)
             else:
                 with self._lock:
-                    self.wake_at = self._wheel.next_wake()
+                    # Else another thread froze the time just now.
+                    if not self._frozen:
+                        self.wake_at = self._wheel.next_wake()
             if self.wake_at < wake_at:
                 self._driver.wake()
-            if forked:
-                fork_pause.resume()
         elif now - wake_at > self._patience and not self._finishing:
             # Not while somebody is at it: a listener that writes would be called by what it calls, as deep as there is
             # work, and periodic jobs would run in two threads at once.
@@ -202,6 +202,9 @@ class Driven:
         if isinstance(lock, _Closed):
             return
         with lock:
+            if self._frozen:
+                # The thaw does it. Until then the wheel thread would look for what is due without end.
+                return
             self.wake_at = min(self.wake_at, self._wheel.next_wake())
         if self.wake_at != inf:
             self._driver.wake()
@@ -249,24 +252,27 @@ def _hold_all() -> None:
         lock = behind(driven._lock)
         if isinstance(lock, _Closed):
             continue
-        lock.acquire()
-        if behind(driven._lock) is lock:
-            _held.append((driven, lock))
-        else:
+        # In one step: an exception from outside, between a call of acquire and the next line, would leave it taken.
+        (_,) = map(lock.acquire, (True,))
+        _held.append((driven, lock))
+        if behind(driven._lock) is not lock:
             # Closed while this thread waited.
-            lock.release()
+            _release_last()
+
+
+def _release_last() -> None:
+    lock = _held[-1][1]
+    # No call before that of release.
+    del _held[-1]
+    lock.release()
 
 
 def _release_all() -> None:
+    """Python calls this twice, for what an exception from outside keeps the first call from releasing."""
     while _held:
-        _held.pop()[1].release()
-    _fork_lock.release()
-
-
-def _mark_all() -> None:
-    """Have the next write start the threads that ended before the fork."""
-    for driven in _forkable:
-        driven._forked = True
+        _release_last()
+    if _fork_lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
+        _fork_lock.release()
 
 
 def _renew_all() -> None:
@@ -282,8 +288,6 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)
-# Registered after the hooks of the locks, since hooks before a fork run in reverse order: threads end before the locks
-# are taken, which they need for that, and start again when the locks are free.
-os.register_at_fork(before=fork_pause.before_fork, after_in_parent=fork_pause.after_fork_in_parent)
-if fork_pause.COUNTS_LATE:
-    os.register_at_fork(after_in_parent=_mark_all)
+os.register_at_fork(after_in_parent=_release_all)
+# Last, so that threads end before the locks are taken, which they need for that, and start again when they are free.
+fork_pause.register_hooks()

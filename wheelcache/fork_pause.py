@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final, Protocol
 
 COUNTS_LATE: Final = (3, 13) <= sys.version_info < (3, 13, 10) or (3, 14) <= sys.version_info < (3, 14, 1)
 """These versions count threads after the hooks of the fork have run in the parent (python/cpython#137109), so a thread
-that a hook starts makes them warn. With them the next write of a new key starts the threads, or any write once work is
-overdue."""
+that a hook starts makes them warn. With them it starts in a pending call, which Python makes right after the fork."""
 
 PATIENCE: Final = 1.0
 """Seconds to wait for a thread that only has to wake up and return. It takes 0.1 ms, on a busy machine far more."""
@@ -68,12 +68,12 @@ def before_fork() -> None:
 def after_fork_in_parent() -> None:
     with suppress(IndexError):
         _forks.pop()
-    if not COUNTS_LATE:
-        resume()
+    # Where another thread than the main one forks, there are two, and Python warns anyway.
+    if not COUNTS_LATE or threading.current_thread() is not threading.main_thread():
+        _resume()
 
 
-def resume() -> None:
-    """Start the threads that are needed, after a fork."""
+def _resume() -> None:
     if not _forks:
         for pausable in _pausables:
             pausable.resume()
@@ -107,4 +107,22 @@ def _wait_for_kernel(thread: threading.Thread) -> None:
         time.sleep(KERNEL_LOOK)
 
 
-os.register_at_fork(after_in_child=_forks.clear)
+def register_hooks() -> None:
+    """Have threads end before forks from now on.
+
+    Hooks before a fork run in reverse order of registration, and those after it in order. So threads end before the
+    hooks run that were registered before these, which take locks that threads need to end.
+    """
+    os.register_at_fork(before=before_fork, after_in_parent=after_fork_in_parent, after_in_child=_forks.clear)
+    if COUNTS_LATE:
+        # Imported here, since other versions need not have it, nor the 3 ms that it takes.
+        import ctypes
+
+        resume = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_resume_from_c)
+        # No function in Python: it would make the pending call itself, within the fork.
+        os.register_at_fork(after_in_parent=partial(ctypes.pythonapi.Py_AddPendingCall, resume, None))
+
+
+def _resume_from_c(_: object) -> int:
+    _resume()
+    return 0

@@ -69,7 +69,7 @@ class LoadFirst:
                 finally:
                     self._loaded(self)
             elif taken:
-                # The one who loaded was interrupted before it could say so.
+                # The thread that loaded was interrupted before it could say so.
                 self._loaded(self)
         finally:
             if taken:

@@ -108,7 +108,7 @@ class Flight:
     def end(self, value: Any, error: BaseException | None) -> None:
         """Tell the waiters, once. Without waiters, keep nothing: error, traceback and flight would be a cycle.
 
-        If it was interrupted, the call that follows tells those who were not told.
+        If it was interrupted, the next call wakes the waiters that are left.
         """
         self.lead.over = True
         if self.outcome is None:

@@ -15,7 +15,7 @@ taken from another file doesn't pass, and a damaged one costs itself and those a
 - Without a secret it is the CRC-32 of these, 4 bytes, which a random change passes with odds of 1 in 2**32. It is no
   guard against anybody who means it.
 - With one it is the first 16 bytes of an HMAC-SHA256 of them (RFC 2104), by a key of this file's own, which is the HMAC
-  of the header by the SHA-256 of the secret. A record is authentic before anybody sees it, who may then unpickle it.
+  of the header by the SHA-256 of the secret. A record is known to be authentic before it is unpickled.
   A wrong secret is known by the header. That a tail was cut off is known only after what is left of it was read, and
   that a whole older file was put in the place of a newer one is not known at all.
 
@@ -286,13 +286,13 @@ def set_aside(path: Path, dir_fd: int | None = None) -> Path | None:
     return aside
 
 
-def refuse(who: str, path: Path, error: SnapshotRefused, dir_fd: int | None = None) -> None:
-    """Say why ``who`` does not load a file, and put it out of the way."""
+def refuse(owner: str, path: Path, error: SnapshotRefused, dir_fd: int | None = None) -> None:
+    """Say why ``owner`` does not load a file, and put it out of the way."""
     aside = set_aside(path, dir_fd)
     logger.warning(
         "A snapshot is not loaded%s by %s: %s%s.",
         " any further" if isinstance(error, SnapshotDamaged) else "",
-        who,
+        owner,
         error,
         f"; it is kept as {aside}" if aside else "",
     )

@@ -21,6 +21,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from tests.redis_server import RedisServer
+from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import board
 from wheelcache.django_backend import cache as default_cache
@@ -602,7 +603,7 @@ def start_django(behind, options, script, *, location="tiered", **settings):
     settings["CACHES"] = {"default": {"BACKEND": LOCMEM}, **behind, "tiered": tiered}
     settings["LOGGING_CONFIG"] = None
     return subprocess.Popen(
-        [sys.executable, "-u", "-W", "error", "-c", PRELUDE.format(settings=settings) + textwrap.dedent(script)],
+        [sys.executable, "-W", "error", *FORKING, "-c", PRELUDE.format(settings=settings) + textwrap.dedent(script)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.engine import invariants
+from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause, private_files
 from wheelcache.board import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, Board
@@ -54,7 +55,7 @@ def in_child(work):
 
 def start(script, *args, **environ):
     return subprocess.Popen(
-        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         env={**os.environ, **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -19,6 +19,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests.scripts import FORKING
 from tests.waiting import until
 from wheelcache import private_files
 from wheelcache.errors import FileUnusable
@@ -70,7 +71,7 @@ def figures(worker="1-a", name="pages", samples=0, **stats):
 
 def start(script, *args):
     return subprocess.Popen(
-        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

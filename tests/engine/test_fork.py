@@ -6,6 +6,8 @@ import textwrap
 
 import pytest
 
+from tests.scripts import FORKING
+
 PRELUDE = """
 import os, signal, sys, threading, time
 from wheelcache import Cache, Timers
@@ -32,7 +34,7 @@ def until(condition):
 
 def run(script):
     outcome = subprocess.run(
-        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=100
+        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=100
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert outcome.stderr == ""

@@ -17,14 +17,6 @@ def threads():
 def os_threads():
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
 
-def after_a_fork(cache):
-    # Some versions count threads too late for a hook to start any: then a write does.
-    from wheelcache.fork_pause import COUNTS_LATE
-    if COUNTS_LATE:
-        assert threads() == []
-        cache.set("for ever", 1)
-        cache.delete("for ever")
-
 seen_by_forks = []
 """
 
@@ -77,8 +69,7 @@ def test_the_wheel_thread_ends_before_a_fork_and_goes_on_after_it():
             until(lambda: len(cache) == 0)
 
         print(in_child(child), *seen_by_forks)
-        # Timers are pending, so it runs again.
-        after_a_fork(cache)
+        # Timers are pending, so it runs again without any write.
         print(*threads())
         until(lambda: len(cache) == 0)
         """) == ["wheelcache-wheel", "0", "1", "wheelcache-wheel"]
@@ -106,7 +97,6 @@ def test_hundreds_of_forks_all_see_one_thread():
             if pid == 0:
                 os._exit(0)
             os.waitpid(pid, 0)
-            after_a_fork(cache)
         print(len(seen_by_forks), *set(seen_by_forks), *threads())
         """) == ["300", "1", "wheelcache-wheel"]
 
@@ -122,11 +112,9 @@ def test_children_of_children_fork_without_threads_too():
             if depth < 3:
                 assert in_child(lambda: child(depth + 1)) == 0
                 assert set(seen_by_forks) == {1}, seen_by_forks
-                after_a_fork(cache)
             until(lambda: cache.keys() == ["long"] and len(cache) == 1)
 
         print(in_child(lambda: child(1)), *seen_by_forks)
-        after_a_fork(cache)
         print(*threads())
         """) == ["0", "1", "wheelcache-wheel"]
 
@@ -169,7 +157,6 @@ def test_the_thread_that_waits_to_save_at_the_exit_ends_before_a_fork_and_is_the
         cache.set("a", 1, ttl=3600)
         print(*threads())
         print(in_child(lambda: None), *seen_by_forks)
-        after_a_fork(cache)
         print(*threads())
         """) == ["wheelcache-save", "wheelcache-wheel", "0", "1", "wheelcache-save", "wheelcache-wheel"]
 
@@ -275,7 +262,6 @@ def test_forks_of_many_threads_at_once_leave_one_wheel_thread():
             worker.start()
         for worker in workers:
             worker.join()
-        cache.set("last", 1, ttl=0.01)
         until(lambda: cache.keys() == ["long"] and len(cache) == 1)
         print(*threads())
         """) == ["wheelcache-wheel"]
@@ -289,7 +275,6 @@ def test_a_write_between_the_end_of_the_thread_and_the_fork_is_served_after_it()
         in_hook.append(lambda: cache.set("hook's", 1, ttl=0.02))
         print(in_child(lambda: None), *seen_by_forks)
         in_hook.clear()
-        after_a_fork(cache)
         until(lambda: cache.keys() == ["long"] and len(cache) == 1)
         print(*threads())
         """) == ["0", "1", "wheelcache-wheel"]
@@ -304,7 +289,6 @@ def test_forks_in_the_middle_of_a_mass_expiry_lose_no_timer(listener):
             cache.set_many(dict.fromkeys(range(20_000), 0), ttl=0.01)
             for _ in range(5):
                 print(in_child(lambda: None))
-            after_a_fork(cache)
             until(lambda: len(cache) == 0)
         """)
         == ["0"] * 50

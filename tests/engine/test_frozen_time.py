@@ -313,6 +313,25 @@ def test_the_wheel_thread_rests_while_time_stands_still(cache, library):
         assert time.process_time_ns() - began < 100_000_000
 
 
+def test_the_wheel_thread_rests_in_a_freeze_after_a_write_was_interrupted(cache, library):
+    def exits(*removal):
+        raise SystemExit
+
+    cache.set("a", 1, 300)
+    with library.freeze(FAR) as time_:
+        cache.set("a", 1, 5)
+        cache.on_removal = exits
+        with pytest.raises(SystemExit):
+            cache.set("a", 2, 5)
+        cache.on_removal = None
+        time_.shift(100)
+        began = time.process_time_ns()
+        time.sleep(0.5)
+        assert time.process_time_ns() - began < 100_000_000
+    cache.set("b", 1, 0.02)
+    assert until(lambda: "b" not in cache.entries)
+
+
 def test_a_snapshot_of_a_freeze_counts_the_time_that_was_travelled(cache, library, tmp_path):
     other = Cache(jitter=0)
     with library.freeze(FAR) as time_:

@@ -16,6 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, private_files
 from wheelcache.clock import SystemClock
@@ -37,7 +38,7 @@ clock = ManualClock()
 
 def start(script, *args):
     return subprocess.Popen(
-        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

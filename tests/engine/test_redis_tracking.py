@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from tests.redis_server import RedisServer
+from tests.scripts import FORKING
 from tests.waiting import until
 from wheelcache import redis_tracking
 from wheelcache.redis_tracking import Tracking, client_of, connect_like
@@ -496,7 +497,7 @@ tracking = Tracking(connect_like(client), [b"a:"], copies)
 
 def run(server, script):
     outcome = subprocess.run(
-        [sys.executable, "-u", "-W", "error", "-c", PRELUDE + textwrap.dedent(script), str(server.port)],
+        [sys.executable, "-W", "error", *FORKING, "-c", PRELUDE + textwrap.dedent(script), str(server.port)],
         capture_output=True,
         text=True,
         timeout=60,

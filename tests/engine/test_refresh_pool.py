@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.engine.test_fork import run
+from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, LoadTimeout, refresh_pool
 from wheelcache.refresh_pool import RefreshPool
@@ -438,7 +439,7 @@ def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
 def exits(script):
     """Run a script; its output, once it ended as it should: soon, with 0 and without a word on stderr."""
     outcome = subprocess.run(
-        [sys.executable, "-u", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, *FORKING, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert (outcome.returncode, outcome.stderr) == (0, "")
     return outcome.stdout.split()

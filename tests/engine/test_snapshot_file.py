@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scripts import FORKING
 from tests.waiting import THREADS, until
 from wheelcache import snapshot_file
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
@@ -71,7 +72,7 @@ path = folder / NAME
 
 def start(script, *args, command=()):
     return subprocess.Popen(
-        [*command, sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [*command, sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=Path(__file__).parents[2],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -20,6 +20,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import Cache, CacheClosed, ManualClock, load_first
 from wheelcache.errors import FileUnusable
@@ -47,7 +48,7 @@ def make(**options):
 
 def start(script, *args):
     return subprocess.Popen(
-        [sys.executable, "-u", "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
+        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -10,6 +10,7 @@ from math import inf
 
 import pytest
 
+from tests.scripts import FORKING
 from wheelcache import Cache, RemovalCause, Timers
 from wheelcache.wheel_thread import WheelThread
 
@@ -19,7 +20,7 @@ SOON = 10
 def in_python(script, *arguments):
     """Run a script in an interpreter of its own; what it printed, and nothing on stderr."""
     outcome = subprocess.run(
-        [sys.executable, "-u", "-W", "error", "-c", script, *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", *FORKING, "-c", script, *arguments], capture_output=True, text=True, timeout=60
     )
     assert outcome.stderr == ""
     assert outcome.returncode == 0

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -92,12 +91,10 @@ def test_the_migrations_are_complete(atlas):
 
 
 def test_importing_twice_does_nothing_the_second_time(atlas):
-    started = time.monotonic()
     again = atlas.manage("import_cities")
     assert again.returncode == 0
     count = re.match(r"([\d,]+) cities are already here", again.stdout)[1]
     assert int(count.replace(",", "")) > 20_000
-    assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("path", ["/", "/country/FR/", "/city/2988507/", "/statistics/", "/async/EU/"])

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache.wheel_thread import wheel_thread
 
@@ -205,14 +206,7 @@ def in_child(work):
 
 def run(script):
     outcome = subprocess.run(
-        [
-            sys.executable,
-            "-u",
-            "-W",
-            "ignore:.*multi-threaded.*:DeprecationWarning",
-            "-c",
-            PRELUDE + textwrap.dedent(script),
-        ],
+        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script)],
         capture_output=True,
         text=True,
         timeout=100,

@@ -1,4 +1,4 @@
-"""Who fills keys for a request, and when that request ends.
+"""Which thread or task fills keys for a request, and when that request ends.
 
 At the end of a request Django closes the caches that the running thread got from ``caches``. A backend object in a
 module, which all threads use, is none of them; the signal ``request_finished`` reaches that as well. Under WSGI it is
