@@ -252,27 +252,18 @@ def _hold_all() -> None:
         lock = behind(driven._lock)
         if isinstance(lock, _Closed):
             continue
-        # In one step: an exception from outside, between a call of acquire and the next line, would leave it taken.
-        (_,) = map(lock.acquire, (True,))
-        _held.append((driven, lock))
-        if behind(driven._lock) is not lock:
+        lock.acquire()
+        if behind(driven._lock) is lock:
+            _held.append((driven, lock))
+        else:
             # Closed while this thread waited.
-            _release_last()
-
-
-def _release_last() -> None:
-    lock = _held[-1][1]
-    # No call before that of release.
-    del _held[-1]
-    lock.release()
+            lock.release()
 
 
 def _release_all() -> None:
-    """Python calls this twice, for what an exception from outside keeps the first call from releasing."""
     while _held:
-        _release_last()
-    if _fork_lock._is_owned():  # type: ignore[attr-defined]  # as threading.Condition asks
-        _fork_lock.release()
+        _held.pop()[1].release()
+    _fork_lock.release()
 
 
 def _renew_all() -> None:
@@ -288,6 +279,5 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)
-os.register_at_fork(after_in_parent=_release_all)
 # Last, so that threads end before the locks are taken, which they need for that, and start again when they are free.
 fork_pause.register_hooks()

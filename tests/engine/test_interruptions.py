@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import ctypes
-import os
 import signal
 import sys
 import threading
@@ -280,34 +279,6 @@ def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(o
             write_and_refresh()
             cache.close()
             if not interrupted:
-                break
-    assert target > 20
-
-
-def fork():
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-
-
-def test_an_exception_at_any_point_of_a_fork_leaves_the_caches_to_other_threads(monkeypatch):
-    # Python cannot raise what a hook of a fork raises.
-    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
-    with quiet():
-        for target in count(1):
-            caches = [Cache(**SILENT, ttl=TTL) for _ in range(2)]
-            for cache in caches:
-                use_every_key(cache)
-            delivery = Delivery(target)
-            delivery.run(fork)
-            for cache in caches:
-                assert worker.does(lambda cache=cache: use_every_key(cache)), (
-                    f"{delivery.where}: a lock is taken for ever"
-                )
-                cache.close()
-            assert worker.does(fork), f"{delivery.where}: no other thread can fork"
-            if delivery.where is None:
                 break
     assert target > 20
 
