@@ -331,7 +331,8 @@ class BoundedMap(Driven):
             due = now + (ttl - most * random())
         if self._watched:
             return self._set(key, value, due, now)
-        # Below, what _set does to an entry that is there and stays in its slot, without a listener or weights: in half the time.
+        # Below, what _set does to an entry that is there and stays in its slot, without a listener or weights, in half
+        # the time.
         # No acquire and release, though they take 80 ns less: an exception that comes from outside between the first
         # and its try would leave the lock taken for ever.
         with self._lock:

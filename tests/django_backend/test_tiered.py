@@ -658,7 +658,12 @@ def test_versions_of_all_numbers_are_told(tier, url):
 
 def test_a_fill_that_is_held_back_while_another_client_writes_is_dropped(tier, url, server, monkeypatch):
     cache = tier(REDIS, url)
+    told = []
+    invalidated = cache._level.invalidated
+    monkeypatch.setattr(cache._level, "invalidated", lambda keys: (invalidated(keys), told.extend(keys)))
     other(cache).set("k", "old")
+    assert until(lambda: b":1:k" in told)
+    told.clear()
     read, go_on = threading.Event(), threading.Event()
     get = RedisCacheClient.get
 
@@ -671,9 +676,6 @@ def test_a_fill_that_is_held_back_while_another_client_writes_is_dropped(tier, u
     monkeypatch.setattr(RedisCacheClient, "get", held_back)
     got = []
     reader = threading.Thread(target=lambda: got.append(cache.get("k")))
-    told = []
-    invalidated = cache._level.invalidated
-    monkeypatch.setattr(cache._level, "invalidated", lambda keys: (invalidated(keys), told.extend(keys)))
     reader.start()
     assert read.wait(PATIENCE)
     other(cache).set("k", "new")
