@@ -224,10 +224,18 @@ def test_without_fail_safe_the_errors_reach_the_caller_each_after_one_timeout(se
         assert cache.get("k") is None
 
 
-def test_with_fail_safe_stale_copies_are_served_and_writes_are_dropped_with_one_line_each_way(server, caplog):
+def test_with_fail_safe_stale_copies_are_served_and_writes_are_dropped_with_one_line_each_way(
+    server, caplog, monkeypatch
+):
     with tiered(server, FAIL_SAFE=True) as cache:
         level = cache._level
+        told = []
+        invalidated = level.invalidated
+        monkeypatch.setattr(level, "invalidated", lambda keys: (invalidated(keys), told.extend(keys)))
+        assert until(lambda: level.trusted)
         cache.set("k", 1)
+        # Redis tells of this write as well, and a copy that was made before that is dropped.
+        assert until(lambda: told)
         assert until(lambda: cache.get("k") == 1 and cache.store.cache.keys())
         server.kill()
         assert until(lambda: not level.trusted)
