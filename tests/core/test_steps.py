@@ -318,16 +318,14 @@ def test_a_clock_that_raises_changes_nothing(make, clock):
     def broken():
         raise OSError("no clock")
 
-    core.use_clock(lambda: clock())
     before = balance(core)
-    good = clock
-    state = {"broken": False}
-    core.use_clock(lambda: broken() if state["broken"] else good())
-    state["broken"] = True
+    reading = [clock]
+    core.use_clock(lambda: reading[0]())
+    reading[0] = broken
     for call in (lambda: core.set("key", 2, 10), lambda: core.get("key"), lambda: core.delete("key"), core.advance):
         with pytest.raises(OSError, match="no clock"):
             call()
-    state["broken"] = False
+    reading[0] = clock
     assert balance(core) == before
     assert core.get("key") == 1
 
