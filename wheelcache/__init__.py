@@ -6,10 +6,10 @@ The engine needs nothing but the standard library. Its backends are ``wheelcache
 
 from wheelcache.bounded_map import DEFAULT_TTL, RemovalCause
 from wheelcache.cache import Cache, caches
-from wheelcache.clock import ManualClock
 from wheelcache.core.timing_wheel import Timer, TimingWheel
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
-from wheelcache.memoize import MemoStats
+from wheelcache.loading.memoize import MemoStats
+from wheelcache.runtime.clock import ManualClock
 from wheelcache.stats import Stats
 from wheelcache.timers import STOP, Timers
 

@@ -30,19 +30,20 @@ from secrets import token_hex
 from time import perf_counter, sleep
 from typing import Any, Final
 
-from wheelcache import frozen_time, options
-from wheelcache.board import NOTHING_SEEN, AnyBoard, Seen, canonical
-from wheelcache.clock import Clock, SystemClock, steady, unfrozen
+from wheelcache import options
+from wheelcache.coherence.shared_stamps import NOTHING_SEEN, AnyBoard, Seen, canonical
 from wheelcache.core import ordered_walk
 from wheelcache.core.ordered_walk import OrderedWalk
 from wheelcache.core.timing_wheel import Timer
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
-from wheelcache.fill_leases import FillLeases, Lease, current_holder
 from wheelcache.jitter import MAX_JITTER, Jitter
 from wheelcache.keys import Handles, is_plain, original
+from wheelcache.leases.fill_leases import FillLeases, Lease, current_holder
 from wheelcache.load_first import behind
-from wheelcache.single_flight import SingleFlight
+from wheelcache.loading.single_flight import SingleFlight
+from wheelcache.runtime import frozen_time
+from wheelcache.runtime.clock import Clock, SystemClock, steady, unfrozen
 from wheelcache.stats import Tally
 
 logger = logging.getLogger("wheelcache")

@@ -17,8 +17,6 @@ from threading import TIMEOUT_MAX
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.backoff import Backoff
-from wheelcache.board import NOTHING_SEEN, AnyBoard
 from wheelcache.bounded_map import (
     CENTURIES,
     DEFAULT_TTL,
@@ -32,28 +30,30 @@ from wheelcache.bounded_map import (
     Removals,
     stale_until,
 )
-from wheelcache.clock import Clock, SystemClock, steady, unfrozen
+from wheelcache.coherence.shared_stamps import NOTHING_SEEN, AnyBoard
 from wheelcache.errors import CacheClosed, LoadTimeout, NothingToStore
-from wheelcache.figures import WorkerFigures
-from wheelcache.figures_directory import usable_directory
-from wheelcache.fill_leases import Waiter, current_holder
-from wheelcache.history import History
 from wheelcache.isolation import size_of
 from wheelcache.keys import original
+from wheelcache.leases.fill_leases import Waiter, current_holder
 from wheelcache.load_first import LoadFirst, behind
-from wheelcache.load_policy import LoadPolicy, load_policy
-from wheelcache.memoize import F, Memoized, memoizer
-from wheelcache.periodic_jobs import PeriodicJob, PeriodicJobs
-from wheelcache.publisher import Publisher
-from wheelcache.refresh_pool import refresh_pool, timed_load_pool
+from wheelcache.loading.backoff import Backoff
+from wheelcache.loading.memoize import F, Memoized, memoizer
+from wheelcache.loading.policy import LoadPolicy, load_policy
+from wheelcache.loading.single_flight import Flight, Seat, is_loading
+from wheelcache.observability.figures_directory import usable_directory
+from wheelcache.observability.history import History
+from wheelcache.observability.publisher import Publisher
+from wheelcache.observability.stats_log import StatsLog
+from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE, RequestBox, WorkerRequests
+from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.persistence.autosave import SnapshotKeeper
+from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
+from wheelcache.runtime.clock import Clock, SystemClock, steady, unfrozen
+from wheelcache.runtime.periodic_jobs import PeriodicJob, PeriodicJobs
+from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 from wheelcache.saved_map import SavedMap
-from wheelcache.single_flight import Flight, Seat, is_loading
-from wheelcache.snapshot_directory import snapshot_directory_or_none
-from wheelcache.snapshot_keeper import SnapshotKeeper
 from wheelcache.stats import LoadTimes, Stats, Tally
-from wheelcache.stats_log import StatsLog
-from wheelcache.weak_registry import WeakRegistry
-from wheelcache.worker_requests import CLEAR, LOAD, SAVE, RequestBox, WorkerRequests
 
 logger = logging.getLogger("wheelcache")
 

@@ -13,13 +13,14 @@ import threading
 from math import inf
 from typing import Any, Final
 
-from wheelcache import fork_pause, options
-from wheelcache.clock import Clock, ManualClock, steady, unfrozen
+from wheelcache import options
 from wheelcache.core.timing_wheel import TimingWheel
-from wheelcache.frozen_time import find_time_machine
 from wheelcache.load_first import behind
-from wheelcache.weak_registry import WeakRegistry
-from wheelcache.wheel_thread import WheelThread, wheel_thread
+from wheelcache.runtime import fork_pause
+from wheelcache.runtime.clock import Clock, ManualClock, steady, unfrozen
+from wheelcache.runtime.frozen_time import find_time_machine
+from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.wheel_thread import WheelThread, wheel_thread
 
 logger = logging.getLogger("wheelcache")
 

@@ -215,7 +215,7 @@ def board_or_none(name: str, value: Any) -> Any:
     """A board, or None."""
     # Boards are told by what they have: there are two kinds, and tests have others.
     if value is not None and not (callable(getattr(value, "slot", None)) and hasattr(value, "stamps")):
-        raise TypeError(f"{name} must be a wheelcache.board.Board, or None, not {value!r}")
+        raise TypeError(f"{name} must be a wheelcache.coherence.shared_stamps.Board, or None, not {value!r}")
     return value
 
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.bounded_map import EVICTED, EXPIRED, BoundedMap, Entry, GracedEntry, Removals, batched, group_of
-from wheelcache.clock import SystemClock
 from wheelcache.errors import CacheClosed, SnapshotDamaged, SnapshotRefused
 from wheelcache.keys import original
-from wheelcache.snapshot_file import Snapshot, SnapshotWriter, open_snapshot, refuse
+from wheelcache.persistence.snapshot_file import Snapshot, SnapshotWriter, open_snapshot, refuse
+from wheelcache.runtime.clock import SystemClock
 
 logger = logging.getLogger("wheelcache")
 

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.clock import Clock, SystemClock
 from wheelcache.core.timing_wheel import Timer
 from wheelcache.driven import Driven
 from wheelcache.errors import SnapshotRefused, WheelClosed
 from wheelcache.keys import Handles, original
-from wheelcache.snapshot_file import SnapshotWriter, open_snapshot, refuse
+from wheelcache.persistence.snapshot_file import SnapshotWriter, open_snapshot, refuse
+from wheelcache.runtime.clock import Clock, SystemClock
 
 logger = logging.getLogger("wheelcache")
 

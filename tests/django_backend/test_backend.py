@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from wheelcache import Cache, ManualClock
 from wheelcache.django_backend import WheelCache, stores
-from wheelcache.wheel_thread import wheel_thread
+from wheelcache.runtime.wheel_thread import wheel_thread
 
 BAD_KEYS = ["with space", "tab\there", "line\nbreak", "nul\0", "del\x7f", "x" * 251, " "]
 UNWARNED_KEYS = ["é", "日本語", "\N{NO-BREAK SPACE}", "\N{ZERO WIDTH SPACE}", "\ud800", "🎈", "", "x" * 245]

@@ -7,7 +7,7 @@ import pytest
 from django.core import checks
 from django.test import override_settings
 
-from wheelcache import board
+from wheelcache.coherence import shared_stamps as board
 
 BACKEND = "wheelcache.django_backend.WheelCache"
 

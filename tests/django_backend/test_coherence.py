@@ -21,9 +21,10 @@ from django.test import RequestFactory
 from django.utils.cache import get_cache_key, learn_cache_key
 
 from tests.waiting import PATIENCE, until
-from wheelcache import board, private_files
+from wheelcache.coherence import shared_stamps as board
 from wheelcache.errors import FileUnusable
-from wheelcache.fill_leases import end_request
+from wheelcache.leases.fill_leases import end_request
+from wheelcache.runtime import private_files
 
 NUMBER = struct.Struct("<Q")
 ROOT = Path(__file__).parents[2]

@@ -20,10 +20,10 @@ from django.utils.deprecation import MiddlewareMixin
 
 from tests.django_backend.conftest import BACKEND
 from tests.waiting import until
-from wheelcache.dashboard.dashboard import ASSETS, HEADERS, WITHIN
 from wheelcache.errors import FileUnusable
-from wheelcache.figures_directory import FiguresDirectory
-from wheelcache.worker_requests import RequestBox
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, WITHIN
+from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.worker_requests import RequestBox
 
 ROOT = Path(__file__).parents[2]
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)

@@ -24,7 +24,7 @@ from django.views.decorators.cache import cache_control, cache_page
 from django.views.decorators.vary import vary_on_headers
 
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache.fill_leases import end_request
+from wheelcache.leases.fill_leases import end_request
 
 LONG = 60
 """Seconds of a FILL_WAIT that nobody should come to the end of; what takes less than PATIENCE did not wait for it."""

@@ -16,8 +16,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from tests.django_backend import serializers
-from wheelcache import private_files
 from wheelcache.django_backend import WheelCache, site, stores
+from wheelcache.runtime import private_files
 
 COUNT_OR_NONE = "a whole number >= 1, or None"
 WHOLE = "a whole number >= 0"

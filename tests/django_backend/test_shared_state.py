@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core import checks
 from django.test import override_settings
 
-from wheelcache import board
+from wheelcache.coherence import shared_stamps as board
 
 BACKEND = "wheelcache.django_backend.WheelCache"
 TIERED = "wheelcache.django_backend.TieredCache"
@@ -164,7 +164,7 @@ def test_a_count_of_two_processes_stays_below_what_they_counted_also_with_cohere
 import os, sys
 from pathlib import Path
 from wheelcache import Cache
-from wheelcache.board import Board
+from wheelcache.coherence.shared_stamps import Board
 
 cache = Cache(log_interval=None, board=Board("shared", Path(sys.argv[1])))
 assert cache.add("lock", 1)

@@ -20,8 +20,9 @@ from django.views.decorators.cache import cache_page
 from tests import restarts
 from tests.django_backend.conftest import BACKEND
 from tests.waiting import until
-from wheelcache import Cache, snapshot_commands
+from wheelcache import Cache
 from wheelcache.django_backend import stores
+from wheelcache.observability import snapshot_commands
 
 SITE = "tests.django_backend.tiny_site"
 MANAGE = ["-m", SITE]

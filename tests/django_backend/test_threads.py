@@ -8,7 +8,7 @@ import traceback
 import pytest
 
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache.wheel_thread import wheel_thread
+from wheelcache.runtime.wheel_thread import wheel_thread
 
 
 class Boom(Exception):

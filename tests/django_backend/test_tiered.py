@@ -23,11 +23,11 @@ from django.test import override_settings
 from tests.redis_server import RedisServer
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache import board
+from wheelcache.coherence import shared_stamps as board
 from wheelcache.django_backend import cache as default_cache
 from wheelcache.django_backend import stores
 from wheelcache.django_backend.tiered import OPTIONS, TieredCache
-from wheelcache.redis_tracking import client_of
+from wheelcache.near_cache.redis_tracking import client_of
 
 pytestmark = pytest.mark.servers
 

@@ -38,7 +38,7 @@ from django.urls import path  # noqa: E402
 from django.views.decorators.cache import cache_page  # noqa: E402
 
 from tests.waiting import until  # noqa: E402
-from wheelcache.refresh_pool import refresh_pool, timed_load_pool  # noqa: E402
+from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool  # noqa: E402
 
 PATIENCE = 10
 arrivals = []

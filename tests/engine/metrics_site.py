@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from wheelcache import Cache
-from wheelcache.prometheus import Collector
+from wheelcache.observability.prometheus import Collector
 
 cache = Cache("pages", max_entries=1000, log_interval=None, figures_dir=Path(os.environ["METRICS_FIGURES"]))
 registry = CollectorRegistry()

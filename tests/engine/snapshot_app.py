@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from wheelcache import Cache
-from wheelcache.snapshot_keeper import exit_on_sigterm
+from wheelcache.persistence.autosave import exit_on_sigterm
 
 cache = Cache(
     "site",

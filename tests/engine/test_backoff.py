@@ -2,12 +2,12 @@
 
 import pytest
 
-from wheelcache.backoff import KEYS_AT_MOST, Backoff
+from wheelcache.loading.backoff import KEYS_AT_MOST, Backoff
 
 
 @pytest.fixture
 def steady(monkeypatch):
-    monkeypatch.setattr("wheelcache.backoff.random", lambda: 1.0)
+    monkeypatch.setattr("wheelcache.loading.backoff.random", lambda: 1.0)
 
 
 def test_what_never_failed_may_be_tried():

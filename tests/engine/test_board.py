@@ -24,12 +24,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.engine import invariants
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache, ManualClock, RemovalCause, private_files
-from wheelcache.board import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, Board
+from wheelcache import Cache, ManualClock, RemovalCause
 from wheelcache.bounded_map import BOARD_CHECK, FILL_WINDOW
+from wheelcache.coherence.shared_stamps import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, Board
 from wheelcache.errors import FileUnusable
-from wheelcache.fill_leases import MISSED_AT_MOST, current_holder, end_request
-from wheelcache.private_files import runtime_directory
+from wheelcache.leases.fill_leases import MISSED_AT_MOST, current_holder, end_request
+from wheelcache.runtime import private_files
+from wheelcache.runtime.private_files import runtime_directory
 
 NAME = "test"
 
@@ -37,7 +38,7 @@ PRELUDE = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from wheelcache import Cache
-from wheelcache.board import Board
+from wheelcache.coherence.shared_stamps import Board
 
 def in_child(work):
     pid = os.fork()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from wheelcache.board import HEADER_BYTES, Board
+from wheelcache.coherence.shared_stamps import HEADER_BYTES, Board
 from wheelcache.errors import FileUnusable
 
 SLOTS = 1024
@@ -56,7 +56,7 @@ def test_processes_that_open_the_board_while_others_find_no_room_share_one_in_th
     script = """
     import resource, sys
     from pathlib import Path
-    from wheelcache.board import Board
+    from wheelcache.coherence.shared_stamps import Board
     from wheelcache.errors import FileUnusable
 
     if sys.argv[2] == "no room":
@@ -93,7 +93,7 @@ def test_a_truncated_board_kills_what_maps_it_as_the_documentation_says(tmp_path
     import os, sys
     from pathlib import Path
     from wheelcache import Cache
-    from wheelcache.board import Board
+    from wheelcache.coherence.shared_stamps import Board
 
     cache = Cache(board=Board("test", Path(sys.argv[1])))
     cache.set("k", 1)

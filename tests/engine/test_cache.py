@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine import invariants
 from wheelcache import Cache, CacheClosed, RemovalCause
-from wheelcache.load_policy import PLAIN
+from wheelcache.loading.policy import PLAIN
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 

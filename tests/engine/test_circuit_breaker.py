@@ -1,6 +1,6 @@
 """What fails again and again is left alone, and tried now and then."""
 
-from wheelcache.circuit_breaker import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, CircuitBreaker
+from wheelcache.near_cache.circuit_breaker import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, CircuitBreaker
 
 
 def opened():

@@ -8,10 +8,18 @@ from dataclasses import replace
 import pytest
 
 from wheelcache import Cache
-from wheelcache.dashboard.dashboard import ASSETS, HEADERS, Dashboard, NotPublished, UnknownCache, answer, asset
 from wheelcache.errors import FileUnusable
-from wheelcache.publisher import INTERVAL
-from wheelcache.worker_requests import REQUESTS
+from wheelcache.observability.dashboard.dashboard import (
+    ASSETS,
+    HEADERS,
+    Dashboard,
+    NotPublished,
+    UnknownCache,
+    answer,
+    asset,
+)
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.worker_requests import REQUESTS
 
 TOTALS = {
     *("hits", "misses", "hit_ratio", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts"),

@@ -4,8 +4,8 @@ import pytest
 
 from tests.engine.test_fork import run
 from wheelcache.cache import Cache
-from wheelcache.epoch import Epoch
-from wheelcache.load_policy import LoadPolicy
+from wheelcache.loading.policy import LoadPolicy
+from wheelcache.near_cache.trust_epoch import Epoch
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_what_the_child_of_a_fork_inherits_is_suspect_there_and_good_in_the_pare
     assert run(
         """
         from wheelcache import Cache
-        from wheelcache.epoch import Epoch
+        from wheelcache.near_cache.trust_epoch import Epoch
 
         cache = Cache(board=Epoch(), log_interval=None, sample_interval=None)
         cache.set("k", 1)

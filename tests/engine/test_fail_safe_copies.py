@@ -10,8 +10,8 @@ from tests.engine.test_first_level import Behind, awaitable, down, held_back
 from tests.waiting import PATIENCE, THREADS
 from wheelcache.bounded_map import MISSING
 from wheelcache.cache import Cache
-from wheelcache.epoch import Epoch
-from wheelcache.first_level import FirstLevel
+from wheelcache.near_cache.near_cache import FirstLevel
+from wheelcache.near_cache.trust_epoch import Epoch
 
 READS = {
     "get": lambda level, behind, key: level.get(key, behind.read(key)),

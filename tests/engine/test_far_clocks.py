@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from wheelcache import Cache, Timers
-from wheelcache.clock import LATEST, ManualClock
+from wheelcache.runtime.clock import LATEST, ManualClock
 
 
 @pytest.mark.parametrize("seconds", [1e17, 1e300, 2 * LATEST])

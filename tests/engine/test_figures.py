@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wheelcache.figures import GRID, CacheFigures, Course, Rate, WorkerFigures, stats_from_json
-from wheelcache.history import Sample, sample
+from wheelcache.observability.history import Sample, sample
+from wheelcache.observability.worker_stats import GRID, CacheFigures, Course, Rate, WorkerFigures, stats_from_json
 from wheelcache.stats import LOAD_BOUNDS, Stats
 
 EPOCH = 1_000_000.0

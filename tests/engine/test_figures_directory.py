@@ -21,10 +21,8 @@ import pytest
 
 from tests.scripts import FORKING
 from tests.waiting import until
-from wheelcache import private_files
 from wheelcache.errors import FileUnusable
-from wheelcache.figures import WorkerFigures
-from wheelcache.figures_directory import (
+from wheelcache.observability.figures_directory import (
     DEPARTED,
     FORGOTTEN,
     LOCK,
@@ -35,9 +33,11 @@ from wheelcache.figures_directory import (
     directory_of,
     remove_forgotten,
 )
-from wheelcache.history import LENGTH, sample
+from wheelcache.observability.history import LENGTH, sample
+from wheelcache.observability.worker_requests import CLEAR, REQUESTS, RequestBox
+from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.runtime import private_files
 from wheelcache.stats import LOAD_BOUNDS, Stats
-from wheelcache.worker_requests import CLEAR, REQUESTS, RequestBox
 
 PRELUDE = """
 import fcntl, os, signal, sys, time

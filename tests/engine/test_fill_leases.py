@@ -17,8 +17,9 @@ import pytest
 
 from tests.engine.test_fork import run as run_script
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache import Cache, CacheClosed, ManualClock, fill_leases
-from wheelcache.fill_leases import HELD_AT_MOST, FillLeases, Holder, current_holder, end_request, on_its_own
+from wheelcache import Cache, CacheClosed, ManualClock
+from wheelcache.leases import fill_leases
+from wheelcache.leases.fill_leases import HELD_AT_MOST, FillLeases, Holder, current_holder, end_request, on_its_own
 
 LONG = 100.0
 """Seconds of patience that no test sees the end of."""
@@ -1087,7 +1088,7 @@ def test_an_exception_that_a_signal_raises_in_a_waiter_takes_him_off_the_list():
 
 def test_a_child_of_fork_knows_of_no_lease_and_nobody_who_waits():
     assert run_script("""
-        from wheelcache.fill_leases import current_holder
+        from wheelcache.leases.fill_leases import current_holder
         cache = Cache()
         ready, go = threading.Event(), threading.Event()
 
@@ -1125,7 +1126,7 @@ def test_a_child_of_fork_knows_of_no_lease_and_nobody_who_waits():
 
 def test_children_forked_while_leases_come_and_go_find_the_cache_usable():
     assert run_script("""
-        from wheelcache.fill_leases import end_request
+        from wheelcache.leases.fill_leases import end_request
         cache = Cache()
         stop = threading.Event()
 

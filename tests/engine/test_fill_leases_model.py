@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wheelcache import fill_leases
-from wheelcache.fill_leases import FillLeases, Holder
+from wheelcache.leases import fill_leases
+from wheelcache.leases.fill_leases import FillLeases, Holder
 
 HOLDERS = 6
 WHO = st.integers(0, HOLDERS - 1)

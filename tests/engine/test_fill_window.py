@@ -10,10 +10,10 @@ import pytest
 
 from tests.waiting import PATIENCE
 from wheelcache import Cache
-from wheelcache.board import Board
 from wheelcache.bounded_map import FILL_WINDOW
-from wheelcache.fill_leases import end_request
-from wheelcache.load_policy import PLAIN
+from wheelcache.coherence.shared_stamps import Board
+from wheelcache.leases.fill_leases import end_request
+from wheelcache.loading.policy import PLAIN
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ CONSUMER = """
 import sys
 from pathlib import Path
 from wheelcache import Cache, ManualClock
-from wheelcache.board import Board
+from wheelcache.coherence.shared_stamps import Board
 
 clock = ManualClock()
 cache = Cache(board=Board("test", Path(sys.argv[1])), clock=clock)

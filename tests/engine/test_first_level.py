@@ -9,10 +9,10 @@ import pytest
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache.bounded_map import MISSING
 from wheelcache.cache import Cache
-from wheelcache.circuit_breaker import FAILURES, FIRST_PAUSE
-from wheelcache.epoch import Epoch
 from wheelcache.errors import StoreUnavailable
-from wheelcache.first_level import FirstLevel
+from wheelcache.near_cache.circuit_breaker import FAILURES, FIRST_PAUSE
+from wheelcache.near_cache.near_cache import FirstLevel
+from wheelcache.near_cache.trust_epoch import Epoch
 
 
 class Down(ConnectionError):

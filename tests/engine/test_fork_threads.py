@@ -121,7 +121,7 @@ def test_children_of_children_fork_without_threads_too():
 
 def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
     assert run_noting("""
-        from wheelcache.refresh_pool import refresh_pool, timed_load_pool
+        from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
         cache = Cache(interval=0.01, log_interval=None, sample_interval=None)
 

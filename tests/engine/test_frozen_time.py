@@ -179,7 +179,7 @@ _holders = []
 
 
 def _keep_lease(cache):
-    from wheelcache.fill_leases import current_holder
+    from wheelcache.leases.fill_leases import current_holder
 
     _holders.append(current_holder())
     return cache.get_or_lease("a", wait=0.2)

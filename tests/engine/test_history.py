@@ -3,7 +3,7 @@
 import pytest
 
 from wheelcache import Cache
-from wheelcache.history import LENGTH, Sample, sample
+from wheelcache.observability.history import LENGTH, Sample, sample
 from wheelcache.stats import Stats
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from tests.engine.interruptions import Delivery, Worker, quiet
 from wheelcache import Cache
-from wheelcache.board import Board
-from wheelcache.clock import ManualClock
+from wheelcache.coherence.shared_stamps import Board
+from wheelcache.runtime.clock import ManualClock
 
 KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
 NEW_KEYS = ("new", "newer")

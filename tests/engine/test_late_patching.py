@@ -12,7 +12,7 @@ PRELUDE = """
 import pathlib, signal, sys, tempfile, threading, time
 import wheelcache
 from wheelcache import Cache
-from wheelcache.refresh_pool import refresh_pool, timed_load_pool
+from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
 signal.alarm(30)
 
@@ -195,7 +195,7 @@ def test_writes_to_redis_are_told(server):
     assert run(
         """
         import redis
-        from wheelcache.redis_tracking import Tracking, connect_like
+        from wheelcache.near_cache.redis_tracking import Tracking, connect_like
 
         told = []
 
@@ -223,7 +223,7 @@ def test_writes_to_redis_are_told(server):
 def test_a_tracking_thread_that_fails_at_once_stops_nobody():
     """Its first step is made while start() waits for it to be there."""
     assert run("""
-        from wheelcache.redis_tracking import Tracking
+        from wheelcache.near_cache.redis_tracking import Tracking
 
         class Listener:
             def trust(self, trusted): pass

@@ -10,10 +10,10 @@ from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 
 import wheelcache
 from wheelcache import Cache, RemovalCause
-from wheelcache.figures_directory import FiguresDirectory
 from wheelcache.isolation import size_of
-from wheelcache.metrics import METRICS
-from wheelcache.otel import instrument
+from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.metrics import METRICS
+from wheelcache.observability.otel import instrument
 
 COUNTER, LEVEL, GAUGE = "counter", "up-down counter", "gauge"
 

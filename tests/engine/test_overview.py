@@ -6,8 +6,8 @@ import time
 import pytest
 
 from wheelcache import Cache
-from wheelcache.figures_directory import FiguresDirectory
-from wheelcache.overview import directories_of, overview, since_reset
+from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.overview import directories_of, overview, since_reset
 from wheelcache.stats import Stats
 
 

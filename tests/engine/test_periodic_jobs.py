@@ -8,7 +8,7 @@ import pytest
 
 from wheelcache import Cache, ManualClock
 from wheelcache.errors import CacheClosed
-from wheelcache.periodic_jobs import PeriodicJobs
+from wheelcache.runtime.periodic_jobs import PeriodicJobs
 
 
 class Noted:

@@ -23,11 +23,11 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 import wheelcache
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
-from wheelcache.figures import CacheFigures
 from wheelcache.isolation import size_of
-from wheelcache.metrics import Reading
-from wheelcache.prometheus import Collector
-from wheelcache.publisher import INTERVAL
+from wheelcache.observability.metrics import Reading
+from wheelcache.observability.prometheus import Collector
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.worker_stats import CacheFigures
 from wheelcache.stats import LOAD_BOUNDS
 
 ROOT = Path(__file__).parents[2]
@@ -400,7 +400,7 @@ def test_in_multiprocess_mode_nothing_is_told_twice(tmp_path):
         from prometheus_client import CollectorRegistry, Counter, generate_latest
         from prometheus_client.multiprocess import MultiProcessCollector
         from wheelcache import Cache
-        from wheelcache.prometheus import Collector
+        from wheelcache.observability.prometheus import Collector
 
         Counter("theirs", "Of the site.").inc()
         cache = Cache("pages")

@@ -18,19 +18,20 @@ import pytest
 
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache, private_files
-from wheelcache.clock import SystemClock
+from wheelcache import Cache
 from wheelcache.errors import FileUnusable
-from wheelcache.figures_directory import DEPARTED, LOCK, FiguresDirectory, directory_of
-from wheelcache.private_files import locked_file
-from wheelcache.publisher import INTERVAL, RETIRE_EVERY
-from wheelcache.worker_requests import CLEAR, RequestBox
+from wheelcache.observability.figures_directory import DEPARTED, LOCK, FiguresDirectory, directory_of
+from wheelcache.observability.publisher import INTERVAL, RETIRE_EVERY
+from wheelcache.observability.worker_requests import CLEAR, RequestBox
+from wheelcache.runtime import private_files
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.private_files import locked_file
 
 PRELUDE = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from wheelcache import Cache, ManualClock
-from wheelcache.figures_directory import FiguresDirectory
+from wheelcache.observability.figures_directory import FiguresDirectory
 path = Path(sys.argv[1])
 clock = ManualClock()
 """

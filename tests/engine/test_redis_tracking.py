@@ -13,8 +13,8 @@ import redis
 from tests.redis_server import RedisServer
 from tests.scripts import FORKING
 from tests.waiting import until
-from wheelcache import redis_tracking
-from wheelcache.redis_tracking import Tracking, client_of, connect_like
+from wheelcache.near_cache import redis_tracking
+from wheelcache.near_cache.redis_tracking import Tracking, client_of, connect_like
 
 pytestmark = pytest.mark.servers
 
@@ -485,7 +485,7 @@ import redis
 from math import inf
 from tests.engine.test_redis_tracking import Copies
 from tests.waiting import until
-from wheelcache.redis_tracking import Tracking, client_of, connect_like
+from wheelcache.near_cache.redis_tracking import Tracking, client_of, connect_like
 
 port = int(sys.argv[1])
 logging.getLogger("wheelcache").addHandler(logging.NullHandler())

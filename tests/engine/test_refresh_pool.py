@@ -16,8 +16,9 @@ import pytest
 from tests.engine.test_fork import run
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
-from wheelcache import Cache, LoadTimeout, refresh_pool
-from wheelcache.refresh_pool import RefreshPool
+from wheelcache import Cache, LoadTimeout
+from wheelcache.runtime import worker_pool as refresh_pool
+from wheelcache.runtime.worker_pool import RefreshPool
 
 NAME = "wheelcache-refresh"
 
@@ -521,17 +522,17 @@ def test_taking_at_exit_is_no_error():
     def at_exit():
         print(cache.take("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
 
-    import wheelcache.refresh_pool
-    atexit.unregister(wheelcache.refresh_pool.refresh_pool.stop)
+    import wheelcache.runtime.worker_pool
+    atexit.unregister(wheelcache.runtime.worker_pool.refresh_pool.stop)
     atexit.register(at_exit)
-    atexit.register(wheelcache.refresh_pool.refresh_pool.stop)
+    atexit.register(wheelcache.runtime.worker_pool.refresh_pool.stop)
     """) == ["old", "1"]
 
 
 def test_a_timed_load_at_exit_runs_in_the_callers_thread():
     assert exits(f"""{HANGING}
     import atexit
-    import wheelcache.refresh_pool as pools
+    import wheelcache.runtime.worker_pool as pools
     atexit.unregister(pools.timed_load_pool.stop)
 
     def at_exit():

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from wheelcache import Cache, private_files
-from wheelcache.board import Board
+from wheelcache import Cache
 from wheelcache.bounded_map import BOARD_CHECK
+from wheelcache.coherence.shared_stamps import Board
 from wheelcache.errors import FileUnusable
-from wheelcache.figures_directory import FiguresDirectory, directory_of
-from wheelcache.private_files import runtime_directory
+from wheelcache.observability.figures_directory import FiguresDirectory, directory_of
+from wheelcache.runtime import private_files
+from wheelcache.runtime.private_files import runtime_directory
 
 NOBODY = 65534
 
@@ -204,7 +205,7 @@ def test_processes_that_start_at_once_choose_the_same(preferred):
         if os.fspath(path) == preferred
         else lstat(path)
     )
-    from wheelcache.private_files import runtime_directory
+    from wheelcache.runtime.private_files import runtime_directory
 
     print("ready", flush=True)
     sys.stdin.readline()

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from tests.engine import invariants
 from wheelcache import Cache, CacheClosed, ManualClock, RemovalCause, saved_map
-from wheelcache.board import Board
+from wheelcache.coherence.shared_stamps import Board
 from wheelcache.core import ordered_walk
 from wheelcache.errors import SnapshotDamaged
 from wheelcache.isolation import Packed
-from wheelcache.snapshot_file import SnapshotWriter, open_snapshot
+from wheelcache.persistence.snapshot_file import SnapshotWriter, open_snapshot
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 SECRETS = pytest.mark.parametrize("secret", [None, "a secret"], ids=["unsigned", "signed"])
@@ -627,7 +627,7 @@ def test_a_coherent_cache_in_another_process_does_so_too(tmp_path, path):
         import sys
         from pathlib import Path
         from wheelcache import Cache
-        from wheelcache.board import Board
+        from wheelcache.coherence.shared_stamps import Board
         folder = Path(sys.argv[1])
         elsewhere = Cache(board=Board("saved", folder))
         elsewhere.set("b", 2)

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.test_timing_wheel import timers_in
 from tests.waiting import until
 from wheelcache import ManualClock, Timers, WheelClosed
-from wheelcache.snapshot_file import SnapshotWriter
+from wheelcache.persistence.snapshot_file import SnapshotWriter
 
 SECRETS = pytest.mark.parametrize("secret", [None, "a secret"], ids=["unsigned", "signed"])
 

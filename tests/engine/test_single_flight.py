@@ -438,7 +438,7 @@ def test_a_signal_between_joining_and_loading_leaves_no_flight_without_a_leader(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("wheelcache.single_flight.Flight.__enter__", interrupted)
+        patched.setattr("wheelcache.loading.single_flight.Flight.__enter__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             cache.take("k", lambda: 1)
     assert cache.take("k", lambda: 2) == 2

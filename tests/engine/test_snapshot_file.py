@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 
 from tests.scripts import FORKING
 from tests.waiting import THREADS, until
-from wheelcache import snapshot_file
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
-from wheelcache.snapshot_file import (
+from wheelcache.persistence import snapshot_file
+from wheelcache.persistence.snapshot_file import (
     CRC,
     END,
     HEADER,
@@ -694,7 +694,7 @@ def test_whoever_is_killed_at_any_step_leaves_the_old_one_or_the_new_one_and_the
     """Each child is killed at one call later than the one before; a write is torn in the middle."""
     steps = run(
         """
-        from wheelcache import snapshot_file
+        from wheelcache.persistence import snapshot_file
 
         snapshot_file.BUFFER_BYTES = 256
         real_write = os.write

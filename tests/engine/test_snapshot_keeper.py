@@ -24,7 +24,7 @@ from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import Cache, CacheClosed, ManualClock, load_first
 from wheelcache.errors import FileUnusable
-from wheelcache.snapshot_keeper import SnapshotKeeper, stem_of
+from wheelcache.persistence.autosave import SnapshotKeeper, stem_of
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -32,8 +32,9 @@ NOBODY = 65534
 PRELUDE = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from wheelcache import Cache, snapshot_keeper
-from wheelcache.snapshot_keeper import exit_on_sigterm
+from wheelcache import Cache
+from wheelcache.persistence import autosave as snapshot_keeper
+from wheelcache.persistence.autosave import exit_on_sigterm
 folder = Path(sys.argv[1])
 
 class Hanging:

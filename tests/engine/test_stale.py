@@ -12,7 +12,7 @@ import pytest
 from tests.engine import invariants
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, CacheClosed, LoadTimeout, MissingKey, RemovalCause
-from wheelcache.refresh_pool import RefreshPool
+from wheelcache.runtime.worker_pool import RefreshPool
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -186,7 +186,7 @@ def pool():
 @pytest.fixture
 def steady(monkeypatch):
     """Back-off times without their random factor: 1, 2, 4 ... 60 seconds."""
-    monkeypatch.setattr("wheelcache.backoff.random", lambda: 1.0)
+    monkeypatch.setattr("wheelcache.loading.backoff.random", lambda: 1.0)
 
 
 # Grace.

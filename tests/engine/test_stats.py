@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.waiting import THREADS, until
 from wheelcache import Cache, ManualClock, RemovalCause, caches
-from wheelcache.board import Board
-from wheelcache.load_policy import load_policy
+from wheelcache.coherence.shared_stamps import Board
+from wheelcache.loading.policy import load_policy
 from wheelcache.stats import COUNTS, LOAD_BOUNDS, LoadTimes, Stats, Tally
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause

@@ -12,7 +12,7 @@ import pytest
 
 from tests.scripts import FORKING
 from wheelcache import Cache, RemovalCause, Timers
-from wheelcache.wheel_thread import WheelThread
+from wheelcache.runtime.wheel_thread import WheelThread
 
 SOON = 10
 
@@ -135,7 +135,7 @@ def test_a_dead_or_starved_thread_lets_nothing_expired_out_and_writes_reclaim(mo
 
 
 def test_a_wheel_whose_owner_raises_does_not_stop_the_others(caplog, monkeypatch):
-    monkeypatch.setattr("wheelcache.wheel_thread.PAUSE_AFTER_ERROR", 0.01)
+    monkeypatch.setattr("wheelcache.runtime.wheel_thread.PAUSE_AFTER_ERROR", 0.01)
 
     class Broken:
         clock = staticmethod(time.monotonic)
@@ -203,7 +203,7 @@ def test_a_listener_that_writes_when_all_is_overdue_does_not_recurse(monkeypatch
 
 
 def test_a_listener_that_exits_does_not_end_the_thread(caplog, monkeypatch):
-    monkeypatch.setattr("wheelcache.wheel_thread.PAUSE_AFTER_ERROR", 0.01)
+    monkeypatch.setattr("wheelcache.runtime.wheel_thread.PAUSE_AFTER_ERROR", 0.01)
     thread = WheelThread()
     monkeypatch.setattr("wheelcache.driven.wheel_thread", thread)
     exits = Cache("exits", interval=0.01, on_removal=lambda *removal: sys.exit())

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from wheelcache import Cache
-from wheelcache.console import document
-from wheelcache.dashboard.dashboard import Dashboard
-from wheelcache.metrics import read_process, read_site
-from wheelcache.publisher import INTERVAL
-from wheelcache.snapshot_commands import inspect
-from wheelcache.worker_requests import CLEAR, REQUESTS, RequestBox
+from wheelcache.observability.console import document
+from wheelcache.observability.dashboard.dashboard import Dashboard
+from wheelcache.observability.metrics import read_process, read_site
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.snapshot_commands import inspect
+from wheelcache.observability.worker_requests import CLEAR, REQUESTS, RequestBox
 
 PRELUDE = """
 import os, sys, time
 from pathlib import Path
 from wheelcache import Cache, ManualClock
-from wheelcache.worker_requests import CLEAR, SAVE, RequestBox
+from wheelcache.observability.worker_requests import CLEAR, SAVE, RequestBox
 folder = Path(sys.argv[1])
 clock = ManualClock()
 box = RequestBox(folder / "figures")
@@ -238,7 +238,7 @@ def test_reading_neither_writes_a_file_nor_runs_a_request_nor_loads(make, path, 
 def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_skips_its_snapshot(tmp_path):
     worker = """
         from prometheus_client import CollectorRegistry, generate_latest
-        from wheelcache.prometheus import Collector
+        from wheelcache.observability.prometheus import Collector
         registry = CollectorRegistry()
         cache = make(snapshot_dir=folder / "snapshots")
         registry.register(Collector(lambda: [cache]))

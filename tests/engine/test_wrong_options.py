@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from wheelcache import Cache, Timers
-from wheelcache.clock import ManualClock
+from wheelcache.runtime.clock import ManualClock
 
 
 @pytest.mark.parametrize("name", ["log_interval", "sample_interval", "snapshot_interval"])

@@ -7,8 +7,8 @@ from itertools import count
 
 import pytest
 
-from wheelcache import board
-from wheelcache.fill_leases import end_request
+from wheelcache.coherence import shared_stamps as board
+from wheelcache.leases.fill_leases import end_request
 
 _names = map("coherent app {}".format, count())
 

@@ -17,8 +17,8 @@ from werkzeug.wrappers import Response as WerkzeugResponse
 
 from tests.flask_backend.conftest import BACKEND
 from tests.waiting import until
-from wheelcache.dashboard.dashboard import ASSETS, HEADERS, WITHIN
 from wheelcache.flask_backend.dashboard import COOKIE, HEADER, dashboard
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, WITHIN
 
 ROOT = Path(__file__).parents[2]
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)

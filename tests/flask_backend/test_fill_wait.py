@@ -11,8 +11,8 @@ import flask_caching
 import pytest
 
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache.fill_leases import end_request
 from wheelcache.flask_backend import WheelCache
+from wheelcache.leases.fill_leases import end_request
 
 LONG = 60
 """Seconds of a fill_wait that nobody should come to the end of; what takes less than PATIENCE did not wait for it."""

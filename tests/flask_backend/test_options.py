@@ -10,11 +10,11 @@ import pytest
 from cachelib.serializers import BaseSerializer, JSONSerializer
 
 from tests.flask_backend.conftest import BACKEND
-from wheelcache import private_files
 from wheelcache.errors import FileUnusable
-from wheelcache.figures_directory import FiguresDirectory
 from wheelcache.flask_backend import WheelCache
 from wheelcache.flask_backend.backend import figures_directory
+from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.runtime import private_files
 
 NAN, INF = float("nan"), float("inf")
 

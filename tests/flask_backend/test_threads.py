@@ -9,7 +9,7 @@ import pytest
 
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache.wheel_thread import wheel_thread
+from wheelcache.runtime.wheel_thread import wheel_thread
 
 
 class Boom(Exception):

@@ -18,9 +18,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache import Cache, ManualClock, board
-from wheelcache.fill_leases import end_request
+from wheelcache import Cache, ManualClock
+from wheelcache.coherence import shared_stamps as board
 from wheelcache.flask_backend import TieredCache, WheelCache, tiered
+from wheelcache.leases.fill_leases import end_request
 
 pytestmark = pytest.mark.servers
 

@@ -12,8 +12,8 @@ from wheelcache.django_backend.checks import (
     check_snapshots,
     check_unnamed,
 )
-from wheelcache.snapshot_keeper import exit_on_sigterm
-from wheelcache.uvicorn_exit import exit_after_uvicorn
+from wheelcache.persistence.autosave import exit_on_sigterm
+from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
 
 
 class WheelCacheConfig(AppConfig):

@@ -21,10 +21,10 @@ from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.fill_leases import current_holder, end_request, forget_misses
 from wheelcache.isolation import ATOMS, Packed
-from wheelcache.load_policy import PLAIN, load_policy
-from wheelcache.refresh_pool import cleanups
+from wheelcache.leases.fill_leases import current_holder, end_request, forget_misses
+from wheelcache.loading.policy import PLAIN, load_policy
+from wheelcache.runtime.worker_pool import cleanups
 
 
 def _close_old_connections() -> None:

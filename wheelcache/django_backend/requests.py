@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.core.signals import request_finished
 
-from wheelcache.fill_leases import Holder, current_holder, end_request, on_its_own
+from wheelcache.leases.fill_leases import Holder, current_holder, end_request, on_its_own
 
 _holders: Final[WeakKeyDictionary[ThreadSensitiveContext, set[Holder]]] = WeakKeyDictionary()
 

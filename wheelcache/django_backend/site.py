@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.crypto import salted_hmac
 
-from wheelcache.figures_directory import directory_of
+from wheelcache.observability.figures_directory import directory_of
 
 
 def site_name() -> str:

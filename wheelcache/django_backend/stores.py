@@ -14,14 +14,14 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache import options
-from wheelcache.board import AnyBoard, Board
 from wheelcache.cache import Cache
+from wheelcache.coherence.shared_stamps import AnyBoard, Board
 from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.site import figures_directory
 from wheelcache.errors import FileUnusable
-from wheelcache.figures_directory import usable_directory
 from wheelcache.isolation import Isolation, Pickle, is_bare, size_of
-from wheelcache.snapshot_directory import snapshot_directory_or_none
+from wheelcache.observability.figures_directory import usable_directory
+from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
 
 
 class Store:

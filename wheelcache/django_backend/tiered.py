@@ -14,17 +14,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache import options
-from wheelcache.board import AnyBoard
 from wheelcache.bounded_map import MISSING
+from wheelcache.coherence.shared_stamps import AnyBoard
 from wheelcache.django_backend import pages
 from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.backend import ON_A_MISS, WheelCache, is_beyond_warning
 from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import OPTIONS as L1_OPTIONS
 from wheelcache.django_backend.stores import Store, store_for
-from wheelcache.epoch import Epoch
-from wheelcache.fill_leases import current_holder
-from wheelcache.first_level import FirstLevel
+from wheelcache.leases.fill_leases import current_holder
+from wheelcache.near_cache.near_cache import FirstLevel
+from wheelcache.near_cache.trust_epoch import Epoch
 
 NOT_OF_COPIES: Final = {"CULL_FREQUENCY": None, "SNAPSHOT": None, "SNAPSHOT_INTERVAL": 300.0, "SNAPSHOT_KEY": None}
 """What a WheelCache takes and this does not, and what it is here: the store behind outlives this process anyway."""
@@ -107,7 +107,7 @@ def _tracking(l2: BaseCache) -> Callable[[FirstLevel], Any] | None:
     None if ``l2`` is neither, or reads from replicas: its primary tells of a write before they have it.
     """
     try:
-        from wheelcache.redis_tracking import Tracking, client_of, connect_like
+        from wheelcache.near_cache.redis_tracking import Tracking, client_of, connect_like
     except ImportError:
         return None
     try:

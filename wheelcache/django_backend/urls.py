@@ -2,8 +2,8 @@
 
 from django.urls import path
 
-from wheelcache.dashboard.dashboard import ASSETS
 from wheelcache.django_backend import views
+from wheelcache.observability.dashboard.dashboard import ASSETS
 
 app_name = "wheelcache"
 

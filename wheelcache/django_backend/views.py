@@ -20,10 +20,10 @@ from django.shortcuts import resolve_url
 from django.views.decorators.csrf import csrf_exempt, csrf_protect, ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
 
-from wheelcache.dashboard import dashboard as shared
-from wheelcache.dashboard.dashboard import ASSETS, HEADERS, Dashboard
 from wheelcache.django_backend.aliases import engines
 from wheelcache.django_backend.site import site_name
+from wheelcache.observability.dashboard import dashboard as shared
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard
 
 logger = logging.getLogger("wheelcache")
 

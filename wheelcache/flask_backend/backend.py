@@ -17,16 +17,16 @@ from flask import Flask, current_app, g, has_app_context
 from flask_caching.backends.base import BaseCache
 
 from wheelcache import options
-from wheelcache.board import Board
 from wheelcache.cache import Cache
+from wheelcache.coherence.shared_stamps import Board
 from wheelcache.errors import FileUnusable, MissingKey
-from wheelcache.figures_directory import directory_of
-from wheelcache.fill_leases import Holder, Lease, current_holder, forget_misses
 from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_bare, size_of
-from wheelcache.load_policy import load_policy
-from wheelcache.snapshot_directory import snapshot_directory_or_none
-from wheelcache.snapshot_keeper import exit_on_sigterm
-from wheelcache.uvicorn_exit import exit_after_uvicorn
+from wheelcache.leases.fill_leases import Holder, Lease, current_holder, forget_misses
+from wheelcache.loading.policy import load_policy
+from wheelcache.observability.figures_directory import directory_of
+from wheelcache.persistence.autosave import exit_on_sigterm
+from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
+from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
 
 logger = logging.getLogger("wheelcache")
 
@@ -72,9 +72,9 @@ class WheelCache(BaseCache):
         fill_wait: seconds that a ``get`` waits for who fills the key it misses, 0 for not at all, or a dict of key
             prefixes to seconds. See ``wheelcache.Cache.get_or_lease``.
         coherence: "host" if processes of this machine with the same ``name`` and ``key_prefix`` are to see at once what
-            one of them writes. See ``wheelcache.board``.
+            one of them writes. See ``wheelcache.coherence.shared_stamps``.
         snapshot: an absolute path, of the directory where the entries are kept from one process to the next. See
-            ``wheelcache.snapshot_keeper``.
+            ``wheelcache.persistence.autosave``.
         snapshot_interval: seconds between two saves of them.
         snapshot_key: what these files are signed with, a string or bytes; None for no signature.
         engine_options: ``jitter``, ``interval``, ``slots``, ``log_interval``, ``name`` and ``figures_dir``, as

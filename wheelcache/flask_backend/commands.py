@@ -15,8 +15,8 @@ import click
 from flask import current_app
 from flask.cli import with_appcontext
 
-from wheelcache import console, snapshot_commands
 from wheelcache.cache import Cache
+from wheelcache.observability import console, snapshot_commands
 
 OPTION: Final = "snapshot"
 

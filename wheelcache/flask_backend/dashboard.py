@@ -20,8 +20,8 @@ from flask import Blueprint, Response, abort, current_app, jsonify, request
 from werkzeug.wrappers import Response as AnyResponse
 
 from wheelcache.cache import Cache
-from wheelcache.dashboard.dashboard import ASSETS, HEADERS, Dashboard, answer, asset
 from wheelcache.flask_backend.backend import WheelCache
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, answer, asset
 
 logger = logging.getLogger("wheelcache")
 

@@ -15,12 +15,9 @@ from flask_caching.backends import RedisClusterCache, RedisSentinelCache
 from werkzeug.utils import import_string
 
 from wheelcache import options
-from wheelcache.board import AnyBoard, Board
 from wheelcache.bounded_map import MISSING
 from wheelcache.cache import Cache
-from wheelcache.epoch import Epoch
-from wheelcache.fill_leases import forget_misses
-from wheelcache.first_level import FirstLevel
+from wheelcache.coherence.shared_stamps import AnyBoard, Board
 from wheelcache.flask_backend.backend import (
     DEFAULT_THRESHOLD,
     ENGINE_OPTIONS,
@@ -35,6 +32,9 @@ from wheelcache.flask_backend.backend import (
     warn_of_sessions,
 )
 from wheelcache.isolation import size_of
+from wheelcache.leases.fill_leases import forget_misses
+from wheelcache.near_cache.near_cache import FirstLevel
+from wheelcache.near_cache.trust_epoch import Epoch
 
 logger = logging.getLogger("wheelcache")
 
@@ -389,7 +389,7 @@ def _tracking(l2: cachelib.BaseCache, prefix: str) -> Callable[[FirstLevel], Any
     """What makes the connection by which a Redis or Valkey tells of writes; None if ``l2`` is neither, or if it is read
     from replicas, which may have an old value when the primary has told of the new one."""
     try:
-        from wheelcache.redis_tracking import Tracking, client_of, connect_like
+        from wheelcache.near_cache.redis_tracking import Tracking, client_of, connect_like
     except ImportError:
         return None
     try:

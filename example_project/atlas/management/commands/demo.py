@@ -16,9 +16,9 @@ from atlas.management.commands.demo_user import NAME, PASSWORD, make_demo_user
 from atlas.management.progress import progress
 from atlas.management.visiting import Visit, client_of, complain_of_failures, own_site, ranked_pages, visit, zipf_mix
 from atlas.models import City
-from wheelcache import console
 from wheelcache.django_backend.aliases import engines
-from wheelcache.publisher import INTERVAL
+from wheelcache.observability import console
+from wheelcache.observability.publisher import INTERVAL
 
 WORKERS: Final = 2
 CLIENTS: Final = 8

@@ -36,7 +36,7 @@ from atlas.management.visiting import (
     zipf_mix,
 )
 from atlas.models import City
-from wheelcache import console
+from wheelcache.observability import console
 
 FIRST: Final = 1.0
 """Seconds of the restarted site that are looked at."""

@@ -9,9 +9,9 @@ from typing import Any, TextIO, cast
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from wheelcache import console, snapshot_commands
 from wheelcache.cache import Cache
 from wheelcache.django_backend.aliases import engines
+from wheelcache.observability import console, snapshot_commands
 
 
 class Command(BaseCommand):

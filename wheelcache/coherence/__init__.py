@@ -1,0 +1,1 @@
+"""How the processes of a machine learn of each other's writes."""

@@ -1,0 +1,1 @@
+"""How values are loaded: single flight, stale values, refreshes, fail-safe, timeouts, memoize."""

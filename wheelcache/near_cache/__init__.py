@@ -1,0 +1,1 @@
+"""A cache in front of a store that several processes share."""

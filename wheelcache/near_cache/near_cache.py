@@ -1,0 +1,482 @@
+"""A cache in front of another one: what is read is kept here, what is written goes there, and what changes there is
+dropped here.
+
+The store behind is the truth. A copy is kept for ``timeout`` seconds at most, and only until somebody is known to have
+written its key: a ``Board`` tells what the processes of this machine write, ``redis_tracking`` whatever anybody writes
+to a Redis. Who reads while a key is written may get the old value; who begins to read when the write, and what tells
+of it, is done, does not: a copy that was read before that is not kept.
+
+The store behind is reached by functions that the backends give. Whatever they raise is an outage, unless it is about
+the key or the value: TypeError, ValueError, LookupError, AttributeError, what pickle raises, and what Redis or
+Memcached say of a command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from wheelcache.bounded_map import MISSING
+from wheelcache.cache import Cache
+from wheelcache.errors import CacheClosed, NothingToStore, StoreUnavailable
+from wheelcache.loading.policy import PLAIN, LoadPolicy
+from wheelcache.near_cache.circuit_breaker import CircuitBreaker
+from wheelcache.near_cache.trust_epoch import Epoch
+
+logger = logging.getLogger("wheelcache")
+
+T = TypeVar("T")
+
+ValueOf = Callable[[Any], Any]
+"""Makes of what a write returned the value that was written, or MISSING."""
+
+ABOUT_THE_VALUE: Final = (
+    *(TypeError, ValueError, LookupError, AttributeError, pickle.PickleError),
+    # What unpickling raises after a class was moved, or of a torn value.
+    *(ImportError, EOFError, RecursionError),
+)
+
+ABOUT_THE_CALL: Final = ("ResponseError", "DataError", "MemcacheIllegalInputError")
+"""The same in the words of redis-py and pymemcache, by exactly these names: what is derived of them may be outages."""
+
+
+def _nothing() -> None:
+    """Nothing tells of writes that could be started."""
+
+
+def _no_value(result: object) -> Any:
+    """What was written is not for those who wait."""
+    return MISSING
+
+
+def _as_many(key: Any, value: Any) -> dict[Any, Any]:
+    """What a read of many would have returned."""
+    return {} if value is MISSING else {key: value}
+
+
+def _is_about_the_value(error: Exception) -> bool:
+    """Whether the same would be raised by a store that is well."""
+    return isinstance(error, ABOUT_THE_VALUE) or type(error).__name__ in ABOUT_THE_CALL
+
+
+class _NotThere(NothingToStore):
+    """The store behind has no such key. An exception, since what a loader returns would be kept."""
+
+
+class FirstLevel:
+    """The copies of one process.
+
+    Args:
+        cache: where they are kept.
+        timeout: seconds that a copy is kept at most; the jitter of ``cache`` shortens them.
+        epoch: the board of ``cache`` if somebody has to tell this process of every write, and can lose touch.
+        fail_safe: while the store behind fails, old copies are returned, for ``grace`` seconds past their time.
+        drop_writes: with ``fail_safe``, a write that fails is dropped; else its error reaches the caller.
+
+    Attributes:
+        trusted: whether copies may be used. With an epoch, somebody has to say so first.
+        start_tracking: called where copies may not be used; cheap if it was called before.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        timeout: float,
+        *,
+        epoch: Epoch | None = None,
+        fail_safe: bool = False,
+        grace: float = 0.0,
+        drop_writes: bool = True,
+    ) -> None:
+        self.cache = cache
+        self.timeout = timeout
+        self.fail_safe = fail_safe
+        self.drop_writes = drop_writes
+        self.trusted = epoch is None
+        self.start_tracking: Callable[[], object] = _nothing
+        self._epoch = epoch
+        if epoch is not None:
+            epoch.is_told = False
+        # Kept for as long as they may be needed, which is not served while the store answers.
+        self._policy = LoadPolicy(keep=grace) if fail_safe else PLAIN
+        self._breaker = CircuitBreaker()
+
+    # What tells of writes calls these: see ``redis_tracking.Listener``.
+
+    def invalidated(self, keys: list[bytes]) -> None:
+        for raw in keys:
+            self.cache.written_elsewhere(raw.decode(errors="surrogateescape"))
+
+    def flushed(self) -> None:
+        self.cache.clear()
+
+    def trust(self, trusted: bool) -> None:
+        # No lock is taken to distrust: it may be a fork that says so.
+        self.trusted = False
+        if self._epoch is not None:
+            self._epoch.is_told = False
+            self._epoch.write_all()
+        if trusted:
+            if not self.fail_safe:
+                # Else what is suspect stays for an outage.
+                self.cache.clear()
+            if self._epoch is not None:
+                self._epoch.is_told = True
+            self.trusted = True
+
+    # Reading.
+
+    def get(self, key: Any, read: Callable[[], Any]) -> Any:
+        """The copy of ``key``; else what ``read()`` returns, once for all who miss it, kept unless it is MISSING."""
+        try:
+            if self.trusted:
+                stored = self.cache.get(key, MISSING)
+                if stored is not MISSING:
+                    return stored
+                return self.cache.load_missing(key, lambda: self._read(read), self.timeout, self._policy)
+            return self._get_untrusted([key], lambda _: _as_many(key, read())).get(key, MISSING)
+        except NothingToStore:
+            # Found by this one, or by who asked for many, and found others.
+            self.cache.drop_stale(key)
+            return MISSING
+        except Exception as error:
+            return self._instead(key, error)
+
+    async def aget(self, key: Any, read: Callable[[], Awaitable[Any]]) -> Any:
+        """``get`` for coroutines."""
+        try:
+            if self.trusted:
+                stored = self.cache.get(key, MISSING)
+                if stored is not MISSING:
+                    return stored
+
+                return await self.cache.aload_missing(key, lambda: self._aread(read), self.timeout, self._policy)
+
+            async def read_many(_: list[Any]) -> Mapping[Any, Any]:
+                return _as_many(key, await read())
+
+            return (await self._aget_untrusted([key], read_many)).get(key, MISSING)
+        except NothingToStore:
+            # Found by this one, or by who asked for many, and found others.
+            self.cache.drop_stale(key)
+            return MISSING
+        except Exception as error:
+            return self._instead(key, error)
+
+    def get_many(self, keys: Iterable[Any], read: Callable[[list[Any]], Mapping[Any, Any]]) -> dict[Any, Any]:
+        """The copies of ``keys``; of those that are not here what ``read(keys)`` returns, in one call."""
+        keys = list(keys)
+        if not keys:
+            # Which Redis calls an error.
+            return {}
+        try:
+            if not self.trusted:
+                return self._get_untrusted(keys, read)
+
+            def load(missing: list[Any]) -> Mapping[Any, Any]:
+                return self._guarded(lambda: read(missing))
+
+            return self._without_stale(keys, self.cache.take_many(keys, load, self.timeout, self._policy))
+        except Exception as error:
+            return self._all_instead(keys, error)
+
+    async def aget_many(
+        self, keys: Iterable[Any], read: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]]
+    ) -> dict[Any, Any]:
+        """``get_many`` for coroutines."""
+        keys = list(keys)
+        if not keys:
+            # Which Redis calls an error.
+            return {}
+        try:
+            if not self.trusted:
+                return await self._aget_untrusted(keys, read)
+
+            async def load(missing: list[Any]) -> Mapping[Any, Any]:
+                return await self._aguarded(lambda: read(missing))
+
+            return self._without_stale(keys, await self.cache.atake_many(keys, load, self.timeout, self._policy))
+        except Exception as error:
+            return self._all_instead(keys, error)
+
+    def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> Any:
+        """What somebody sets ``key``, which nobody has, to, while this waits; else MISSING, with a lease on it."""
+        stored = self.cache.get_or_lease(key, MISSING, wait=wait, may_wait=may_wait)
+        return self._found(key, self.read(read, key)) if stored is MISSING else stored
+
+    async def alease(self, key: Any, read: Callable[[], Awaitable[Any]], *, wait: float) -> Any:
+        """``lease`` for coroutines."""
+        stored = await self.cache.aget_or_lease(key, MISSING, wait=wait)
+        return self._found(key, await self.aread(read, key)) if stored is MISSING else stored
+
+    def _found(self, key: Any, stored: Any) -> Any:
+        # Looked up once more with the lease in hand: another process, or one before him, may have set it by now.
+        if stored is not MISSING:
+            self.cache.fill_lease(key, stored)
+        return stored
+
+    def has(self, key: Any, ask: Callable[[], bool]) -> bool:
+        """Whether there is a copy of ``key``; else what ``ask()`` returns."""
+        if self.trusted and key in self.cache:
+            return True
+        try:
+            found = self._guarded(ask)
+        except Exception as error:
+            return self._instead(key, error) is not MISSING
+        if not found:
+            self.cache.drop_stale(key)
+        return found
+
+    async def ahas(self, key: Any, ask: Callable[[], Awaitable[bool]]) -> bool:
+        """``has`` for coroutines."""
+        if self.trusted and key in self.cache:
+            return True
+        try:
+            found = await self._aguarded(ask)
+        except Exception as error:
+            return self._instead(key, error) is not MISSING
+        if not found:
+            self.cache.drop_stale(key)
+        return found
+
+    def read(self, read: Callable[[], Any], key: Any = MISSING) -> Any:
+        """What ``read()`` returns, without a look at the copies; MISSING if it fails and may.
+
+        Args:
+            key: what is read, if there may be a copy of it.
+        """
+        try:
+            return self._read_beside(key, self._guarded(read))
+        except Exception as error:
+            if not self.fail_safe or _is_about_the_value(error):
+                raise
+            return MISSING
+
+    async def aread(self, read: Callable[[], Awaitable[Any]], key: Any = MISSING) -> Any:
+        """``read`` for coroutines."""
+        try:
+            return self._read_beside(key, await self._aguarded(read))
+        except Exception as error:
+            if not self.fail_safe or _is_about_the_value(error):
+                raise
+            return MISSING
+
+    def _read_beside(self, key: Any, value: T) -> T:
+        if key is not MISSING and self.fail_safe and not self.trusted:
+            self.cache.read_beside(key, value)
+        return value
+
+    def load(self, key: Any, loader: Callable[[], Any]) -> Any:
+        """What ``loader()`` returns, once for all who call this together for ``key``. No copy of it is kept.
+
+        Beside those who ``get`` the key: these wait for the store behind, not for a loader, which may take long, raise
+        what is none of their business, or look for the key itself.
+        """
+        flight = ("load", key)
+
+        def load() -> Any:
+            value = loader()
+            # What is loaded is no copy of what the store has. Deleted while it is loaded, it is not stored.
+            self.cache.delete(flight)
+            return value
+
+        return self.cache.load_missing(flight, load, self.timeout, PLAIN)
+
+    async def aload(self, key: Any, loader: Callable[[], Awaitable[Any]]) -> Any:
+        """``load`` for coroutines."""
+        flight = ("load", key)
+
+        async def load() -> Any:
+            value = await loader()
+            self.cache.delete(flight)
+            return value
+
+        return await self.cache.aload_missing(flight, load, self.timeout, PLAIN)
+
+    # Writing.
+
+    def write(
+        self, keys: Iterable[Any], write: Callable[[], T], *, dropped: Any = MISSING, value_of: ValueOf = _no_value
+    ) -> T:
+        """What ``write()`` returns, and no copies of ``keys`` after it; ``dropped`` if it failed and may be dropped.
+
+        Args:
+            dropped: if not given, it may not be dropped.
+            value_of: of what ``write()`` returned, the value that the keys were set to, for those who wait for a lease.
+        """
+        keys = list(keys)
+        try:
+            result = self._guarded(write)
+        except Exception as error:
+            self._written(keys, MISSING)
+            self._check_dropped(error, dropped)
+            return dropped  # type: ignore[no-any-return]
+        except BaseException:
+            self._written(keys, MISSING)
+            raise
+        self._written(keys, value_of(result))
+        return result
+
+    async def awrite(
+        self,
+        keys: Iterable[Any],
+        write: Callable[[], Awaitable[T]],
+        *,
+        dropped: Any = MISSING,
+        value_of: ValueOf = _no_value,
+    ) -> T:
+        """``write`` for coroutines."""
+        keys = list(keys)
+        # A task of its own, since many a method that is not async runs in a thread, and goes on when it is cancelled.
+        writing = asyncio.ensure_future(self._aguarded(write))
+        try:
+            result = await asyncio.shield(writing)
+        except Exception as error:
+            self._written(keys, MISSING)
+            self._check_dropped(error, dropped)
+            return dropped  # type: ignore[no-any-return]
+        except BaseException:
+            self._written(keys, MISSING)
+            writing.add_done_callback(lambda done: self._written_after_all(keys, done))
+            raise
+        self._written(keys, value_of(result))
+        return result
+
+    def clear(self, write: Callable[[], object]) -> None:
+        """``write`` for all keys."""
+        try:
+            self.write((), write, dropped=None)
+        finally:
+            self.cache.clear()
+
+    async def aclear(self, write: Callable[[], Awaitable[object]]) -> None:
+        """``clear`` for coroutines."""
+        try:
+            await self.awrite((), write, dropped=None)
+        finally:
+            self.cache.clear()
+
+    def _written(self, keys: list[Any], value: Any) -> None:
+        # Also after a failure: what the store made of it is not known.
+        for key in keys:
+            if value is not MISSING:
+                self.cache.fill_lease(key, value)
+            self.cache.delete(key)
+
+    def _written_after_all(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
+        if not done.cancelled():
+            # Asked for, or asyncio would say that nobody did. Who wrote is gone.
+            done.exception()
+        with suppress(CacheClosed):
+            self._written(keys, MISSING)
+
+    def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
+        """``found``; what is not is gone, whatever was kept of it."""
+        for key in keys:
+            if key not in found:
+                self.cache.drop_stale(key)
+        return found
+
+    def _check_dropped(self, error: Exception, dropped: Any) -> None:
+        if dropped is MISSING or not self.fail_safe or not self.drop_writes or _is_about_the_value(error):
+            raise error
+
+    # Without trust.
+
+    def _get_untrusted(self, keys: list[Any], read: Callable[[list[Any]], Mapping[Any, Any]]) -> dict[Any, Any]:
+        """What ``read(keys)`` returns. With ``fail_safe`` copies of it are kept, for an outage only.
+
+        It is read for this caller alone: nothing tells whether the key was written since another caller began to read.
+        """
+        self._count_misses(keys)
+        self.start_tracking()
+        if not self.fail_safe:
+            return dict(self._guarded(lambda: read(keys)))
+
+        def load(keys: list[Any]) -> Mapping[Any, Any]:
+            return self._guarded(lambda: read(keys))
+
+        return self._without_stale(keys, dict(self.cache.load_many(keys, load, self.timeout, self._policy)))
+
+    async def _aget_untrusted(
+        self, keys: list[Any], read: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]]
+    ) -> dict[Any, Any]:
+        """``_get_untrusted`` for coroutines."""
+        self._count_misses(keys)
+        self.start_tracking()
+        if not self.fail_safe:
+            return dict(await self._aguarded(lambda: read(keys)))
+
+        async def load(keys: list[Any]) -> Mapping[Any, Any]:
+            return await self._aguarded(lambda: read(keys))
+
+        return self._without_stale(keys, dict(await self.cache.aload_many(keys, load, self.timeout, self._policy)))
+
+    # The store behind.
+
+    def _count_misses(self, keys: list[Any]) -> None:
+        for _ in keys:
+            self.cache.count_miss()
+
+    def _read(self, read: Callable[[], Any]) -> Any:
+        value = self._guarded(read)
+        if value is MISSING:
+            raise _NotThere
+        return value
+
+    async def _aread(self, read: Callable[[], Awaitable[Any]]) -> Any:
+        value = await self._aguarded(read)
+        if value is MISSING:
+            raise _NotThere
+        return value
+
+    def _guarded(self, call: Callable[[], T]) -> T:
+        if not self.fail_safe:
+            return call()
+        self._check_circuit()
+        try:
+            result = call()
+        except Exception as error:
+            self._failed(error)
+            raise
+        self._succeeded()
+        return result
+
+    async def _aguarded(self, call: Callable[[], Awaitable[T]]) -> T:
+        if not self.fail_safe:
+            return await call()
+        self._check_circuit()
+        try:
+            result = await call()
+        except Exception as error:
+            self._failed(error)
+            raise
+        self._succeeded()
+        return result
+
+    def _check_circuit(self) -> None:
+        if not self._breaker.allows(self.cache.steady()):
+            raise StoreUnavailable(f"the store behind the cache {self.cache.name!r} failed lately and is left alone")
+
+    def _failed(self, error: Exception) -> None:
+        if not _is_about_the_value(error) and self._breaker.failed(self.cache.steady()):
+            logger.warning("The store behind the cache %r fails, and is left alone: %r", self.cache.name, error)
+
+    def _succeeded(self) -> None:
+        if self._breaker.succeeded():
+            logger.warning("The store behind the cache %r answers again.", self.cache.name)
+
+    def _instead(self, key: Any, error: Exception) -> Any:
+        if not self.fail_safe or _is_about_the_value(error):
+            raise error
+        return self.cache.get_suspect(key, MISSING)
+
+    def _all_instead(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
+        if not self.fail_safe or _is_about_the_value(error):
+            raise error
+        found = {key: self.cache.get_suspect(key, MISSING) for key in keys}
+        return {key: value for key, value in found.items() if value is not MISSING}

@@ -1,0 +1,396 @@
+"""What anybody writes to a Redis or Valkey server, told to this process: one connection, one daemon thread.
+
+Redis's client-side caching in broadcast mode (https://redis.io/docs/latest/develop/reference/client-side-caching/):
+``CLIENT TRACKING ON BCAST PREFIX ...`` has the server send the name of every key under the prefixes that is written,
+deleted, evicted, or removed because it expired. It keeps nothing per key for that, and needs version 6.
+
+The connection speaks RESP2, is the target of its own ``REDIRECT``, and subscribes to ``__redis__:invalidate``. RESP3,
+which needs neither, was tried and rejected: what redis-py returns for a push message depends on its version and on
+hiredis (from 5.2 on the pure parser returns None, and the keys go to a handler that is not public), where messages of
+a subscription read the same from 5.0 to 8.1, with hiredis and without. Also, the server holds back any amount for a
+RESP3 client that does not read, whereas it drops a subscriber that is 32 MB behind, or 8 MB for a minute
+(``client-output-buffer-limit pubsub``), and a dropped connection is one that is not trusted. The price: a user of an
+ACL needs the channel too: ``+ping +subscribe +client|id +client|tracking &__redis__:invalidate``.
+
+How stale a read can be: every ``interval`` a PING is sent whose answer comes behind all that the server had to tell
+before it. So while ``clock() < trusted_until``, the listener has been told of every write that was acknowledged more
+than ``interval + timeout`` ago, 2 s unless told otherwise, even where this thread, or the whole process, has not run in
+between. As a rule it is the way of one message: 0.1 ms on the same machine. Whoever goes by ``trust()`` alone adds the
+time that the thread waits for the interpreter.
+
+What is not told: ``SWAPDB`` (no server sends anything for it), and that a key's time has come, before the server has
+also removed it: a copy must have a TTL of its own. What is told needlessly: a message has no database number, so keys
+of the same name in other databases; what this process itself writes, because it writes through other connections; and
+``FLUSHDB`` of any database, which is told as "everything".
+
+Whoever reads from replicas must track the replica that it reads from: the primary tells of a write before the replica
+has it. Redis Cluster, where every node tells only of its own keys, is not covered.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import permutations
+from math import inf
+from random import random
+from typing import Any, Final, Protocol
+
+import redis
+from redis.exceptions import AuthenticationError, AuthorizationError, InvalidResponse, RedisError, ResponseError
+
+from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.runtime.lazy import lazy_lock
+from wheelcache.runtime.weak_registry import WeakRegistry
+
+logger = logging.getLogger("wheelcache")
+
+INTERVAL: Final = 1.0
+TIMEOUT: Final = 1.0
+"""Seconds from one PING to the next, and until its answer, or any other operation of the socket, is overdue."""
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 10.0
+"""Seconds until a lost connection is tried again: 0.1, 0.2 ... 10, each times a random number from 0.5 to 1. A
+connection that held as long as the longest starts anew."""
+
+PAUSE_IF_REFUSED: Final = 60.0
+"""Seconds, times the same, after a wrong password or a server that does not know the commands: it takes a person."""
+
+CHANNEL: Final = "__redis__:invalidate"
+
+
+class Listener(Protocol):
+    """Who is told. Called on the tracking thread, in the order of the server's messages, with no lock held.
+
+    What a method raises is logged; the connection is then made anew, for nobody knows what has been dropped.
+    """
+
+    def invalidated(self, keys: list[bytes]) -> object:
+        """Drop the copies of ``keys``, and do not store what was read before this call."""
+
+    def flushed(self) -> object:
+        """Drop every copy."""
+
+    def trust(self, trusted: bool) -> object:
+        """True: tracking is on from now; use copies, but none of what was read before this call. False: use none.
+        In a child of fork False comes on the forking thread, where any lock may be held by a thread that is no more:
+        take none.
+        """
+
+
+class Connection(Protocol):
+    """The part of a redis-py connection that is used."""
+
+    def connect(self) -> object: ...
+    def send_command(self, *args: Any) -> object: ...
+    def can_read(self, timeout: float) -> bool: ...
+    def read_response(self) -> Any: ...
+    def disconnect(self) -> object: ...
+
+
+Connect = Callable[[float], Connection]
+"""Makes a connection, not yet connected, that speaks RESP2 and waits so many seconds at most."""
+
+
+def client_of(cache: Any) -> redis.Redis:
+    """The client that writes for ``cache``: Django's RedisCache, django-redis's, cachelib's and Flask-Caching's.
+
+    Raises:
+        TypeError: it is none of these, or its client is not a plain, synchronous ``redis.Redis``.
+    """
+    if hasattr(cache, "_write_client"):
+        client = cache._write_client
+    elif hasattr(getattr(cache, "client", None), "get_client"):
+        client = cache.client.get_client(write=True)
+    elif hasattr(getattr(cache, "_cache", None), "get_client"):
+        client = cache._cache.get_client(write=True)
+    else:
+        client = cache
+    if not isinstance(client, redis.Redis):
+        raise TypeError(f"Tracking takes redis.Redis or a cache with such a client, not {client!r}")
+    return client
+
+
+def connect_like(client: redis.Redis) -> Connect:
+    """Connections to where ``client`` connects to, with its credentials, TLS, or Sentinel, but outside its pool."""
+    pool = client.connection_pool
+
+    def connect(timeout: float) -> Connection:
+        options = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(LEFT_OUT)}
+        options |= {
+            "protocol": 2,
+            "decode_responses": False,
+            "socket_timeout": timeout,
+            "socket_connect_timeout": timeout,
+            "health_check_interval": 0,
+        }
+        connection: Connection = pool.connection_class(**options)
+        return connection
+
+    return connect
+
+
+LEFT_OUT: Final = ("retry", "parser_class", "maint", "orig_")
+"""Options of the pool, by how they begin, that are for redis-py's own tries and for RESP3."""
+
+
+class Silent(Exception):
+    """The server has not answered in time."""
+
+
+class ListenerRaised(Exception):
+    """Logged already."""
+
+
+EXPECTED: Final = (RedisError, OSError, Silent, ListenerRaised)
+REFUSED: Final = (ResponseError, AuthenticationError, AuthorizationError)
+
+
+class Tracking:
+    """Tells ``listener`` of every write under ``prefixes``, and whether it can.
+
+    Args:
+        connect: see ``connect_like``.
+        prefixes: of keys as the server has them; ``[b""]`` is every key. Each costs the server a comparison a write.
+        interval, timeout: seconds; see the module for what they bound.
+
+    Attributes:
+        trusted_until: the time, by ``clock``, until which the copies may be used; -inf if they may not.
+
+    Raises:
+        ValueError: no prefix, or one is the beginning of another, which the server would refuse.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        prefixes: Sequence[bytes],
+        listener: Listener,
+        *,
+        interval: float = INTERVAL,
+        timeout: float = TIMEOUT,
+        clock: Clock = SystemClock.steady,
+    ) -> None:
+        if not prefixes:
+            raise ValueError('prefixes must not be empty; [b""] is every key')
+        for one, other in permutations(prefixes, 2):
+            if other.startswith(one):
+                raise ValueError(f"prefixes must not overlap, as {one!r} and {other!r} do")
+        for name, seconds in (("interval", interval), ("timeout", timeout)):
+            if not 0 < seconds < inf:
+                raise ValueError(f"{name} must be a finite number > 0, not {seconds!r}")
+        self._connect = connect
+        self._prefixes = tuple(prefixes)
+        self._listener = listener
+        self._interval = interval
+        self._timeout = timeout
+        self._clock = clock
+        self._stopped = False
+        self._start_failed = False
+        self._reset()
+        _trackings.add(self)
+
+    def _reset(self) -> None:
+        self.trusted_until = -inf
+        self._told_trusted = False
+        # What was logged and not yet taken back: "lost" or "refused"; and since when.
+        self._logged: str | None = None
+        self._lost_at = 0.0
+        self._connection: Connection | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._lock = lazy_lock()
+
+    def start(self) -> None:
+        """Connect, in a thread of its own. Nothing happens if that runs, or after ``stop()``."""
+        with self._lock.get():
+            if self._stopped or self._thread is not None:
+                return
+            self._thread = thread = threading.Thread(target=self._run, name="wheelcache-tracking", daemon=True)
+        try:
+            # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
+            thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            if not self._start_failed:
+                self._start_failed = True
+                logger.warning("The tracking thread cannot start (%s); no local copies are used.", error)
+
+    def stop(self) -> None:
+        """Disconnect, for good. The listener is told not to trust, and not called any more when this returns, unless it
+        takes longer than ``timeout`` to return itself, or is what called.
+        """
+        with self._lock.get():
+            self._stopped = True
+            thread = self._thread
+        self.trusted_until = -inf
+        self._stopping.set()
+        # Wakes the thread. To close the socket here might have it read from another that got the same number.
+        sock = getattr(self._connection, "_sock", None)
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(self._timeout)
+
+    def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._stopping.is_set():
+            began = self._clock()
+            try:
+                self._track()
+            except REFUSED as error:
+                self._lost("refused", error)
+                self._wait(PAUSE_IF_REFUSED)
+            except BaseException as error:
+                # Also what credential providers raise, and SystemExit: the thread is not theirs.
+                self._lost("lost", error)
+                if self._clock() - began >= LONGEST_PAUSE:
+                    pause = FIRST_PAUSE
+                self._wait(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+        self._distrust()
+
+    def _wait(self, seconds: float) -> None:
+        self._stopping.wait(seconds * (0.5 + random() / 2))
+
+    def _track(self) -> None:
+        """Connect and deliver until stopped, or until something is wrong, which is raised."""
+        connection = self._connect(self._timeout)
+        self._connection = connection
+        try:
+            connection.connect()
+            asked = self._subscribe(connection)
+            self._told_trusted = True
+            self._tell(self._listener.trust, True)
+            self._answered(asked)
+            if self._logged is not None:
+                self._logged = None
+                # A warning like the one before: whoever saw that one is to see this one.
+                logger.warning("%s are told again, after %.1f s.", self, self._clock() - self._lost_at)
+            self._deliver(connection, asked)
+        finally:
+            connection.disconnect()
+            self._connection = None
+
+    def _subscribe(self, connection: Connection) -> float:
+        """Turn tracking on; a time at which it was not yet."""
+        asked = self._clock()
+        connection.send_command("CLIENT", "ID")
+        identity = connection.read_response()
+        options = [part for prefix in self._prefixes for part in ("PREFIX", prefix)]
+        connection.send_command("CLIENT", "TRACKING", "ON", "REDIRECT", identity, "BCAST", *options)
+        connection.read_response()
+        connection.send_command("SUBSCRIBE", CHANNEL)
+        connection.read_response()
+        return asked
+
+    def _deliver(self, connection: Connection, asked: float) -> None:
+        number = 0
+        waiting = False
+        due = asked + self._interval
+        while not self._stopping.is_set():
+            now = self._clock()
+            if now >= due and not waiting:
+                number += 1
+                connection.send_command("PING", str(number))
+                asked, due = now, now + self._timeout
+                waiting, behind = True, False
+            if not connection.can_read(max(due - self._clock(), 0.0)):
+                if waiting and self._clock() >= due:
+                    raise Silent(f"no answer within {self._timeout} s")
+                continue
+            if waiting and self._clock() >= due:
+                # The answer may be behind what is there, as this thread did not run or the listener took long:
+                # trusted_until has passed meanwhile. One timeout to catch up, or all that is left is given up.
+                if behind:
+                    raise Silent(f"more than {self._timeout} s behind")
+                behind, due = True, self._clock() + self._timeout
+            message = connection.read_response()
+            match message:
+                case [b"message", _, None]:
+                    self._tell(self._listener.flushed)
+                case [b"message", _, list()]:
+                    self._tell(self._listener.invalidated, message[2])
+                case [b"pong", answer]:
+                    if answer == str(number).encode():
+                        self._answered(asked)
+                        waiting, due = False, asked + self._interval
+                case _:
+                    raise InvalidResponse(f"{message!r:.100} among messages")
+
+    def _answered(self, asked: float) -> None:
+        """All that was written before ``asked`` has been told."""
+        with self._lock.get():
+            if not self._stopped:
+                self.trusted_until = asked + self._interval + self._timeout
+
+    def _lost(self, how: str, error: BaseException) -> None:
+        with self._lock.get():
+            self.trusted_until = -inf
+        self._distrust()
+        if self._logged == how or self._stopping.is_set():
+            return
+        if self._logged is None:
+            self._lost_at = self._clock()
+        self._logged = how
+        logger.warning(
+            "%s are not told (%s: %s); no local copies are used until they are. %s",
+            self,
+            type(error).__name__,
+            error,
+            "It takes Redis 6, and the rights to CLIENT TRACKING and its channel." if how == "refused" else "Retrying.",
+            exc_info=None if isinstance(error, EXPECTED) else error,
+        )
+
+    def _distrust(self) -> None:
+        if self._told_trusted:
+            self._told_trusted = False
+            with suppress(ListenerRaised):
+                self._tell(self._listener.trust, False)
+
+    def _tell(self, what: Callable[..., object], *arguments: object) -> None:
+        try:
+            what(*arguments)
+        except BaseException as error:
+            logger.exception("%r raised.", what)
+            raise ListenerRaised(f"the listener raised {type(error).__name__}") from error
+
+    def after_fork_in_child(self) -> None:
+        connection, told_trusted = self._connection, self._told_trusted
+        self._reset()
+        # Closed, or the server would go on sending to this copy of it after the parent's death; not shut down, which
+        # would end the parent's. disconnect() would take locks, of a telemetry that may be there.
+        sock = getattr(connection, "_sock", None)
+        if sock is not None:
+            with suppress(OSError):
+                sock.close()
+        self._told_trusted = told_trusted
+        self._distrust()
+
+    def __str__(self) -> str:
+        return f"Writes to Redis keys {b', '.join(prefix + b'*' for prefix in self._prefixes).decode(errors='replace')}"
+
+
+def _stop_all() -> None:
+    for tracking in _trackings:
+        tracking.stop()
+
+
+def _after_fork_in_child() -> None:
+    for tracking in _trackings:
+        try:
+            tracking.after_fork_in_child()
+        except Exception:
+            logger.exception("%s cannot be told in the child of a fork.", tracking)
+
+
+_trackings: Final[WeakRegistry[Tracking]] = WeakRegistry()
+atexit.register(_stop_all)
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,320 @@
+"""The figures of a site's caches in a terminal: what ``manage.py wheelcache`` and ``flask wheelcache`` share.
+
+As JSON they are one document:
+
+- ``at``: when it was made, and ``since``: when the figures were reset, or null if all workers started after that.
+  Seconds since 1970.
+- ``looked_in``: the directories where the workers of the site publish.
+- ``caches``: of each its ``name``; ``total``, of its workers together; and ``workers``, oldest first, with ``pid``,
+  ``started`` and ``published``, in seconds since 1970, ``thread``, the state of the wheel thread, and its ``lag``, in
+  seconds.
+
+``total`` and each worker have ``hit_ratio_now`` and ``requests_per_second``, of the last minute; ``hit_ratio``,
+``requests``, ``hits``, ``misses``, ``evictions``, ``expirations``, ``loads``, ``load_failures``, ``load_ms``, a load on
+average, and ``stampedes_prevented``, since the reset or the start; ``entries``, ``max_entries``, ``bytes`` and
+``max_bytes``, as they are now. What is not known, or has no bound, is null. There may be more keys one day.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from wheelcache.cache import Cache
+from wheelcache.observability.overview import directories_of, overview, since_reset
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.worker_stats import CacheFigures
+from wheelcache.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    # Only a table needs it.
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+WATCH: Final = INTERVAL
+"""Seconds between looks, if nobody says otherwise: there is nothing new to be seen before."""
+
+Figures = Mapping[str, Any]
+
+
+class Unshowable(Exception):
+    """What was asked for cannot be shown, as the message says."""
+
+
+def show(
+    caches: Iterable[Cache],
+    out: TextIO,
+    *,
+    watch: float | None = None,
+    as_json: bool = False,
+    styled: bool = True,
+) -> None:
+    """Print what the workers of the site publish.
+
+    Args:
+        caches: those of this process, which looks and is no worker itself.
+        out: where to. A table is as wide as it likes if that is no terminal.
+        watch: seconds after which to look again, until Ctrl-C; None for one look.
+        as_json: print the document above instead of a table.
+        styled: whether some of it may be bold.
+
+    Raises:
+        Unshowable: there is no rich, which only a table needs; ``out`` is no terminal, which only ``watch`` needs; or
+            the options contradict each other.
+    """
+    caches = list(caches)
+    if as_json:
+        if watch is not None:
+            raise Unshowable("--json prints one document: leave --watch out.")
+        out.write(json.dumps(document(caches)) + "\n")
+        return
+    console = console_for(out, styled)
+    if watch is None:
+        from rich.text import Text
+
+        view = _view(caches, console)
+        # A sentence has paths in it, to be copied as they are.
+        console.print(view, soft_wrap=isinstance(view, Text))
+        return
+    if not console.is_terminal:
+        raise Unshowable("--watch needs a terminal, which the output is not: leave it out.")
+    _watch(console, lambda: _view(caches, console), watch)
+
+
+def seconds(text: str) -> float:
+    """What --watch is given.
+
+    Raises:
+        ValueError: it is no number of seconds.
+    """
+    with suppress(ValueError):
+        found = float(text)
+        if isfinite(found) and found > 0:
+            return found
+    raise ValueError(f"must be a number of seconds above 0, not {text!r}")
+
+
+def document(caches: Iterable[Cache]) -> dict[str, Any]:
+    """The figures that the workers of the site publish, to be printed as JSON: see above."""
+    caches = list(caches)
+    since, found = look(caches)
+    return {
+        "at": SystemClock.time(),
+        "since": since,
+        "looked_in": [str(each.path) for each in directories_of(caches)],
+        "caches": [
+            {
+                "name": each.name,
+                "total": _figures(each),
+                "workers": [_worker(of_process) for of_process in each.by_process()],
+            }
+            for each in found
+        ],
+    }
+
+
+def look(caches: Iterable[Cache]) -> tuple[float | None, list[CacheFigures]]:
+    """When the figures were reset, and those of the caches that a living worker has."""
+    caches = list(caches)
+    since, found = since_reset(overview(caches, with_own=False), caches)
+    return since, [each for each in found if each.workers]
+
+
+def table(figures: Iterable[CacheFigures], *, width: int | None = None) -> Table:
+    """A row for each cache and below it one for each of its workers.
+
+    Args:
+        width: characters. Where so wide a table does not fit, the workers are side by side instead, and those that find
+            no room go on further down. None for as wide as it gets.
+    """
+    figures = list(figures)
+    headings = [heading for heading in HEADINGS if heading != "bytes" or any(each.weighs_bytes for each in figures)]
+    blocks = [_block(each, headings) for each in figures]
+    wide = _wide(headings, blocks)
+    return wide if width is None or width_of(wide) <= width else _narrow(headings, blocks, width)
+
+
+def _figures(cache: CacheFigures) -> dict[str, Any]:
+    stats, rate = cache.stats, cache.lately()
+    loads = stats.loads + stats.load_failures
+    return {
+        "hit_ratio_now": rate.hit_ratio,
+        "requests_per_second": rate.requests_per_second,
+        "hit_ratio": stats.hit_ratio if stats.requests else None,
+        "requests": stats.requests,
+        "hits": stats.hits,
+        "misses": stats.misses,
+        "entries": stats.size,
+        "max_entries": cache.max_entries,
+        "bytes": stats.weight if cache.weighs_bytes else None,
+        "max_bytes": cache.max_weight if cache.weighs_bytes else None,
+        "evictions": stats.evictions,
+        "expirations": stats.expirations,
+        "loads": stats.loads,
+        "load_failures": stats.load_failures,
+        "load_ms": 1000 * stats.load_seconds / loads if loads else None,
+        "stampedes_prevented": stats.coalesced,
+    }
+
+
+def _worker(cache: CacheFigures) -> dict[str, Any]:
+    return {**cache.process(), **_figures(cache)}
+
+
+def _share(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.1%}"
+
+
+def _count(number: int, most: int | None = None) -> str:
+    return f"{number:,}" if most is None else f"{number:,} / {most:,}"
+
+
+def size_in_words(number: int, most: int | None) -> str:
+    """Both in one unit."""
+    unit, name = next((each for each in UNITS if max(number, most or 0) >= each[0]), UNITS[-1])
+    return f"{number / unit:,.1f} {name}" if most is None else f"{number / unit:,.1f} / {most / unit:,.1f} {name}"
+
+
+UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
+    "hit ratio\nnow": lambda row: _share(row["hit_ratio_now"]),
+    "hit ratio\nin all": lambda row: _share(row["hit_ratio"]),
+    "requests": lambda row: _count(row["requests"]),
+    "requests\na second": lambda row: f"{row['requests_per_second']:,.1f}",
+    "entries": lambda row: _count(row["entries"], row["max_entries"]),
+    "bytes": lambda row: "-" if row["bytes"] is None else size_in_words(row["bytes"], row["max_bytes"]),
+    "evicted": lambda row: _count(row["evictions"]),
+    "expired": lambda row: _count(row["expirations"]),
+    "ms\na load": lambda row: "-" if row["load_ms"] is None else f"{row['load_ms']:,.1f}",
+    "loads\nfailed": lambda row: _count(row["load_failures"]),
+    "stampedes\nprevented": lambda row: _count(row["stampedes_prevented"]),
+    "wheel\nthread": lambda row: row.get("thread", ""),
+    "lag\nin s": lambda row: f"{row['lag']:.1f}" if "lag" in row else "",
+}
+"""How each figure of the table is written. Where there is room for all, its heading is in two lines."""
+
+Row = tuple[str, list[str]]
+"""What it is of, and the figures."""
+
+
+def _block(cache: CacheFigures, headings: Sequence[str]) -> list[Row]:
+    """The rows of one cache: all workers together, then each."""
+    workers = [_worker(each) for each in cache.by_process()]
+    rows = [(cache.name, _figures(cache)), *((str(each["pid"]), each) for each in workers)]
+    return [(name, [HEADINGS[heading](figures) for heading in headings]) for name, figures in rows]
+
+
+def _wide(headings: Sequence[str], blocks: Iterable[Sequence[Row]]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    wide = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+    wide.add_column("cache and workers", no_wrap=True)
+    for heading in headings:
+        wide.add_column(heading, justify="right", no_wrap=True)
+    for (name, total), *workers in blocks:
+        wide.add_row(Text(name), *total, style="bold")
+        for pid, figures in workers:
+            wide.add_row(f"  {pid}", *figures)
+        wide.add_section()
+    return wide
+
+
+def _narrow(headings: Sequence[str], blocks: Iterable[Sequence[Row]], width: int) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    blocks = list(blocks)
+    headings = [heading.replace("\n", " ") for heading in headings]
+    labels = max(map(len, headings))
+    cells = max(len(cell) for block in blocks for number, row in enumerate(block) for cell in _column(row, number))
+    beside = max(1, min((width - labels) // (cells + 2), max(map(len, blocks))))
+    narrow = Table(box=box.SIMPLE, show_header=False, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    narrow.add_column(overflow="fold")
+    for _ in range(beside):
+        narrow.add_column(justify="right", overflow="fold")
+    for block in blocks:
+        columns = [_column(row, number) for number, row in enumerate(block)]
+        for start in range(0, len(columns), beside):
+            heads, *lines = zip(*columns[start : start + beside], strict=True)
+            narrow.add_row(Text(block[0][0] if start == 0 else ""), *heads, style="bold")
+            for heading, line in zip(headings, lines, strict=True):
+                narrow.add_row(heading, *line)
+            narrow.add_section()
+    return narrow
+
+
+def _column(row: Row, number: int) -> list[str]:
+    """The row ``number`` of a block, upright: the first is of all its workers together."""
+    name, figures = row
+    return ["all" if number == 0 else name, *figures]
+
+
+def width_of(shown: Table) -> int:
+    from rich.console import Console
+
+    console = Console(width=10_000)
+    return console.measure(shown).maximum
+
+
+def console_for(out: TextIO, styled: bool) -> Console:
+    try:
+        from rich.console import Console
+    except ImportError:
+        raise Unshowable(
+            'A table needs the package rich: pip install "wheelcache[cli]". --json does without.'
+        ) from None
+    # Rich would take FORCE_COLOR for a terminal, and be as narrow as one.
+    return Console(file=out, force_terminal=out.isatty(), color_system="auto" if styled else None, highlight=False)
+
+
+def _view(caches: Sequence[Cache], console: Console) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    since, found = look(caches)
+    if not found:
+        return Text(nothing_found(caches))
+    fits = console.width if console.is_terminal or "COLUMNS" in os.environ else None
+    shown = table(found, width=fits)
+    if fits is None:
+        console.width = width_of(shown)
+    counted = "since each worker started" if since is None else f"since the reset, {date_of(since)}"
+    return Group(shown, Text(f'Counted {counted}; "now" and "a second" is the last minute.', style="dim"))
+
+
+def nothing_found(caches: Sequence[Cache]) -> str:
+    directories = [str(each.path) for each in directories_of(caches)]
+    if not directories:
+        return "The caches of this site do not publish their figures, so there is nowhere to look."
+    who = f", as user {os.geteuid()}" if sys.platform != "win32" else ""
+    return (
+        f"No worker of this site publishes figures. Looked in {' and '.join(directories)}{who}. "
+        f"A worker publishes them {INTERVAL:g} seconds after it first stored something."
+    )
+
+
+def date_of(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+
+
+def _watch(console: Console, view: Callable[[], RenderableType], every: float) -> None:
+    from rich.live import Live
+
+    try:
+        with Live(view(), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(every)
+                live.update(view(), refresh=True)
+    except KeyboardInterrupt:
+        # How it ends.
+        return

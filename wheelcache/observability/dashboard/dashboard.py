@@ -1,0 +1,218 @@
+"""The page that shows the figures of a site's caches, and its two buttons; a framework only carries it.
+
+The framework answers ``GET`` of the page itself, of ``figures.json`` and of the names in ``ASSETS``, and ``POST`` of
+``clear`` and ``reset``, all under one prefix that ends with a slash. It lets only operators in, and no ``POST`` without
+the token that the page was made with.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from importlib.resources import files
+from string import Template
+from typing import Any, Final
+
+from wheelcache.cache import Cache
+from wheelcache.errors import FileUnusable
+from wheelcache.observability.overview import directories_of, overview, since_reset
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.worker_requests import CLEAR, RequestBox
+from wheelcache.observability.worker_stats import CacheFigures
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.stats import LOAD_BOUNDS
+
+ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
+"""The files beside the page, and their types. They are in UTF-8."""
+
+HEADERS: Final = {
+    "Cache-Control": "private, no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+"""Of every answer."""
+
+WITHIN: Final = 2 * INTERVAL
+"""Seconds to a clear in another process: it looks for one every ``INTERVAL``, up to a tick late, which is no longer."""
+
+_FOLDER: Final = files("wheelcache.observability.dashboard")
+
+
+class UnknownCache(LookupError):
+    """No process of the site has a cache of that name."""
+
+    def __str__(self) -> str:
+        return f"There is no cache {self.args[0]!r}"
+
+
+class NotPublished(RuntimeError):
+    """The caches do not publish their figures, so what all who look shall know cannot be noted."""
+
+    def __str__(self) -> str:
+        return "These caches do not publish their figures, so a reset cannot be noted for all who look at them"
+
+
+class Dashboard:
+    """What the page shows and does.
+
+    Args:
+        title: of the page.
+        caches: tells the caches of the site in this process.
+    """
+
+    def __init__(self, title: str, caches: Callable[[], Iterable[Cache]]) -> None:
+        self._title = title
+        self._caches = caches
+
+    def page(self, token_header: str, token: str) -> str:
+        """The page, in HTML.
+
+        Args:
+            token_header, token: what its ``POST`` requests have, and in which header.
+        """
+        config = {
+            "figures": "figures.json",
+            "clear": "clear",
+            "reset": "reset",
+            "token_header": token_header,
+            "token": token,
+        }
+        # In a script element nothing is markup but what begins with this.
+        encoded = json.dumps(config).replace("<", "\\u003c")
+        return Template(asset("page.html").decode()).safe_substitute(title=html.escape(self._title), config=encoded)
+
+    def figures(self) -> dict[str, Any]:
+        """What the page shows, to be sent as JSON."""
+        own = list(self._caches())
+        at, figures = since_reset(overview(own), own)
+        return {
+            "title": self._title,
+            "at": SystemClock.time(),
+            "refresh": INTERVAL,
+            "this_worker": os.getpid(),
+            "since": at,
+            "caches": [_card(each) for each in figures],
+        }
+
+    def clear(self, name: str) -> str:
+        """Clear a cache in all processes. What was done, in a sentence.
+
+        Raises:
+            UnknownCache: no process has it.
+            FileUnusable, OSError: the other processes cannot be told.
+        """
+        own = list(self._caches())
+        figures = next((each for each in overview(own) if each.name == name), None)
+        if figures is None:
+            raise UnknownCache(name)
+        here = [each for each in own if each.name == name]
+        tokens = {each.path: RequestBox(each.path).ask(CLEAR, name) for each in directories_of(here or own)}
+        for cache in here:
+            if cache.requests is not None and cache.publisher is not None:
+                cache.requests.note_done(CLEAR, tokens[cache.publisher.directory.path])
+            cache.clear()
+        return f"Cleared {name}. {_effect(figures)}"
+
+    def reset(self) -> str:
+        """Have the figures start from zero, for all who look at them. What was done, in a sentence.
+
+        Raises:
+            NotPublished: there is nowhere to note it.
+            FileUnusable, OSError: it cannot be noted.
+        """
+        own = list(self._caches())
+        directories = directories_of(own)
+        if not directories:
+            raise NotPublished
+        figures = overview(own)
+        for directory in directories:
+            directory.reset(figures)
+        return "The figures start from zero."
+
+
+def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
+    """The status and the JSON that answer a request for the figures, or for one of the actions.
+
+    Args:
+        figures_or_message: calls the method of ``Dashboard``.
+    """
+    try:
+        found = figures_or_message()
+    except UnknownCache as error:
+        return 404, {"error": str(error)}
+    except NotPublished as error:
+        return 409, {"error": str(error)}
+    except (FileUnusable, OSError) as error:
+        return 503, {"error": str(error)}
+    return 200, {"message": found} if isinstance(found, str) else found
+
+
+def asset(name: str) -> bytes:
+    """A file of the page."""
+    return _FOLDER.joinpath(name).read_bytes()
+
+
+def _effect(figures: CacheFigures) -> str:
+    """In which processes a clear takes effect."""
+    others = sorted({each.pid for each in figures.workers} - {os.getpid()})
+    if not others:
+        return f"Takes effect in worker {os.getpid()}, the only one."
+    if len(others) > 8:
+        return f"Takes effect in all {len(others) + 1} workers of this machine, within {WITHIN:g} seconds."
+    return (
+        f"Takes effect in worker {os.getpid()} at once, and in {' and '.join(map(str, others))} within "
+        f"{WITHIN:g} seconds."
+    )
+
+
+def _card(figures: CacheFigures) -> dict[str, Any]:
+    course = figures.course()
+    return {
+        "name": figures.name,
+        "clear_effect": _effect(figures),
+        "now": _now(figures),
+        "total": _total(figures),
+        "workers": [_worker(each) for each in figures.by_process()],
+        "history": {
+            "at": course.at,
+            "hit_ratio": course.hit_ratio,
+            "requests_per_second": course.requests,
+            "entries": course.entries,
+            "evictions_per_second": course.evictions,
+            "expirations_per_second": course.expirations,
+            "load_ms": [None if each is None else 1000 * each for each in course.load_seconds],
+        },
+    }
+
+
+def _worker(figures: CacheFigures) -> dict[str, Any]:
+    process = figures.process()
+    return {**process, "is_this": process["pid"] == os.getpid(), "now": _now(figures), "total": _total(figures)}
+
+
+def _now(figures: CacheFigures) -> dict[str, float | None]:
+    rate = figures.lately()
+    return {"hit_ratio": rate.hit_ratio, "requests_per_second": rate.requests_per_second}
+
+
+def _total(figures: CacheFigures) -> dict[str, Any]:
+    stats = figures.stats
+    counts = asdict(stats)
+    shown = ("hits", "misses", "loads", "load_failures", "load_timeouts", "load_seconds", "coalesced", "stale_hits")
+    return {
+        **{name: counts[name] for name in (*shown, "refreshes", "refreshes_dropped")},
+        "hit_ratio": stats.hit_ratio,
+        "removals": stats.removals,
+        "entries": stats.size,
+        "max_entries": figures.max_entries,
+        "bytes": stats.weight if figures.weighs_bytes else None,
+        "max_bytes": figures.max_weight if figures.weighs_bytes else None,
+        "load_buckets": {"bounds": LOAD_BOUNDS, "counts": stats.load_buckets},
+    }

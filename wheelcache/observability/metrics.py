@@ -1,0 +1,219 @@
+"""What is told of caches to systems that collect metrics: which figures, and where they are read.
+
+A counter must never go down: such a system takes that for a restart, and adds all that had been counted once more. So
+
+- a request that found nothing fresh is a miss here and stays one, where ``Stats`` makes a hit of it as soon as a stale
+  value is served, perhaps after a timeout. Those are counted by themselves;
+- of figures that other processes see, none is told before they see it too, for the next to be asked may be another;
+- seconds are whole parts of 2**-20. Sums of such are exact in any order, where those of other floats may be less by a
+  bit once a worker is counted among the departed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import floor
+from typing import Final
+
+from wheelcache.cache import Cache
+from wheelcache.errors import CacheClosed
+from wheelcache.observability.overview import overview
+from wheelcache.observability.worker_stats import CacheFigures
+from wheelcache.stats import Stats
+
+_PARTS: Final = 2**20
+"""Of a second: about a microsecond each."""
+
+
+class Kind(Enum):
+    """How the values of several caches, or of several processes, are one.
+
+    COUNTER: they are added, and each only grows. LEVEL: they are added, and go up and down. WORST: the greatest counts.
+    """
+
+    COUNTER = "counter"
+    LEVEL = "level"
+    WORST = "worst"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The figures of one cache.
+
+    Attributes:
+        cache: its name, in characters that can be sent.
+        counted: by processes that live and by the departed. ``size`` and ``weight`` are of those that live.
+        figures: of the processes that live.
+    """
+
+    cache: str
+    counted: Stats
+    figures: CacheFigures
+
+    @classmethod
+    def of(cls, figures: CacheFigures) -> Reading:
+        parts = (figures.departed, *(each.stats for each in figures.workers))
+        exact = (replace(each, load_seconds=floor(each.load_seconds * _PARTS) / _PARTS) for each in parts)
+        return cls(figures.name, sum(exact, Stats()), figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric, with a value for each cache, or several.
+
+    Attributes:
+        name: without the prefix that all have, and without what a system adds for the kind and the unit.
+        unit: "seconds", "bytes", or what is counted, in the singular.
+        label: what tells the values of one cache apart; None if there is but one.
+        read: the values by what they have under ``label``, or under "". None at all where they mean nothing.
+    """
+
+    name: str
+    unit: str
+    kind: Kind
+    description: str
+    read: Callable[[Reading], Mapping[str, float]]
+    label: str | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the unit is one of measure."""
+        return self.unit in ("seconds", "bytes")
+
+
+def _count(name: str) -> Callable[[Reading], Mapping[str, float]]:
+    return lambda reading: {"": getattr(reading.counted, name)}
+
+
+def _if_any(value: float | None) -> Mapping[str, float]:
+    return {} if value is None else {"": value}
+
+
+METRICS: Final = (
+    Metric(
+        "requests",
+        "request",
+        Kind.COUNTER,
+        "Look-ups of a key, by whether they found a value within its TTL.",
+        lambda reading: {
+            "hit": reading.counted.hits - reading.counted.stale_hits,
+            "miss": reading.counted.misses + reading.counted.stale_hits,
+        },
+        "result",
+    ),
+    Metric(
+        "stale_hits",
+        "request",
+        Kind.COUNTER,
+        "Of the requests that were misses, those that got a stale value, past its TTL and within its grace.",
+        _count("stale_hits"),
+    ),
+    Metric(
+        "removals",
+        "entry",
+        Kind.COUNTER,
+        "Entries that left, by cause.",
+        lambda reading: reading.counted.removals,
+        "cause",
+    ),
+    Metric("load_failures", "load", Kind.COUNTER, "Loads that raised an exception.", _count("load_failures")),
+    Metric(
+        "load_timeouts",
+        "request",
+        Kind.COUNTER,
+        "Callers that did not wait for the end of a load.",
+        _count("load_timeouts"),
+    ),
+    Metric(
+        "stampedes_prevented",
+        "request",
+        Kind.COUNTER,
+        "Callers that got a value which another caller computed meanwhile.",
+        _count("coalesced"),
+    ),
+    Metric("refreshes", "load", Kind.COUNTER, "Loads that were started in the background.", _count("refreshes")),
+    Metric(
+        "refreshes_dropped",
+        "load",
+        Kind.COUNTER,
+        "Loads in the background that were not started, because too many were under way.",
+        _count("refreshes_dropped"),
+    ),
+    Metric("entries", "entry", Kind.LEVEL, "Entries in memory.", _count("size")),
+    Metric(
+        "max_entries",
+        "entry",
+        Kind.LEVEL,
+        "Entries that may be in memory; absent without a bound.",
+        lambda reading: _if_any(reading.figures.max_entries if reading.figures.workers else None),
+    ),
+    Metric(
+        "bytes",
+        "bytes",
+        Kind.LEVEL,
+        "Bytes that the entries take; absent where they are not weighed.",
+        lambda reading: _if_any(reading.counted.weight if reading.figures.weighs_bytes else None),
+    ),
+    Metric(
+        "max_bytes",
+        "bytes",
+        Kind.LEVEL,
+        "Bytes that the entries may take; absent where they are not weighed.",
+        lambda reading: _if_any(reading.figures.max_weight if reading.figures.weighs_bytes else None),
+    ),
+    Metric(
+        "wheel_lag",
+        "seconds",
+        Kind.WORST,
+        "Seconds by which the timing wheel that is the latest of all is late.",
+        lambda reading: _if_any(max((each.lag for each in reading.figures.workers), default=None)),
+    ),
+)
+"""What is told of every cache. How long loads take is told apart, for not all systems take a histogram."""
+
+LOAD_TIME: Final = "Seconds that loads took, also those that raised an exception."
+
+
+def read_site(caches: Iterable[Cache]) -> list[Reading]:
+    """The figures of caches in all processes of the site, by name, as they were last published.
+
+    A cache that does not publish, or cannot, is told by its own process.
+
+    Args:
+        caches: of this process.
+    """
+    own = list(caches)
+    unpublished = []
+    for cache in own:
+        with suppress(CacheClosed):
+            if cache.publisher is None or cache.publisher.cannot_publish():
+                unpublished.append(_alone(cache))
+    return _readings([*overview(own, with_own=False), *unpublished])
+
+
+def read_process(caches: Iterable[Cache]) -> list[Reading]:
+    """The figures of ``caches``, which are of this process, by name."""
+    found = []
+    for cache in caches:
+        # Closed since they were listed.
+        with suppress(CacheClosed):
+            found.append(_alone(cache))
+    return _readings(found)
+
+
+def _alone(cache: Cache) -> CacheFigures:
+    figures = cache.figures()
+    return CacheFigures(figures.name, (figures,))
+
+
+def _readings(found: Iterable[CacheFigures]) -> list[Reading]:
+    by_name: dict[str, CacheFigures] = {}
+    for each in found:
+        # A name may have halves of surrogate pairs, which no encoding takes.
+        name = each.name.encode("utf-8", "backslashreplace").decode()
+        before = by_name.get(name, CacheFigures(name, ()))
+        by_name[name] = CacheFigures(name, (*before.workers, *each.workers), before.departed + each.departed)
+    return [Reading.of(by_name[name]) for name in sorted(by_name)]

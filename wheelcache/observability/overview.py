@@ -1,0 +1,49 @@
+"""What there is to see of the caches of a site: those of this process, and what the others published."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wheelcache.cache import Cache
+from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.worker_stats import CacheFigures, by_name
+from wheelcache.stats import Stats
+
+
+def overview(own: Iterable[Cache], *, with_own: bool = True) -> list[CacheFigures]:
+    """The figures of caches in all processes of the site, by name.
+
+    Args:
+        own: the caches of this process, which publish where the others do.
+        with_own: whether this process is one of them, whose figures are taken now. If not, it only looks.
+    """
+    own = list(own)
+    workers = [cache.figures() for cache in own] if with_own else []
+    here = {each.worker for each in workers}
+    departed: dict[str, Stats] = {}
+    for published in (each for directory in directories_of(own) for each in directory.read()):
+        workers += [each for each in published.workers if each.worker not in here]
+        departed[published.name] = departed.get(published.name, Stats()) + published.departed
+    return by_name(workers, departed)
+
+
+def directories_of(caches: Iterable[Cache]) -> list[FiguresDirectory]:
+    """Where ``caches`` are published."""
+    found = {each.publisher.directory.path: each.publisher.directory for each in caches if each.publisher is not None}
+    return list(found.values())
+
+
+def since_reset(figures: list[CacheFigures], own: Iterable[Cache]) -> tuple[float | None, list[CacheFigures]]:
+    """When the figures were reset, in seconds since 1970, and ``figures`` without what had been counted by then.
+
+    None if they never were, or if all workers started after that: they count since then.
+    """
+    times: list[float] = []
+    counted: dict[str, Stats] = {}
+    for directory in directories_of(own):
+        at, of_workers = directory.since_reset()
+        if at is not None:
+            times.append(at)
+            counted.update(of_workers)
+    is_seen = any(each.worker in counted for cache in figures for each in cache.workers)
+    return max(times) if is_seen else None, [each.since(counted) for each in figures]

@@ -1,0 +1,434 @@
+"""Snapshots in a terminal: what ``manage.py wheelcache save|load|inspect`` and ``flask wheelcache ...`` share.
+
+The workers save and load, when they are asked to. Nothing here uses a cache, so nothing is loaded into the process of
+the command, and nothing saved when it exits; and no record is unpickled, which would run what is in it.
+
+As JSON ``inspect`` prints one document:
+
+- ``at``: when it was made, in seconds since 1970.
+- ``caches``: of each its ``name``, the ``directory``, and ``snapshots``, newest first, with ``file``, a path;
+  ``bytes``; ``set_aside``, whether it was refused and renamed; ``state``, "whole", "damaged" or "refused", and the
+  ``reason`` for that, or null; and ``saved_at``, in seconds since 1970, ``entries``, how many good records there are,
+  and whether it is ``signed``: null if it is refused. There may be more keys one day.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from wheelcache.cache import Cache
+from wheelcache.errors import SnapshotDamaged, SnapshotRefused
+from wheelcache.observability.console import console_for, date_of, look, nothing_found, size_in_words, width_of
+from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.worker_requests import LOAD, SAVE, RequestBox
+from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.persistence.autosave import SUFFIX, SnapshotKeeper, stem_of
+from wheelcache.persistence.snapshot_file import ASIDE, open_snapshot
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.saved_map import KIND
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+PATIENCE: Final = 60.0
+"""Seconds that ``save`` waits for the workers."""
+
+LOOK: Final = 0.2
+"""Seconds between looks at what they did."""
+
+CLOCKS: Final = 2.0
+"""Seconds by which the time of a file may be before that of who looks: file systems have clocks of their own."""
+
+STEP: Final = 1000
+"""Records between two moves of a progress bar."""
+
+ACTIONS: Final = ("save", "load", "inspect")
+
+
+class Undone(Exception):
+    """What was asked for was not done, or not by all, as the message says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A cache that has a place for snapshots."""
+
+    name: str
+    keeper: SnapshotKeeper
+    published: FiguresDirectory | None
+
+    @property
+    def secret(self) -> bytes | None:
+        return self.keeper.secret
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A snapshot that is there, as far as can be said without loading it. See above."""
+
+    file: Path
+    bytes: int
+    set_aside: bool
+    state: str
+    reason: str | None = None
+    saved_at: float | None = None
+    entries: int | None = None
+    signed: bool | None = None
+
+
+def check(action: str, *, watch: float | None, as_json: bool) -> None:
+    """Whether options that figures have make sense for one of ``ACTIONS``.
+
+    Raises:
+        Undone: they don't.
+    """
+    if watch is not None:
+        raise Undone(f"--watch is for the figures: leave it out of {action}.")
+    if as_json and action != "inspect":
+        raise Undone(f"--json is for the figures and inspect: leave it out of {action}.")
+
+
+def save(caches: Iterable[Cache], option: str, out: TextIO, *, patience: float = PATIENCE) -> None:
+    """Have all workers save, wait until they have, and print what is there then.
+
+    Args:
+        caches: those of the site.
+        option: what says where snapshots are, as the user writes it.
+        out: where to.
+        patience: seconds to wait.
+
+    Raises:
+        Undone: there is nobody to ask, or somebody has not saved in time.
+    """
+    caches = list(caches)
+    kept = _kept(caches, option)
+    asked_at = SystemClock.time()
+    asked = {each: _workers(caches, each.name) for each in _ask(SAVE, kept, caches)}
+    _say_who_rests(asked, "saves", out)
+    expected = {each: {worker.worker for worker in workers if not _rests(worker)} for each, workers in asked.items()}
+    _wait(caches, expected, asked_at, patience)
+    missing = []
+    for each, workers in expected.items():
+        files = _saved_since(each, asked_at)
+        for path in files:
+            found = _found(each, path)
+            if found is not None:
+                out.write(f"{_in_words(each, found)}\n")
+        if len(files) < len(workers):
+            pids = _listed(worker.pid for worker in asked[each] if worker.worker in workers)
+            missing.append(
+                f"Of the {len(workers)} workers of the cache {each.name!r}, {pids}, {len(files)} saved it within "
+                f"{patience:g} seconds. The log of the others may say why."
+            )
+    if missing:
+        raise Undone("\n".join(missing))
+
+
+def load(caches: Iterable[Cache], option: str, out: TextIO) -> None:
+    """Have all workers load the newest snapshot, which takes them seconds, and print who will load what.
+
+    Raises:
+        Undone: there is nobody to ask, or nothing to load.
+    """
+    caches = list(caches)
+    kept = _kept(caches, option)
+    newest = {each: _newest(each) for each in kept}
+    if not any(newest.values()):
+        places = " and ".join(dict.fromkeys(str(each.keeper.directory) for each in kept))
+        raise Undone(f"There is no snapshot to load in {places}: inspect shows what is there.")
+    asked = {each: _workers(caches, each.name) for each in _ask(LOAD, [each for each in kept if newest[each]], caches)}
+    _say_who_rests(asked, "loads", out)
+    for each, workers in asked.items():
+        path, saved_at = newest[each] or (Path(), 0.0)
+        pids = _listed(worker.pid for worker in workers if not _rests(worker))
+        if pids:
+            out.write(
+                f"The cache {each.name!r}: {pids} will begin within {INTERVAL:g} seconds to load {path}, saved "
+                f"{_age(saved_at)} ago. What they have already stays.\n"
+            )
+
+
+def inspect(caches: Iterable[Cache], option: str, out: TextIO, *, as_json: bool = False, styled: bool = True) -> None:
+    """Print which snapshots there are, and whether they are whole. Nothing is changed, and nothing unpickled.
+
+    Args:
+        as_json: print the document above instead of a table.
+        styled: whether some of it may be bold.
+
+    Raises:
+        Undone: no cache has the option.
+        Unshowable: there is no rich, which only a table needs.
+    """
+    kept = _kept(caches, option)
+    console = None if as_json else console_for(out, styled)
+    files = {each: _files(each) for each in kept}
+    total = sum(_bytes_of(path) for paths in files.values() for path in paths)
+    before = 0
+    found: dict[Kept, list[Found]] = {}
+    with _bar("bytes", total) as show:
+        for each, paths in files.items():
+            found[each] = []
+            for path in paths:
+                one = _found(each, path, lambda done, before=before: show(before + done))  # type: ignore[misc]
+                before += _bytes_of(path)
+                if one is not None:
+                    found[each].append(one)
+    if console is None:
+        out.write(json.dumps(_document(found)) + "\n")
+        return
+    shown = _table(found)
+    if not console.is_terminal:
+        console.width = width_of(shown)
+    console.print(shown)
+
+
+# Below: whom to ask, and what they did.
+
+
+def _kept(caches: Iterable[Cache], option: str) -> list[Kept]:
+    """Once each: caches of one name and place share their snapshots."""
+    found: dict[tuple[str, Path], Kept] = {}
+    for cache in caches:
+        if cache.keeper is not None:
+            published = None if cache.publisher is None else cache.publisher.directory
+            found.setdefault((cache.name, cache.keeper.directory), Kept(cache.name, cache.keeper, published))
+    if not found:
+        raise Undone(f"No cache has a place for snapshots: the option {option} says where.")
+    return list(found.values())
+
+
+def _ask(action: str, kept: Sequence[Kept], caches: Sequence[Cache]) -> list[Kept]:
+    """Those of ``kept`` that a worker has, which was asked."""
+    silent = [each for each in kept if each.published is None]
+    if silent:
+        names = " and ".join(repr(each.name) for each in silent)
+        raise Undone(f"The figures of {names} are not published, and that is how workers are asked for anything.")
+    asked = [each for each in kept if _workers(caches, each.name)]
+    if not asked:
+        raise Undone(nothing_found(caches))
+    for each in asked:
+        if each.published is not None:
+            RequestBox(each.published.path).ask(action, each.name)
+    return asked
+
+
+def _workers(caches: Sequence[Cache], name: str) -> list[WorkerFigures]:
+    _, found = look(caches)
+    return [worker for cache in found if cache.name == name for worker in cache.workers]
+
+
+def _rests(worker: WorkerFigures) -> bool:
+    """Whether nothing is in the cache and nobody asks for it: then it does not look whether it is asked, either."""
+    return worker.stats.size == 0 and worker.taken < SystemClock.time() - 3 * INTERVAL
+
+
+def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerFigures]], does: str, out: TextIO) -> None:
+    for each, workers in asked.items():
+        pids = _listed(worker.pid for worker in workers if _rests(worker))
+        if pids:
+            out.write(f"The cache {each.name!r} is empty in {pids}, and not in use: that {does} nothing.\n")
+
+
+def _wait(caches: Sequence[Cache], expected: Mapping[Kept, set[str]], since: float, patience: float) -> None:
+    """Until there is a new snapshot of everybody who was asked and still lives, or ``patience`` is over."""
+    deadline = SystemClock.steady() + patience
+    with _bar("snapshots", sum(map(len, expected.values()))) as show:
+        while True:
+            done = {each: len(_saved_since(each, since)) for each in expected}
+            show(sum(done.values()))
+            if all(done[each] >= len(workers) for each, workers in expected.items()):
+                return
+            for each, workers in expected.items():
+                # Who exits saves as well, or is lost.
+                workers &= {worker.worker for worker in _workers(caches, each.name)}
+            if SystemClock.steady() > deadline:
+                return
+            time.sleep(LOOK)
+
+
+def _saved_since(kept: Kept, since: float) -> list[Path]:
+    """The whole ones need not be told from those that are damaged: nothing is renamed before all is written."""
+    found = []
+    for path in kept.keeper.snapshots():
+        if _changed(path) < since - CLOCKS:
+            break
+        saved_at = _saved_at(kept, path)
+        if saved_at is not None and saved_at >= since:
+            found.append(path)
+    return found
+
+
+def _newest(kept: Kept) -> tuple[Path, float] | None:
+    for path in kept.keeper.snapshots():
+        saved_at = _saved_at(kept, path)
+        if saved_at is not None:
+            return path, saved_at
+    return None
+
+
+def _saved_at(kept: Kept, path: Path) -> float | None:
+    """None if it is not there, or refused."""
+    with suppress(FileNotFoundError, SnapshotRefused), open_snapshot(path, KIND, kept.secret) as snapshot:
+        return _time_in(snapshot.header)
+    return None
+
+
+# Below: what there is.
+
+
+def _files(kept: Kept) -> list[Path]:
+    """Newest first; those that were refused last."""
+    aside = kept.keeper.directory.glob(f"{stem_of(kept.name)}.*{SUFFIX}{ASIDE}")
+    return [*kept.keeper.snapshots(), *sorted(aside, key=_changed, reverse=True)]
+
+
+def _found(kept: Kept, path: Path, show: Callable[[float], object] = lambda done: None) -> Found | None:
+    """None if it has gone meanwhile.
+
+    Args:
+        show: called with how many bytes have been read.
+    """
+    size, aside = _bytes_of(path), path.name.endswith(ASIDE)
+    try:
+        with open_snapshot(path, KIND, kept.secret) as snapshot:
+            saved_at = _time_in(snapshot.header)
+            if saved_at is None:
+                return Found(path, size, aside, "refused", "does not say when it was saved")
+            state, reason, records, read = "whole", None, 0, 0
+            try:
+                for payload in snapshot:
+                    records += 1
+                    read += len(payload)
+                    if records % STEP == 0:
+                        show(read)
+            except SnapshotDamaged as error:
+                state, reason = "damaged", _without(path, error)
+            return Found(path, size, aside, state, reason, saved_at, records, kept.secret is not None)
+    except FileNotFoundError:
+        return None
+    except SnapshotRefused as error:
+        return Found(path, size, aside, "refused", _without(path, error))
+
+
+def _time_in(header: Mapping[str, Any]) -> float | None:
+    try:
+        return float(header["saved_at"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _without(path: Path, error: SnapshotRefused) -> str:
+    return str(error).removeprefix(f"{path} ")
+
+
+def _bytes_of(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+# Below: how it is written.
+
+
+def _document(found: Mapping[Kept, Sequence[Found]]) -> dict[str, Any]:
+    return {
+        "at": SystemClock.time(),
+        "caches": [
+            {
+                "name": kept.name,
+                "directory": str(kept.keeper.directory),
+                "snapshots": [{**asdict(each), "file": str(each.file)} for each in files],
+            }
+            for kept, files in found.items()
+        ],
+    }
+
+
+def _table(found: Mapping[Kept, Sequence[Found]]) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
+    shown.add_column("cache and files", overflow="fold")
+    shown.add_column("saved at", no_wrap=True)
+    for heading in ("age", "entries", "size"):
+        shown.add_column(heading, justify="right", no_wrap=True)
+    shown.add_column("signed", no_wrap=True)
+    shown.add_column("state", overflow="fold")
+    for kept, files in found.items():
+        shown.add_row(Text(kept.name), style="bold")
+        shown.add_row(Text(f"in {kept.keeper.directory}" + ("" if files else ": none")), style="dim")
+        for each in files:
+            shown.add_row(Text(f"  {each.file.name}"), *_cells(each), Text(_state(each)))
+        shown.add_section()
+    return shown
+
+
+def _cells(found: Found) -> list[str]:
+    return [
+        "-" if found.saved_at is None else date_of(found.saved_at),
+        "-" if found.saved_at is None else _age(found.saved_at),
+        "-" if found.entries is None else f"{found.entries:,}",
+        _weight(found.bytes),
+        {None: "-", True: "yes", False: "no"}[found.signed],
+    ]
+
+
+def _state(found: Found) -> str:
+    state = found.state if found.reason is None else f"{found.state}: it {found.reason}"
+    return f"set aside, {state}" if found.set_aside else state
+
+
+def _in_words(kept: Kept, found: Found) -> str:
+    if found.entries is None or found.state != "whole":
+        return f"The cache {kept.name!r}: {found.file}, {_state(found)}."
+    return f"The cache {kept.name!r}: {found.entries:,} entries in {found.file}, {_weight(found.bytes)}."
+
+
+def _weight(size: int) -> str:
+    return f"{size} B" if size < 1 << 10 else size_in_words(size, None)
+
+
+def _age(at: float) -> str:
+    seconds = max(0.0, SystemClock.time() - at)
+    for unit, name in ((86_400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:,.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def _listed(pids: Iterable[int]) -> str:
+    """In the order of the workers; a process may have several caches of a name."""
+    unique = list(dict.fromkeys(pids))
+    return f"process{'es' if len(unique) > 1 else ''} {', '.join(map(str, unique))}" if unique else ""
+
+
+@contextmanager
+def _bar(what: str, total: float) -> Iterator[Callable[[float], object]]:
+    """What is called with how much is done. A bar shows it on stderr, if that is a terminal and there is rich."""
+    try:
+        from rich.console import Console
+        from rich.progress import Progress
+    except ImportError:
+        yield lambda done: None
+        return
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=min(done, total))

@@ -1,0 +1,64 @@
+"""The line a minute that says how a cache does, in the manner of go-zero's ``cacheStat``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from wheelcache.runtime.clock import Clock
+from wheelcache.stats import Stats
+
+logger = logging.getLogger("wheelcache.stats")
+
+
+class StatsLog:
+    """A line for every interval with traffic, with the figures of that interval. A job of ``periodic_jobs``.
+
+    Args:
+        name: of the cache.
+        interval: seconds between lines.
+        clock: seconds.
+        stats: tells the figures up to now.
+    """
+
+    __slots__ = ("_clock", "_last", "_name", "_stats", "_then", "period")
+
+    matters: Final = 360
+
+    def __init__(self, name: str, interval: float, clock: Clock, stats: Callable[[], Stats]) -> None:
+        self.period = interval
+        self._name = name
+        self._clock = clock
+        self._stats = stats
+        self._last = Stats()
+        self._then = 0.0
+
+    def begin(self) -> None:
+        self._then = self._clock()
+
+    def run(self) -> None:
+        stats, now = self._stats(), self._clock()
+        lately, seconds = stats - self._last, now - self._then
+        self._last, self._then = stats, now
+        if lately.requests and seconds:
+            figures = {
+                "cache": self._name,
+                "qpm": round(lately.requests * 60 / seconds),
+                "hit_ratio": round(100 * lately.hit_ratio, 1),
+                "elements": stats.size,
+                "hit": lately.hits,
+                "miss": lately.misses,
+            }
+            logger.info(
+                "cache(%(cache)s) - qpm: %(qpm)d, hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "
+                "hit: %(hit)d, miss: %(miss)d",
+                figures,
+                extra=figures,
+            )
+
+    def start_over(self) -> None:
+        self._last = Stats()
+
+    def close(self) -> None:
+        """There is nothing to let go."""

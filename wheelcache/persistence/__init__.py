@@ -1,0 +1,1 @@
+"""Snapshots: the entries of a cache, kept from one process to the next."""

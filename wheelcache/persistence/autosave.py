@@ -1,0 +1,375 @@
+"""Keeps the entries of a cache on disk, from one process to the next: a directory in which each process saves its own.
+
+A process has a number there, the lowest that no other one has, and with it a file for each cache, which it replaces
+every few minutes and when it exits. The number is held by a lock on a file (``flock``), so that of who is gone, however
+that came about, is free for the next: there are never more files than there were processes at once. Whoever starts
+loads the newest that can be loaded; nobody waits for another.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from types import FrameType
+from typing import Final, Protocol
+
+from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused
+from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
+from wheelcache.persistence.snapshot_file import refuse
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.fork_pause import pause_at_forks, wait_for_end
+from wheelcache.runtime.lazy import Lazy, end_under_a_patch, lazy_lock
+from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.worker_pool import refresh_pool
+
+if sys.platform != "win32":
+    import fcntl
+
+logger = logging.getLogger("wheelcache")
+
+AT_EXIT: Final = 10.0
+"""Seconds that all caches of a process may take together when it exits: a third of what servers give their workers."""
+
+SUFFIX: Final = ".snapshot"
+LOCK_SUFFIX: Final = ".lock"
+NAME_LENGTH: Final = 40
+
+
+class Savable(Protocol):
+    """A cache, as far as is of interest here."""
+
+    name: str
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        secret: str | bytes | None = None,
+        seconds: float | None = None,
+        dir_fd: int | None = None,
+    ) -> int: ...
+    def take_in(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> None: ...
+    def is_in_use(self) -> bool: ...
+
+
+class SnapshotKeeper:
+    """Loads a cache when it is first used, and saves it every so often and at the exit. A job of ``periodic_jobs``.
+
+    Args:
+        directory: where; made, with mode 0700, if it isn't there.
+        period: seconds between two saves.
+        secret: what the files are signed with, or None.
+        target: the cache.
+
+    Raises:
+        FileUnusable: the directory is not this user's, others may use it, or they may put another in its place. If that
+            becomes so later, nothing is loaded or saved, which is logged.
+    """
+
+    __slots__ = ("__weakref__", "_directory", "_failing", "_held", "_lock", "_number", "_target", "period", "secret")
+
+    matters: Final = 1
+
+    def __init__(self, directory: Path, period: float, secret: bytes | None, target: Savable) -> None:
+        self._held = -1
+        make_and_check(directory)
+        self.period = period
+        self._directory = directory
+        self.secret = secret
+        self._target = target
+        self._number = -1
+        self._failing = False
+        self._lock = lazy_lock()
+        _keepers.add(self)
+
+    def __del__(self) -> None:
+        self._let_go()
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    def load(self) -> None:
+        """Load the newest snapshot that can be. If it is damaged, what is good of it, and then the next."""
+        try:
+            with opened(self._directory) as directory:
+                self._load_from(directory)
+        except FileNotFoundError:
+            pass
+        except FileUnusable as error:
+            logger.warning("The cache %r is not loaded: %s.", self._target.name, error)
+
+    def _load_from(self, directory: int) -> None:
+        for name in _newest_first(directory, self._target.name):
+            path = self._directory / name
+            try:
+                self._target.take_in(path, self.secret, directory)
+            except FileNotFoundError:
+                # Replaced at this moment.
+                continue
+            except SnapshotRefused as error:
+                refuse(f"the cache {self._target.name!r}", path, error, directory)
+            except CacheClosed:
+                return
+            except Exception:
+                # Whoever was the first to need the cache has no part in this.
+                logger.exception("The cache %r cannot be loaded from %s.", self._target.name, path)
+            else:
+                return
+
+    def snapshots(self) -> list[Path]:
+        """The files of this cache, newest first."""
+        return [self._directory / name for name in _newest_first(self._directory, self._target.name)]
+
+    def save(self, seconds: float | None = None) -> bool:
+        """Save the cache, in at most so many seconds. Whether that was done; if not, the log says why."""
+        lock = self._lock.get()
+        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock taken.
+        (taken,) = map(lock.acquire, (True,), (-1 if seconds is None else seconds,))
+        if not taken:
+            return False
+        try:
+            if not self._target.is_in_use():
+                return False
+            with made_and_opened(self._directory) as directory:
+                if not self._has_a_number(directory):
+                    self._let_go()
+                    self._take_a_number(directory)
+                path = self._directory / self._name(SUFFIX)
+                self._target.save(path, secret=self.secret, seconds=seconds, dir_fd=directory)
+        except CacheClosed:
+            return False
+        except Exception as error:
+            # Of whatever kind: what runs this has nobody to tell.
+            if not self._failing:
+                logger.warning("The cache %r cannot be saved: %s", self._target.name, error)
+            self._failing = True
+            return False
+        else:
+            self._failing = False
+            return True
+        finally:
+            lock.release()
+            if not self._target.is_in_use():
+                # Closed meanwhile.
+                self._let_go()
+
+    def begin(self) -> None:
+        """Nothing is to be saved yet."""
+        _exit_saver.start()
+
+    def run(self) -> None:
+        """Have the pool save."""
+        if not self._lock.get().locked():
+            # Else the last save is not done yet: who waited for it would take a thread from what needs them.
+            self._have_done(self.save, "saved")
+
+    def run_load(self) -> None:
+        """Have the pool load what is newest, beside what is there."""
+        self._have_done(self.load, "loaded")
+
+    def _have_done(self, job: Callable[[], object], done: str) -> None:
+        try:
+            taken = refresh_pool.submit(job)
+        except RuntimeError:
+            taken = False
+        if not taken and not self._failing:
+            self._failing = True
+            logger.warning("The cache %r is not %s: there is no thread for it.", self._target.name, done)
+
+    def close(self) -> None:
+        """No more saves; what was saved stays."""
+        if not self._lock.get().locked():
+            self._let_go()
+
+    def start_over(self) -> None:
+        """In the child of a fork, which gets a number of its own."""
+        self._lock = lazy_lock()
+        self._failing = False
+        self._let_go()
+
+    def _has_a_number(self, directory: int) -> bool:
+        """Whether the lock is still on the file of this number, which may have been removed with its directory."""
+        if self._held < 0:
+            return False
+        try:
+            there = os.lstat(self._name(LOCK_SUFFIX), dir_fd=directory)
+            return os.path.samestat(os.fstat(self._held), there)
+        except OSError:
+            return False
+
+    def _take_a_number(self, directory: int) -> None:
+        for number in count(1):
+            self._number = number
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(self._name(LOCK_SUFFIX), flags, 0o600, dir_fd=directory)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+            except BaseException:
+                os.close(file)
+                raise
+            else:
+                self._held = file
+                return
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, -1
+        if held >= 0:
+            os.close(held)
+
+    def _name(self, suffix: str) -> str:
+        return f"{stem_of(self._target.name)}.{self._number}{suffix}"
+
+
+def _newest_first(directory: Path | int, name: str) -> list[str]:
+    """The snapshots of the cache ``name``."""
+    found = []
+    now = time.time_ns()
+    start = f"{stem_of(name)}."
+    with suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.startswith(start) and entry.name.endswith(SUFFIX):
+                with suppress(OSError):
+                    saved_at = entry.stat(follow_symlinks=False).st_mtime_ns
+                    # One of a time to come, when the clock was wrong, would else be the newest for years, and what is
+                    # in it as young at each start as when it was saved.
+                    found.append((saved_at <= now, saved_at, entry.name))
+    return [name for *_, name in sorted(found, reverse=True)]
+
+
+def stem_of(name: str) -> str:
+    """A file name for the name of a cache: what can be read of it, and what tells it from all others."""
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:NAME_LENGTH]
+    return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+_keepers: Final[WeakRegistry[SnapshotKeeper]] = WeakRegistry()
+
+
+class _Watch:
+    """A thread that waits for the exit, and what it waits for.
+
+    Attributes:
+        unstarted: holds one item, which the caller that starts the thread takes: one C call, so no lock.
+        called_off: the thread ends without saving.
+    """
+
+    __slots__ = ("asked", "called_off", "done", "thread", "unstarted")
+
+    def __init__(self) -> None:
+        self.unstarted = [True]
+        self.thread: threading.Thread | None = None
+        self.asked = threading.Event()
+        self.done = threading.Event()
+        self.called_off = False
+
+    def start(self) -> None:
+        thread = threading.Thread(target=self._wait, name="wheelcache-save", daemon=True)
+        with suppress(IndexError):
+            self.unstarted.pop()
+            try:
+                thread.start()
+                self.thread = thread
+            except RuntimeError:
+                # Where no thread can be had, the thread that exits saves.
+                self.unstarted.append(True)
+
+    def _wait(self) -> None:
+        self.asked.wait()
+        try:
+            if not self.called_off:
+                _save_all()
+        finally:
+            self.done.set()
+            end_under_a_patch()
+
+
+class _ExitSaver:
+    """A thread that waits for the exit: a value that cannot be pickled in any time must not keep a process from it.
+
+    It is started early, since some interpreters start none while they exit. It ends before a fork, and starts again in
+    the parent.
+    """
+
+    def __init__(self) -> None:
+        # Events made before gevent patches would have the waiting greenlet stop all others.
+        self._watch: Lazy[_Watch] = Lazy(_Watch)
+
+    def start(self) -> None:
+        """There is something to save at the exit."""
+        self._watch.get().start()
+
+    def save(self) -> None:
+        """Save all caches, once, and for so long."""
+        watch = next((each for each in self._watch.all() if each.thread is not None and not each.called_off), None)
+        if watch is None:
+            _save_all()
+        else:
+            watch.asked.set()
+            watch.done.wait(AT_EXIT + 1)
+
+    def pause(self) -> None:
+        for watch in self._watch.all():
+            if watch.thread is not None and not watch.asked.is_set():
+                watch.called_off = True
+                watch.asked.set()
+                wait_for_end(watch.thread)
+
+    def resume(self) -> None:
+        if any(watch.called_off for watch in self._watch.all()):
+            self._watch.forget()
+            self.start()
+
+    def after_fork_in_child(self) -> None:
+        self._watch.forget()
+
+
+def exit_on_sigterm() -> None:
+    """Where SIGTERM would kill the process at once, have it exit instead, which saves. For the main thread.
+
+    An exit waits for threads, and may be caught. If the process is still there after 10 seconds, it saves and ends.
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    # A second one, such as a process gets that is told together with its parent, is not to end the saving.
+    signal.signal(number, signal.SIG_IGN)
+    with suppress(RuntimeError):
+        threading.Thread(target=_end, args=(128 + number,), name="wheelcache-end", daemon=True).start()
+    sys.exit(128 + number)
+
+
+def _end(status: int) -> None:
+    time.sleep(AT_EXIT)
+    _exit_saver.save()
+    os._exit(status)
+
+
+def _save_all() -> None:
+    deadline = SystemClock.steady() + AT_EXIT
+    for keeper in _keepers:
+        left = deadline - SystemClock.steady()
+        if keeper._target.is_in_use() and left > 0:
+            keeper.save(left)
+
+
+_exit_saver: Final = _ExitSaver()
+atexit.register(_exit_saver.save)
+pause_at_forks(_exit_saver)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_exit_saver.after_fork_in_child)

@@ -1,0 +1,146 @@
+"""Time as an argument: the system's clocks, and one that stands still until it is told to move.
+
+Everything in wheelcache takes ``clock``, a callable that returns seconds as a float; ``time.monotonic`` unless told
+otherwise. With a ``ManualClock`` no thread runs: moving the clock is what advances the wheels.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from math import isfinite
+from typing import Final, Protocol
+
+from wheelcache.runtime.weak_registry import WeakRegistry
+
+Clock = Callable[[], float]
+
+LATEST: Final = float(1 << 40)
+"""Seconds that a ``ManualClock`` shows at most: 34,865 years. A float still tells a quarter of a millisecond there.
+Where adding a period changes nothing any more, a periodic job would be due again and again for ever."""
+
+
+def _of_the_system(name: str) -> Clock:
+    """``time.<name>``, even if this is imported while freezegun has its own function in that place."""
+    freezegun = sys.modules.get("freezegun.api")
+    function: Clock = getattr(freezegun, f"real_{name}", None) or getattr(time, name)
+    return function
+
+
+class SystemClock:
+    """The system's clocks. These are attributes of a class because freezegun replaces attributes of modules.
+
+    Attributes:
+        monotonic: ``time.monotonic``, the fastest. time-machine moves it before its version 3.0.
+        steady: the same clock, which no test moves: for the wheel and for waiting.
+        travelling_time: ``time.time``, which time-machine moves.
+    """
+
+    monotonic = staticmethod(_of_the_system("monotonic"))
+    steady: Clock = staticmethod(
+        partial(time.clock_gettime, time.CLOCK_MONOTONIC) if sys.platform == "linux" else monotonic
+    )
+    travelling_time = staticmethod(_of_the_system("time"))
+
+    @classmethod
+    def time(cls) -> float:
+        """Seconds since 1970, which no test moves."""
+        if time_machine_travels():
+            seconds: float = sys.modules["time_machine"].escape_hatch.time.time()
+            return seconds
+        return cls.travelling_time()
+
+
+def time_machine_travels() -> bool:
+    escape_hatch = getattr(sys.modules.get("time_machine"), "escape_hatch", None)
+    return escape_hatch is not None and escape_hatch.is_travelling()
+
+
+def unfrozen(clock: Clock) -> Clock:
+    """``clock``; the system's, if it is what freezegun has put in the place of ``time.monotonic``."""
+    replaced = getattr(sys.modules.get("freezegun.api"), "fake_monotonic", None)
+    return SystemClock.monotonic if replaced is not None and clock is replaced else clock
+
+
+class Steppable(Protocol):
+    """What a ``ManualClock`` or the wheel thread advances."""
+
+    clock: Clock
+    wake_at: float
+
+    def advance(self, now: float) -> None: ...
+
+
+def steady(clock: Clock) -> Clock:
+    """What goes on while ``clock`` is frozen."""
+    return SystemClock.steady if clock is SystemClock.monotonic else clock
+
+
+class ManualClock:
+    """A clock for tests: ``clock()`` tells the time, ``clock.advance(seconds)`` moves it.
+
+    Moving it stops at every time at which one of its caches or timers has something to do, in order, so a jump of an
+    hour has the same effects as an hour. In a jump of years, samples of a cache's figures are taken for the last hour.
+    """
+
+    state: Final = "not started"
+    """That of the wheel thread, which has nothing to do here."""
+
+    def __init__(self, now: float = 0.0) -> None:
+        if not -LATEST <= now <= LATEST:
+            raise ValueError(f"now must be a number of seconds from {-LATEST:.0f} to {LATEST:.0f}, not {now!r}")
+        self._now = now
+        self._target = now
+        self._driven: WeakRegistry[Steppable] = WeakRegistry()
+        self._moving = threading.Lock()
+        self._mover: int | None = None
+
+    def __call__(self) -> float:
+        return self._now
+
+    @property
+    def target(self) -> float:
+        """Where it is being moved to; the time, while it stands still."""
+        return max(self._now, self._target)
+
+    def attach(self, driven: Steppable) -> None:
+        """Advance ``driven`` from now on. It is held weakly."""
+        self._driven.add(driven)
+
+    def wake(self) -> None:
+        """Nothing to wake: work that became due is done when the clock moves."""
+
+    def advance(self, seconds: float) -> None:
+        """Move on by ``seconds`` and do what falls due on the way.
+
+        Raises:
+            ValueError: ``seconds`` is negative or not finite, or the clock would show more than ``LATEST``.
+            RuntimeError: called by something that this clock's moving set off.
+        """
+        if not (seconds >= 0 and isfinite(seconds)):
+            raise ValueError(f"seconds must be a finite number >= 0, not {seconds!r}")
+        if self._mover == threading.get_ident():
+            raise RuntimeError("a ManualClock cannot be advanced by what it advances")
+        if self._now + seconds > LATEST:
+            raise ValueError(f"the clock shows {self._now!r}, and at most {LATEST:.0f}: it cannot move by {seconds!r}")
+        with self._moving:
+            self._mover = threading.get_ident()
+            self._target = self._now + seconds
+            try:
+                self._advance(self._target)
+            finally:
+                # Where it stands now, if it was interrupted.
+                self._target = self._now
+                self._mover = None
+
+    def _advance(self, target: float) -> None:
+        while True:
+            driven = min(self._driven, key=lambda each: each.wake_at, default=None)
+            if driven is None or driven.wake_at > target:
+                break
+            self._now = max(self._now, driven.wake_at)
+            driven.advance(self._now)
+        self._now = target
