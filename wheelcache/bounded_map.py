@@ -38,7 +38,7 @@ from wheelcache.core.timing_wheel import Timer
 from wheelcache.driven import BATCH, Driven
 from wheelcache.errors import CacheClosed, FileUnusable, MissingKey
 from wheelcache.jitter import MAX_JITTER, Jitter
-from wheelcache.keys import Handles, is_plain, original
+from wheelcache.keys import KeyProxies, is_plain, unwrap
 from wheelcache.leases.fill_leases import FillLeases, Lease, current_holder
 from wheelcache.load_first import behind
 from wheelcache.loading.single_flight import SingleFlight
@@ -264,7 +264,7 @@ class BoundedMap(Driven):
         self.entries: OrderedDict[Any, Entry] = OrderedDict()
         self.stamps: memoryview | None = None if board is None else board.stamps
         self._count_from_zero()
-        self._handles = Handles()
+        self._handles = KeyProxies()
         self._flights = SingleFlight()
         self._leases = FillLeases(self._give_up, self._give_up_soon)
         self._groups: Counter[str] = Counter()
@@ -582,7 +582,7 @@ class BoundedMap(Driven):
         if self._board is not None:
             # Which of them other processes have is not known.
             self._board.write_all()
-        return self.delete_many(original(key) for key in keys)
+        return self.delete_many(unwrap(key) for key in keys)
 
     def group(self, name: str) -> str:
         """``name``, or, if a group was called so before, that and a number: two functions may have the same name.
@@ -630,7 +630,7 @@ class BoundedMap(Driven):
         now = self.clock()
         with self._lock:
             entries = list(self.entries.values()) if self._walk is None else self._walk.in_order(self.entries)
-        return [original(entry.key) for entry in entries if entry.due > now and self._is_current(entry)]
+        return [unwrap(entry.key) for entry in entries if entry.due > now and self._is_current(entry)]
 
     def in_order_of_use(self) -> Generator[list[Entry], None, None]:
         """Every entry that is in memory, least recently used first, some at a time, without holding anybody up.
@@ -1066,7 +1066,7 @@ class BoundedMap(Driven):
     def _plain(self, key: Any) -> Any:
         if type(key) is str:
             return key
-        return self._handles.plain(key)
+        return self._handles.adapt(key)
 
     def _due(self, ttl: TTL, now: float) -> float:
         seconds = self._seconds(ttl)
@@ -1086,7 +1086,7 @@ class BoundedMap(Driven):
     def _weigh(self, key: Any, value: Any) -> int:
         if self._weigher is None:
             return 0
-        return options.whole("what the weigher returns", self._weigher(original(key), value))
+        return options.whole("what the weigher returns", self._weigher(unwrap(key), value))
 
     def _look_up(self, key: Any) -> Any:
         """The way of a miss, and of the rare hit that the lock-free way could not be sure of."""
@@ -1145,7 +1145,7 @@ class BoundedMap(Driven):
             return
         interruption: BaseException | None = None
         for plain, value, cause in removals:
-            key = original(plain)
+            key = unwrap(plain)
             try:
                 self._on_removal(key, value, cause)
             except Exception:
@@ -1206,7 +1206,7 @@ def group_of(key: Any) -> str | None:
 
 
 def _is_in_group(plain: Any, name: str) -> bool:
-    return group_of(original(plain)) == name
+    return group_of(unwrap(plain)) == name
 
 
 def _noted(key: Any) -> str | bytes:

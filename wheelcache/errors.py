@@ -66,3 +66,7 @@ class SnapshotRefused(Exception):
 
 class SnapshotDamaged(SnapshotRefused):
     """The rest of a snapshot is damaged or missing. The records that were read before this was raised are good."""
+
+
+class Unloaded(Exception):
+    """The cache has not loaded its snapshot yet. For the package's own use: the facade loads, and calls again."""

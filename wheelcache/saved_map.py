@@ -17,7 +17,7 @@ from typing import Any, Final
 from wheelcache import options
 from wheelcache.bounded_map import EVICTED, EXPIRED, BoundedMap, Entry, GracedEntry, Removals, batched, group_of
 from wheelcache.errors import CacheClosed, SnapshotDamaged, SnapshotRefused
-from wheelcache.keys import original
+from wheelcache.keys import unwrap
 from wheelcache.persistence.snapshot_file import Snapshot, SnapshotWriter, open_snapshot, refuse
 from wheelcache.runtime.clock import SystemClock
 
@@ -154,7 +154,7 @@ class SavedMap(BoundedMap):
                 if self.entries.get(entry.key) is entry and self._is_current(entry)
             ]
         for key, value, due, grace, news, stamp in found:
-            written = original(key)
+            written = unwrap(key)
             if due + grace > self.clock() and group_of(written) not in self._ambiguous:
                 yield written, value, None if due == inf else due - now, grace, news, stamp
 

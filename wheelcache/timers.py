@@ -25,7 +25,7 @@ from wheelcache import options
 from wheelcache.core.timing_wheel import Timer
 from wheelcache.driven import Driven
 from wheelcache.errors import SnapshotRefused, WheelClosed
-from wheelcache.keys import Handles, original
+from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.snapshot_file import SnapshotWriter, open_snapshot, refuse
 from wheelcache.runtime.clock import Clock, SystemClock
 
@@ -105,7 +105,7 @@ class Timers(Driven):
         clock: Clock = SystemClock.steady,
     ) -> None:
         self._execute = options.function("execute", execute)
-        self._handles = Handles()
+        self._handles = KeyProxies()
         self._timers: dict[Hashable, _KeyedTimer] = {}
         self._broadcasts: dict[int, _Broadcast] = {}
         self._jobs: set[_PeriodicJob] = set()
@@ -221,11 +221,11 @@ class Timers(Driven):
         with SnapshotWriter(Path(path), {"kind": KIND, "saved_at": saved_at}, key) as file:
             # A timer that is moved meanwhile has another time by now; of equal ones the order is that of their setting.
             for timer in sorted(pending, key=attrgetter("due")):
-                record = (original(timer.key), timer.value, timer.due - now)
+                record = (unwrap(timer.key), timer.value, timer.due - now)
                 try:
                     payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
                 except Exception as error:
-                    raise TypeError(f"the timer of {original(timer.key)!r} cannot be pickled: {error!r}") from error
+                    raise TypeError(f"the timer of {unwrap(timer.key)!r} cannot be pickled: {error!r}") from error
                 file.write(payload)
         return len(pending)
 
@@ -385,10 +385,10 @@ class Timers(Driven):
         except RuntimeError as error:
             # After stop(), and while the interpreter exits, pools refuse: these timers have come to their end.
             if "shutdown" not in str(error):
-                logger.exception("The timer of %r found no thread to run on.", original(timer.key))
+                logger.exception("The timer of %r found no thread to run on.", unwrap(timer.key))
 
     def _call(self, fn: Callable[[Any, Any], object], timer: _KeyedTimer) -> None:
-        key = original(timer.key)
+        key = unwrap(timer.key)
         try:
             fn(key, timer.value)
         except Exception:
@@ -415,7 +415,7 @@ class Timers(Driven):
     def _plain(self, key: Hashable) -> Any:
         if key is None:
             raise ValueError("key must not be None")
-        return self._handles.plain(key)
+        return self._handles.adapt(key)
 
     def _due(self, delay: float) -> tuple[float, float]:
         now = self.clock()

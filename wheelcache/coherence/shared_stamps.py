@@ -39,7 +39,6 @@ import mmap
 import os
 import struct
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,6 +46,7 @@ from sys import byteorder
 from typing import Any, Final, Protocol
 from zlib import crc32
 
+from wheelcache.core import contract
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime.private_files import locked_file, runtime_directory
 
@@ -64,30 +64,25 @@ PROCESS_BITS: Final = 24
 WRITE_BITS: Final = 40
 WORD: Final = 8
 
-Seen = tuple[int, int]
-"""What a slot shows: its last news, and its stamp."""
+class Stamps(contract.Stamps, Protocol):
+    """What a cache needs of its stamps, beside what its core does: ``SharedStamps`` of this module, or a
+    ``near_cache.trust_epoch.TrustEpoch``.
 
-NOTHING_SEEN: Final[Seen] = (0, 0)
+    Attributes:
+        is_told: this process learns of writes. What is stored while it does not is never current.
+    """
 
-
-class AnyBoard(Protocol):
-    """What a cache needs to know whether its entries are good: of this module, or of ``epoch``."""
-
-    stamps: memoryview
-    mismatch_is_a_write: bool
-
-    def seen(self, slot: int) -> Seen: ...
-    def touch(self, slot: int, news: int) -> int | None: ...
+    @property
+    def is_told(self) -> bool: ...
 
     def open(self) -> None: ...
     def open_in_child(self) -> None: ...
     def is_gone(self) -> bool: ...
     def slot(self, key: object) -> int: ...
-    def write(self, slot: int) -> int: ...
     def write_all(self) -> None: ...
 
 
-class Board:
+class SharedStamps:
     """The stamps of one name, as this process and all others of the same user on this machine see them.
 
     Args:
@@ -96,18 +91,21 @@ class Board:
         slots: how many stamps.
 
     Attributes:
-        stamps: the table, to be read by slot.
+        table: the stamps, by slot.
+        news: by slot, the stamp of the last write that was news.
+        first: the first of 2**39 stamps that the core of one cache may write.
+        is_told: this process learns of every write.
 
     Raises:
         FileUnusable: the file, or its directory, is not ours alone, or is no board.
     """
 
-    __slots__ = ("_fence", "_identity", "_is_in_ours", "_map", "_news", "_next", "_path", "_slots", "_user", "stamps")
+    __slots__ = ("_identity", "_is_in_ours", "_map", "_next", "_path", "_slots", "_user", "first", "news", "table")
 
-    stamps: memoryview
-
-    mismatch_is_a_write = True
-    """An entry whose stamp is no longer shown was written to, or a key in the same slot."""
+    table: memoryview
+    news: memoryview
+    first: int | None
+    is_told: Final = True
 
     def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS) -> None:
         if sys.platform == "win32":
@@ -117,7 +115,6 @@ class Board:
         self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.board"
         self._is_in_ours = directory is None
         self._user = os.geteuid()
-        self._fence = threading.Lock()
         self.open()
 
     def open(self) -> None:
@@ -132,7 +129,7 @@ class Board:
         mapped, identity = found
         words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
         # Without calls: of one file, whatever interrupts this.
-        self.stamps, self._news = words[: self._slots], words[self._slots :]
+        self.table, self.news = words[: self._slots], words[self._slots :]
         self._map, self._identity = mapped, identity
 
     def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
@@ -170,8 +167,12 @@ class Board:
         if slots != self._slots:
             raise FileUnusable(f"{self._path} has {slots} slots and not {self._slots}; remove it")
         os.pwrite(file, HEADER.pack(MAGIC, slots, processes + 1), 0)
-        process = (processes + 1) % (1 << PROCESS_BITS)
-        self._next = itertools.count((process << WRITE_BITS) + 1)
+        self._reserve((processes + 1) % (1 << PROCESS_BITS))
+
+    def _reserve(self, process: int) -> None:
+        """Half of the stamps of a process are for the core, the others for what this object writes itself."""
+        self.first = (process << WRITE_BITS) + 1
+        self._next = itertools.count(self.first + (1 << WRITE_BITS - 1))
 
     def _may_move(self) -> bool:
         """Whether the file is where the runtime directory of this process is, which may come to be another one."""
@@ -184,8 +185,137 @@ class Board:
             self.open()
         except (FileUnusable, OSError):
             logger.exception("The board of a cache cannot be opened in the child of a fork, which uses its parent's.")
-            process = int.from_bytes(os.urandom(PROCESS_BITS // 8))
-            self._next = itertools.count((process << WRITE_BITS) + 1)
+            self._reserve(int.from_bytes(os.urandom(PROCESS_BITS // 8)))
+
+    def is_gone(self) -> bool:
+        """Whether the file was removed or replaced, so that processes which start now use another one. 10 us."""
+        with suppress(FileUnusable):
+            if self._may_move() and runtime_directory() != self._path.parent:
+                return True
+        try:
+            return _identity(os.stat(self._path)) != self._identity
+        except FileNotFoundError:
+            return True
+        except OSError:
+            # Out of sight: opened as root, by a server that has become another user since. What is mapped still serves.
+            return False
+
+    def slot(self, key: object) -> int:
+        """The slot of a key, by what it looks like: ``hash`` is another in every process.
+
+        Raises:
+            TypeError: not every process would find the same: it is no string, number, bytes, None or tuple of these.
+        """
+        text = key if isinstance(key, str) else repr(canonical(key))
+        return int(crc32(text.encode("utf-8", "surrogatepass")) % self._slots)
+
+    def write_all(self) -> None: ...
+
+
+class SharedStamps:
+    """The stamps of one name, as this process and all others of the same user on this machine see them.
+
+    Args:
+        name: processes that give the same one share their stamps.
+        directory: where the file is; a private one of the user's if not given. See ``private_files``.
+        slots: how many stamps.
+
+    Attributes:
+        table: the stamps, by slot.
+        news: by slot, the stamp of the last write that was news.
+        first: the first of 2**39 stamps that the core of one cache may write.
+        is_told: this process learns of every write.
+
+    Raises:
+        FileUnusable: the file, or its directory, is not ours alone, or is no board.
+    """
+
+    __slots__ = ("_identity", "_is_in_ours", "_map", "_next", "_path", "_slots", "_user", "first", "news", "table")
+
+    table: memoryview
+    news: memoryview
+    first: int | None
+    is_told: Final = True
+
+    def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS) -> None:
+        if sys.platform == "win32":
+            raise FileUnusable("what the processes of a machine tell each other needs files as Unix has them")
+        folder = runtime_directory() if directory is None else directory
+        self._slots = slots
+        self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.board"
+        self._is_in_ours = directory is None
+        self._user = os.geteuid()
+        self.open()
+
+    def open(self) -> None:
+        """Map the file, made if it isn't there, as a process unlike any before: at first, and after a fork."""
+        if self._may_move():
+            # Removed with all in it, as systemd does when the user logs out, the directory is made anew; or another one
+            # is, if another user has taken its name meanwhile.
+            self._path = runtime_directory() / self._path.name
+        while (found := self._map_file()) is None:
+            # Another process found no room and removed the file, while this one waited for its lock.
+            pass
+        mapped, identity = found
+        words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
+        # Without calls: of one file, whatever interrupts this.
+        self.table, self.news = words[: self._slots], words[self._slots :]
+        self._map, self._identity = mapped, identity
+
+    def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
+        """The file in memory, and its identity; None if it is not the one that other processes find."""
+        size = HEADER_BYTES + 2 * self._slots * WORD
+        with locked_file(self._path) as file, _or_unusable(self._path):
+            found = os.fstat(file)
+            if found.st_nlink == 0:
+                return None
+            is_new = found.st_size < size
+            try:
+                self._take_number(file, is_empty=found.st_size == 0)
+                if is_new:
+                    # Written, and not ftruncate: where there is no room the kernel would say so by a signal, at some
+                    # later write. And no zeros: entries filled under another board's, inherited by a fork, must not
+                    # look current.
+                    _write(file, 2 * self._fresh(), HEADER_BYTES)
+            except OSError:
+                if is_new:
+                    # What was written would keep the disk full.
+                    self._path.unlink(missing_ok=True)
+                raise
+            return mmap.mmap(file, size), _identity(found)
+
+    def _take_number(self, file: int, *, is_empty: bool) -> None:
+        """Give this process a number of its own, by the counter in the header."""
+        if is_empty:
+            # First the header, then the rest: a process that is killed in between leaves what the next one completes.
+            # Numbers from anywhere, so that no stamp of a board that was here before comes again.
+            os.pwrite(file, HEADER.pack(MAGIC, self._slots, int.from_bytes(os.urandom(3))), 0)
+        header = os.pread(file, HEADER.size, 0)
+        if len(header) < HEADER.size or not header.startswith(MAGIC):
+            raise FileUnusable(f"{self._path} is no board of this version of wheelcache; remove it")
+        _, slots, processes = HEADER.unpack(header)
+        if slots != self._slots:
+            raise FileUnusable(f"{self._path} has {slots} slots and not {self._slots}; remove it")
+        os.pwrite(file, HEADER.pack(MAGIC, slots, processes + 1), 0)
+        self._reserve((processes + 1) % (1 << PROCESS_BITS))
+
+    def _reserve(self, process: int) -> None:
+        """Half of the stamps of a process are for the core, the others for what this object writes itself."""
+        self.first = (process << WRITE_BITS) + 1
+        self._next = itertools.count(self.first + (1 << WRITE_BITS - 1))
+
+    def _may_move(self) -> bool:
+        """Whether the file is where the runtime directory of this process is, which may come to be another one."""
+        # Not of a server that was root when it opened the file, and has become another user since.
+        return self._is_in_ours and os.geteuid() == self._user
+
+    def open_in_child(self) -> None:
+        """After a fork. If the file can't be opened, the child goes on with what is mapped, and stamps of its own."""
+        try:
+            self.open()
+        except (FileUnusable, OSError):
+            logger.exception("The board of a cache cannot be opened in the child of a fork, which uses its parent's.")
+            self._reserve(int.from_bytes(os.urandom(PROCESS_BITS // 8)))
 
     def is_gone(self) -> bool:
         """Whether the file was removed or replaced, so that processes which start now use another one. 10 us."""

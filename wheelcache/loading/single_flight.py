@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wheelcache.errors import LoadDeadlock
-from wheelcache.keys import original
+from wheelcache.keys import unwrap
 from wheelcache.runtime.alarm import Alarm
 
 _graph_lock = threading.RLock()
@@ -162,7 +162,7 @@ class SingleFlight:
         key = new.key
         mine = tuple(lead for lead in _leading.get() if not lead.over)
         if any(lead.table is self and lead.key == key for lead in mine):
-            raise LoadDeadlock(original(key))
+            raise LoadDeadlock(unwrap(key))
         flight = self.in_progress.get(key)
         if flight is not None and flight.lead.loop is not None and not flight.lead.loop.is_running():
             # Its leader is a task of a loop that was closed, or left, and may never run again.
@@ -174,7 +174,7 @@ class SingleFlight:
         with _graph_lock:
             awaited = _everything_awaited_by(flight.lead)
             if any(lead in awaited for lead in mine):
-                raise LoadDeadlock(original(key))
+                raise LoadDeadlock(unwrap(key))
             loop = asyncio._get_running_loop() if blocking else None
             if loop is not None and any(lead.loop is loop for lead in awaited):
                 # It ends by way of a task of the very loop that waiting would stop. Load apart, and store nothing.
