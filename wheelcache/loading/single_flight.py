@@ -9,65 +9,19 @@ so one of the waiters leads the next. And a wait that could never end is refused
 from __future__ import annotations
 
 import asyncio
-import os
-import threading
 from collections.abc import Hashable
 from contextlib import suppress
-from contextvars import ContextVar, Token
+from contextvars import Token
 from dataclasses import dataclass
 from typing import Any
 
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import original
+from wheelcache.loading import wait_graph
+from wheelcache.loading.wait_graph import Lead, is_loading, on_its_own
 from wheelcache.runtime.alarm import Alarm
 
-_graph_lock = threading.RLock()
-"""Guards who waits for whom, which goes across caches; taken under a cache's own lock."""
-
-
-_blocked_loops: dict[asyncio.AbstractEventLoop, _Lead] = {}
-"""Event loops that stand still, since their thread waits for a flight; whatever runs on one waits for it, too."""
-
-
-def _renew_graph_lock() -> None:
-    global _graph_lock
-    _graph_lock = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew_graph_lock)
-
-
-class _Lead:
-    """Somebody's loading: what the context of the loading code carries. It knows no value, so it keeps none alive.
-
-    Attributes:
-        loop: the event loop that the leader would block, or is run by; None outside of one.
-        blocked_on: the leads whose ends this one's code waits for.
-        over: the loader returned, or its flight ended; code that it left running is on its own.
-    """
-
-    __slots__ = ("blocked_on", "key", "loop", "over", "table")
-
-    def __init__(self, table: SingleFlight, key: Hashable) -> None:
-        self.table = table
-        self.key = key
-        self.loop = asyncio._get_running_loop()
-        self.blocked_on: list[_Lead] = []
-        self.over = False
-
-
-_leading: ContextVar[tuple[_Lead, ...]] = ContextVar("wheelcache_leading", default=())
-"""What the running code is part of. Tasks and ``asyncio.to_thread`` inherit it."""
-
-
-def is_loading() -> bool:
-    """Whether the running code is part of a loader, for whose value others may be waiting."""
-    return any(not lead.over for lead in _leading.get())
-
-
-def on_its_own() -> None:
-    """What runs from here on in this context is part of no loader."""
-    _leading.set(())
+__all__ = ["Flight", "Seat", "SingleFlight", "is_loading", "on_its_own"]
 
 
 class Flight:
@@ -88,22 +42,24 @@ class Flight:
         self.superseded = False
         self.waited_for = False
         self.seen: tuple[int, int] = (0, 0)
-        self.lead = _Lead(table, key)
+        self.lead = Lead(table, key)
         self.outcome: tuple[Any, BaseException | None] | None = None
         self.ended = Alarm()
-        self._token: Token[tuple[_Lead, ...]] | None = None
+        self._token: Token[tuple[Lead, ...]] | None = None
 
     def __enter__(self) -> None:
         """The leader loads."""
-        # A leader that was interrupted on its way in or out has left its lead here, which is over.
-        self._token = _leading.set((*(lead for lead in _leading.get() if not lead.over), self.lead))
+        self._token = wait_graph._leading.set((*wait_graph.leads(), self.lead))
+        self._token = wait_graph._leading.set(
+            (*(lead for lead in wait_graph._leading.get() if not lead.over), self.lead)
+        )
 
     def __exit__(self, *exc_info: object) -> None:
         self.lead.over = True
         if self._token is not None:
             # A coroutine that is closed from outside ends in another context than it began in.
             with suppress(ValueError):
-                _leading.reset(self._token)
+                wait_graph._leading.reset(self._token)
 
     def end(self, value: Any, error: BaseException | None) -> None:
         """Tell the waiters, once. Without waiters, keep nothing: error, traceback and flight would be a cycle.
@@ -130,7 +86,7 @@ class Seat:
     flight: Flight
     leads: bool
     late: bool = False
-    blocked: tuple[_Lead, ...] = ()
+    blocked: tuple[Lead, ...] = ()
     loop: asyncio.AbstractEventLoop | None = None
 
 
@@ -160,7 +116,7 @@ class SingleFlight:
             LoadDeadlock: the flight waits for a loader that is calling this.
         """
         key = new.key
-        mine = tuple(lead for lead in _leading.get() if not lead.over)
+        mine = tuple(lead for lead in wait_graph._leading.get() if not lead.over)
         if any(lead.table is self and lead.key == key for lead in mine):
             raise LoadDeadlock(original(key))
         flight = self.in_progress.get(key)
@@ -171,8 +127,8 @@ class SingleFlight:
             # Done and still here: its leader was cut short by a signal, or by the above.
             self.in_progress[key] = new
             return Seat(new, leads=True)
-        with _graph_lock:
-            awaited = _everything_awaited_by(flight.lead)
+        with wait_graph._lock:
+            awaited = wait_graph._everything_awaited_by(flight.lead)
             if any(lead in awaited for lead in mine):
                 raise LoadDeadlock(original(key))
             loop = asyncio._get_running_loop() if blocking else None
@@ -180,7 +136,7 @@ class SingleFlight:
                 # It ends by way of a task of the very loop that waiting would stop. Load apart, and store nothing.
                 return Seat(new, leads=True)
             if loop is not None:
-                _blocked_loops[loop] = flight.lead
+                wait_graph._blocked_loops[loop] = flight.lead
             flight.waited_for = True
             for lead in mine:
                 lead.blocked_on.append(flight.lead)
@@ -188,9 +144,9 @@ class SingleFlight:
 
     def leave(self, seat: Seat) -> None:
         """The caller no longer waits. Needs no lock of the owner's."""
-        with _graph_lock:
+        with wait_graph._lock:
             if seat.loop is not None:
-                _blocked_loops.pop(seat.loop, None)
+                wait_graph._blocked_loops.pop(seat.loop, None)
             for lead in seat.blocked:
                 lead.blocked_on.remove(seat.flight.lead)
 
@@ -214,17 +170,3 @@ class SingleFlight:
     def forget_all(self) -> None:
         """After a fork the leaders are in the other process, after closing there is nothing to land on."""
         self.in_progress = {}
-
-
-def _everything_awaited_by(lead: _Lead) -> set[_Lead]:
-    seen = {lead}
-    todo = [lead]
-    while todo:
-        each = todo.pop()
-        new = set(each.blocked_on)
-        if each.loop is not None and each.loop in _blocked_loops:
-            new.add(_blocked_loops[each.loop])
-        new -= seen
-        seen |= new
-        todo.extend(new)
-    return seen
