@@ -19,7 +19,7 @@ from contextvars import Context, copy_context
 from typing import Any, Final
 
 from wheelcache.leases import fill_leases
-from wheelcache.loading import single_flight
+from wheelcache.loading import wait_graph
 from wheelcache.runtime.fork_pause import pause_at_forks, wait_for_end
 from wheelcache.runtime.lazy import Lazy, end_under_a_patch
 
@@ -232,7 +232,7 @@ class RefreshPool:
 
 def _own_context() -> Context:
     context = copy_context()
-    context.run(single_flight.on_its_own)
+    context.run(wait_graph.on_its_own)
     context.run(fill_leases.on_its_own)
     return context
 
