@@ -139,6 +139,10 @@ class SavedMap(BoundedMap):
         """
         Loader(self).take_in(path, secret, dir_fd)
 
+    def load_from(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> None:
+        """``take_in``, for ``Autosave``."""
+        self.take_in(path, secret, dir_fd)
+
     def _records(self, batch: Iterable[Entry], now: float) -> Iterator[Record]:
         with self._lock:
             # As they are at one moment: no value under another one's time or stamp.
