@@ -11,6 +11,11 @@ class CacheClosed(RuntimeError):
     """The cache was closed."""
 
 
+class Unloaded(Exception):
+    """The cache has a snapshot that is not loaded yet. Raised by the core's gate; the cache catches it, has the
+    snapshot loaded, and calls again."""
+
+
 class MissingKey(KeyError):
     """The key isn't there. Told apart from the KeyErrors of code that was called with what is."""
 
@@ -68,5 +73,5 @@ class SnapshotDamaged(SnapshotRefused):
     """The rest of a snapshot is damaged or missing. The records that were read before this was raised are good."""
 
 
-class Unloaded(Exception):
-    """The cache has not loaded its snapshot yet. For the package's own use: the facade loads, and calls again."""
+class UnknownFormat(SnapshotRefused):
+    """A snapshot is of a version of wheelcache that uses another format. It is not loaded, and stays where it is."""

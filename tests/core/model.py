@@ -202,7 +202,7 @@ class Model:
         if only == DEAD:
             if entry is None or live is not None:
                 return default
-        else:
+        elif cause is not EVICTED:
             self.fresh_stamp(slot)
             for each in self.watches:
                 if each.key == key and each.is_open:

@@ -310,6 +310,27 @@ class TestModes:
         assert core.set("b", 1, None, weight=6, mode=RESTORE) == TOO_HEAVY
         assert core.keys() == ["a"]
 
+    @pytest.mark.parametrize("ttl", [0.0, -1.0, -4.0])
+    def test_restore_may_store_what_is_stale_already(self, make, clock, ttl):
+        clock.now = 100
+        core = make()
+        assert core.set("key", 1, ttl, grace=5, exact=True, mode=RESTORE) & STORED
+        assert core.get("key") is None
+        assert core.times("key")[:2] == (100 + ttl, 105 + ttl)
+        assert core.peek("key").value == 1
+
+    def test_evicting_one_key_is_no_write(self, make):
+        stamps = LocalStamps()
+        core = make(stamps=stamps)
+        core.set("key", 1, None, slot=3)
+        before = stamps.table[3], stamps.news[3]
+        watch, removed = core.watch("key", slot=3), []
+        assert core.delete("key", cause=EVICTED, slot=3, removed=removed) == 1
+        assert removed == [("key", 1, EVICTED)]
+        assert core.counts().removals[EVICTED] == 1
+        assert (stamps.table[3], stamps.news[3]) == before
+        assert not watch.broken
+
     def test_only_the_dead_are_deleted(self, make, clock):
         core = make()
         core.set("key", 1, 5, grace=5)

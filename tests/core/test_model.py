@@ -180,7 +180,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
     @rule(
         key=KEYS,
         only=st.sampled_from([ALL, ALL, DEAD]),
-        cause=st.sampled_from([RemovalCause.DELETED, RemovalCause.EXPIRED]),
+        cause=st.sampled_from([RemovalCause.DELETED, RemovalCause.EXPIRED, RemovalCause.EVICTED]),
     )
     def delete(self, key, only, cause):
         deleted = self.core.delete(key, MISSING, only=only, cause=cause, slot=slot_of(key), removed=self.removed)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from wheelcache import Cache
-from wheelcache.persistence.autosave import exit_on_sigterm
+from wheelcache.persistence.sigterm import exit_on_sigterm
 
 cache = Cache(
     "site",

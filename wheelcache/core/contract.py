@@ -213,7 +213,8 @@ class Core(Protocol):
 
         Args:
             ttl: seconds > 0 until the entry is stale, None for never, or KEEP. Unless ``exact``, jitter shortens it, by
-                a factor drawn evenly from [1 - jitter, 1] and by ``max_jitter`` at most.
+                a factor drawn evenly from [1 - jitter, 1] and by ``max_jitter`` at most. With RESTORE it may be <= 0:
+                the entry has been stale for so long, and ``ttl + grace`` is > 0.
             grace: seconds >= 0 from stale to expired.
             weight: 0 to MAX_WEIGHT, else OverflowError.
             watch: store only if it is unbroken, else CHANGED. It stays open until no caller can join the claim any
@@ -244,7 +245,8 @@ class Core(Protocol):
         removed: Removals | None = None,
     ) -> Any:
         """Remove an entry. Its value if it was fresh and current, else ``default``. With ALL and stamps, the slot gets
-        a fresh stamp first, whether or not there is an entry."""
+        a fresh stamp first, whether or not there is an entry; not with the cause EVICTED, which breaks no watch
+        either."""
 
     def delete_many(self, keys: Sequence[tuple[Hashable, int]], removed: Removals | None) -> int:
         """``delete`` for at most BATCH pairs of key and slot in one step. How many were fresh and current."""

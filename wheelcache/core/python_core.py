@@ -276,7 +276,7 @@ class PythonCore:
                     outcome = self._refusal(key, now, weight, mode, expected, watch, slot, seen, removed, gone)
                     if outcome:
                         break
-                    if ttl == KEEP:
+                    if ttl == KEEP and mode == SAME:
                         entry = map_.entries[key]
                         fresh_until, expires_at = entry.fresh_until, entry.due
                 if self._watched and mode != RESTORE:
@@ -349,7 +349,7 @@ class PythonCore:
             if only == DEAD:
                 if entry is None or is_live:
                     return default
-            else:
+            elif cause is not EVICTED:
                 if map_.stamps is not None:
                     map_.stamps.write(slot)
                 if self._watched:

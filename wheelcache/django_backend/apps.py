@@ -12,7 +12,7 @@ from wheelcache.django_backend.checks import (
     check_snapshots,
     check_unnamed,
 )
-from wheelcache.persistence.autosave import exit_on_sigterm
+from wheelcache.persistence.sigterm import exit_on_sigterm
 from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
 
 

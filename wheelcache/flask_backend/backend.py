@@ -24,7 +24,7 @@ from wheelcache.isolation import Isolation, Packed, Pickle, Serializer, is_bare,
 from wheelcache.leases.fill_leases import Holder, Lease, current_holder, forget_misses
 from wheelcache.loading.policy import load_policy
 from wheelcache.observability.figures_directory import directory_of
-from wheelcache.persistence.autosave import exit_on_sigterm
+from wheelcache.persistence.sigterm import exit_on_sigterm
 from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
 from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
 

@@ -30,10 +30,10 @@ from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import LOAD, SAVE, RequestBox
 from wheelcache.observability.worker_stats import WorkerFigures
-from wheelcache.persistence.autosave import SUFFIX, SnapshotKeeper, stem_of
+from wheelcache.persistence.autosave import SUFFIX, Autosave, stem_of
+from wheelcache.persistence.saving import KIND
 from wheelcache.persistence.snapshot_file import ASIDE, open_snapshot
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.saved_map import KIND
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -62,7 +62,7 @@ class Kept:
     """A cache that has a place for snapshots."""
 
     name: str
-    keeper: SnapshotKeeper
+    keeper: Autosave
     published: FiguresDirectory | None
 
     @property

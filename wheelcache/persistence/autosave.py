@@ -1,36 +1,31 @@
 """Keeps the entries of a cache on disk, from one process to the next: a directory in which each process saves its own.
 
-A process has a number there, the lowest that no other one has, and with it a file for each cache, which it replaces
-every few minutes and when it exits. The number is held by a lock on a file (``flock``), so that of who is gone, however
-that came about, is free for the next: there are never more files than there were processes at once. Whoever starts
-loads the newest that can be loaded; nobody waits for another.
+A process has a number there, the lowest that no other process has, and with it a file for each cache, which it replaces
+every few minutes and when it exits. The number is held by a lock on a file (``flock``), so the number of a process that
+is gone, however it ended, is free for the next: there are never more files than there were processes at once. A process
+that starts loads the newest readable snapshot; no process waits for another.
 """
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import logging
 import os
 import re
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from types import FrameType
 from typing import Final, Protocol
 
-from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused
+from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused, UnknownFormat, Unloaded
+from wheelcache.persistence.exit_save import exit_save
+from wheelcache.persistence.sigterm import exit_on_sigterm as exit_on_sigterm
 from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.persistence.snapshot_file import refuse
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.fork_pause import pause_at_forks, wait_for_end
-from wheelcache.runtime.lazy import Lazy, end_under_a_patch, lazy_lock
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.lazy import lazy_lock
 from wheelcache.runtime.worker_pool import refresh_pool
 
 if sys.platform != "win32":
@@ -38,32 +33,30 @@ if sys.platform != "win32":
 
 logger = logging.getLogger("wheelcache")
 
-AT_EXIT: Final = 10.0
-"""Seconds that all caches of a process may take together when it exits: a third of what servers give their workers."""
-
 SUFFIX: Final = ".snapshot"
 LOCK_SUFFIX: Final = ".lock"
 NAME_LENGTH: Final = 40
 
 
 class Savable(Protocol):
-    """A cache, as far as is of interest here."""
+    """What is saved and loaded."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        secret: str | bytes | None = None,
-        seconds: float | None = None,
-        dir_fd: int | None = None,
-    ) -> int: ...
-    def take_in(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> None: ...
-    def is_in_use(self) -> bool: ...
+        self, path: Path, *, secret: bytes | None = None, seconds: float | None = None, dir_fd: int | None = None
+    ) -> object:
+        """See ``saving.save``."""
+
+    def load_from(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> object:
+        """See ``loading_snapshot.load_from``."""
+
+    def is_in_use(self) -> bool:
+        """Whether the cache was used, and its load is over, and it was not closed since."""
 
 
-class SnapshotKeeper:
+class Autosave:
     """Loads a cache when it is first used, and saves it every so often and at the exit. A job of ``periodic_jobs``.
 
     Args:
@@ -72,12 +65,15 @@ class SnapshotKeeper:
         secret: what the files are signed with, or None.
         target: the cache.
 
+    Attributes:
+        period, directory, secret: as given.
+
     Raises:
         FileUnusable: the directory is not this user's, others may use it, or they may put another in its place. If that
             becomes so later, nothing is loaded or saved, which is logged.
     """
 
-    __slots__ = ("__weakref__", "_directory", "_failing", "_held", "_lock", "_number", "_target", "period", "secret")
+    __slots__ = ("__weakref__", "_failing", "_held", "_lock", "_number", "_target", "directory", "period", "secret")
 
     matters: Final = 1
 
@@ -85,52 +81,58 @@ class SnapshotKeeper:
         self._held = -1
         make_and_check(directory)
         self.period = period
-        self._directory = directory
+        self.directory = directory
         self.secret = secret
         self._target = target
         self._number = -1
         self._failing = False
         self._lock = lazy_lock()
-        _keepers.add(self)
+        exit_save.add(self)
 
     def __del__(self) -> None:
         self._let_go()
 
-    @property
-    def directory(self) -> Path:
-        return self._directory
-
     def load(self) -> None:
-        """Load the newest snapshot that can be. If it is damaged, what is good of it, and then the next."""
+        """Load the newest readable snapshot. If it is damaged, the records before the damage, and then the next one."""
         try:
-            with opened(self._directory) as directory:
-                self._load_from(directory)
+            with opened(self.directory) as directory:
+                self._load_newest(directory)
         except FileNotFoundError:
             pass
         except FileUnusable as error:
             logger.warning("The cache %r is not loaded: %s.", self._target.name, error)
 
-    def _load_from(self, directory: int) -> None:
-        for name in _newest_first(directory, self._target.name):
-            path = self._directory / name
-            try:
-                self._target.take_in(path, self.secret, directory)
-            except FileNotFoundError:
-                # Replaced at this moment.
-                continue
-            except SnapshotRefused as error:
-                refuse(f"the cache {self._target.name!r}", path, error, directory)
-            except CacheClosed:
-                return
-            except Exception:
-                # Whoever was the first to need the cache has no part in this.
-                logger.exception("The cache %r cannot be loaded from %s.", self._target.name, path)
-            else:
-                return
+    def _load_newest(self, directory: int) -> None:
+        ignored: UnknownFormat | None = None
+        try:
+            for name in _newest_first(directory, self._target.name):
+                path = self.directory / name
+                try:
+                    self._target.load_from(path, self.secret, directory)
+                except FileNotFoundError:
+                    # Replaced at this moment.
+                    continue
+                except UnknownFormat as error:
+                    ignored = ignored or error
+                except SnapshotRefused as error:
+                    refuse(f"the cache {self._target.name!r}", path, error, directory)
+                except (CacheClosed, Unloaded):
+                    return
+                except Exception:
+                    # The caller that was the first to need the cache has no part in this.
+                    logger.exception("The cache %r cannot be loaded from %s.", self._target.name, path)
+                else:
+                    return
+        finally:
+            if ignored is not None:
+                # After another version, each process of it has left one: a line for all of them.
+                logger.warning(
+                    "The cache %r is not loaded from what another version left: %s.", *(self._target.name, ignored)
+                )
 
     def snapshots(self) -> list[Path]:
         """The files of this cache, newest first."""
-        return [self._directory / name for name in _newest_first(self._directory, self._target.name)]
+        return [self.directory / name for name in _newest_first(self.directory, self._target.name)]
 
     def save(self, seconds: float | None = None) -> bool:
         """Save the cache, in at most so many seconds. Whether that was done; if not, the log says why."""
@@ -142,16 +144,16 @@ class SnapshotKeeper:
         try:
             if not self._target.is_in_use():
                 return False
-            with made_and_opened(self._directory) as directory:
+            with made_and_opened(self.directory) as directory:
                 if not self._has_a_number(directory):
                     self._let_go()
                     self._take_a_number(directory)
-                path = self._directory / self._name(SUFFIX)
+                path = self.directory / self._name(SUFFIX)
                 self._target.save(path, secret=self.secret, seconds=seconds, dir_fd=directory)
-        except CacheClosed:
+        except (CacheClosed, Unloaded):
             return False
         except Exception as error:
-            # Of whatever kind: what runs this has nobody to tell.
+            # Of any kind: the pool and the exit that call this report none.
             if not self._failing:
                 logger.warning("The cache %r cannot be saved: %s", self._target.name, error)
             self._failing = True
@@ -167,16 +169,16 @@ class SnapshotKeeper:
 
     def begin(self) -> None:
         """Nothing is to be saved yet."""
-        _exit_saver.start()
+        exit_save.start()
 
     def run(self) -> None:
         """Have the pool save."""
         if not self._lock.get().locked():
-            # Else the last save is not done yet: who waited for it would take a thread from what needs them.
+            # Else the last save is in progress, and waiting for it would keep a thread from refreshes.
             self._have_done(self.save, "saved")
 
     def run_load(self) -> None:
-        """Have the pool load what is newest, beside what is there."""
+        """Have the pool load the newest snapshot, beside what is there."""
         self._have_done(self.load, "loaded")
 
     def _have_done(self, job: Callable[[], object], done: str) -> None:
@@ -256,120 +258,5 @@ def stem_of(name: str) -> str:
     return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
 
 
-_keepers: Final[WeakRegistry[SnapshotKeeper]] = WeakRegistry()
-
-
-class _Watch:
-    """A thread that waits for the exit, and what it waits for.
-
-    Attributes:
-        unstarted: holds one item, which the caller that starts the thread takes: one C call, so no lock.
-        called_off: the thread ends without saving.
-    """
-
-    __slots__ = ("asked", "called_off", "done", "thread", "unstarted")
-
-    def __init__(self) -> None:
-        self.unstarted = [True]
-        self.thread: threading.Thread | None = None
-        self.asked = threading.Event()
-        self.done = threading.Event()
-        self.called_off = False
-
-    def start(self) -> None:
-        thread = threading.Thread(target=self._wait, name="wheelcache-save", daemon=True)
-        with suppress(IndexError):
-            self.unstarted.pop()
-            try:
-                thread.start()
-                self.thread = thread
-            except RuntimeError:
-                # Where no thread can be had, the thread that exits saves.
-                self.unstarted.append(True)
-
-    def _wait(self) -> None:
-        self.asked.wait()
-        try:
-            if not self.called_off:
-                _save_all()
-        finally:
-            self.done.set()
-            end_under_a_patch()
-
-
-class _ExitSaver:
-    """A thread that waits for the exit: a value that cannot be pickled in any time must not keep a process from it.
-
-    It is started early, since some interpreters start none while they exit. It ends before a fork, and starts again in
-    the parent.
-    """
-
-    def __init__(self) -> None:
-        # Events made before gevent patches would have the waiting greenlet stop all others.
-        self._watch: Lazy[_Watch] = Lazy(_Watch)
-
-    def start(self) -> None:
-        """There is something to save at the exit."""
-        self._watch.get().start()
-
-    def save(self) -> None:
-        """Save all caches, once, and for so long."""
-        watch = next((each for each in self._watch.all() if each.thread is not None and not each.called_off), None)
-        if watch is None:
-            _save_all()
-        else:
-            watch.asked.set()
-            watch.done.wait(AT_EXIT + 1)
-
-    def pause(self) -> None:
-        for watch in self._watch.all():
-            if watch.thread is not None and not watch.asked.is_set():
-                watch.called_off = True
-                watch.asked.set()
-                wait_for_end(watch.thread)
-
-    def resume(self) -> None:
-        if any(watch.called_off for watch in self._watch.all()):
-            self._watch.forget()
-            self.start()
-
-    def after_fork_in_child(self) -> None:
-        self._watch.forget()
-
-
-def exit_on_sigterm() -> None:
-    """Where SIGTERM would kill the process at once, have it exit instead, which saves. For the main thread.
-
-    An exit waits for threads, and may be caught. If the process is still there after 10 seconds, it saves and ends.
-    """
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _exit)
-
-
-def _exit(number: int, frame: FrameType | None) -> None:
-    # A second one, such as a process gets that is told together with its parent, is not to end the saving.
-    signal.signal(number, signal.SIG_IGN)
-    with suppress(RuntimeError):
-        threading.Thread(target=_end, args=(128 + number,), name="wheelcache-end", daemon=True).start()
-    sys.exit(128 + number)
-
-
-def _end(status: int) -> None:
-    time.sleep(AT_EXIT)
-    _exit_saver.save()
-    os._exit(status)
-
-
-def _save_all() -> None:
-    deadline = SystemClock.steady() + AT_EXIT
-    for keeper in _keepers:
-        left = deadline - SystemClock.steady()
-        if keeper._target.is_in_use() and left > 0:
-            keeper.save(left)
-
-
-_exit_saver: Final = _ExitSaver()
-atexit.register(_exit_saver.save)
-pause_at_forks(_exit_saver)
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_exit_saver.after_fork_in_child)
+# Until the cache is composed on the core: the names that it and its tests import from here.
+SnapshotKeeper = Autosave

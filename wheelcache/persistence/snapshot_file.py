@@ -43,7 +43,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 from zlib import crc32
 
-from wheelcache.errors import SnapshotDamaged, SnapshotRefused
+from wheelcache.errors import SnapshotDamaged, SnapshotRefused, UnknownFormat
 
 if sys.platform != "win32":
     import fcntl
@@ -51,7 +51,8 @@ if sys.platform != "win32":
 logger = logging.getLogger("wheelcache")
 
 MAGIC: Final = b"wheelcache snapshot\n"
-VERSION: Final = 1
+VERSION: Final = 2
+"""Of the format, records included. A new one whenever either changes."""
 SIGNED: Final = 1
 """The one flag: the checks are HMACs."""
 
@@ -237,8 +238,9 @@ def open_snapshot(path: Path, kind: str, secret: bytes | None, dir_fd: int | Non
 
     Raises:
         FileNotFoundError: there's none.
-        SnapshotRefused: it isn't a file, not this user's, not only this user's to write, no snapshot, of a version that
-            isn't known, of another kind, with another secret, or damaged. Nothing waits, whatever is there.
+        SnapshotRefused: it isn't a file, not this user's, not only this user's to write, no snapshot, of another kind,
+            with another secret, or damaged. Nothing waits, whatever is there.
+        UnknownFormat: (a SnapshotRefused) it is of a version that isn't known.
     """
     _need_unix()
     file = _open_own(path, dir_fd)
@@ -287,8 +289,8 @@ def set_aside(path: Path, dir_fd: int | None = None) -> Path | None:
 
 
 def refuse(owner: str, path: Path, error: SnapshotRefused, dir_fd: int | None = None) -> None:
-    """Say why ``owner`` does not load a file, and put it out of the way."""
-    aside = set_aside(path, dir_fd)
+    """Log why ``owner`` does not load a file, and rename the file, unless another version of wheelcache can use it."""
+    aside = None if isinstance(error, UnknownFormat) else set_aside(path, dir_fd)
     logger.warning(
         "A snapshot is not loaded%s by %s: %s%s.",
         " any further" if isinstance(error, SnapshotDamaged) else "",
@@ -404,9 +406,7 @@ def _read_header(path: Path, file: BinaryIO, secret: bytes | None) -> tuple[dict
     _, version, flags, _, length = PREFIX.unpack(prefix)
     if version != VERSION or flags & ~SIGNED:
         what = f"version {version}, flags {flags:#x}"
-        raise SnapshotRefused(
-            f"{path} is in a format ({what}) that this wheelcache does not know, of version {VERSION}"
-        )
+        raise UnknownFormat(f"{path} is in a format ({what}) that this wheelcache does not know, of version {VERSION}")
     if flags & SIGNED and secret is None:
         raise SnapshotRefused(f"{path} is signed, and there is no secret to check it with")
     if not flags & SIGNED and secret is not None:

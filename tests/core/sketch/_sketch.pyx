@@ -351,7 +351,7 @@ cdef class SketchCore:
         cdef double seconds = INF if ttl is None else ttl, now
         cdef int outcome
         cdef bint collects
-        if seconds == KEEP and mode != SAME:
+        if seconds == KEEP and mode != SAME and mode != RESTORE:
             raise ValueError("KEEP is for SAME alone")
         check_item(weight, seen)
         now = self.read_clock()
@@ -689,7 +689,7 @@ cdef class SketchCore:
                     self.take(live, REPLACED, now, gone)
                     write_news(&self.stamps, slot)
                 return OUTDATED
-        if ttl == KEEP:
+        if ttl == KEEP and mode == SAME:
             fresh_until, due = entry.fresh_until, entry.due
         else:
             fresh_until = now + self.shortened(ttl, exact)
@@ -765,7 +765,7 @@ cdef class SketchCore:
             return default
         if entry is not None:
             self.take(entry, cause, now, gone)
-        if only != DEAD:
+        if only != DEAD and cause != EVICTED:
             write_news(&self.stamps, slot)
             break_watches(self.watches, key, MISSING, None)
         return default if live is None else live.value

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from tests.scripts import FORKING
 from tests.waiting import THREADS, until
-from wheelcache.errors import SnapshotDamaged, SnapshotRefused
+from wheelcache.errors import SnapshotDamaged, SnapshotRefused, UnknownFormat
 from wheelcache.persistence import snapshot_file
 from wheelcache.persistence.snapshot_file import (
     CRC,
@@ -40,6 +40,7 @@ from wheelcache.persistence.snapshot_file import (
     VERSION,
     SnapshotWriter,
     open_snapshot,
+    refuse,
     remove_leftovers,
     set_aside,
 )
@@ -57,7 +58,7 @@ PRELUDE = f"""
 import errno, fcntl, os, signal, stat, sys
 from itertools import count
 from pathlib import Path
-from tests.engine.test_snapshot_file import *
+from tests.persistence.test_snapshot_file import *
 
 def become_nobody(folder):
     # After the imports, which nobody else may be allowed.
@@ -197,7 +198,7 @@ def test_the_bytes_are_those_that_the_module_describes(path, monkeypatch):
     text = b'{"kind": "cache", "name": "a"}'
 
     def file(flags, check):
-        head = b"wheelcache snapshot\n" + struct.pack("<HH", 1, flags) + salt + struct.pack("<I", len(text)) + text
+        head = b"wheelcache snapshot\n" + struct.pack("<HH", 2, flags) + salt + struct.pack("<I", len(text)) + text
         check = check(head)
         first, second = (struct.pack("<I", size) for size in (3, 0))
         return b"".join(
@@ -383,11 +384,17 @@ def test_a_file_that_is_no_snapshot_is_refused(path, content):
 
 
 @pytest.mark.parametrize(("version", "flags"), [(0, 0), (VERSION + 1, 0), (9, 8), (VERSION, SIGNED << 1)])
-def test_a_format_that_is_not_known_is_refused(path, version, flags):
+def test_a_file_in_a_format_that_is_not_known_is_refused_and_stays(path, version, flags, caplog):
     data = write(path).read_bytes()
     path.write_bytes(MAGIC + struct.pack("<HH", version, flags) + data[len(MAGIC) + 4 :])
     what = f"(version {version}, flags {flags:#x})"
-    assert refusal(path) == f"{path} is in a format {what} that this wheelcache does not know, of version {VERSION}"
+    with pytest.raises(UnknownFormat) as refused:
+        open_snapshot(path, "cache", None)
+    reason = f"{path} is in a format {what} that this wheelcache does not know, of version {VERSION}"
+    assert str(refused.value) == reason
+    refuse("the cache 'mine'", path, refused.value)
+    assert caplog.messages == [f"A snapshot is not loaded by the cache 'mine': {reason}."]
+    assert path.exists()
 
 
 def test_another_kind_is_refused(path):

@@ -1,0 +1,29 @@
+import logging
+import time
+
+import pytest
+
+from tests.persistence import calling
+
+
+@pytest.fixture(autouse=True)
+def quiet_values():
+    yield
+    calling.quiet()
+
+
+@pytest.fixture
+def wall(monkeypatch):
+    """Stands in for ``time.time``: its ``now`` is that time."""
+
+    class Wall:
+        now = 1_000_000.0
+
+    monkeypatch.setattr(time, "time", lambda: Wall.now)
+    return Wall
+
+
+@pytest.fixture
+def warnings(caplog):
+    """What was logged so far as a warning or worse."""
+    return lambda: [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]

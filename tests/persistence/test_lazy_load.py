@@ -1,0 +1,309 @@
+"""A snapshot is loaded by the first use of the cache, once, and whatever comes of that, the cache can be used."""
+
+import os
+import threading
+from contextlib import suppress
+
+import pytest
+
+from tests.engine.interruptions import Delivery, Worker
+from tests.persistence.kept_core import KeptCore
+from tests.waiting import PATIENCE, THREADS
+from wheelcache.errors import CacheClosed, Unloaded
+from wheelcache.persistence import lazy_load
+
+
+def lazy(load=None):
+    """A cache whose load stores "a", unless ``load(cache)`` does something else."""
+    cache = KeptCore()
+    cache.loads = 0
+
+    def loading():
+        cache.loads += 1
+        (load or (lambda cache: cache.restore("a", 1, None, 0.0, None)))(cache)
+
+    cache.load_lazily(loading)
+    return cache
+
+
+class Slow:
+    """A load that another thread is in the middle of."""
+
+    def __init__(self):
+        self.go_on = threading.Event()
+        begun = threading.Event()
+
+        def load(cache):
+            cache.restore("a", 1, None, 0.0, None)
+            begun.set()
+            self.go_on.wait(PATIENCE)
+            cache.restore("b", 2, None, 0.0, None)
+
+        self.cache = lazy(load)
+        self._errors = []
+        self._thread = threading.Thread(target=self._use)
+        self._thread.start()
+        assert begun.wait(PATIENCE)
+
+    def _use(self):
+        try:
+            self.cache.get("a")
+        except Exception as error:
+            self._errors.append(error)
+
+    def end(self):
+        """What the loading thread raised."""
+        self.go_on.set()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        return self._errors
+
+
+def test_the_first_use_loads_and_no_other():
+    cache = lazy()
+    with pytest.raises(Unloaded):
+        cache.core.get("a")
+    assert (cache.lazy_load.is_pending, len(cache.core), cache.loads) == (True, 0, 0)
+    assert cache.get("a") == 1
+    assert not cache.lazy_load.is_pending
+    assert cache.core.get("b") is None
+    assert cache.get("b") is None
+    cache.lazy_load.finish()
+    assert cache.loads == 1
+    # The refused calls are no misses.
+    assert cache.core.counts()[:2] == (1, 2)
+
+
+def test_threads_that_use_it_first_together_load_it_once_and_all_get_it(together):
+    begun = threading.Event()
+    cache = lazy(lambda cache: (begun.wait(0.05), cache.restore("a", 1, None, 0.0, None)))
+    assert together(lambda number: cache.get("a")) == [1] * THREADS
+    assert cache.loads == 1
+
+
+def test_what_is_loaded_may_use_the_cache():
+    def load(cache):
+        cache.set("b", 2)
+        assert cache.get("b") == 2
+        cache.lazy_load.skip()
+        cache.lazy_load.finish()
+        cache.core.clear()
+        assert cache.lazy_load.is_pending
+        cache.restore("a", 1, None, 0.0, None)
+
+    cache = lazy(load)
+    assert cache.get("a") == 1
+    assert cache.contents() == {"a": 1}
+    assert cache.loads == 1
+
+
+def test_to_clear_it_nothing_is_loaded_and_nothing_is_later():
+    cache = lazy()
+    cache.lazy_load.skip()
+    cache.core.clear()
+    assert not cache.lazy_load.is_pending
+    assert cache.get("a") is None
+    assert cache.loads == 0
+
+
+def test_a_clear_waits_for_the_load_that_was_begun():
+    slow = Slow()
+    clearing = threading.Thread(target=lambda: (slow.cache.lazy_load.skip(), slow.cache.core.clear()))
+    clearing.start()
+    clearing.join(0.05)
+    assert clearing.is_alive()
+    assert slow.cache.lazy_load.is_pending
+    assert slow.end() == []
+    clearing.join(PATIENCE)
+    assert len(slow.cache.core) == 0
+
+
+def test_hits_of_what_is_loaded_already_do_not_wait():
+    slow = Slow()
+    assert slow.cache.get("a") == 1
+    with pytest.raises(Unloaded):
+        slow.cache.core.get("b")
+    assert slow.end() == []
+    assert slow.cache.get("b") == 2
+
+
+def test_a_thread_waits_for_another_only_so_long_and_then_the_cache_can_be_used(monkeypatch):
+    """The loading thread may be waiting for this one."""
+    monkeypatch.setattr(lazy_load, "PATIENCE", 0.05)
+    slow = Slow()
+    assert slow.cache.get("b", "not there yet") == "not there yet"
+    # No thread waits any more, and the load goes on.
+    monkeypatch.setattr(lazy_load, "PATIENCE", PATIENCE)
+    assert slow.cache.get("c") is None
+    assert slow.cache.lazy_load.is_pending
+    assert slow.end() == []
+    assert slow.cache.get("b") == 2
+    assert not slow.cache.lazy_load.is_pending
+    assert slow.cache.loads == 1
+
+
+def test_what_a_load_raises_is_raised_once_and_opens_the_cache():
+    cache = lazy(lambda cache: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cache.get("a")
+    assert cache.get("a") is None
+    assert cache.loads == 1
+
+
+class TestClosed:
+    @pytest.mark.parametrize("then", ["finish", "skip", "after_fork_in_child"])
+    def test_before_the_load_it_stays_shut(self, then):
+        cache = lazy()
+        cache.close()
+        for _ in range(2):
+            with pytest.raises(CacheClosed):
+                cache.get("a")
+            getattr(cache.lazy_load, then)()
+        assert (cache.loads, cache.lazy_load.is_pending) == (0, False)
+
+    def test_while_another_thread_loads_the_load_ends_and_it_stays_shut(self):
+        slow = Slow()
+        slow.cache.close()
+        with pytest.raises(CacheClosed):
+            slow.cache.get("a")
+        assert [type(error) for error in slow.end()] == [CacheClosed]
+        with pytest.raises(CacheClosed):
+            slow.cache.get("a")
+        assert len(slow.cache.core) == 0
+
+    def test_by_what_is_loaded_the_load_ends_and_it_stays_shut(self):
+        cache = lazy(lambda cache: (cache.close(), cache.restore("a", 1, None, 0.0, None)))
+        for _ in range(2):
+            with pytest.raises(CacheClosed):
+                cache.get("a")
+        assert len(cache.core) == 0
+
+    def test_a_thread_that_waits_for_the_load_is_told(self):
+        slow = Slow()
+        errors = []
+
+        def use():
+            try:
+                slow.cache.get("b")
+            except CacheClosed as error:
+                errors.append(error)
+
+        waiting = threading.Thread(target=use)
+        waiting.start()
+        slow.cache.close()
+        slow.end()
+        waiting.join(PATIENCE)
+        assert len(errors) == 1
+
+
+class TestForks:
+    """``after_fork_in_child`` is what the child calls: in these, of a child that has this thread alone."""
+
+    def test_the_child_of_an_unused_cache_loads_for_itself(self):
+        cache = lazy()
+        child = os.fork()
+        if child == 0:
+            cache.core.after_fork(in_child=True)
+            cache.lazy_load.after_fork_in_child()
+            os._exit(0 if cache.lazy_load.is_pending and cache.get("a") == 1 and cache.loads == 1 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert cache.lazy_load.is_pending
+
+    def test_the_child_of_a_used_one_has_what_was_loaded(self):
+        cache = lazy()
+        cache.get("a")
+        cache.lazy_load.after_fork_in_child()
+        assert cache.core.get("a") == 1
+        assert cache.core.get("b") is None
+        assert cache.loads == 1
+
+    @pytest.mark.parametrize("patience", [PATIENCE, 0.01])
+    def test_a_child_forked_while_another_thread_loads_waits_for_no_thread_it_has_not(self, monkeypatch, patience):
+        slow = Slow()
+        monkeypatch.setattr(lazy_load, "PATIENCE", patience)
+        if patience < 1:
+            # Then it is open, and the child has what was loaded by then.
+            slow.cache.get("b")
+        child = os.fork()
+        if child == 0:
+            slow.go_on.set()
+            slow.cache.core.after_fork(in_child=True)
+            slow.cache.lazy_load.after_fork_in_child()
+            found = slow.cache.get("a"), slow.cache.get("b", 2), slow.cache.lazy_load.is_pending
+            os._exit(0 if found == (1, 2, False) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert slow.end() == []
+
+    def test_a_load_that_forks_goes_on_in_the_child(self):
+        children = []
+
+        def load(cache):
+            children.append(os.fork())
+            if children[0] == 0:
+                cache.core.after_fork(in_child=True)
+                cache.lazy_load.after_fork_in_child()
+            cache.restore("a", 1, None, 0.0, None)
+
+        cache = lazy(load)
+        found = cache.get("a"), cache.loads, cache.lazy_load.is_pending
+        if children[0] == 0:
+            os._exit(0 if found == (1, 1, False) else 1)
+        assert os.waitpid(children[0], 0)[1] == 0
+        assert found == (1, 1, False)
+
+
+worker = Worker()
+
+OPERATIONS = {
+    "get": lambda cache: cache.get("a"),
+    "skip": lambda cache: cache.lazy_load.skip(),
+    "after the load": lambda cache: (cache.get("a"), cache.lazy_load.finish()),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_exception_at_any_point_does_not_shut_the_cache_for_ever(operation):
+    target = 0
+    interrupted = True
+    while interrupted:
+        target += 1
+        cache = lazy()
+        delivery = Delivery(target)
+        interrupted = delivery.run(lambda cache=cache: OPERATIONS[operation](cache))
+        # By another thread, for which the gate is shut while one loads, and by this one.
+        assert worker.does(lambda cache=cache: cache.set("b", 2)), delivery.where
+        assert cache.get("b") == 2, delivery.where
+        assert not cache.lazy_load.is_pending, delivery.where
+        assert cache.loads <= 1
+    assert target > 10
+
+
+@pytest.mark.parametrize("moment", ["pending", "loading", "loaded"])
+def test_an_exception_at_any_point_of_a_close_leaves_what_can_be_closed(moment):
+    target = 0
+    interrupted = True
+    while interrupted:
+        target += 1
+        delivery = Delivery(target)
+
+        def close(cache, delivery=delivery):
+            cache.was_interrupted = delivery.run(lambda: cache.lazy_load.close(lambda: CacheClosed("closed")))
+
+        cache = lazy(close if moment == "loading" else None)
+        if moment != "pending":
+            with suppress(CacheClosed):
+                cache.get("a")
+        if moment != "loading":
+            close(cache)
+        interrupted = cache.was_interrupted
+        # It is of use, or closed, and waits for no load.
+        assert worker.does(lambda cache=cache: _use_if_open(cache)), delivery.where
+        cache.close()
+        with pytest.raises(CacheClosed):
+            cache.get("b")
+    assert target > 2
+
+
+def _use_if_open(cache):
+    with suppress(CacheClosed):
+        cache.get("b")

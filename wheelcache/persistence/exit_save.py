@@ -1,0 +1,132 @@
+"""Saves every cache when the process exits, in a thread of its own.
+
+A value that takes for ever to be pickled must not keep the process from exiting, so the exit waits for that thread, and
+only so long. The thread is started early, since some interpreters start none while they exit. It ends before a fork,
+and starts again in the parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from contextlib import suppress
+from typing import Final, Protocol
+
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.fork_pause import pause_at_forks, wait_for_end
+from wheelcache.runtime.lazy import Lazy, end_under_a_patch
+from wheelcache.runtime.weak_registry import WeakRegistry
+
+SECONDS: Final = 10.0
+"""That all caches of a process may take together when it exits: a third of what servers give their workers."""
+
+
+class Saved(Protocol):
+    """What is saved at the exit."""
+
+    def save(self, seconds: float) -> object:
+        """Save in at most so many seconds. What is not in use has nothing to save."""
+
+
+class ExitSave:
+    """What is saved at the exit, and the thread that does it.
+
+    Attributes:
+        seconds: what all saves may take together.
+    """
+
+    __slots__ = ("_saved", "_watch", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._saved: WeakRegistry[Saved] = WeakRegistry()
+        # Events made before gevent patches would have the waiting greenlet stop all others.
+        self._watch: Lazy[_Watch] = Lazy(lambda: _Watch(self))
+
+    def add(self, saved: Saved) -> None:
+        """Save ``saved`` at the exit. It is held weakly."""
+        self._saved.add(saved)
+
+    def start(self) -> None:
+        """There is something to save at the exit."""
+        self._watch.get().start()
+
+    def run(self) -> None:
+        """Save everything, once, and return soon after ``seconds`` at the latest."""
+        watch = next((each for each in self._watch.all() if each.thread is not None and not each.called_off), None)
+        if watch is None:
+            self.save_all()
+        else:
+            watch.asked.set()
+            watch.done.wait(self.seconds + 1)
+
+    def save_all(self) -> None:
+        """Save everything, here."""
+        deadline = SystemClock.steady() + self.seconds
+        for saved in self._saved:
+            left = deadline - SystemClock.steady()
+            if left > 0:
+                saved.save(left)
+
+    def pause(self) -> None:
+        for watch in self._watch.all():
+            if watch.thread is not None and not watch.asked.is_set():
+                watch.called_off = True
+                watch.asked.set()
+                wait_for_end(watch.thread)
+
+    def resume(self) -> None:
+        if any(watch.called_off for watch in self._watch.all()):
+            self._watch.forget()
+            self.start()
+
+    def after_fork_in_child(self) -> None:
+        self._watch.forget()
+
+
+class _Watch:
+    """A thread that waits for the exit, and what it waits for.
+
+    Attributes:
+        unstarted: holds one item, which the caller that starts the thread takes: one C call, so no lock.
+        called_off: the thread ends without saving.
+    """
+
+    __slots__ = ("_exit_save", "asked", "called_off", "done", "thread", "unstarted")
+
+    def __init__(self, exit_save: ExitSave) -> None:
+        self._exit_save = exit_save
+        self.unstarted = [True]
+        self.thread: threading.Thread | None = None
+        self.asked = threading.Event()
+        self.done = threading.Event()
+        self.called_off = False
+
+    def start(self) -> None:
+        thread = threading.Thread(target=self._wait, name="wheelcache-save", daemon=True)
+        with suppress(IndexError):
+            self.unstarted.pop()
+            try:
+                thread.start()
+                self.thread = thread
+            except RuntimeError:
+                # Where no thread can be had, the thread that exits saves.
+                self.unstarted.append(True)
+
+    def _wait(self) -> None:
+        self.asked.wait()
+        try:
+            if not self.called_off:
+                self._exit_save.save_all()
+        finally:
+            self.done.set()
+            end_under_a_patch()
+
+
+exit_save: Final = ExitSave(SECONDS)
+atexit.register(exit_save.run)
+pause_at_forks(exit_save)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=exit_save.after_fork_in_child)

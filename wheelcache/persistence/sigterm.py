@@ -1,0 +1,36 @@
+"""Has a process that gets SIGTERM exit, so that it saves its caches, where the signal would kill it at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from types import FrameType
+
+from wheelcache.persistence.exit_save import exit_save
+
+
+def exit_on_sigterm() -> None:
+    """Where SIGTERM would kill the process at once, have it exit instead. For the main thread.
+
+    An exit waits for threads, and may be caught. If the process is still there after 10 seconds, it saves and ends.
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    # A second SIGTERM, which a process gets that is signalled together with its parent, must not end the saving.
+    signal.signal(number, signal.SIG_IGN)
+    with suppress(RuntimeError):
+        threading.Thread(target=_end, args=(128 + number,), name="wheelcache-end", daemon=True).start()
+    sys.exit(128 + number)
+
+
+def _end(status: int) -> None:
+    time.sleep(exit_save.seconds)
+    exit_save.run()
+    os._exit(status)
