@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from enum import Enum
 from functools import wraps
 from math import inf
@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from wheelcache import options
 from wheelcache.coherence.shared_stamps import Stamps
-from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
+from wheelcache.core.access import DEFAULT_TTL, TTL, CacheAccess
 from wheelcache.core.contract import ABSENT, BATCH, CHANGED, KEEP, MISSING, SAME, STORED, RemovalCause, Times
 from wheelcache.core.python_core import PythonCore
 from wheelcache.entry_writer import EntryWriter, Weigher, batched
@@ -24,11 +24,11 @@ from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases, Waiter
 from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.groups import Groups, group_of
+from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import F, Memoized, memoizer
-from wheelcache.loading.policy import LoadPolicy, load_policy
-from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.single_flight import is_loading
+from wheelcache.loading.policy import load_policy
+from wheelcache.loading.wait_graph import is_loading
 from wheelcache.observability.observers import IdleChecker, Observers, StatsReader
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE, WorkerRequests
@@ -103,8 +103,8 @@ class Cache(CacheAccess):
 
     Keys are hashable. Values are kept by reference. ``len`` counts what is in memory, which may for one interval
     include entries that are expired and no longer returned. No read removes one. Every method but a hit or a miss of
-    ``get`` takes the lock of the core, for a bounded time and never while a loader, a listener, a weigher or a key's own
-    code runs.
+    ``get`` takes the lock of the core, for a bounded time, and never while a loader, a listener, a weigher or a key's
+    own code runs.
 
     Raises:
         TypeError, ValueError: naming the argument, what it takes and what it got.
@@ -123,6 +123,7 @@ class Cache(CacheAccess):
         "_observers",
         "_snapshots",
         "keeper",
+        "loading",
         "name",
     )
 
@@ -172,6 +173,7 @@ class Cache(CacheAccess):
         writes = EntryWriter(name, core, self._driver, self._leases, listener, weigher, stamps)
         self._bind(core, writes)
         self._loads = Loads(core, writes)
+        self.loading = KeyLoading(self._loads, self._keys, self._ttl, writes)
         self._groups = Groups()
         self._gate = Gate(name, core)
         self._snapshots = Snapshots(
@@ -203,9 +205,7 @@ class Cache(CacheAccess):
             weigher=weigher,
         )
         jobs = self._observers.jobs if self.keeper is None else [*self._observers.jobs, self.keeper]
-        self._jobs = PeriodicJobs(
-            interval, self._driver.clock, IdleChecker(stats, writes.expect_first_write), jobs
-        )
+        self._jobs = PeriodicJobs(interval, self._driver.clock, IdleChecker(stats, writes.expect_first_write), jobs)
         writes.on_first_write = self._jobs.start
         # Last: from here on the wheel thread, forks, and whatever freezes the time in tests, know of this object.
         self._driver.start()
@@ -234,6 +234,11 @@ class Cache(CacheAccess):
     def __contains__(self, key: Hashable) -> bool:
         return self._find_times(self._adapt(key)) is not None
 
+    @property
+    def find_plain(self) -> Callable[..., Any]:
+        """The core's ``find``, for keys that are strings: what a hit of a backend calls. It raises Unloaded."""
+        return self._core.find
+
     @_loads_first
     def find(self, key: Hashable, default: Any = None) -> Any:
         """``get``, without counting a miss: for a caller that goes on with ``load``, which counts it."""
@@ -261,7 +266,7 @@ class Cache(CacheAccess):
     @_loads_first
     def keys(self) -> list[Any]:
         """The keys that are there, least recently used first. A snapshot."""
-        return [unwrap(key) for key in self._core.keys()]
+        return [unwrap(key) for key in (*self._core.keys(),)]
 
     @_loads_first
     def expires_in(self, key: Hashable) -> float | None:
@@ -282,7 +287,7 @@ class Cache(CacheAccess):
         The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
         """
         key = self._adapt(key)
-        seconds = self._seconds(ttl)
+        seconds = self.loading.seconds(ttl)
         seen = self._writes.noted(key)
         return bool(self._writes.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
 
@@ -293,7 +298,7 @@ class Cache(CacheAccess):
         Args:
             jitter: False to keep the TTL exactly, as ``add`` does.
         """
-        seconds = self._seconds(ttl)
+        seconds = self.loading.seconds(ttl)
         refused = []
         for batch in batched(values.items()):
             items = [(self._adapt(key), value) for key, value in batch]
@@ -305,7 +310,7 @@ class Cache(CacheAccess):
     def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
         """Give an entry a new TTL from now, exactly, without jitter. False if the key isn't there."""
         key = self._adapt(key)
-        return self._writes.touch(key, self._seconds(ttl))
+        return self._writes.touch(key, self.loading.seconds(ttl))
 
     @_loads_first
     def renew(self, key: Hashable, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
@@ -314,7 +319,7 @@ class Cache(CacheAccess):
         Unlike ``touch``, this is no news: it leaves the entries of other processes as they are.
         """
         key = self._adapt(key)
-        seconds = self._seconds(ttl)
+        seconds = self.loading.seconds(ttl)
         record = self._core.peek(key)
         if record is None or type(record.value) is not type(value) or record.value != value:
             return False
@@ -443,11 +448,11 @@ class Cache(CacheAccess):
         # What is wrong is wrong for a hit, too.
         policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
         if found is MISSING:
-            return self.load(key, loader, ttl, policy)
+            return self.loading.load(key, loader, ttl, policy)
         if ttl is not DEFAULT_TTL:
-            self._seconds(ttl)
-        if refresh_ahead is not None and self.needs_refresh(key, found, ttl, policy):
-            self.refresh(key, loader, ttl, policy)
+            self.loading.seconds(ttl)
+        if refresh_ahead is not None and self.loading.needs_refresh(key, found, ttl, policy):
+            self.loading.refresh(key, loader, ttl, policy)
         return found
 
     async def atake(
@@ -468,63 +473,12 @@ class Cache(CacheAccess):
         found = self.find(key, MISSING)
         policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
         if found is MISSING:
-            return await self.aload(key, loader, ttl, policy)
+            return await self.loading.aload(key, loader, ttl, policy)
         if ttl is not DEFAULT_TTL:
-            self._seconds(ttl)
-        if refresh_ahead is not None and self.needs_refresh(key, found, ttl, policy):
-            self.arefresh(key, loader, ttl, policy)
+            self.loading.seconds(ttl)
+        if refresh_ahead is not None and self.loading.needs_refresh(key, found, ttl, policy):
+            self.loading.arefresh(key, loader, ttl, policy)
         return found
-
-    def load(
-        self,
-        key: Hashable,
-        loader: Callable[[], Any],
-        ttl: TTL,
-        policy: LoadPolicy,
-        count_stale: Iterator[int] | None = None,
-    ) -> Any:
-        """``take`` after a ``find`` that missed. ``count_stale``, a tally's ticks, counts a stale value that is served."""
-        return self._loads.load(self._request(key, loader, ttl, policy, count_stale))
-
-    async def aload(
-        self,
-        key: Hashable,
-        loader: Callable[[], Any],
-        ttl: TTL,
-        policy: LoadPolicy,
-        count_stale: Iterator[int] | None = None,
-    ) -> Any:
-        """``load`` for coroutines: what ``loader()`` returns is awaited if it can be."""
-        return await self._loads.aload(self._request(key, loader, ttl, policy, count_stale))
-
-    @_loads_first
-    def load_many(
-        self, keys: list[Any], loader: Callable[[list[Any]], Mapping[Any, Any]], ttl: TTL, policy: LoadPolicy
-    ) -> Mapping[Any, Any]:
-        """What ``loader(keys)`` returns, without a look at the entries. It is stored, but for keys that others load."""
-        return self._loads.load_many(self._plain_keys(keys), loader, self._seconds(ttl), policy)
-
-    async def aload_many(
-        self,
-        keys: list[Any],
-        loader: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]],
-        ttl: TTL,
-        policy: LoadPolicy,
-    ) -> Mapping[Any, Any]:
-        """``load_many`` for coroutines."""
-        return await self._loads.aload_many(self._plain_keys(keys), loader, self._seconds(ttl), policy)
-
-    def needs_refresh(self, key: Hashable, value: Any, ttl: TTL, policy: LoadPolicy) -> bool:
-        """Whether ``value``, which a look-up found, is past ``refresh_ahead`` of its time."""
-        return self._loads.needs_refresh(self._adapt(key), value, self._seconds(ttl), policy)
-
-    def refresh(self, key: Hashable, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy) -> None:
-        """Have a thread load what needs it, unless that is being done, or failed lately."""
-        self._loads.refresh(self._request(key, loader, ttl, policy))
-
-    def arefresh(self, key: Hashable, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy) -> None:
-        """``refresh`` by a task of the running loop."""
-        self._loads.arefresh(self._request(key, loader, ttl, policy))
 
     def memoize(
         self,
@@ -557,7 +511,7 @@ class Cache(CacheAccess):
         """
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
-        self._seconds(ttl)
+        self.loading.seconds(ttl)
         policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
         return memoizer(self, ttl, options.function_or_none("key", key), policy)
 
@@ -625,19 +579,9 @@ class Cache(CacheAccess):
         """``key`` is gone from the store: what was kept of it past its time is dropped."""
         self._writes.discard(self._adapt(key))
 
-    def read_beside(self, key: Hashable, value: Any) -> None:
-        """``value`` was read from the store, MISSING if there is none. Drop an entry with another value, and do not
-        store what is being loaded: which of them is the newer is not known."""
-        self._loads.read_beside(self._adapt(key), value)
-
     def count_miss(self) -> None:
         """A caller had to look elsewhere, without looking here."""
         self._core.count(misses=1)
-
-    @_loads_first
-    def get_stale(self, key: Hashable, default: Any = None) -> Any:
-        """The value of ``key``, within its grace, though it may be old: for when there is no other to be had."""
-        return self._loads.get_stale(self._adapt(key), default)
 
     # Files.
 
@@ -674,7 +618,7 @@ class Cache(CacheAccess):
         return self._snapshots.save(path, secret=secret, seconds=seconds)
 
     @_loads_first
-    def load_snapshot(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
+    def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Take in the entries of a file that ``save`` wrote, if they have not expired since. How many.
 
         They come in the order of their use, as if used now. What is here already stays, and so does its value; if there
@@ -764,24 +708,17 @@ class Cache(CacheAccess):
             self._writes.after_fork_in_child()
             self._gate.after_fork_in_child()
             self._observers.after_fork_in_child()
-            self._jobs.after_fork_in_child()
+            self._jobs.start_over()
 
     # Below: for the calls above.
 
     def _adapt(self, key: Any) -> Any:
         return key if type(key) is str else self._keys.adapt(key)
 
-    def _seconds(self, ttl: TTL) -> float | None:
-        if ttl is DEFAULT_TTL:
-            return self._ttl
-        if type(ttl) is int and 0 < ttl < MAX_FAST_TTL:
-            return ttl
-        return options.ttl("ttl", ttl)
-
     @_loads_first
     def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
         key = self._adapt(key)
-        seconds = self._seconds(ttl)
+        seconds = self.loading.seconds(ttl)
         return bool(self._writes.set(key, value, seconds, seen=self._writes.noted(key)) & STORED)
 
     @_loads_first
@@ -799,28 +736,6 @@ class Cache(CacheAccess):
             # What a test has found expired must not come back when it moves the time back.
             self._writes.discard(key, RemovalCause.EXPIRED)
         return False
-
-    def _request(
-        self,
-        key: Hashable,
-        loader: Callable[[], Any],
-        ttl: TTL,
-        policy: LoadPolicy,
-        count_stale: Iterator[int] | None = None,
-    ) -> LoadRequest:
-        plain = self._adapt(key)
-        # A wrong TTL is better known before the load than after it.
-        seconds = self._seconds(ttl)
-        # What was missed is loaded under a guard of its own: what the caller sets later is news.
-        self._writes.noted(plain)
-        return LoadRequest(plain, key, loader, seconds, policy, count_stale)
-
-    def _plain_keys(self, keys: Iterable[Any]) -> dict[Any, Any]:
-        """The caller's keys, by those of the core."""
-        plain = {self._adapt(key): key for key in keys}
-        for key in plain:
-            self._writes.noted(key)
-        return plain
 
     @_loads_first
     def _find_or_lease(self, key: Any, wait: float, may_wait: bool) -> tuple[Any, Waiter | None]:

@@ -113,6 +113,11 @@ class EntryWriter:
         """Whether other processes tell this one what they write."""
         return self._stamps is not None
 
+    @property
+    def tells_of_writes(self) -> bool:
+        """An entry that is not current was written by another process."""
+        return self._notes is not None
+
     # Reading.
 
     def slot(self, key: Any) -> int:
@@ -143,9 +148,8 @@ class EntryWriter:
             self.discard(key, RemovalCause.EXPIRED)
         if self._stamps is not None:
             self._check_stamps()
-            if self._notes is not None:
-                seen = self.seen(key)
-                assert seen is not None
+            seen = None if self._notes is None else self.seen(key)
+            if self._notes is not None and seen is not None:
                 self._notes.missed(key, seen)
 
     def noted(self, key: Any) -> Seen | None:

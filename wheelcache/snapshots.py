@@ -9,9 +9,11 @@ from typing import Any
 
 from wheelcache.core.contract import RESTORE, Core, Seen
 from wheelcache.entry_writer import EntryWriter
+from wheelcache.errors import SnapshotRefused
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.loading_snapshot import load_from
 from wheelcache.persistence.saving import save
+from wheelcache.persistence.snapshot_file import refuse
 
 
 class Snapshots:
@@ -64,6 +66,17 @@ class Snapshots:
             seconds=seconds,
             dir_fd=dir_fd,
         )
+
+    def load(self, path: Path, secret: bytes | None) -> int:
+        """``load_from`` for a user's file: how many entries. A file that may not be loaded is renamed, which is
+        logged."""
+        try:
+            return self.load_from(path, secret)
+        except FileNotFoundError:
+            return 0
+        except SnapshotRefused as error:
+            refuse(f"the cache {self.name!r}", path, error)
+            return error.loaded
 
     def load_from(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> int:
         return load_from(

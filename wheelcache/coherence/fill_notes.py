@@ -1,8 +1,8 @@
 """Which misses a ``set`` answers: a fill is quiet, and everything else that is written is news.
 
 A caller that misses a key computes its value and sets it. That ``set`` tells the other processes nothing, since the
-truth did not change; and it is dropped if another process wrote the key since the miss. For this the miss is noted, with
-what the stamps showed, in the scope of the thread, task or request that missed.
+truth did not change; and it is dropped if another process wrote the key since the miss. For this the miss is noted,
+with what the stamps showed, in the scope of the thread, task or request that missed.
 """
 
 from __future__ import annotations

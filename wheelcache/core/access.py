@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from wheelcache.core.contract import MISSING, STORED, Core, Removals
+from wheelcache.core.contract import MISSING, Core, Removals
 from wheelcache.errors import Unloaded
 
 
@@ -61,7 +61,6 @@ class CacheAccess:
     __slots__ = ("__weakref__", "_core", "_core_delete", "_core_get", "_core_set", "_ttl", "_writes")
 
     _core: Core
-    _writes: Any
     _ttl: float | None
 
     def _bind(self, core: Core, writes: Writes) -> None:

@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from typing import Any, Final, Protocol
 from weakref import ref
 
+from wheelcache.runtime import contexts
+
 MAX_MISSES: Final = 1024
 """Keys that were missed and not set yet. A set of one that was forgotten is taken for news, and costs others a miss."""
 
@@ -160,6 +162,9 @@ def forget_misses() -> None:
 def on_its_own() -> None:
     """What runs from here on in this context acts for no other code."""
     _running.set(None)
+
+
+contexts.resetters.append(on_its_own)
 
 
 def _living(scope: FillScope | None) -> FillScope | None:

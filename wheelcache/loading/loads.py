@@ -59,7 +59,11 @@ class Target(Protocol):
         """Tell the listener and the leases, wake the wheel, evict more. Called when no caller waits any more, since a
         listener may look up the key that was loaded."""
 
-    def delete(self, key: Any) -> None:
+    @property
+    def tells_of_writes(self) -> bool:
+        """An entry that is not current was written by another process."""
+
+    def delete(self, key: Any) -> object:
         """``core.delete`` with the slot of the key, telling the listener."""
 
 
@@ -130,6 +134,23 @@ class Loads:
         if record is not None and not _is_same(record.value, value):
             self._target.delete(key)
 
+    def get_stale(self, key: Any, default: Any) -> Any:
+        """The value of ``key`` within its grace, or of a past epoch of trust: for when there is no other to be had."""
+        record = self._core.peek(key)
+        if record is None or self._core.now() >= record.times.expires_at:
+            return default
+        if not record.times.is_current and self._target.tells_of_writes:
+            return default
+        with self._flights.lock:
+            self._counts.stale_hits += 1
+        self._core.count(hits=1)
+        return record.value
+
+    def count_coalesced(self) -> None:
+        """A caller got a value that another one computed meanwhile."""
+        with self._flights.lock:
+            self._counts.coalesced += 1
+
     def needs_refresh(self, key: Any, value: Any, ttl: float | None, policy: LoadPolicy) -> bool:
         """Whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL."""
         if value is None and policy.negative_ttl is not None:
@@ -182,6 +203,11 @@ class Loads:
 
     def _look_up(self, request: LoadRequest, background: Background) -> Steps:
         policy = request.policy
+        outcome: Outcome | None = None
+        if not policy.grace and not policy.keep:
+            # It can only be a miss. So figures show it while the loader runs.
+            request.is_counted = True
+            self._core.count(misses=1)
         try:
             # With a timeout, a fresh value is preferred for that long, unless loading failed lately.
             if policy.grace and (policy.timeout is None or not self._may_try(request.key)):
@@ -190,12 +216,13 @@ class Loads:
                     self._start_refresh(request, background)
                     return stale, None
             deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
-            outcome = None
             while outcome is None:
                 outcome = yield from self._fly(request, deadline, background)
             return outcome
         finally:
-            if not request.is_counted:
+            # What is kept for the caller may yet make a hit of a failure: the caller counts it.
+            is_left_to_caller = policy.keep and (outcome is None or outcome[1] is not None)
+            if not request.is_counted and not is_left_to_caller:
                 request.is_counted = True
                 self._core.count(misses=1)
 
@@ -279,6 +306,10 @@ class Loads:
         return self._core.in_step or self._flights.in_step or wait_graph.in_step()
 
     def _find(self, request: LoadRequest) -> Any:
+        if request.is_counted:
+            record = self._core.peek(request.key, use=True)
+            is_there = record is not None and record.times.is_current and record.times.fresh_until > self._core.now()
+            return record.value if record is not None and is_there else MISSING
         # Marked first: one look-up counts at most once, whatever interrupts it.
         request.is_counted = True
         found = self._core.find(request.key, MISSING)

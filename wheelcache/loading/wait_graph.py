@@ -7,7 +7,6 @@ inherit it. A wait adds edges from the leads of the waiting code to the lead tha
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Hashable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from contextvars import ContextVar, Token
 
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import unwrap
+from wheelcache.runtime import contexts, lifecycle
 
 _lock = threading.RLock()
 """Guards the edges. A leaf, but for a cache's own lock, which may be held when this one is taken."""
@@ -28,7 +28,7 @@ def _renew_lock() -> None:
     _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+lifecycle.RENEWED.add(_renew_lock)
 
 
 class Lead:
@@ -79,6 +79,9 @@ def is_loading() -> bool:
 def on_its_own() -> None:
     """Code that runs from here on in this context is part of no loader."""
     _leading.set(())
+
+
+contexts.resetters.append(on_its_own)
 
 
 def in_step() -> bool:

@@ -1,4 +1,4 @@
-"""What observes a cache from outside: the line on the log, the samples, the published figures, the operators' requests."""
+"""What observes a cache from outside: the line on the log, samples, published figures, the requests of operators."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class StatsReader:
             misses=counts.misses,
             loads=loads.loads,
             load_failures=loads.load_failures,
-            load_seconds=loads.load_seconds,
-            load_buckets=loads.load_buckets,
+            load_seconds=loads.load_times[0],
+            load_buckets=loads.load_times[1],
             load_timeouts=loads.load_timeouts,
             coalesced=loads.coalesced,
             stale_hits=loads.stale_hits,

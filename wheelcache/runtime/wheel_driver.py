@@ -53,8 +53,8 @@ class WheelDriver:
 
     Attributes:
         clock: the clock that was given, which is never frozen. What waits goes by it.
-        is_frozen: a test has frozen the time. The wheel stands still until it thaws: what is expired now may not be when
-            the test moves the time back.
+        is_frozen: a test has frozen the time. The wheel stands still until it thaws: what is expired now may not be
+            when the test moves the time back.
         calls_for_thread: the next write has to wake the thread, whatever it wrote: after a fork there is none.
     """
 
