@@ -1,11 +1,12 @@
 """What the process loads in the background, for tests that wait for it or stand in its way."""
 
 import asyncio
+import sys
 import threading
 from contextlib import contextmanager
 
 from tests.waiting import PATIENCE, until
-from wheelcache.runtime.worker_pool import QUEUE, REFRESHES, TIMED_LOADS, refresh_pool, timed_load_pool
+from wheelcache.runtime.worker_pool import QUEUE, REFRESHES, TIMED_LOADS, RefreshPool, refresh_pool, timed_load_pool
 
 THREADS = {refresh_pool: REFRESHES, timed_load_pool: TIMED_LOADS}
 
@@ -19,6 +20,8 @@ async def until_tasks_end():
     """Let the other tasks of the running event loop come to their end."""
     for _ in range(1000):
         if len(asyncio.all_tasks()) == 1:
+            # What is to be done when they are done comes after that.
+            await asyncio.sleep(0)
             return
         await asyncio.sleep(0)
     raise AssertionError(f"these go on: {asyncio.all_tasks()}")
@@ -47,3 +50,14 @@ def refuse_threads(monkeypatch):
     for pool in THREADS:
         pool.pause()
     monkeypatch.setattr("threading.Thread.start", refuse)
+
+
+def waits_for_room():
+    """Whether a thread is about to hand a load to a pool."""
+    for innermost in sys._current_frames().values():
+        frame = innermost
+        while frame is not None:
+            if frame.f_code is RefreshPool.submit.__code__:
+                return True
+            frame = frame.f_back
+    return False
