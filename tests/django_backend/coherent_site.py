@@ -69,7 +69,7 @@ def spin():
 
 
 def stats():
-    figures = cache.store.cache.stats()
+    figures = engine(cache).stats()
     return f"{figures.hits} {figures.misses}"
 
 

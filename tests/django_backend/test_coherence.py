@@ -96,7 +96,7 @@ def test_aliases_of_one_location_with_other_options_end_each_others_entries(make
     for each in (one, other, elsewhere):
         assert each.get("k") is None
         each.set("k", "old")
-    assert one.store.cache is not other.store.cache
+    assert engine(one) is not engine(other)
     one.set("k", "new")
     assert (one.get("k"), other.get("k"), elsewhere.get("k")) == ("new", None, "old")
 
@@ -147,7 +147,7 @@ def test_every_write_ends_the_entries_of_the_others_and_fills_do_not(make, locat
     other = make({"COHERENCE": "host", "MAX_ENTRIES": 7}, location=location)
     for each in (one, other, one, other):
         assert each.get_or_set("k", 1) == 1
-    assert one.store.cache.stats().misses == other.store.cache.stats().misses == 1
+    assert engine(one).stats().misses == engine(other).stats().misses == 1
     write(one)
     assert other.get("k") is None
 

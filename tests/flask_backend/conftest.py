@@ -6,6 +6,7 @@ import flask
 import flask_caching
 import pytest
 
+from tests.engines import noted
 from wheelcache import Cache, ManualClock
 from wheelcache.flask_backend import WheelCache, backend
 
@@ -25,7 +26,7 @@ def make():
     """Make a backend without jitter and without a line a minute, unless told otherwise."""
 
     def make_backend(*args, cls=WheelCache, **options):
-        return cls(*args, **{"jitter": 0, "log_interval": None, **options})
+        return noted(cls(*args, **{"jitter": 0, "log_interval": None, **options}))
 
     return make_backend
 
@@ -42,6 +43,7 @@ def make_app():
         app.config.update(CACHE_TYPE=BACKEND, CACHE_OPTIONS=options, **config)
         cache = cache or flask_caching.Cache()
         cache.init_app(app)
+        noted(app.extensions["cache"][cache])
         return app, cache
 
     return make_app

@@ -15,6 +15,7 @@ from cachelib.serializers import BaseSerializer, JSONSerializer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.engines import engine
 from tests.waiting import until
 from wheelcache.errors import LoadDeadlock
 from wheelcache.flask_backend import WheelCache
@@ -381,7 +382,7 @@ def test_expired_entries_leave_memory_while_nobody_touches_the_cache(make, clock
     cache = make(threshold=3000)
     cache.set_many({str(number): [number] for number in range(3000)}, 60)
     clock.advance(62)
-    assert len(cache._cache) == 0
+    assert len(engine(cache)) == 0
 
 
 # The bound.
@@ -404,7 +405,7 @@ def test_never_more_than_the_threshold_is_kept(make):
         cache.inc(f"counted {number}")
         cache.get_or_load(f"loaded {number}", lambda: [1])
         cache.set_many({f"many {each}": each for each in range(20)})
-        assert len(cache._cache) <= 7
+        assert len(engine(cache)) <= 7
     assert cache.get_many(*(f"many {each}" for each in range(20))) == [None] * 13 + list(range(13, 20))
 
 
@@ -412,8 +413,8 @@ def test_never_more_than_max_bytes_is_kept(make):
     cache = make(10_000, max_bytes=20_000)
     for number in range(1000):
         cache.set(str(number), ["x" * 100])
-        assert cache._cache.stats().weight <= 20_000
-    assert 10 < len(cache._cache) < 50
+        assert engine(cache).stats().weight <= 20_000
+    assert 10 < len(engine(cache)) < 50
     assert cache.get("999") == ["x" * 100]
 
 
@@ -608,7 +609,7 @@ def test_what_is_deleted_or_cleared_while_the_loader_runs_is_not_stored(make):
 def test_a_prefix_keeps_nothing_from_its_own_cache(make):
     cache = make(key_prefix="p:")
     cache.set("key", 1)
-    assert cache._cache.keys() == ["p:key"]
+    assert engine(cache).keys() == ["p:key"]
     assert cache.get("p:key") is None
     assert cache.get_dict("key") == {"key": 1}
 
@@ -625,7 +626,7 @@ def test_a_many_key_call_takes_the_lock_once(make, monkeypatch):
     cache = make()
     # With the first write, figures are taken for the first time.
     cache.set("first", 1)
-    lock, taken = cache._cache._lock, []
+    lock, taken = engine(cache)._lock, []
 
     class Counted:
         def __enter__(self):
@@ -635,7 +636,7 @@ def test_a_many_key_call_takes_the_lock_once(make, monkeypatch):
         def __exit__(self, *exc_info):
             return lock.__exit__(*exc_info)
 
-    monkeypatch.setattr(cache._cache, "_lock", Counted())
+    monkeypatch.setattr(engine(cache), "_lock", Counted())
     keys = [str(number) for number in range(200)]
     for call in (
         lambda: cache.set_many({key: [key] for key in keys}, 0),
@@ -653,7 +654,7 @@ def test_a_backend_that_nobody_holds_leaves_memory_with_its_entries(make):
     cache = make(log_interval=60)
     cache.set_many({str(number): [number] for number in range(100)}, 1000)
     cache.get("missing")
-    store = weakref.ref(cache._cache)
+    store = weakref.ref(engine(cache))
     del cache
     assert until(lambda: gc.collect() >= 0 and store() is None)
 

@@ -43,7 +43,7 @@ class Process:
         return eval(self.process.stdout.readline())
 
     def end(self):
-        self("cache.cache._cache._board._path.unlink(missing_ok=True)")
+        self("cache.engine(cache)._board._path.unlink(missing_ok=True)")
         self.process.stdin.close()
         assert self.process.wait(10) == 0
         self.process.stdout.close()

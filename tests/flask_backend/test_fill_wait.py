@@ -10,6 +10,7 @@ import flask
 import flask_caching
 import pytest
 
+from tests.engines import engine
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache.flask_backend import WheelCache
 from wheelcache.leases.fill_leases import end_request
@@ -70,7 +71,7 @@ def in_thread():
 
 
 def leases(backend):
-    return list(backend._cache._leases.in_force.values())
+    return list(engine(backend)._leases.in_force.values())
 
 
 def leased(backend):
@@ -120,7 +121,7 @@ def test_of_the_prefixes_of_a_key_the_longest_says_how_long(make):
     cache = make(fill_wait={"": 0, "page:": LONG, "page:short:": SHORT, "page:short:never:": 0})
     for key in ("other", "page:one", "page:short:one", "page:short:never:one"):
         cache.get(key)
-    now = cache._cache.clock()
+    now = engine(cache).clock()
     assert {lease.key: round(lease.until - now, 1) for lease in leases(cache)} == {
         "page:one": LONG,
         "page:short:one": SHORT,
@@ -307,7 +308,7 @@ def test_who_waited_in_vain_goes_on_as_after_a_miss(make, in_thread):
     cache.get("key")
     waited = [in_thread(seconds, cache.get, "key") for _ in range(4)]
     assert all(waiter.result(PATIENCE) < SHORT + 2 for waiter in waited)
-    assert cache._cache.stats().misses == 5
+    assert engine(cache).stats().misses == 5
 
 
 def test_who_holds_a_lease_does_not_wait_for_another(cache, in_thread):
@@ -505,10 +506,10 @@ def test_however_many_ask_for_a_view_it_runs_once(make_waiting_app, together, ca
         return f"{name} {calls[name]}"
 
     assert visit_together(together, app, "/a") == ["a 1"] * THREADS
-    backend._cache.touch("flask_cache_view//a", 0.001)
+    engine(backend).touch("flask_cache_view//a", 0.001)
     time.sleep(0.01)
     assert visit_together(together, app, "/a") == ["a 2"] * THREADS
-    assert backend._cache.stats().coalesced == 2 * (THREADS - 1)
+    assert engine(backend).stats().coalesced == 2 * (THREADS - 1)
 
 
 def test_however_many_ask_for_an_async_view_it_runs_once(make_waiting_app, together, calls):
@@ -577,8 +578,8 @@ def test_however_many_call_a_memoized_function_it_runs_once_an_argument(make_wai
     for rounds in (1, 2):
         assert together(call) == [2 * (number % 4) for number in range(THREADS)]
         assert calls == dict.fromkeys(range(4), rounds)
-        for key in backend._cache.keys():
-            backend._cache.touch(key, 0.001)
+        for key in engine(backend).keys():
+            engine(backend).touch(key, 0.001)
         time.sleep(0.01)
 
 
@@ -618,9 +619,9 @@ def test_a_memoized_function_runs_once_if_only_its_value_or_only_its_version_has
             return compute()
 
     call(0)
-    for key in backend._cache.keys():
+    for key in engine(backend).keys():
         if key.endswith("_memver") == (ends == "version"):
-            backend._cache.touch(key, 0.001)
+            engine(backend).touch(key, 0.001)
     time.sleep(0.01)
     assert together(call) == ["value"] * THREADS
     assert calls["compute"] == 2

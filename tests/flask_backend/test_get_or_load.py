@@ -7,6 +7,7 @@ import pytest
 from cachelib.serializers import JSONSerializer
 from flask.globals import app_ctx
 
+from tests.engines import engine
 from tests.waiting import PATIENCE, until
 from wheelcache import LoadTimeout
 
@@ -70,7 +71,7 @@ def site(make_app, clock):
 
 
 def is_idle(backend):
-    return not backend._cache._refreshing and not backend._cache._flights.in_progress
+    return not engine(backend)._refreshing and not engine(backend)._flights.in_progress
 
 
 WRONG = [
@@ -356,7 +357,7 @@ def test_the_context_of_a_loader_takes_its_own_leases_with_it_and_leaves_its_cal
     backend = app.extensions["cache"][cache]
 
     def leased():
-        return list(backend._cache._leases.in_force)
+        return list(engine(backend)._leases.in_force)
 
     def load():
         assert cache.get("another") is None
