@@ -33,6 +33,25 @@ def test_an_entry_is_there_until_its_timeout_is_over_and_never_after(make, clock
     assert cache.load("key", lambda: "loaded") == "loaded"
 
 
+EXPIRED = {
+    "get": lambda cache: cache.get("key") is None,
+    "get_many": lambda cache: cache.get_many(["key"]) == {},
+    "has": lambda cache: not cache.has("key"),
+    "delete": lambda cache: cache.delete("key") is False,
+    "add": lambda cache: cache.add("key", 2),
+    "load": lambda cache: cache.load("key", lambda: 3) == 3,
+}
+
+
+@pytest.mark.parametrize("is_gone", EXPIRED.values(), ids=EXPIRED)
+def test_an_expired_entry_is_never_returned_though_it_is_in_memory(make, clock, is_gone):
+    cache = make(interval=3600)
+    cache.set("key", 1, 10)
+    clock.advance(10)
+    assert len(cache.engine) == 1
+    assert is_gone(cache)
+
+
 @writes
 def test_the_default_timeout_is_that_of_a_write_without_one(make, clock, write):
     cache = make(timeout=10)

@@ -157,21 +157,22 @@ def test_a_value_that_cannot_be_unpickled_raises_at_the_get(make):
 
 
 class Elsewhere:
-    """Its pickling, unpickling and adding have another thread use the cache, which a held lock would make impossible."""
+    """Uses the cache while it is pickled, unpickled or added, in this thread and in another: no lock may be held."""
 
     cache = None
 
     def __reduce__(self):
-        self.have_another_thread_use_the_cache()
+        self.use_the_cache()
         return _unpickled_elsewhere, ()
 
     @classmethod
-    def have_another_thread_use_the_cache(cls):
+    def use_the_cache(cls):
         def use():
             cls.cache.set_many({"b": 1, "c": 2})
             cls.cache.get_many(["b", "c"])
             cls.cache.count("b")
 
+        use()
         thread = threading.Thread(target=use, daemon=True)
         thread.start()
         thread.join(PATIENCE)
@@ -182,7 +183,7 @@ class Elsewhere:
 
 
 def _unpickled_elsewhere():
-    Elsewhere.have_another_thread_use_the_cache()
+    Elsewhere.use_the_cache()
     return Elsewhere()
 
 

@@ -8,6 +8,8 @@ import struct
 
 from django.conf import settings
 
+from tests.engines import engine
+
 settings.configure(
     CACHES={
         "default": {

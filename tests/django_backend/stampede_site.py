@@ -14,6 +14,8 @@ from collections import Counter
 import django
 from django.conf import settings
 
+from tests.engines import engine
+
 SLOW = 0.2
 """Seconds that a view takes: long enough for a stampede."""
 

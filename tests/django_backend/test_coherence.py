@@ -20,6 +20,7 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 from django.utils.cache import get_cache_key, learn_cache_key
 
+from tests.engines import engine
 from tests.waiting import PATIENCE, until
 from wheelcache.coherence import shared_stamps as board
 from wheelcache.errors import FileUnusable

@@ -23,6 +23,7 @@ from django.test import RequestFactory, override_settings
 from django.views.decorators.cache import cache_control, cache_page
 from django.views.decorators.vary import vary_on_headers
 
+from tests.engines import engine
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache.leases.fill_leases import end_request
 

@@ -8,6 +8,7 @@ import pytest
 from django.db import connections
 from django.utils import timezone, translation
 
+from tests.engines import engine
 from tests.waiting import PATIENCE, until
 from wheelcache import LoadTimeout
 

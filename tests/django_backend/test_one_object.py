@@ -11,6 +11,7 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 from django.utils.cache import get_cache_key, learn_cache_key
 
+from tests.engines import engine
 from tests.waiting import PATIENCE, THREADS
 
 LONG = 60

@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
 from tests.django_backend import serializers
+from tests.engines import engine
 from wheelcache.django_backend import WheelCache, site, stores
 from wheelcache.runtime import private_files
 

@@ -7,6 +7,7 @@ import threading
 import pytest
 from django.core.cache import caches
 
+from tests.engines import engine
 from tests.waiting import until
 from wheelcache import RemovalCause
 from wheelcache.django_backend import TieredCache, WheelCache, stores

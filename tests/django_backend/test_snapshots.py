@@ -19,6 +19,7 @@ from django.views.decorators.cache import cache_page
 
 from tests import restarts
 from tests.django_backend.conftest import BACKEND
+from tests.engines import engine
 from tests.waiting import until
 from wheelcache import Cache
 from wheelcache.django_backend import stores

@@ -20,6 +20,7 @@ from django.core.cache.backends.redis import RedisCacheClient
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
+from tests.engines import engine
 from tests.redis_server import RedisServer
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until

@@ -6,6 +6,7 @@ import pytest
 from django.core.cache import caches
 
 from tests.django_backend.test_tiered_outages import tiered
+from tests.engines import engine
 from tests.redis_server import RedisServer
 from tests.waiting import until
 

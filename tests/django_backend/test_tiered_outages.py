@@ -11,6 +11,7 @@ import redis
 from django.core.cache import caches
 from django.test import override_settings
 
+from tests.engines import engine
 from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, until
 from wheelcache.errors import StoreUnavailable

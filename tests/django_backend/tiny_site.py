@@ -10,6 +10,8 @@ import time
 import django
 from django.conf import settings
 
+from tests.engines import engine
+
 settings.configure(
     ALLOWED_HOSTS=["*"],
     CACHES={
