@@ -92,6 +92,9 @@ class OnDjango(Adapter):
     def has(self, key):
         return self.backend.has_key(key)
 
+    def touch(self, key, ttl):
+        return self.backend.touch(key, ttl)
+
     def count(self, key, delta=1):
         """Add to what is there."""
         return self.backend.incr(key, delta)

@@ -8,6 +8,7 @@ from django.utils import timezone, translation
 
 from wheelcache import Cache, ManualClock, caches
 from wheelcache.django_backend import WheelCache, stores
+from wheelcache.leases.fill_leases import end_request
 
 BACKEND = "wheelcache.django_backend.WheelCache"
 
@@ -21,6 +22,12 @@ def _forget_entries():
     for each in caches():
         if len(each):
             each.clear()
+
+
+@pytest.fixture(autouse=True)
+def _end_of_the_request():
+    yield
+    end_request()
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import pytest
 from tests.engines import noted
 from wheelcache import Cache, ManualClock
 from wheelcache.flask_backend import WheelCache, backend
+from wheelcache.leases.fill_leases import end_request
 
 BACKEND = "wheelcache.flask_backend.WheelCache"
 
@@ -19,6 +20,12 @@ def clock(monkeypatch):
     manual = ManualClock(1_000_000.0)
     monkeypatch.setattr(backend, "Cache", partial(Cache, clock=manual))
     return manual
+
+
+@pytest.fixture(autouse=True)
+def _end_of_the_request():
+    yield
+    end_request()
 
 
 @pytest.fixture
