@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import settings
 
+from tests import boards
 from tests.waiting import PATIENCE, THREADS
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
@@ -83,6 +84,12 @@ def loop():
     running.call_soon_threadsafe(running.stop)
     thread.join(PATIENCE)
     running.close()
+
+
+@pytest.fixture
+def own_boards(monkeypatch, tmp_path):
+    """What the processes of this machine share is the test's own."""
+    boards.keep_in(tmp_path, monkeypatch.setattr)
 
 
 def pytest_unconfigure():

@@ -24,13 +24,12 @@ from tests.engines import engine
 from tests.redis_server import RedisServer
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache.coherence import shared_stamps as board
 from wheelcache.django_backend import cache as default_cache
 from wheelcache.django_backend import stores
 from wheelcache.django_backend.tiered import OPTIONS, TieredCache
 from wheelcache.near_cache.redis_tracking import client_of
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_boards")]
 
 TIERED = "wheelcache.django_backend.TieredCache"
 REDIS = "django.core.cache.backends.redis.RedisCache"
@@ -78,12 +77,6 @@ def url(server):
     """Of an empty database."""
     server.client().flushall()
     return f"redis://{server.host}:{server.port}/0"
-
-
-@pytest.fixture(autouse=True)
-def _boards_of_this_test(monkeypatch, tmp_path):
-    monkeypatch.setattr(board, "runtime_directory", lambda: tmp_path)
-    tmp_path.chmod(0o700)
 
 
 @pytest.fixture

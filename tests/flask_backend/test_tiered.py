@@ -20,11 +20,9 @@ from tests.engines import engine
 from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import Cache, ManualClock
-from wheelcache.coherence import shared_stamps as board
 from wheelcache.flask_backend import TieredCache, WheelCache, tiered
-from wheelcache.leases.fill_leases import end_request
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_boards")]
 
 BACKEND = "wheelcache.flask_backend.TieredCache"
 NAN, INF = float("nan"), float("inf")
@@ -68,14 +66,6 @@ class Counting(cachelib.SimpleCache):
     def clear(self):
         self._count("clear")
         return super().clear()
-
-
-@pytest.fixture(autouse=True)
-def _boards_and_leases_of_this_test(monkeypatch, tmp_path):
-    monkeypatch.setattr(board, "runtime_directory", lambda: tmp_path)
-    tmp_path.chmod(0o700)
-    yield
-    end_request()
 
 
 @pytest.fixture
