@@ -24,6 +24,7 @@ class Site:
     Attributes:
         on_removal: called for each entry that leaves.
         weigh: called for each value that is stored.
+        before_watch, before_set, after_set: called at these moments of a load, in the leader's thread.
     """
 
     name = "site"
@@ -35,10 +36,12 @@ class Site:
         self.loads = Loads(self.core, self)
         self.on_removal = lambda key, value, cause: None
         self.weigh = lambda key, value: 0
+        self.before_watch = self.before_set = self.after_set = lambda: None
 
     # What ``Loads`` calls.
 
     def watch(self, key):
+        self.before_watch()
         return self.core.watch(key, slot=self.slot(key))
 
     def seen(self, key):
@@ -50,9 +53,11 @@ class Site:
         weight = self.weigh(key, value)
         removed = []
         slot = self.slot(key)
+        self.before_set()
         outcome = self.core.set(
             key, value, ttl, grace, weight=weight, watch=watch, slot=slot, seen=watch.seen, removed=removed
         )
+        self.after_set()
         return outcome, removed
 
     def announce(self, outcome, removed):
@@ -89,8 +94,8 @@ class Site:
         while self.core.next_due <= self.now:
             self.core.advance(BATCH)
 
-    def request(self, key, loader, ttl=TTL, count_stale=None, **policy):
-        return LoadRequest(key, key, loader, ttl, LoadPolicy(**policy), count_stale)
+    def request(self, key, loader, ttl=TTL, **policy):
+        return LoadRequest(key, key, loader, ttl, LoadPolicy(**policy))
 
     def take(self, key, loader, ttl=TTL, **policy):
         found = self.core.find(key, MISSING)
@@ -109,6 +114,12 @@ class Site:
         if self.loads.needs_refresh(key, found, ttl, request.policy):
             self.loads.arefresh(request)
         return found
+
+    def load_many(self, keys, loader, ttl=TTL, **policy):
+        return self.loads.load_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy))
+
+    async def aload_many(self, keys, loader, ttl=TTL, **policy):
+        return await self.loads.aload_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy))
 
     def get(self, key):
         return self.core.get(key)

@@ -313,7 +313,7 @@ class Loads:
         # Marked first: one look-up counts at most once, whatever interrupts it.
         request.is_counted = True
         found = self._core.find(request.key, MISSING)
-        request.is_counted = found is not MISSING
+        request.is_counted = request.is_hit = found is not MISSING
         return found
 
     def _timed_out(self, request: LoadRequest) -> Outcome:
@@ -464,12 +464,10 @@ class Loads:
         if not times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace):
             return MISSING
         request.fresh_until = times.fresh_until
-        request.is_counted = True
+        request.is_counted = request.is_hit = True
         with self._flights.lock:
             self._counts.stale_hits += 1
         self._core.count(hits=1)
-        if request.count_stale is not None:
-            next(request.count_stale)
         return record.value
 
     def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -19,9 +19,9 @@ class LoadRequest:
         caller_key: as the caller wrote it.
         loader: called without arguments; what it returns is awaited in a coroutine, if it can be.
         ttl: seconds that the value is fresh; None for ever.
-        count_stale: ``next(count_stale)`` counts a stale value that is served, beside the cache's own counts.
         fresh_until: of the entry that is to be loaded anew.
-        is_counted: the look-up was counted as a hit or a miss.
+        is_counted: the look-up has ended, as a hit or a miss.
+        is_hit: which of them: the value was found when its key was claimed, or is stale.
         given_up: the caller's timeout passed.
     """
 
@@ -30,7 +30,7 @@ class LoadRequest:
     loader: Callable[[], Any]
     ttl: float | None
     policy: LoadPolicy = PLAIN
-    count_stale: Iterator[int] | None = None
     fresh_until: float = inf
     is_counted: bool = False
+    is_hit: bool = False
     given_up: bool = False
