@@ -126,9 +126,7 @@ class Autosave:
         finally:
             if ignored is not None:
                 # After another version, each process of it has left one: a line for all of them.
-                logger.warning(
-                    "The cache %r is not loaded from what another version left: %s.", *(self._target.name, ignored)
-                )
+                logger.warning("The cache %r ignores what another version left: %s.", self._target.name, ignored)
 
     def snapshots(self) -> list[Path]:
         """The files of this cache, newest first."""
