@@ -9,29 +9,24 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import threading
 import time
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from enum import Enum
-from math import isfinite
 from operator import attrgetter
-from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.core.timing_wheel import Timer
 from wheelcache.driven import Driven
-from wheelcache.errors import SnapshotRefused, WheelClosed
+from wheelcache.errors import WheelClosed
 from wheelcache.keys import KeyProxies, unwrap
-from wheelcache.persistence.snapshot_file import SnapshotWriter, open_snapshot, refuse
+from wheelcache.persistence.saved_timers import load_timers, save_timers
 from wheelcache.runtime.clock import Clock, SystemClock
 
 logger = logging.getLogger("wheelcache")
-
-KIND: Final = "timers"
 
 WORKERS: Final = 4
 """Threads that run ``execute``. Timers are for short calls; a long one should hand its work on."""
@@ -213,21 +208,14 @@ class Timers(Driven):
             WheelClosed: after ``stop``.
             SnapshotRefused: this is Windows.
         """
-        key = options.secret_or_none("secret", secret)
         with self._lock:
             self._check_open()
             pending = list(self._timers.values())
             now, saved_at = self.clock(), time.time()
-        with SnapshotWriter(Path(path), {"kind": KIND, "saved_at": saved_at}, key) as file:
-            # A timer that is moved meanwhile has another time by now; of equal ones the order is that of their setting.
-            for timer in sorted(pending, key=attrgetter("due")):
-                record = (unwrap(timer.key), timer.value, timer.due - now)
-                try:
-                    payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
-                except Exception as error:
-                    raise TypeError(f"the timer of {unwrap(timer.key)!r} cannot be pickled: {error!r}") from error
-                file.write(payload)
-        return len(pending)
+        # A timer that is moved meanwhile has another time by now; of equal ones the order is that of their setting.
+        pending.sort(key=attrgetter("due"))
+        timers = ((unwrap(timer.key), timer.value, timer.due - now) for timer in pending)
+        return save_timers(path, timers, saved_at=saved_at, secret=secret)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Set the timers of a file that ``save`` wrote. Those that are due by now fire at once, in order. How many.
@@ -242,31 +230,10 @@ class Timers(Driven):
         Raises:
             WheelClosed: after ``stop``.
         """
-        key = options.secret_or_none("secret", secret)
-        loaded = 0
-        try:
-            with open_snapshot(Path(path), KIND, key) as snapshot:
-                try:
-                    saved_at = float(snapshot.header["saved_at"])
-                except (KeyError, TypeError, ValueError, OverflowError):
-                    raise SnapshotRefused(f"{path} does not say when it was saved") from None
-                elapsed = max(0.0, time.time() - saved_at)
-                for payload in snapshot:
-                    loaded += self._set_again(payload, elapsed)
-        except FileNotFoundError:
-            pass
-        except SnapshotRefused as error:
-            refuse(repr(self), Path(path), error)
-        return loaded
+        return load_timers(path, self._set_again, owner=repr(self), clock=self.clock, secret=secret)
 
-    def _set_again(self, payload: bytes, elapsed: float) -> bool:
-        try:
-            key, value, left = pickle.loads(payload)
-            plain = self._plain(key)
-            left = _finite(left) - elapsed
-        except Exception:
-            logger.exception("A timer that was saved cannot be read, and will not fire.")
-            return False
+    def _set_again(self, key: Any, value: Any, left: float) -> bool:
+        plain = self._plain(key)
         timer = _KeyedTimer(plain, value)
         now = self.clock()
         due = now + left
@@ -426,12 +393,6 @@ class Timers(Driven):
         self._broadcasts = {}
         self._jobs = set()
         self._wheel = self._wheel.emptied()
-
-
-def _finite(seconds: Any) -> float:
-    if not isfinite(seconds):
-        raise ValueError(f"a timer is due in {seconds!r} s")
-    return float(seconds)
 
 
 def _pool() -> ThreadPoolExecutor:

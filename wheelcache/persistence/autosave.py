@@ -1,9 +1,8 @@
 """Keeps the entries of a cache on disk, from one process to the next: a directory in which each process saves its own.
 
-A process has a number there, the lowest that no other process has, and with it a file for each cache, which it replaces
-every few minutes and when it exits. The number is held by a lock on a file (``flock``), so the number of a process that
-is gone, however it ended, is free for the next: there are never more files than there were processes at once. A process
-that starts loads the newest readable snapshot; no process waits for another.
+A process has a number there (see ``worker_number``), and with it a file for each cache, which it replaces every few
+minutes and when it exits. The number of a process that is gone is free for the next: there are never more files than
+there were processes at once. A process that starts loads the newest readable snapshot; no process waits for another.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ import hashlib
 import logging
 import os
 import re
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -25,16 +22,13 @@ from wheelcache.persistence.exit_save import exit_save
 from wheelcache.persistence.sigterm import exit_on_sigterm as exit_on_sigterm
 from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.persistence.snapshot_file import refuse
+from wheelcache.persistence.worker_number import WorkerNumber
 from wheelcache.runtime.lazy import lazy_lock
 from wheelcache.runtime.worker_pool import refresh_pool
-
-if sys.platform != "win32":
-    import fcntl
 
 logger = logging.getLogger("wheelcache")
 
 SUFFIX: Final = ".snapshot"
-LOCK_SUFFIX: Final = ".lock"
 NAME_LENGTH: Final = 40
 
 
@@ -73,24 +67,20 @@ class Autosave:
             becomes so later, nothing is loaded or saved, which is logged.
     """
 
-    __slots__ = ("__weakref__", "_failing", "_held", "_lock", "_number", "_target", "directory", "period", "secret")
+    __slots__ = ("__weakref__", "_failing", "_lock", "_number", "_target", "directory", "period", "secret")
 
     matters: Final = 1
 
     def __init__(self, directory: Path, period: float, secret: bytes | None, target: Savable) -> None:
-        self._held = -1
         make_and_check(directory)
         self.period = period
         self.directory = directory
         self.secret = secret
         self._target = target
-        self._number = -1
+        self._number = WorkerNumber(stem_of(target.name))
         self._failing = False
         self._lock = lazy_lock()
         exit_save.add(self)
-
-    def __del__(self) -> None:
-        self._let_go()
 
     def load(self) -> None:
         """Load the newest readable snapshot. If it is damaged, the records before the damage, and then the next one."""
@@ -126,9 +116,7 @@ class Autosave:
         finally:
             if ignored is not None:
                 # After another version, each process of it has left one: a line for all of them.
-                logger.warning(
-                    "The cache %r is not loaded from what another version left: %s.", *(self._target.name, ignored)
-                )
+                logger.warning("The cache %r ignores what another version left: %s.", self._target.name, ignored)
 
     def snapshots(self) -> list[Path]:
         """The files of this cache, newest first."""
@@ -145,10 +133,8 @@ class Autosave:
             if not self._target.is_in_use():
                 return False
             with made_and_opened(self.directory) as directory:
-                if not self._has_a_number(directory):
-                    self._let_go()
-                    self._take_a_number(directory)
-                path = self.directory / self._name(SUFFIX)
+                number = self._number.hold(directory)
+                path = self.directory / f"{stem_of(self._target.name)}.{number}{SUFFIX}"
                 self._target.save(path, secret=self.secret, seconds=seconds, dir_fd=directory)
         except (CacheClosed, Unloaded):
             return False
@@ -164,8 +150,8 @@ class Autosave:
         finally:
             lock.release()
             if not self._target.is_in_use():
-                # Closed meanwhile.
-                self._let_go()
+                # The cache was closed meanwhile.
+                self._number.release()
 
     def begin(self) -> None:
         """Nothing is to be saved yet."""
@@ -193,47 +179,13 @@ class Autosave:
     def close(self) -> None:
         """No more saves; what was saved stays."""
         if not self._lock.get().locked():
-            self._let_go()
+            self._number.release()
 
     def start_over(self) -> None:
         """In the child of a fork, which gets a number of its own."""
         self._lock = lazy_lock()
         self._failing = False
-        self._let_go()
-
-    def _has_a_number(self, directory: int) -> bool:
-        """Whether the lock is still on the file of this number, which may have been removed with its directory."""
-        if self._held < 0:
-            return False
-        try:
-            there = os.lstat(self._name(LOCK_SUFFIX), dir_fd=directory)
-            return os.path.samestat(os.fstat(self._held), there)
-        except OSError:
-            return False
-
-    def _take_a_number(self, directory: int) -> None:
-        for number in count(1):
-            self._number = number
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            file = os.open(self._name(LOCK_SUFFIX), flags, 0o600, dir_fd=directory)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(file)
-            except BaseException:
-                os.close(file)
-                raise
-            else:
-                self._held = file
-                return
-
-    def _let_go(self) -> None:
-        held, self._held = self._held, -1
-        if held >= 0:
-            os.close(held)
-
-    def _name(self, suffix: str) -> str:
-        return f"{stem_of(self._target.name)}.{self._number}{suffix}"
+        self._number.release()
 
 
 def _newest_first(directory: Path | int, name: str) -> list[str]:

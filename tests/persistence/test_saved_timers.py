@@ -9,6 +9,7 @@ from math import inf
 import pytest
 
 from tests.engine.test_timing_wheel import timers_in
+from tests.persistence.calling import Calling, Unreadable
 from tests.waiting import until
 from wheelcache import ManualClock, Timers, WheelClosed
 from wheelcache.persistence.snapshot_file import SnapshotWriter
@@ -27,20 +28,6 @@ class Point:
 
     def __hash__(self):
         return hash(self.x)
-
-
-class Unreadable:
-    def __reduce__(self):
-        return int, ("not a number",)
-
-
-@pytest.fixture
-def wall(monkeypatch):
-    class Watch:
-        now = 1_000_000.0
-
-    monkeypatch.setattr(time, "time", lambda: Watch.now)
-    return Watch
 
 
 @pytest.fixture
@@ -126,6 +113,18 @@ def test_a_clock_that_was_set_back_makes_nothing_later_than_it_was(make, path, w
     other.load(path)
     other.clock.advance(11)
     assert until(lambda: fired == [("a", 1)])
+
+
+def test_the_time_that_loading_takes_counts(make, path, wall):
+    timers, _ = make()
+    timers.set_timer("slow", Calling(), 100)
+    timers.set_timer("a", 1, 101)
+    timers.save(path)
+    other, fired = make()
+    Calling.loading = staticmethod(lambda: other.clock.advance(60))
+    other.load(path)
+    other.clock.advance(42)
+    assert until(lambda: sorted(fired) == [("a", 1), ("slow", "called")])
 
 
 def test_a_key_that_has_a_timer_keeps_it(make, path):

@@ -1,0 +1,79 @@
+"""The number that a process has in a directory: the lowest that no other process has."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import count
+from typing import Final
+
+if sys.platform != "win32":
+    import fcntl
+
+SUFFIX: Final = ".lock"
+
+
+class WorkerNumber:
+    """Held by a lock on a file of that number (``flock``), so it is free once the process is gone, however it ended.
+
+    Args:
+        stem: what the names of the files begin with.
+    """
+
+    __slots__ = ("_file", "_number", "_stem")
+
+    def __init__(self, stem: str) -> None:
+        self._file = -1
+        self._number = 0
+        self._stem = stem
+
+    def __del__(self) -> None:
+        self.release()
+
+    def hold(self, directory: int) -> int:
+        """The number, which is kept from call to call, unless its file was removed together with the directory.
+
+        Args:
+            directory: a descriptor of the directory.
+
+        Raises:
+            OSError: the file of a number cannot be made or locked.
+        """
+        if not self._is_held(directory):
+            self.release()
+            self._take(directory)
+        return self._number
+
+    def release(self) -> None:
+        """Leave the number to others. The parent of a forked process keeps its number: its lock is the same one."""
+        held, self._file = self._file, -1
+        if held >= 0:
+            os.close(held)
+
+    def _is_held(self, directory: int) -> bool:
+        if self._file < 0:
+            return False
+        try:
+            there = os.lstat(self._name(), dir_fd=directory)
+            return os.path.samestat(os.fstat(self._file), there)
+        except OSError:
+            return False
+
+    def _take(self, directory: int) -> None:
+        for number in count(1):
+            self._number = number
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(self._name(), flags, 0o600, dir_fd=directory)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(file)
+            except BaseException:
+                os.close(file)
+                raise
+            else:
+                self._file = file
+                return
+
+    def _name(self) -> str:
+        return f"{self._stem}.{self._number}{SUFFIX}"
