@@ -24,6 +24,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 from weakref import ref
 
+from wheelcache.runtime import contexts
 from wheelcache.runtime.alarm import Alarm
 
 HELD_AT_MOST: Final = 1024
@@ -170,6 +171,9 @@ def forget_misses() -> None:
 def on_its_own() -> None:
     """What runs from here on in this context acts for nobody who waits."""
     _current.set(None)
+
+
+contexts.resetters.append(on_its_own)
 
 
 def _oldest(leases: Iterable[Lease]) -> Lease | None:

@@ -9,7 +9,6 @@ so one of the waiters leads the next. And a wait that could never end is refused
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Hashable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any
 
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import original
+from wheelcache.runtime import contexts, lifecycle
 from wheelcache.runtime.alarm import Alarm
 
 _graph_lock = threading.RLock()
@@ -34,7 +34,7 @@ def _renew_graph_lock() -> None:
     _graph_lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew_graph_lock)
+lifecycle.RENEWED.add(_renew_graph_lock)
 
 
 class _Lead:
@@ -68,6 +68,9 @@ def is_loading() -> bool:
 def on_its_own() -> None:
     """What runs from here on in this context is part of no loader."""
     _leading.set(())
+
+
+contexts.resetters.append(on_its_own)
 
 
 class Flight:

@@ -8,7 +8,6 @@ loads the newest that can be loaded; nobody waits for another.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import logging
 import os
@@ -27,9 +26,10 @@ from typing import Final, Protocol
 from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused
 from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.persistence.snapshot_file import refuse
+from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.fork_pause import pause_at_forks, wait_for_end
 from wheelcache.runtime.lazy import Lazy, end_under_a_patch, lazy_lock
+from wheelcache.runtime.thread_end import wait_for_end
 from wheelcache.runtime.weak_registry import WeakRegistry
 from wheelcache.runtime.worker_pool import refresh_pool
 
@@ -369,7 +369,5 @@ def _save_all() -> None:
 
 
 _exit_saver: Final = _ExitSaver()
-atexit.register(_exit_saver.save)
-pause_at_forks(_exit_saver)
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_exit_saver.after_fork_in_child)
+lifecycle.EXIT_SAVER.add(_exit_saver)
+lifecycle.SAVE.add(_exit_saver.save)
