@@ -8,7 +8,7 @@ from tests.backends.adapters import ADAPTERS
 from wheelcache import Cache, ManualClock
 from wheelcache.django_backend import stores
 from wheelcache.flask_backend import backend as flask_backend
-from wheelcache.leases.fill_leases import end_request
+from wheelcache.leases.fill_scope import end_request
 
 
 @pytest.fixture(params=ADAPTERS.values(), ids=ADAPTERS)

@@ -158,15 +158,15 @@ def test_a_count_of_two_processes_stays_below_what_they_counted_also_with_cohere
 import os, sys
 from pathlib import Path
 from wheelcache import Cache
-from wheelcache.coherence.shared_stamps import Board
+from wheelcache.coherence.shared_stamps import SharedStamps
 
-cache = Cache(log_interval=None, board=Board("shared", Path(sys.argv[1])))
+cache = Cache(log_interval=None, stamps=SharedStamps("shared", Path(sys.argv[1])))
 assert cache.add("lock", 1)
 cache.set("count", 10)
-cache.transform("count", lambda count: count + 1)
+cache.update("count", lambda count: count + 1)
 pid = os.fork()
 if pid == 0:
-    other = Cache(log_interval=None, board=Board("shared", Path(sys.argv[1])))
+    other = Cache(log_interval=None, stamps=SharedStamps("shared", Path(sys.argv[1])))
     os._exit(2 * other.add("lock", 1) + other.add("count", 1))
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), cache.get("count"))
 """

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.waiting import PATIENCE
-from wheelcache.leases.fill_leases import end_request
+from wheelcache.leases.fill_scope import end_request
 
 LONG = 100.0
 """Seconds of a wait whose end no test sees."""

@@ -25,10 +25,10 @@ from tests.engine import invariants
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause
-from wheelcache.bounded_map import BOARD_CHECK, FILL_WINDOW
-from wheelcache.coherence.shared_stamps import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, Board
+from wheelcache.coherence.shared_stamps import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, SharedStamps
+from wheelcache.core.contract import BOARD_CHECK, FILL_WINDOW
 from wheelcache.errors import FileUnusable
-from wheelcache.leases.fill_leases import MISSED_AT_MOST, current_holder, end_request
+from wheelcache.leases.fill_leases import MISSED_AT_MOST, current_scope, end_request
 from wheelcache.runtime import private_files
 from wheelcache.runtime.private_files import runtime_directory
 
@@ -38,7 +38,7 @@ PRELUDE = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from wheelcache import Cache
-from wheelcache.coherence.shared_stamps import Board
+from wheelcache.coherence.shared_stamps import SharedStamps
 
 def in_child(work):
     pid = os.fork()
@@ -80,7 +80,7 @@ def board_of(tmp_path):
     """Another process's look at the board of this test."""
 
     def make(slots=SLOTS):
-        return Board(NAME, tmp_path, slots)
+        return SharedStamps(NAME, tmp_path, slots)
 
     return make
 
@@ -98,7 +98,9 @@ def cache(board_of, clock):
     """Make a cache that acts like a process of its own; all are on the same board and the same clock."""
 
     def make(slots=SLOTS, **arguments):
-        return Cache(board=board_of(slots), clock=clock, jitter=0, log_interval=None, sample_interval=None, **arguments)
+        return Cache(
+            stamps=board_of(slots), clock=clock, jitter=0, log_interval=None, sample_interval=None, **arguments
+        )
 
     return make
 
@@ -128,7 +130,7 @@ def filled(*caches, key="k", value="old"):
 def test_the_file_is_its_owners_only_and_a_mebibyte_whatever_the_umask(tmp_path):
     before = os.umask(0)
     try:
-        Board(NAME, tmp_path)
+        SharedStamps(NAME, tmp_path)
     finally:
         os.umask(before)
     (file,) = tmp_path.iterdir()
@@ -143,7 +145,7 @@ def test_the_file_is_its_owners_only_and_a_mebibyte_whatever_the_umask(tmp_path)
 def test_names_of_any_length_and_letters_have_files_of_their_own_in_the_directory(tmp_path):
     names = ["", "a", "../../etc/passwd", "x" * 5000, "\0", "naïve\n", "A"]
     for name in names:
-        Board(name, tmp_path, 8)
+        SharedStamps(name, tmp_path, 8)
     assert len(list(tmp_path.iterdir())) == len(names)
 
 
@@ -219,7 +221,7 @@ def test_processes_killed_while_they_open_the_board_harm_nothing(tmp_path, board
         while True:
             for file in Path(sys.argv[1]).iterdir():
                 file.unlink(missing_ok=True)
-            board = Board("test", Path(sys.argv[1]))
+            board = SharedStamps("test", Path(sys.argv[1]))
             board.write_all()
     """
     for _ in range(5):
@@ -268,7 +270,7 @@ def test_no_room_is_an_error_and_no_signal_later(tmp_path, board_of):
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(FileUnusable, match="cannot be opened"):
-        Board(NAME, tmp_path / "missing")
+        SharedStamps(NAME, tmp_path / "missing")
 
 
 def test_no_descriptor_stays_open_but_that_of_the_map(board_of):
@@ -306,7 +308,7 @@ def test_a_directory_that_others_may_use_is_refused(no_shared_memory):
     no_shared_memory.mkdir()
     no_shared_memory.chmod(0o770)
     with pytest.raises(FileUnusable, match=f"{no_shared_memory} must be for its owner only, not have the mode 770"):
-        Board(NAME)
+        SharedStamps(NAME)
 
 
 @pytest.mark.parametrize("target", [None, "missing", "."])
@@ -316,24 +318,24 @@ def test_a_file_or_a_link_in_the_place_of_the_directory_is_refused(no_shared_mem
     else:
         no_shared_memory.symlink_to(no_shared_memory.parent / target)
     with pytest.raises(FileUnusable, match=f"{no_shared_memory} must be a directory"):
-        Board(NAME)
+        SharedStamps(NAME)
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_that_says_why(no_shared_memory, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(no_shared_memory / "missing"))
     with pytest.raises(FileUnusable, match=f"{no_shared_memory}.* cannot be made: .*No such file"):
-        Board(NAME)
+        SharedStamps(NAME)
 
 
 def test_a_directory_that_was_removed_with_all_in_it_is_made_anew(no_shared_memory):
-    board = Board(NAME)
+    board = SharedStamps(NAME)
     for file in no_shared_memory.iterdir():
         file.unlink()
     no_shared_memory.rmdir()
     assert board.is_gone()
     board.open()
     assert not board.is_gone()
-    assert Board(NAME).write(1) == board.stamps[1]
+    assert SharedStamps(NAME).write(1) == board.stamps[1]
 
 
 def test_a_board_that_is_out_of_sight_since_the_server_became_another_user_is_not_gone(board_of, monkeypatch):
@@ -394,8 +396,8 @@ def test_a_new_board_shows_no_stamp_of_the_one_before(path, board_of):
 
 def test_stamps_are_unique_over_processes_forks_and_openings(tmp_path):
     script = """
-        board = Board("test", Path(sys.argv[1]))
-        cache = Cache(board=board)
+        board = SharedStamps("test", Path(sys.argv[1]))
+        cache = Cache(stamps=board)
         print(*(board.write(slot) for slot in range(500)))
         for _ in range(3):
             sys.stdout.flush()
@@ -418,7 +420,7 @@ def test_threads_that_write_at_once_never_share_a_stamp(board_of, together):
 def test_the_slot_of_a_key_is_the_same_in_every_process(tmp_path, board_of):
     keys = ["a", "", ":1:user 5", "naïve \N{SNOWMAN}", "\ud800", ("a b",), ("f", 1, None, 2.5, b"x", ("y", True))]
     script = f"""
-        board = Board("test", Path(sys.argv[1]))
+        board = SharedStamps("test", Path(sys.argv[1]))
         print(*map(board.slot, {keys!a}))
     """
     here = [str(board_of().slot(key)) for key in keys]
@@ -458,7 +460,7 @@ WRITES = {
     "delete_many": lambda cache: cache.delete_many(["k"]),
     "pop": lambda cache: cache.pop("k"),
     "touch": lambda cache: cache.touch("k", 500),
-    "transform": lambda cache: cache.transform("k", str.upper),
+    "transform": lambda cache: cache.update("k", str.upper),
     "clear": lambda cache: cache.clear(),
 }
 
@@ -660,7 +662,7 @@ def test_who_joins_a_load_after_a_write_elsewhere_does_not_get_what_it_brings(pa
 
 
 def test_who_waits_for_a_lease_does_not_get_a_fill_that_was_dropped(cache, board_of):
-    one = Cache(board=board_of(), log_interval=None, sample_interval=None)
+    one = Cache(stamps=board_of(), log_interval=None, sample_interval=None)
     other = cache()
     truth = ["old"]
 
@@ -684,7 +686,7 @@ def test_who_waits_for_a_lease_does_not_get_a_fill_that_was_dropped(cache, board
 
 
 def test_a_lease_that_was_passed_on_fills_quietly(board_of):
-    one, other = (Cache(board=board_of(), log_interval=None, sample_interval=None) for _ in range(2))
+    one, other = (Cache(stamps=board_of(), log_interval=None, sample_interval=None) for _ in range(2))
     filled(other)
 
     def wait():
@@ -773,7 +775,7 @@ def test_the_weight_of_what_was_ended_elsewhere_is_given_back(cache):
 
 
 def test_threads_of_one_cache_never_get_what_was_written_before_they_asked(board_of, together):
-    one, other = (Cache(board=board_of(), log_interval=None, sample_interval=None) for _ in range(2))
+    one, other = (Cache(stamps=board_of(), log_interval=None, sample_interval=None) for _ in range(2))
     truth, done = [0], [0]
     lock = threading.Lock()
 
@@ -806,14 +808,14 @@ def test_what_a_thread_missed_and_never_set_takes_a_bounded_amount_of_memory(pai
     one, _ = pair
     for number in range(10 * MISSED_AT_MOST):
         one.get(f"missing {number}")
-    assert 0 < len(current_holder().missed) <= MISSED_AT_MOST
+    assert 0 < len(current_scope().missed) <= MISSED_AT_MOST
     end_request()
-    assert not current_holder().missed
+    assert not current_scope().missed
 
 
 def test_a_cache_without_a_board_remembers_no_misses():
     Cache().get("k")
-    assert not current_holder().missed
+    assert not current_scope().missed
 
 
 # What a thread remembers of its misses.
@@ -892,12 +894,12 @@ def test_a_sum_does_not_outlive_a_write_elsewhere_while_it_was_made(pair):
         return value + 1
 
     with pytest.raises(KeyError):
-        one.transform("k", add_one)
+        one.update("k", add_one)
     assert one.get("k") is None
     assert other.get("k") == 100
 
 
-class Interrupted(Board):
+class Interrupted(SharedStamps):
     """Something happens just before the stamp of a touch is written."""
 
     __slots__ = ("before",)
@@ -909,7 +911,7 @@ class Interrupted(Board):
 
 def test_a_touch_does_not_make_a_value_current_that_another_process_writes_over_at_that_moment(tmp_path, cache, clock):
     board, other = Interrupted(NAME, tmp_path), cache()
-    one = Cache(board=board, clock=clock, log_interval=None, sample_interval=None)
+    one = Cache(stamps=board, clock=clock, log_interval=None, sample_interval=None)
     filled(one, value=5)
     board.before = lambda: other.set("k", 100)
     assert not one.touch("k")
@@ -953,7 +955,7 @@ def test_a_board_that_was_removed_is_made_anew_and_the_cache_emptied(pair, path,
 def test_a_child_of_a_fork_is_a_process_of_its_own_on_the_board(tmp_path):
     assert run(
         """
-        cache = Cache(board=Board("test", Path(sys.argv[1])))
+        cache = Cache(stamps=SharedStamps("test", Path(sys.argv[1])))
         cache.set("k", "old")
         cache.set("l", "old")
 
@@ -976,7 +978,7 @@ def test_a_child_of_a_fork_is_a_process_of_its_own_on_the_board(tmp_path):
 def test_children_forked_in_the_middle_of_writes_go_on_and_never_get_an_old_value(tmp_path):
     assert run(
         """
-        cache = Cache(board=Board("test", Path(sys.argv[1])), interval=0.01)
+        cache = Cache(stamps=SharedStamps("test", Path(sys.argv[1])), interval=0.01)
         stop = threading.Event()
 
         def work(number):
@@ -1016,8 +1018,8 @@ def test_a_child_forked_after_the_board_was_removed_finds_no_entry_of_before_cur
     assert run(
         """
         folder = Path(sys.argv[1])
-        cache = Cache(board=Board("test", folder))
-        other = Cache(board=Board("test", folder))
+        cache = Cache(stamps=SharedStamps("test", folder))
+        other = Cache(stamps=SharedStamps("test", folder))
         assert cache.get("k") is None
         cache.set("k", "old")
         other.delete("k")
@@ -1051,7 +1053,7 @@ def test_a_child_that_cannot_open_the_board_has_caches_that_work(tmp_path):
         """
         folder = Path(sys.argv[1]) / "folder"
         folder.mkdir()
-        caches = [Cache(), Cache(board=Board("test", folder)), Cache()]
+        caches = [Cache(), Cache(stamps=SharedStamps("test", folder)), Cache()]
         caches[1].set("k", 1)
         next_stamp = next(caches[1]._board._next)
         folder.rename(folder.with_name("elsewhere"))
@@ -1094,7 +1096,7 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.caches = [
             Cache(
-                board=Board(NAME, Path(self.directory.name), slots),
+                stamps=SharedStamps(NAME, Path(self.directory.name), slots),
                 max_entries=max_entries,
                 clock=self.clock,
                 jitter=0,

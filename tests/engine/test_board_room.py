@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from wheelcache.coherence.shared_stamps import HEADER_BYTES, Board
+from wheelcache.coherence.shared_stamps import HEADER_BYTES, SharedStamps
 from wheelcache.errors import FileUnusable
 
 SLOTS = 1024
@@ -29,25 +29,25 @@ def room_for(size):
 @pytest.mark.parametrize("size", [0, HEADER_BYTES, 10_000], ids=["nothing", "the header", "a part"])
 def test_no_room_leaves_no_file(tmp_path, size):
     with room_for(size), pytest.raises(FileUnusable, match="cannot be made"):
-        Board("test", tmp_path, SLOTS)
+        SharedStamps("test", tmp_path, SLOTS)
     assert list(tmp_path.iterdir()) == []
-    Board("test", tmp_path, SLOTS)
+    SharedStamps("test", tmp_path, SLOTS)
 
 
 def test_what_a_killed_process_left_is_removed_if_there_is_no_room_for_the_rest(tmp_path):
-    Board("test", tmp_path, SLOTS)
+    SharedStamps("test", tmp_path, SLOTS)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:10_000])
     with room_for(10_000), pytest.raises(FileUnusable, match="cannot be made"):
-        Board("test", tmp_path, SLOTS)
+        SharedStamps("test", tmp_path, SLOTS)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_whole_board_is_left_alone_where_there_is_no_room(tmp_path):
-    one = Board("test", tmp_path, SLOTS)
+    one = SharedStamps("test", tmp_path, SLOTS)
     with room_for(0), pytest.raises(FileUnusable, match="cannot be made"):
-        Board("test", tmp_path, SLOTS)
-    other = Board("test", tmp_path, SLOTS)
+        SharedStamps("test", tmp_path, SLOTS)
+    other = SharedStamps("test", tmp_path, SLOTS)
     assert one.write(3) == other.stamps[3]
 
 
@@ -56,7 +56,7 @@ def test_processes_that_open_the_board_while_others_find_no_room_share_one_in_th
     script = """
     import resource, sys
     from pathlib import Path
-    from wheelcache.coherence.shared_stamps import Board
+    from wheelcache.coherence.shared_stamps import SharedStamps
     from wheelcache.errors import FileUnusable
 
     if sys.argv[2] == "no room":
@@ -65,7 +65,7 @@ def test_processes_that_open_the_board_while_others_find_no_room_share_one_in_th
     boards = []
     for _ in range(200):
         try:
-            boards = [Board("test", Path(sys.argv[1]), 1024)]
+            boards = [SharedStamps("test", Path(sys.argv[1]), 1024)]
         except FileUnusable:
             pass
     print(boards[0].is_gone() if boards else "no room", flush=True)
@@ -93,9 +93,9 @@ def test_a_truncated_board_kills_what_maps_it_as_the_documentation_says(tmp_path
     import os, sys
     from pathlib import Path
     from wheelcache import Cache
-    from wheelcache.coherence.shared_stamps import Board
+    from wheelcache.coherence.shared_stamps import SharedStamps
 
-    cache = Cache(board=Board("test", Path(sys.argv[1])))
+    cache = Cache(stamps=SharedStamps("test", Path(sys.argv[1])))
     cache.set("k", 1)
     (file,) = Path(sys.argv[1]).iterdir()
     os.truncate(file, 0)

@@ -213,7 +213,7 @@ def test_an_increment_that_calls_back_into_the_cache_does_not_lose_what_it_wrote
         return value + 1
 
     cache.set("a", 1)
-    assert cache.transform("a", function) == 11
+    assert cache.update("a", function) == 11
     assert calls == [1, 10]
 
 

@@ -5,17 +5,17 @@ import pytest
 from tests.engine.test_fork import run
 from wheelcache.cache import Cache
 from wheelcache.loading.policy import LoadPolicy
-from wheelcache.near_cache.trust_epoch import Epoch
+from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 
 @pytest.fixture
 def epoch():
-    return Epoch()
+    return TrustEpoch()
 
 
 @pytest.fixture
 def cache(clock, epoch):
-    return Cache(board=epoch, clock=clock, jitter=0, log_interval=None, sample_interval=None)
+    return Cache(stamps=epoch, clock=clock, jitter=0, log_interval=None, sample_interval=None)
 
 
 def test_entries_are_good_as_long_as_the_epoch_they_were_filled_in(cache, epoch):
@@ -50,18 +50,18 @@ def epoch_ends(epoch):
 def test_a_suspect_entry_stays_for_who_has_no_other(cache, epoch, clock):
     cache.load_missing("k", lambda: 1, 10, LoadPolicy(keep=20))
     epoch.write_all()
-    assert cache.get_suspect("k") == 1
+    assert cache.get_stale("k") == 1
     clock.advance(29)
-    assert cache.get_suspect("k") == 1
+    assert cache.get_stale("k") == 1
     clock.advance(1)
-    assert cache.get_suspect("k", "default") == "default"
+    assert cache.get_stale("k", "default") == "default"
 
 
 def test_a_read_that_finds_a_suspect_entry_leaves_it_until_a_fresh_one_takes_its_place(cache, epoch):
     cache.set("k", 1)
     epoch.write_all()
     assert cache.get("k") is None
-    assert cache.get_suspect("k") == 1
+    assert cache.get_stale("k") == 1
     cache.set("k", 2)
     assert (cache.get("k"), len(cache)) == (2, 1)
 
@@ -69,9 +69,9 @@ def test_a_read_that_finds_a_suspect_entry_leaves_it_until_a_fresh_one_takes_its
 def test_what_is_filled_while_nothing_is_told_is_suspect_also_when_it_is_told_again(cache, epoch):
     epoch.is_told = False
     assert cache.load_missing("k", lambda: 1, None, LoadPolicy()) == 1
-    assert (cache.get("k"), cache.get_suspect("k")) == (None, 1)
+    assert (cache.get("k"), cache.get_stale("k")) == (None, 1)
     epoch.is_told = True
-    assert (cache.get("k"), cache.get_suspect("k")) == (None, 1)
+    assert (cache.get("k"), cache.get_stale("k")) == (None, 1)
 
 
 def test_clearing_ends_the_epoch_for_those_who_are_reading(cache):
@@ -88,20 +88,20 @@ def clears(cache):
 
 
 def test_it_is_never_gone():
-    assert not Epoch().is_gone()
+    assert not TrustEpoch().is_gone()
 
 
 def test_what_the_child_of_a_fork_inherits_is_suspect_there_and_good_in_the_parent():
     assert run(
         """
         from wheelcache import Cache
-        from wheelcache.near_cache.trust_epoch import Epoch
+        from wheelcache.near_cache.trust_epoch import TrustEpoch
 
-        cache = Cache(board=Epoch(), log_interval=None, sample_interval=None)
+        cache = Cache(stamps=TrustEpoch(), log_interval=None, sample_interval=None)
         cache.set("k", 1)
 
         def child():
-            assert cache.get_suspect("k") == 1
+            assert cache.get_stale("k") == 1
             assert cache.get("k") is None
 
         print(in_child(child), cache.get("k"))

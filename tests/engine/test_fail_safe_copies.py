@@ -8,10 +8,10 @@ import pytest
 
 from tests.engine.test_first_level import Behind, awaitable, down, held_back
 from tests.waiting import PATIENCE, THREADS
-from wheelcache.bounded_map import MISSING
 from wheelcache.cache import Cache
-from wheelcache.near_cache.near_cache import FirstLevel
-from wheelcache.near_cache.trust_epoch import Epoch
+from wheelcache.core.contract import MISSING
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 READS = {
     "get": lambda level, behind, key: level.get(key, behind.read(key)),
@@ -33,9 +33,9 @@ def behind():
 @pytest.fixture
 def level(clock):
     """A fail-safe level of timeout 60 and grace 100, tracked and trusted."""
-    epoch = Epoch()
-    cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, board=epoch)
-    level = FirstLevel(cache, 60.0, epoch=epoch, fail_safe=True, grace=100.0)
+    epoch = TrustEpoch()
+    cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
+    level = NearCache(cache, 60.0, epoch=epoch, fail_safe=True, grace=100.0)
     level.trust(True)
     return level
 
@@ -257,9 +257,9 @@ def test_threads_that_read_while_tracking_is_lost_never_get_what_is_older_than_t
 
 
 def test_without_fail_safe_no_copy_is_kept_of_what_is_read_while_tracking_is_lost(clock, behind, read):
-    epoch = Epoch()
-    cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, board=epoch)
-    level = FirstLevel(cache, 60.0, epoch=epoch)
+    epoch = TrustEpoch()
+    cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
+    level = NearCache(cache, 60.0, epoch=epoch)
     level.trust(True)
     behind.values = {"k": "v1", "l": "v1"}
     read(level, behind, "l")

@@ -19,7 +19,7 @@ from tests.engine.lease_callers import LONG, MISS, QUIET, SHORT, Caller, in_a_th
 from tests.engine.test_fork import run as run_script
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
 from wheelcache import Cache, CacheClosed, ManualClock
-from wheelcache.leases.fill_leases import end_request
+from wheelcache.leases.fill_scope import end_request
 
 LEASES_AT_MOST = 1024
 """That a caller holds at once."""
@@ -741,7 +741,7 @@ def test_a_closed_cache_is_kept_alive_by_no_holder():
 def test_a_waiter_that_is_interrupted_by_a_signal_leaves_and_is_handed_no_lease():
     assert run_script("""
         from tests.waiting import until_waiting
-        from wheelcache.leases.fill_leases import end_request
+        from wheelcache.leases.fill_scope import end_request
 
         cache = Cache()
         held, go, done = threading.Event(), threading.Event(), threading.Event()
@@ -818,7 +818,7 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent():
 
 def test_children_forked_while_leases_come_and_go_find_the_cache_usable():
     assert run_script("""
-        from wheelcache.leases.fill_leases import end_request
+        from wheelcache.leases.fill_scope import end_request
         cache = Cache()
         stop = threading.Event()
 

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache.bounded_map import MISSING
 from wheelcache.cache import Cache
+from wheelcache.core.contract import MISSING
 from wheelcache.errors import StoreUnavailable
 from wheelcache.near_cache.circuit_breaker import FAILURES, FIRST_PAUSE
-from wheelcache.near_cache.near_cache import FirstLevel
-from wheelcache.near_cache.trust_epoch import Epoch
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 
 class Down(ConnectionError):
@@ -64,9 +64,9 @@ def make(clock):
     """Make a level of ``timeout`` 60; tracked, it is trusted from the start."""
 
     def make_level(*, tracked=False, **options):
-        epoch = Epoch() if tracked else None
-        cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, board=epoch)
-        level = FirstLevel(cache, 60.0, epoch=epoch, **options)
+        epoch = TrustEpoch() if tracked else None
+        cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
+        level = NearCache(cache, 60.0, epoch=epoch, **options)
         if tracked:
             level.trust(True)
         return level
@@ -342,8 +342,8 @@ def test_keys_that_are_told_may_be_any_bytes(make):
 
 
 def test_nobody_is_trusted_before_he_says_so(clock, behind):
-    epoch = Epoch()
-    level = FirstLevel(Cache(clock=clock, board=epoch, log_interval=None, sample_interval=None), 60.0, epoch=epoch)
+    epoch = TrustEpoch()
+    level = NearCache(Cache(clock=clock, stamps=epoch, log_interval=None, sample_interval=None), 60.0, epoch=epoch)
     starts = []
     level.start_tracking = lambda: starts.append(1)
     behind.values["k"] = 1

@@ -179,9 +179,9 @@ _holders = []
 
 
 def _keep_lease(cache):
-    from wheelcache.leases.fill_leases import current_holder
+    from wheelcache.leases.fill_scope import current_scope
 
-    _holders.append(current_holder())
+    _holders.append(current_scope())
     return cache.get_or_lease("a", wait=0.2)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.engine.interruptions import Delivery, Worker, quiet
 from wheelcache import Cache
-from wheelcache.coherence.shared_stamps import Board
+from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.runtime.clock import ManualClock
 
 KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
@@ -50,7 +50,12 @@ def weighed(clock, tmp_path):
 
 def coherent(clock, tmp_path):
     return Cache(
-        **SILENT, clock=clock, ttl=TTL, jitter=0, board=Board("board", tmp_path, slots=64), max_entries=len(KEYS)
+        **SILENT,
+        clock=clock,
+        ttl=TTL,
+        jitter=0,
+        stamps=SharedStamps("board", tmp_path, slots=64),
+        max_entries=len(KEYS),
     )
 
 
@@ -135,7 +140,7 @@ OPERATIONS = {
     "touch a graced one, sooner": (lambda cache: cache.touch("stale", 1), 0, 0),
     "expires_in": (lambda cache: cache.expires_in("kept"), 0, 0),
     "incr": (lambda cache: cache.incr("kept"), 1, 0),
-    "transform a graced one": (lambda cache: cache.transform("stale", str), 1, 0),
+    "transform a graced one": (lambda cache: cache.update("stale", str), 1, 0),
     "pop": (lambda cache: cache.pop("kept"), 0, 0),
     "delete": (lambda cache: cache.delete("stale"), 0, 0),
     "delete missing": (lambda cache: cache.delete("new"), 0, 0),

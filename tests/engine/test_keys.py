@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine import invariants
 from wheelcache import Cache
-from wheelcache.keys import Handles, is_plain
+from wheelcache.keys import KeyProxies, is_plain
 
 
 class Key:
@@ -163,7 +163,7 @@ def test_a_subclass_of_str_without_code_of_its_own_is_the_same_key(cache):
 
 
 def test_handles_are_forgotten_with_their_last_use():
-    handles = Handles()
+    handles = KeyProxies()
     held = [handles.plain(Key(number)) for number in range(10)]
     assert handles.plain(Key(3)) is held[3]
     assert len(handles._buckets[7]) == 10

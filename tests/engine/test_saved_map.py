@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from tests.engine import invariants
 from tests.waiting import THREADS
 from wheelcache import Cache, CacheClosed, ManualClock, RemovalCause
-from wheelcache.coherence.shared_stamps import Board
+from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import SnapshotDamaged
 from wheelcache.isolation import Packed
 from wheelcache.persistence.snapshot_file import SnapshotWriter, open_snapshot
@@ -124,7 +124,7 @@ def test_what_is_saved_is_loaded_with_the_time_that_is_left_in_order_of_use(secr
         for index in used:
             if index < len(entries):
                 cache.get(entries[index][0])
-        expected = [(key, cache.get_suspect(key), cache.expires_in(key)) for key in cache.keys()]
+        expected = [(key, cache.get_stale(key), cache.expires_in(key)) for key in cache.keys()]
         other = make(clock=ManualClock(12345.0))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "a.snapshot"
@@ -138,7 +138,7 @@ def test_what_is_saved_is_loaded_with_the_time_that_is_left_in_order_of_use(secr
         time.time = real
     assert other.keys() == [key for key, _, _ in alive]
     for key, value, left in alive:
-        found = other.get_suspect(key)
+        found = other.get_stale(key)
         assert (type(found), found) == (type(value), value)
         assert other.expires_in(key) == (None if left is None else pytest.approx(left - away, abs=1e-4))
     invariants.check(other)
@@ -181,11 +181,11 @@ def test_a_stale_value_keeps_the_rest_of_its_grace(path, wall):
     other = make()
     assert other.load(path) == 1
     assert other.get("a") is None
-    assert other.get_suspect("a") == "old"
+    assert other.get_stale("a") == "old"
     other.clock.advance(39)
-    assert other.get_suspect("a") == "old"
+    assert other.get_stale("a") == "old"
     other.clock.advance(2)
-    assert other.get_suspect("a") is None
+    assert other.get_stale("a") is None
     assert len(other) == 0
     wall.now += 100
     assert make().load(path) == 0
@@ -755,7 +755,7 @@ def test_what_is_saved_among_threads_that_write_was_there_at_some_time(together,
 
 
 def boarded(tmp_path, **options):
-    return make(board=Board("saved", tmp_path), **options)
+    return make(stamps=SharedStamps("saved", tmp_path), **options)
 
 
 def test_a_coherent_cache_takes_only_what_nobody_has_written_since(tmp_path, path):
@@ -780,11 +780,11 @@ def test_a_coherent_cache_in_another_process_does_so_too(tmp_path, path):
         import sys
         from pathlib import Path
         from wheelcache import Cache
-        from wheelcache.coherence.shared_stamps import Board
+        from wheelcache.coherence.shared_stamps import SharedStamps
         folder = Path(sys.argv[1])
-        elsewhere = Cache(board=Board("saved", folder))
+        elsewhere = Cache(stamps=SharedStamps("saved", folder))
         elsewhere.set("b", 2)
-        cache = Cache(board=Board("saved", folder))
+        cache = Cache(stamps=SharedStamps("saved", folder))
         print(cache.load(folder / "a.snapshot"), cache.get_many("ab"))
         """
     done = subprocess.run(

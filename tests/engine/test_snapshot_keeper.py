@@ -24,7 +24,7 @@ from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import Cache, CacheClosed, ManualClock, load_first
 from wheelcache.errors import FileUnusable
-from wheelcache.persistence.autosave import SnapshotKeeper, stem_of
+from wheelcache.persistence.autosave import Autosave, stem_of
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -148,7 +148,7 @@ FIRST_USES = {
     "take": lambda cache: cache.take("a", lambda: 1 / 0) == 1,
     "atake": lambda cache: asyncio.run(cache.atake("a", lambda: 1 / 0)) == 1,
     "get_or_lease": lambda cache: cache.get_or_lease("a", wait=1) == 1,
-    "get_suspect": lambda cache: cache.get_suspect("a") == 1,
+    "get_stale": lambda cache: cache.get_stale("a") == 1,
     "save": lambda cache: cache.save(cache.keeper.directory / "by hand") == 5,
 }
 
@@ -235,7 +235,7 @@ def test_nor_do_two_that_have_one_name_by_now(make):
 def test_to_clear_or_close_it_nothing_need_be_loaded_and_nothing_is_later(make, saved, monkeypatch, end):
     saved()
     cache = make()
-    monkeypatch.setattr(SnapshotKeeper, "load", lambda keeper: pytest.fail("loaded"))
+    monkeypatch.setattr(Autosave, "load", lambda keeper: pytest.fail("loaded"))
     getattr(cache, end)()
     if end == "clear":
         assert cache.get("a") is None
@@ -492,7 +492,7 @@ def test_a_cache_that_is_closed_or_collected_gives_its_number_back(make, folder)
     assert len(files(folder)) == 1
     cache = make()
     cache.set("a", 1)
-    keeper = SnapshotKeeper(folder, 1.0, None, cache)
+    keeper = Autosave(folder, 1.0, None, cache)
     assert keeper.save()
     file = keeper._held
     del keeper

@@ -367,7 +367,7 @@ def test_nothing_but_take_sees_a_stale_value(graced):
         with pytest.raises(MissingKey):
             call("k")
     with pytest.raises(MissingKey):
-        graced.transform("k", str)
+        graced.update("k", str)
 
 
 def test_looking_at_a_stale_value_leaves_it_to_take(graced, removals):

@@ -178,7 +178,7 @@ def test_incr_and_transform_keep_what_is_left_of_a_ttl(clock):
     clock.advance(40)
     for key in KEYS:
         cache.incr(key)
-        cache.transform(key, lambda value: value + 1)
+        cache.update(key, lambda value: value + 1)
     assert set(lifetimes(cache)) == {60}
 
 

@@ -25,8 +25,8 @@ def test_the_shortest_interval_works(name):
 
 @pytest.mark.parametrize("board", [5, "host", object()])
 def test_a_board_that_is_none_is_refused(board):
-    with pytest.raises(TypeError, match=r"board must be a wheelcache\.board\.Board, or None, not "):
-        Cache(board=board)
+    with pytest.raises(TypeError, match=r"board must be a wheelcache\.board\.SharedStamps, or None, not "):
+        Cache(stamps=board)
 
 
 def test_a_key_that_cannot_be_encoded_is_refused_without_being_shown():
