@@ -79,12 +79,16 @@ def save(
     saved = refused = 0
     with closing(scan), SnapshotWriter(Path(path), header, signing_key, dir_fd) as file:
         for batch in _batches(scan):
-            for entry in batch:
-                key = unwrap(entry.key)
-                if not entry.times.is_current or entry.times.expires_at <= core.now() or not is_portable(key):
+            latest = core.now()
+            for key, value, (fresh_until, expires_at, is_current), _, seen in batch:
+                key = unwrap(key)
+                if not is_current or expires_at <= latest or not is_portable(key):
                     continue
+                record: SavedRecord = (key, value, None, 0.0, seen)
+                if fresh_until != inf:
+                    record = (key, value, fresh_until - now, expires_at - fresh_until, seen)
                 try:
-                    payload = pickle.dumps(_saved(key, entry, now), pickle.HIGHEST_PROTOCOL)
+                    payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
                 except Exception:
                     refused += 1
                     continue
@@ -124,10 +128,3 @@ def _batches(scan: Scan) -> Iterator[list[Record]]:
         yield records
         slow = SystemClock.steady() - began > SLOW
         count = max(1, count // 2) if slow else min(STEP, 2 * count)
-
-
-def _saved(key: Any, entry: Record, now: float) -> SavedRecord:
-    fresh_until, expires_at, _ = entry.times
-    if fresh_until == inf:
-        return key, entry.value, None, 0.0, entry.seen
-    return key, entry.value, fresh_until - now, expires_at - fresh_until, entry.seen
