@@ -77,7 +77,7 @@ class Autosave:
         self.directory = directory
         self.secret = secret
         self._target = target
-        self._number = WorkerNumber(stem_of(target.name))
+        self._number = WorkerNumber()
         self._failing = False
         self._lock = lazy_lock()
         exit_save.add(self)
@@ -133,15 +133,16 @@ class Autosave:
             if not self._target.is_in_use():
                 return False
             with made_and_opened(self.directory) as directory:
-                number = self._number.hold(directory)
-                path = self.directory / f"{stem_of(self._target.name)}.{number}{SUFFIX}"
+                stem = stem_of(self._target.name)
+                path = self.directory / f"{stem}.{self._number.hold(directory, stem)}{SUFFIX}"
                 self._target.save(path, secret=self.secret, seconds=seconds, dir_fd=directory)
         except (CacheClosed, Unloaded):
             return False
         except Exception as error:
             # Of any kind: the pool and the exit that call this report none.
             if not self._failing:
-                logger.warning("The cache %r cannot be saved: %s", self._target.name, error)
+                # Not the exception: a record of the log that is kept would keep what its frames have.
+                logger.warning("The cache %r cannot be saved: %s", self._target.name, str(error))
             self._failing = True
             return False
         else:
