@@ -1,6 +1,10 @@
 """For what another thread or process does in its own time: look until it is done, or give up."""
 
+import asyncio
+import sys
 import time
+
+from wheelcache.runtime.alarm import Alarm
 
 THREADS = 32
 PATIENCE = 10
@@ -15,3 +19,45 @@ def until(condition, seconds=PATIENCE):
             return False
         time.sleep(0.01)
     return True
+
+
+def waiting():
+    """How many threads, and tasks of running event loops, wait for a load or a lease of another one.
+
+    Those that were woken and did not run since are still counted.
+    """
+    count = 0
+    for innermost in sys._current_frames().values():
+        count += innermost.f_code is Alarm.wait.__code__
+        frame = innermost
+        while frame is not None:
+            if frame.f_code is asyncio.BaseEventLoop.run_forever.__code__:
+                count += sum(map(_waits, asyncio.all_tasks(frame.f_locals["self"])))
+            frame = frame.f_back
+    return count
+
+
+def until_waiting(count=1, seconds=PATIENCE):
+    """Look until exactly so many threads and tasks wait for a load or a lease of another one.
+
+    For use outside an event loop; a coroutine calls ``auntil_waiting``.
+    """
+    assert until(lambda: waiting() == count, seconds), f"{waiting()} wait, not {count}"
+
+
+async def auntil_waiting(count=1, seconds=PATIENCE):
+    """``until_waiting`` for coroutines: the other tasks of the event loop run meanwhile."""
+    deadline = time.monotonic() + seconds
+    while waiting() != count:
+        assert time.monotonic() < deadline, f"{waiting()} wait, not {count}"
+        # Often: the tasks of the loop need several turns each, and each turn is short.
+        await asyncio.sleep(0.001)
+
+
+def _waits(task):
+    awaited = task.get_coro()
+    while awaited is not None:
+        if getattr(awaited, "cr_code", None) is Alarm.wait_async.__code__:
+            return True
+        awaited = getattr(awaited, "cr_await", None)
+    return False

@@ -4,8 +4,9 @@ The engine needs nothing but the standard library. Its backends are ``wheelcache
 ``wheelcache.flask_backend``.
 """
 
-from wheelcache.bounded_map import DEFAULT_TTL, RemovalCause
 from wheelcache.cache import Cache, caches
+from wheelcache.core.access import DEFAULT_TTL
+from wheelcache.core.contract import RemovalCause
 from wheelcache.core.timing_wheel import Timer, TimingWheel
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
 from wheelcache.loading.memoize import MemoStats

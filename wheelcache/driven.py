@@ -8,18 +8,16 @@ the wheel thread, by a ``ManualClock``, or, where no thread runs, by their own w
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from math import inf
 from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.core.timing_wheel import TimingWheel
-from wheelcache.load_first import behind
-from wheelcache.runtime import fork_pause
+from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, ManualClock, steady, unfrozen
 from wheelcache.runtime.frozen_time import find_time_machine
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.held_lock import HeldLock
 from wheelcache.runtime.wheel_thread import WheelThread, wheel_thread
 
 logger = logging.getLogger("wheelcache")
@@ -69,6 +67,7 @@ class Driven:
         "_finishing",
         "_forked",
         "_frozen",
+        "_held",
         "_lag_warned",
         "_lock",
         "_patience",
@@ -98,7 +97,8 @@ class Driven:
         self._lag_warned = False
         self._finishing: set[int] = set()
         self._driver.attach(self)
-        _forkable.add(self)
+        self._held = HeldLock()
+        lifecycle.HELD.add_weakly(self)
 
     @property
     def lag(self) -> float:
@@ -116,7 +116,7 @@ class Driven:
         It takes nothing out, since what is expired now may not be when ``clock`` is moved back, or at the thaw. So the
         wheel never comes to a time that is still to come, whichever times ``clock`` shows.
         """
-        lock = behind(self._lock)
+        lock = self._lock
         if isinstance(lock, _Closed):
             return
         with lock:
@@ -127,7 +127,7 @@ class Driven:
 
     def thaw(self) -> None:
         """Go by the clock that was given again."""
-        lock = behind(self._lock)
+        lock = self._lock
         if isinstance(lock, _Closed) or not self._frozen:
             return
         with lock:
@@ -143,7 +143,7 @@ class Driven:
         now = min(now, self.steady())
         self._warn_of_lag(now - self.wake_at)
         # What drives other wheels as well does not wait until a cache is loaded.
-        with behind(self._lock):
+        with self._lock:
             if self._frozen:
                 return
             due: list[Any] = []
@@ -199,7 +199,7 @@ class Driven:
 
     def _interrupted(self) -> None:
         """A write was cut short by an exception: what it filed comes out in time all the same."""
-        lock = behind(self._lock)
+        lock = self._lock
         if isinstance(lock, _Closed):
             return
         with lock:
@@ -231,54 +231,22 @@ class Driven:
         else:
             self._lag_warned = False
 
+    def before_fork(self) -> None:
+        """No other thread may be halfway through a change when memory is copied."""
+        lock = self._lock
+        if not isinstance(lock, _Closed):
+            self._held.hold(lock)
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if not in_child:
+            self._held.release()
+        elif not self._is_closed():
+            self.after_fork_in_child()
+
     def after_fork_in_child(self) -> None:
         """Start afresh: a new lock, and nobody who advances the wheel until the next write sees that it has timers."""
+        self._held.forget()
         self._lock = threading.RLock()
         self._finishing = set()
         self._forked = True
         self.wake_at = inf
-
-
-_forkable: Final[WeakRegistry[Driven]] = WeakRegistry()
-_fork_lock = threading.RLock()
-"""One fork at a time, from its first lock to its last."""
-
-_held: list[tuple[Driven, Any]] = []
-
-
-def _hold_all() -> None:
-    """Before a fork: no other thread may be halfway through a change when memory is copied."""
-    _fork_lock.acquire()
-    for driven in _forkable:
-        lock = behind(driven._lock)
-        if isinstance(lock, _Closed):
-            continue
-        lock.acquire()
-        if behind(driven._lock) is lock:
-            _held.append((driven, lock))
-        else:
-            # Closed while this thread waited.
-            lock.release()
-
-
-def _release_all() -> None:
-    while _held:
-        _held.pop()[1].release()
-    _fork_lock.release()
-
-
-def _renew_all() -> None:
-    global _fork_lock
-    _fork_lock = threading.RLock()
-    while _held:
-        driven = _held.pop()[0]
-        try:
-            driven.after_fork_in_child()
-        except Exception:
-            # The others must not be left with locks that nobody will release.
-            logger.exception("%r does not work in the child of a fork.", driven)
-
-
-os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_renew_all)
-# Last, so that threads end before the locks are taken, which they need for that, and start again when they are free.
-fork_pause.register_hooks()

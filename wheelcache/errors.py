@@ -20,10 +20,6 @@ class MissingKey(KeyError):
     """The key isn't there. Told apart from the KeyErrors of code that was called with what is."""
 
 
-class NothingToStore(LookupError):
-    """Raised by a loader that found nothing, or nothing that may be kept. It is for all who wait, and no failure."""
-
-
 class LoadDeadlock(RuntimeError):
     """A loader takes a key that waits, directly or through other loaders, for that very loader.
 
@@ -66,7 +62,13 @@ class StoreUnavailable(ConnectionError):
 
 
 class SnapshotRefused(Exception):
-    """A file may not be loaded as a snapshot, or no further; the message says which file, and why."""
+    """A file may not be loaded as a snapshot, or no further; the message says which file, and why.
+
+    Attributes:
+        loaded: how many entries had been loaded by then.
+    """
+
+    loaded = 0
 
 
 class SnapshotDamaged(SnapshotRefused):

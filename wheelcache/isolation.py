@@ -16,6 +16,8 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from wheelcache.core.access import Serialized
+
 ATOMS: Final = frozenset(
     (str, int, bytes, bool, float, type(None), complex, Decimal, UUID, date, timedelta),
 )
@@ -26,12 +28,6 @@ _ZONES: Final = (type(None), timezone, ZoneInfo)
 ENTRY_BYTES: Final = 240
 """What an entry takes beside its key and value: the entry, its expiry, its places in the map and in the order of use.
 Measured with tracemalloc on CPython 3.11: 167 to 204 bytes, by how full the map's table is, and 40 for the weight."""
-
-
-class Packed(bytes):
-    """A serialized value, told apart from bytes that somebody cached."""
-
-    __slots__ = ()
 
 
 class Serializer(Protocol):
@@ -116,11 +112,11 @@ class Isolation:
         data = self._dumps(value)
         if not isinstance(data, bytes):
             raise TypeError(f"the serializer's dumps() must return bytes, not {data!r}")
-        return Packed(data)
+        return Serialized(data)
 
     def restore(self, stored: Any) -> Any:
         """The value for what was stored."""
-        return self.loads(stored) if type(stored) is Packed else stored
+        return self.loads(stored) if type(stored) is Serialized else stored
 
 
 def is_bare(value: Any) -> bool:

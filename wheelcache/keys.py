@@ -2,7 +2,7 @@
 
 Most keys are strings, numbers or tuples of them: C code hashes and compares them, in nanoseconds, without calling
 anybody. A key of a class with an ``__eq__`` or ``__hash__`` of its own may be slow, may raise, may call back into the
-cache. Such a key is exchanged, with no lock held, for a handle that stands for it and for every key equal to it, and
+cache. Such a key is exchanged, with no lock held, for a proxy that stands for it and for every key equal to it, and
 that is hashed by identity.
 
 Such keys are compared with each other only: one that claims to equal a string is still not that string.
@@ -45,7 +45,7 @@ def is_plain(key: Any) -> bool:
     return methods in _C_HASHED
 
 
-class Handle:
+class KeyProxy:
     """Stands for one key, equal only to itself."""
 
     __slots__ = ("__weakref__", "key")
@@ -57,23 +57,23 @@ class Handle:
         return repr(self.key)
 
 
-def original(key: Any) -> Any:
-    """The caller's key for what ``Handles.plain`` made of it."""
-    return key.key if type(key) is Handle else key
+def unwrap(key: Any) -> Any:
+    """The caller's key for what ``KeyProxies.adapt`` made of it."""
+    return key.key if type(key) is KeyProxy else key
 
 
-class Handles:
-    """The handles in use: one for all keys that are equal. They live as long as somebody holds them."""
+class KeyProxies:
+    """The proxys in use: one for all keys that are equal. They live as long as somebody holds them."""
 
     __slots__ = ("_buckets", "_lock")
 
     def __init__(self) -> None:
-        # Hash -> the handles with that hash. Tuples, so that a bucket can be searched while another thread replaces it.
-        self._buckets: dict[int, tuple[ref[Handle], ...]] = {}
+        # Hash -> the proxys with that hash. Tuples, so that a bucket can be searched while another thread replaces it.
+        self._buckets: dict[int, tuple[ref[KeyProxy], ...]] = {}
         self._lock = threading.RLock()
 
-    def plain(self, key: Any) -> Any:
-        """``key`` itself if it is plain, else its handle. Call it without a lock.
+    def adapt(self, key: Any) -> Any:
+        """``key`` itself if it is plain, else its proxy. Call it without a lock.
 
         Raises:
             TypeError: ``key`` is not hashable.
@@ -84,21 +84,21 @@ class Handles:
         while True:
             bucket = self._buckets.get(digest)
             for reference in bucket or ():
-                handle = reference()
-                if handle is not None and (handle.key is key or handle.key == key):
-                    return handle
-            handle = Handle(key)
+                proxy = reference()
+                if proxy is not None and (proxy.key is key or proxy.key == key):
+                    return proxy
+            proxy = KeyProxy(key)
             with self._lock:
                 if self._buckets.get(digest) is bucket:
                     live = (each for each in bucket or () if each() is not None)
-                    self._buckets[digest] = (*live, ref(handle, lambda gone: self._drop(digest, gone)))
-                    return handle
+                    self._buckets[digest] = (*live, ref(proxy, lambda gone: self._drop(digest, gone)))
+                    return proxy
 
     def forget_locks(self) -> None:
         """After a fork: another thread may have held the lock."""
         self._lock = threading.RLock()
 
-    def _drop(self, digest: int, gone: ref[Handle]) -> None:
+    def _drop(self, digest: int, gone: ref[KeyProxy]) -> None:
         with self._lock:
             live = tuple(each for each in self._buckets.get(digest, ()) if each is not gone)
             if live:

@@ -211,11 +211,11 @@ def secret_or_none(name: str, value: Any) -> bytes | None:
         raise ValueError(f"{name} must be a string without lone surrogates, or bytes") from None
 
 
-def board_or_none(name: str, value: Any) -> Any:
-    """A board, or None."""
-    # Boards are told by what they have: there are two kinds, and tests have others.
-    if value is not None and not (callable(getattr(value, "slot", None)) and hasattr(value, "stamps")):
-        raise TypeError(f"{name} must be a wheelcache.coherence.shared_stamps.Board, or None, not {value!r}")
+def stamps_or_none(name: str, value: Any) -> Any:
+    """Stamps, or None."""
+    # Told by what they have: there are two kinds, and tests have others.
+    if value is not None and not (callable(getattr(value, "slot", None)) and hasattr(value, "table")):
+        raise TypeError(f"{name} must be a wheelcache.coherence.shared_stamps.SharedStamps, or None, not {value!r}")
     return value
 
 

@@ -22,7 +22,7 @@ from wheelcache import options
 from wheelcache.core.timing_wheel import Timer
 from wheelcache.driven import Driven
 from wheelcache.errors import WheelClosed
-from wheelcache.keys import Handles, original
+from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.saved_timers import load_timers, save_timers
 from wheelcache.runtime.clock import Clock, SystemClock
 
@@ -100,7 +100,7 @@ class Timers(Driven):
         clock: Clock = SystemClock.steady,
     ) -> None:
         self._execute = options.function("execute", execute)
-        self._handles = Handles()
+        self._handles = KeyProxies()
         self._timers: dict[Hashable, _KeyedTimer] = {}
         self._broadcasts: dict[int, _Broadcast] = {}
         self._jobs: set[_PeriodicJob] = set()
@@ -214,7 +214,7 @@ class Timers(Driven):
             now, saved_at = self.clock(), time.time()
         # A timer that is moved meanwhile has another time by now; of equal ones the order is that of their setting.
         pending.sort(key=attrgetter("due"))
-        timers = ((original(timer.key), timer.value, timer.due - now) for timer in pending)
+        timers = ((unwrap(timer.key), timer.value, timer.due - now) for timer in pending)
         return save_timers(path, timers, saved_at=saved_at, secret=secret)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
@@ -352,10 +352,10 @@ class Timers(Driven):
         except RuntimeError as error:
             # After stop(), and while the interpreter exits, pools refuse: these timers have come to their end.
             if "shutdown" not in str(error):
-                logger.exception("The timer of %r found no thread to run on.", original(timer.key))
+                logger.exception("The timer of %r found no thread to run on.", unwrap(timer.key))
 
     def _call(self, fn: Callable[[Any, Any], object], timer: _KeyedTimer) -> None:
-        key = original(timer.key)
+        key = unwrap(timer.key)
         try:
             fn(key, timer.value)
         except Exception:
@@ -382,7 +382,7 @@ class Timers(Driven):
     def _plain(self, key: Hashable) -> Any:
         if key is None:
             raise ValueError("key must not be None")
-        return self._handles.plain(key)
+        return self._handles.adapt(key)
 
     def _due(self, delay: float) -> tuple[float, float]:
         now = self.clock()

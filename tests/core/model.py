@@ -50,7 +50,7 @@ class Model:
 
     Attributes:
         left: every removal that was reported, as (key, value, cause), in order.
-        detached: (key, value) of what ``clear`` took out and was not dropped yet.
+        used: the keys that were hit or set, until the test forgets them.
     """
 
     def __init__(self, max_entries=None, max_weight=None, stamps=None):
@@ -65,6 +65,7 @@ class Model:
         self.hits = self.misses = 0
         self.watches = []
         self.told = []
+        self.used = set()
 
     def entry(self, key):
         return next((each for each in self.entries if each.key == key), None)
@@ -86,6 +87,7 @@ class Model:
     def use(self, entry):
         self.entries.remove(entry)
         self.entries.append(entry)
+        self.used.add(entry.key)
 
     def leave(self, key, value, fresh_until, cause, told=True):
         cause = EXPIRED if fresh_until <= self.now else cause
@@ -163,6 +165,7 @@ class Model:
         if self.stamps is None:
             seen = None
         self.entries.append(ModelEntry(key, value, fresh_until, expires_at, weight, slot, seen))
+        self.used.add(key)
         while self.weight > self.max_weight:
             self.remove(self.entries[0], EVICTED)
         return STORED

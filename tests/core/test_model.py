@@ -68,7 +68,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.told = []
         self.seen = {}
         self.foreign = 1 << 50
-        self.scan = None
+        self.walk = None
 
     def outcome(self, outcome):
         """Without what the model does not know; what it asks for is done."""
@@ -227,6 +227,10 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @rule(ordered=st.booleans(), count=st.integers(1, 3))
     def scan(self, ordered, count):
+        if ordered and self.walk is not None and self.walk_is_ordered:
+            with pytest.raises(RuntimeError, match="in progress"):
+                self.core.scan(ordered=True)
+            return
         records = []
         scan = self.core.scan(ordered=ordered)
         while some := scan.step(count):
@@ -236,6 +240,48 @@ class CoreAgainstModel(RuleBasedStateMachine):
         expected = self.model.entries if ordered else sorted(self.model.entries, key=lambda each: each.key)
         found = records if ordered else sorted(records, key=lambda each: each.key)
         assert [self.told_of(record) for record in found] == [self.told_of(each) for each in expected]
+
+    @precondition(lambda self: self.walk is None)
+    @rule(ordered=st.booleans())
+    def begin_a_walk(self, ordered):
+        self.walk, self.walk_is_ordered = self.core.scan(ordered=ordered), ordered
+        self.order = [each.key for each in self.model.entries]
+        self.throughout = set(self.order)
+        self.came = []
+        self.model.used.clear()
+
+    @precondition(lambda self: self.walk is not None)
+    @rule(count=st.integers(1, 4), steps=st.integers(1, 4))
+    def walk_on(self, count, steps):
+        for _ in range(steps):
+            records = self.walk.step(count)
+            assert len(records) <= count
+            assert [self.told_of(each) for each in records] == [
+                self.told_of(self.model.entry(each.key)) for each in records
+            ]
+            self.came += [each.key for each in records]
+            if not records:
+                self.end_of_the_walk()
+                return
+
+    def end_of_the_walk(self):
+        self.walk = None
+        assert self.throughout <= set(self.came)
+        if not self.walk_is_ordered:
+            return
+        unused = self.throughout - self.model.used
+        assert [key for key in self.came if key in unused] == [key for key in self.order if key in unused]
+        # What was used meanwhile comes after all that was not, perhaps for the second time.
+        places = {key: place for place, key in enumerate(self.came)}
+        youngest = max((places[key] for key in unused), default=-1)
+        assert all(places[key] > youngest for key in self.throughout & self.model.used)
+
+    @precondition(lambda self: self.walk is not None)
+    @rule(drop=st.booleans())
+    def give_up_a_walk(self, drop):
+        if not drop:
+            self.walk.close()
+        self.walk = None
 
     def told_of(self, entry):
         """An entry of the model, or a record, as a tuple."""
@@ -267,10 +313,15 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.watches = []
         self.told = []
         self.model.told = []
+        if self.walk is not None and self.walk_is_ordered:
+            assert self.walk.step(1) == []
+        self.walk = None
 
     @invariant()
     def they_agree(self):
         core, model = self.core, self.model
+        if self.walk is not None:
+            self.throughout &= {each.key for each in model.entries}
         assert len(core) == len(model.entries) <= model.max_entries
         assert core.keys() == [each.key for each in model.entries if model.is_live(each)]
         assert core.weight == model.weight <= model.max_weight

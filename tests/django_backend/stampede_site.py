@@ -14,6 +14,8 @@ from collections import Counter
 import django
 from django.conf import settings
 
+from tests.engines import engine
+
 SLOW = 0.2
 """Seconds that a view takes: long enough for a stampede."""
 
@@ -176,7 +178,7 @@ async def apage_for(request, number):
 
 def waiting(request):
     """How many wait for somebody who has a lease."""
-    leases = list(caches["default"].store.cache._leases.in_force.values())
+    leases = list(engine(caches["default"])._leases.in_force.values())
     return JsonResponse({"waiting": sum(len(lease.waiters) for lease in leases)})
 
 
@@ -189,7 +191,7 @@ def expire(request):
     global rounds
     rounds += 1
     runs.clear()
-    entries = caches["default"].store.cache
+    entries = engine(caches["default"])
     keys = entries.keys()
     for key in keys:
         entries.touch(key, 0.001)

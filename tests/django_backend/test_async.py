@@ -1,25 +1,26 @@
-"""The async methods: they do their work where they are called, and a missing value is computed once."""
+"""The async methods of both backends for Django: all are there, and do their work where they are awaited."""
 
 import asyncio
 import inspect
 import threading
-from contextvars import copy_context
+from itertools import count
 from typing import ClassVar
 
 import pytest
-from asgiref.sync import sync_to_async
 from django.core.cache import caches
 from django.core.cache.backends.base import BaseCache
+from django.core.cache.backends.locmem import LocMemCache
+from django.test import override_settings
 
-from wheelcache import LoadDeadlock
+from tests.waiting import PATIENCE, auntil_waiting
 from wheelcache.django_backend import WheelCache
+from wheelcache.django_backend.tiered import TieredCache
 
 TASKS = 100
-PATIENCE = 10
 
 
-class Boom(Exception):
-    pass
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
 
 
 class NotesItsThread:
@@ -40,22 +41,6 @@ def _unpickled():
 @pytest.fixture
 def cache(make):
     return make()
-
-
-def run(coroutine):
-    async def in_time():
-        async with asyncio.timeout(PATIENCE):
-            return await coroutine
-
-    return asyncio.run(in_time())
-
-
-async def everybody_waits(cache, flights=1):
-    """Let the other tasks go on until each has either led or joined a flight."""
-    while len(cache._cache._flights.in_progress) < flights:
-        await asyncio.sleep(0)
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 def test_every_async_method_does_what_the_sync_one_does(cache):
@@ -165,14 +150,16 @@ def test_no_async_method_lets_another_task_in_between(cache):
 
 
 @pytest.mark.parametrize("kind", ["coroutine function", "function that returns a coroutine", "object to await"])
-def test_a_hundred_tasks_that_miss_together_run_an_async_default_once(cache, kind):
+@pytest.mark.parametrize("value", ["value", "error", "unpicklable"])
+def test_a_hundred_tasks_that_miss_together_run_an_async_default_once(cache, kind, value):
     calls = []
-    released = asyncio.Event()
 
     async def compute():
         calls.append(1)
-        await released.wait()
-        return ["value"]
+        await auntil_waiting(TASKS - 1)
+        if value == "error":
+            raise LookupError
+        return ["value"] if value == "value" else threading.Lock()
 
     default = {
         "coroutine function": compute,
@@ -181,17 +168,20 @@ def test_a_hundred_tasks_that_miss_together_run_an_async_default_once(cache, kin
     }[kind]
 
     async def use():
-        tasks = [asyncio.create_task(cache.aget_or_set("key", default)) for _ in range(TASKS)]
-        await everybody_waits(cache)
-        released.set()
-        return await asyncio.gather(*tasks)
+        asking = (cache.aget_or_set("key", default) for _ in range(TASKS))
+        return await asyncio.gather(*asking, return_exceptions=True)
 
     values = run(use())
-    assert values == [["value"]] * TASKS
     assert len(calls) == 1
-    # Nobody can change what another got.
-    assert len(set(map(id, values))) == TASKS
-    assert cache.get("key") == ["value"]
+    if value == "value":
+        assert values == [["value"]] * TASKS
+        # No task can change what another one got.
+        assert len(set(map(id, values))) == TASKS
+        assert cache.get("key") == ["value"]
+    else:
+        assert {type(each) for each in values} == {LookupError if value == "error" else TypeError}
+        assert "key" not in cache
+        assert run(cache.aget_or_set("key", 1)) == 1
 
 
 def test_a_plain_value_and_none_are_defaults_too(cache):
@@ -203,242 +193,6 @@ def test_a_plain_value_and_none_are_defaults_too(cache):
 
     run(use())
     assert "none" in cache
-
-
-def test_a_timeout_of_zero_runs_the_default_and_keeps_nothing(cache):
-    async def default():
-        return 1
-
-    assert run(cache.aget_or_set("key", default, 0)) == 1
-    assert "key" not in cache
-    cache.set("key", 2)
-    assert run(cache.aget_or_set("key", default, 0)) == 2
-
-
-def test_the_exception_of_the_default_reaches_all_and_nothing_is_kept(cache):
-    calls = []
-    released = asyncio.Event()
-
-    async def default():
-        calls.append(1)
-        await released.wait()
-        raise Boom("no value")
-
-    async def use():
-        tasks = [asyncio.create_task(cache.aget_or_set("key", default)) for _ in range(TASKS)]
-        await everybody_waits(cache)
-        released.set()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    outcomes = run(use())
-    assert [type(each) for each in outcomes] == [Boom] * TASKS
-    assert len(calls) == 1
-    assert "key" not in cache
-    assert run(cache.aget_or_set("key", 1)) == 1
-
-
-def test_what_cannot_be_pickled_raises_for_all_who_wait(cache):
-    released = asyncio.Event()
-
-    async def default():
-        await released.wait()
-        return threading.Lock()
-
-    async def use():
-        tasks = [asyncio.create_task(cache.aget_or_set("key", default)) for _ in range(3)]
-        await everybody_waits(cache)
-        released.set()
-        return await asyncio.gather(*tasks, return_exceptions=True)
-
-    assert [type(each) for each in run(use())] == [TypeError] * 3
-    assert "key" not in cache
-
-
-def test_if_the_leader_is_cancelled_one_of_the_waiters_takes_over(cache):
-    calls = []
-    released = asyncio.Event()
-
-    async def default():
-        calls.append(1)
-        if len(calls) == 1:
-            await asyncio.Event().wait()
-        await released.wait()
-        return "second"
-
-    async def use():
-        leader = asyncio.create_task(cache.aget_or_set("key", default))
-        await everybody_waits(cache)
-        waiters = [asyncio.create_task(cache.aget_or_set("key", default)) for _ in range(TASKS)]
-        await everybody_waits(cache)
-        leader.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await leader
-        await everybody_waits(cache)
-        released.set()
-        return await asyncio.gather(*waiters)
-
-    assert run(use()) == ["second"] * TASKS
-    assert len(calls) == 2
-
-
-def test_a_waiter_that_is_cancelled_takes_nobody_with_it(cache):
-    released = asyncio.Event()
-
-    async def default():
-        await released.wait()
-        return "value"
-
-    async def use():
-        leader = asyncio.create_task(cache.aget_or_set("key", default))
-        await everybody_waits(cache)
-        impatient, patient = (asyncio.create_task(cache.aget_or_set("key", default)) for _ in range(2))
-        await everybody_waits(cache)
-        impatient.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await impatient
-        released.set()
-        return await asyncio.gather(leader, patient)
-
-    assert run(use()) == ["value", "value"]
-
-
-def test_a_leader_whose_loop_is_gone_leaves_the_key_to_others(cache):
-    """As when a server shuts its loop down hard: the coroutine is closed, by whoever happens to collect it."""
-
-    class Suspended:
-        def __await__(self):
-            yield
-
-    async def default():
-        await Suspended()
-
-    leader = cache.aget_or_set("key", default)
-    copy_context().run(leader.send, None)
-    assert len(cache._cache._flights.in_progress) == 1
-    leader.close()
-    assert not cache._cache._flights.in_progress
-    assert cache.get_or_set("key", 1) == 1
-
-
-def test_the_default_runs_once_for_several_loops_and_plain_threads(cache):
-    calls = []
-    released = threading.Event()
-    barrier = threading.Barrier(9)
-    values = []
-
-    def default():
-        calls.append(1)
-        assert released.wait(PATIENCE)
-        return ["value"]
-
-    def in_a_loop():
-        barrier.wait(PATIENCE)
-        values.append(run(cache.aget_or_set("key", default)))
-
-    def in_a_thread():
-        barrier.wait(PATIENCE)
-        values.append(cache.get_or_set("key", default))
-
-    threads = [threading.Thread(target=target) for target in (in_a_loop, in_a_thread) * 4]
-    for thread in threads:
-        thread.start()
-    barrier.wait(PATIENCE)
-    released.set()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert values == [["value"]] * 8
-    assert len(calls) == 1
-
-
-@pytest.mark.parametrize("error", [Boom, StopIteration, TimeoutError, RuntimeError])
-def test_the_exception_of_a_thread_reaches_the_tasks_that_wait_for_it(cache, error):
-    leading, released = threading.Event(), threading.Event()
-
-    def default():
-        leading.set()
-        assert released.wait(PATIENCE)
-        raise error("no value")
-
-    def lead():
-        with pytest.raises(error):
-            cache.get_or_set("key", default)
-
-    thread = threading.Thread(target=lead)
-    thread.start()
-    assert leading.wait(PATIENCE)
-
-    async def use():
-        waiter = asyncio.create_task(cache.aget_or_set("key", default))
-        await everybody_waits(cache)
-        released.set()
-        done, _ = await asyncio.wait([waiter], timeout=2)
-        waiter.cancel()
-        return [type(each.exception()) for each in done]
-
-    outcome = run(use())
-    thread.join(PATIENCE)
-    # A StopIteration cannot leave a coroutine: PEP 479 makes it a RuntimeError.
-    assert outcome == [RuntimeError if error is StopIteration else error]
-
-
-def test_a_sync_call_in_the_loop_of_the_leader_computes_for_itself_instead_of_hanging(cache):
-    released = asyncio.Event()
-
-    async def default():
-        await released.wait()
-        return "leader's"
-
-    async def use():
-        leader = asyncio.create_task(cache.aget_or_set("key", default))
-        await everybody_waits(cache)
-        own = cache.get_or_set("key", lambda: "own")
-        released.set()
-        return own, await leader
-
-    own, leaders = run(use())
-    assert own == "own"
-    assert leaders in ("own", "leader's")
-
-
-def test_a_default_that_asks_for_its_own_key_is_told_so(cache):
-    async def default():
-        return await cache.aget_or_set("key", default)
-
-    async def use():
-        with pytest.raises(LoadDeadlock, match="':1:key'"):
-            await cache.aget_or_set("key", default)
-
-    run(use())
-    assert run(cache.aget_or_set("key", 1)) == 1
-
-
-def test_a_default_may_ask_for_other_keys_and_hop_to_threads(cache):
-    async def inner():
-        return await sync_to_async(lambda: cache.get_or_set("innermost", lambda: 1))() + 1
-
-    async def outer():
-        return await cache.aget_or_set("inner", inner) + 1
-
-    assert run(cache.aget_or_set("outer", outer)) == 3
-    assert cache.get_many(["innermost", "inner", "outer"]) == {"innermost": 1, "inner": 2, "outer": 3}
-
-
-def test_what_is_set_while_the_default_runs_wins(cache):
-    released = asyncio.Event()
-
-    async def default():
-        await released.wait()
-        return "loaded"
-
-    async def use():
-        leader = asyncio.create_task(cache.aget_or_set("key", default))
-        await everybody_waits(cache)
-        await cache.aset("key", "set")
-        released.set()
-        await leader
-
-    run(use())
-    assert cache.get("key") == "set"
 
 
 def test_every_async_context_has_a_backend_of_its_own_on_the_same_entries(make):
@@ -454,3 +208,130 @@ def test_every_async_context_has_a_backend_of_its_own_on_the_same_entries(make):
     assert all(isinstance(backend, WheelCache) for backend, _ in outcomes)
     assert all(found == {f"key{each}": each for each in range(10)} for _, found in outcomes)
     assert len({id(backend.store) for backend, _ in outcomes}) == 1
+
+
+# What Django's BaseCache has, and the cache behind a TieredCache.
+
+METHODS = sorted(name for name, method in inspect.getmembers(BaseCache, inspect.iscoroutinefunction))
+PAGES = "views.decorators.cache."
+HEADERS = f"{PAGES}cache_header.prefix.{'a' * 32}.en-us.UTC"
+_names = map("async methods {}".format, count())
+
+
+class NotedLocMemCache(LocMemCache):
+    """Remembers how it was closed, and in which threads it was written to and closed."""
+
+    writers: ClassVar[list[int]] = []
+    closed: ClassVar[list[tuple[str, int]]] = []
+
+    def set(self, *args, **kwargs):
+        self.writers.append(threading.get_ident())
+        super().set(*args, **kwargs)
+
+    def close(self, **kwargs):
+        self.closed.append(("close", threading.get_ident()))
+
+    async def aclose(self, **kwargs):
+        self.closed.append(("aclose", threading.get_ident()))
+
+
+@pytest.fixture
+def tiered():
+    configured = {
+        "default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": next(_names)},
+        "behind": {"BACKEND": f"{__name__}.NotedLocMemCache", "LOCATION": next(_names)},
+        "tiered": {
+            "BACKEND": "wheelcache.django_backend.TieredCache",
+            "LOCATION": next(_names),
+            "OPTIONS": {"L2": "behind", "LOG_INTERVAL": None, "FILL_WAIT": 60},
+        },
+    }
+    with override_settings(CACHES=configured):
+        yield caches["tiered"]
+
+
+@pytest.fixture(autouse=True)
+def _no_writers():
+    NotedLocMemCache.writers.clear()
+    NotedLocMemCache.closed.clear()
+
+
+def test_basecache_has_async_methods():
+    assert {"aget", "aset", "aclose"} < set(METHODS)
+
+
+@pytest.mark.parametrize("backend", [WheelCache, TieredCache])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_async_method_of_basecache_is_overridden(backend, method):
+    """In each of the two itself: what is right for memory would hold up the loop where another cache is behind."""
+    assert method in vars(backend)
+    assert inspect.iscoroutinefunction(vars(backend)[method])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_overrides_take_what_basecache_takes(method):
+    expected = inspect.signature(getattr(BaseCache, method)).parameters
+    for backend in (WheelCache, TieredCache):
+        given = inspect.signature(getattr(backend, method)).parameters
+        assert list(given)[: len(expected)] == list(expected)
+        assert all(given[name].default == expected[name].default for name in expected)
+
+
+def test_aclose_gives_what_the_task_was_to_fill_to_the_next(make):
+    cache = make({"FILL_WAIT": 60})
+    missed, filled = asyncio.Event(), asyncio.Event()
+
+    async def miss_and_close():
+        assert await cache.aget("key") is None
+        missed.set()
+        await auntil_waiting()
+        await cache.aclose()
+        # The end of the task would give it up as well.
+        await filled.wait()
+
+    async def wait_for_it():
+        await missed.wait()
+        value = await cache.aget("key", "mine to fill")
+        filled.set()
+        return value
+
+    async def both():
+        return await asyncio.gather(miss_and_close(), wait_for_it())
+
+    assert run(both()) == [None, "mine to fill"]
+
+
+def test_aclose_of_a_tiered_cache_closes_the_other_cache_by_its_own_aclose(tiered):
+    async def close():
+        await tiered.aclose()
+        return threading.get_ident()
+
+    thread = run(close())
+    assert NotedLocMemCache.closed == [("aclose", thread)]
+
+
+def test_aclose_of_a_tiered_cache_stores_what_was_held_back_without_holding_up_the_loop(tiered):
+    """The list of headers of a page whose page never came."""
+
+    async def use():
+        assert tiered.get(HEADERS) is None
+        tiered.set(HEADERS, ["Accept"], 60)
+        await tiered.aclose()
+        assert await caches["behind"].aget(HEADERS) == ["Accept"]
+        return threading.get_ident()
+
+    thread = run(use())
+    assert NotedLocMemCache.writers
+    assert thread not in NotedLocMemCache.writers
+
+
+def test_versions_and_decr_reach_the_cache_behind(tiered):
+    async def use():
+        await tiered.aset("count", 5)
+        assert await tiered.adecr("count", 2) == 3
+        assert await tiered.aincr_version("count") == 2
+        assert await caches["behind"].aget("count", version=2) == 3
+        assert await tiered.adecr_version("count", version=2) == 1
+        return await caches["behind"].aget("count")
+
+    assert run(use()) == 3

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.core import checks
 from django.test import override_settings
 
-from wheelcache.coherence import shared_stamps as board
+pytestmark = pytest.mark.usefixtures("own_boards")
 
 BACKEND = "wheelcache.django_backend.WheelCache"
 TIERED = "wheelcache.django_backend.TieredCache"
@@ -35,12 +35,6 @@ CACHES = {
     "over locmem": tiered("locmem"),
     "over plain": tiered("default"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _own_board(monkeypatch, tmp_path):
-    tmp_path.chmod(0o700)
-    monkeypatch.setattr(board, "runtime_directory", lambda: tmp_path)
 
 
 def warnings_for(*, deploy=True, **configured):

@@ -7,6 +7,7 @@ import threading
 import pytest
 from django.core.cache import caches
 
+from tests.engines import engine
 from tests.waiting import until
 from wheelcache import RemovalCause
 from wheelcache.django_backend import TieredCache, WheelCache, stores
@@ -173,14 +174,14 @@ def test_who_listened_to_a_cache_before_is_called_on_and_is_there_afterwards(mak
     def receiver(key, cause, **kwargs):
         heard.append(("receiver", key, cause))
 
-    cache.store.cache.on_removal = listener
+    engine(cache).on_removal = listener
     entry_removed.connect(receiver)
     cache.set("a", 1)
     cache.delete("a")
     assert heard == [(each, ":1:a", RemovalCause.DELETED) for each in ("receiver", "listener")]
     entry_removed.disconnect(receiver)
-    assert cache.store.cache.on_removal is listener
-    cache.store.cache.on_removal = None
+    assert engine(cache).on_removal is listener
+    engine(cache).on_removal = None
 
 
 def test_a_coroutine_function_is_refused(make):

@@ -20,16 +20,16 @@ from django.core.cache.backends.redis import RedisCacheClient
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 
+from tests.engines import engine
 from tests.redis_server import RedisServer
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache.coherence import shared_stamps as board
 from wheelcache.django_backend import cache as default_cache
 from wheelcache.django_backend import stores
 from wheelcache.django_backend.tiered import OPTIONS, TieredCache
 from wheelcache.near_cache.redis_tracking import client_of
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_boards")]
 
 TIERED = "wheelcache.django_backend.TieredCache"
 REDIS = "django.core.cache.backends.redis.RedisCache"
@@ -77,12 +77,6 @@ def url(server):
     """Of an empty database."""
     server.client().flushall()
     return f"redis://{server.host}:{server.port}/0"
-
-
-@pytest.fixture(autouse=True)
-def _boards_of_this_test(monkeypatch, tmp_path):
-    monkeypatch.setattr(board, "runtime_directory", lambda: tmp_path)
-    tmp_path.chmod(0o700)
 
 
 @pytest.fixture
@@ -138,16 +132,16 @@ def other(cache):
 
 
 def copies(cache):
-    return cache.store.cache.keys()
+    return engine(cache).keys()
 
 
 def settle(cache):
     """Wait until this process has been told of all that was written so far, by itself and others."""
     if cache.store._epoch is not None:
         key = cache.make_key("settled", version=0)
-        cache.store.cache.set(key, 1)
+        engine(cache).set(key, 1)
         client_of(cache._l2).set(key, 1)
-        assert until(lambda: key not in cache.store.cache)
+        assert until(lambda: key not in engine(cache))
 
 
 def refused(**options):
@@ -321,7 +315,7 @@ def test_what_is_read_is_kept_and_what_is_written_is_behind(any_tier):
     settle(cache)
     assert [cache.get("k") for _ in range(3)] == [[1]] * 3
     assert copies(cache) == [":1:k"]
-    assert cache.store.cache.stats().hits == 2
+    assert engine(cache).stats().hits == 2
     assert cache.get("none", "default") == "default"
 
 
@@ -569,7 +563,7 @@ def test_a_table_of_a_database_may_stand_behind(tmp_path):
         cache.set("k", [1])
         assert caches["behind"].get("k") == [1]
         assert [cache.get("k"), cache.get("k"), cache.get_many(["k", "l"])] == [[1], [1], {"k": [1]}]
-        assert cache.store.cache.stats().hits == 2
+        assert engine(cache).stats().hits == 2
         assert cache.incr("n") if cache.add("n", 1) else None == 2
         assert cache.get_or_set("o", lambda: 3) == 3
         with connection.execute_wrapper(lambda *args: 1 / 0):
@@ -752,7 +746,7 @@ def test_a_child_of_fork_asks_until_it_is_told_by_a_connection_of_its_own(url):
         level.start_tracking()
         assert until(lambda: level.trusted)
         cache.set("k", 1)
-        assert until(lambda: cache.get("k") == 1 and cache.store.cache.keys())
+        assert until(lambda: cache.get("k") == 1 and engine(cache).keys())
         pid = os.fork()
         if pid == 0:
             signal.alarm(30)
@@ -761,7 +755,7 @@ def test_a_child_of_fork_asks_until_it_is_told_by_a_connection_of_its_own(url):
                 caches["behind"].set("k", 2)
                 assert cache.get("k") == 2
                 assert until(lambda: level.trusted)
-                assert until(lambda: cache.get("k") == 2 and cache.store.cache.keys())
+                assert until(lambda: cache.get("k") == 2 and engine(cache).keys())
                 caches["behind"].set("k", 3)
                 assert until(lambda: cache.get("k") == 3)
                 print("child", flush=True)
@@ -839,7 +833,7 @@ def test_who_misses_what_another_fills_waits_for_his_value(tier, url):
     waited = []
     waiting = threading.Thread(target=lambda: (waited.append(caches["tiered"].get("k")), caches["tiered"].close()))
     waiting.start()
-    assert until(lambda: cache.store.cache.stats().misses >= 1)
+    assert until(lambda: engine(cache).stats().misses >= 1)
     assert not until(lambda: waited, seconds=0.1)
     cache.set("k", "value")
     waiting.join(PATIENCE)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.engine import invariants
+from tests.engine.background import is_idle
 from tests.waiting import until
 from wheelcache import Cache, LoadTimeout, ManualClock
 
@@ -23,9 +24,17 @@ GRACES = st.sampled_from([None, 2, 8])
 
 WHICH = st.integers(0, 5)
 
+TURNS = 50
+"""Turns of an event loop: more than the longest chain of wake-ups takes."""
+
 
 class LoadFailed(Exception):
     pass
+
+
+async def turns():
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 def pick(things, which):
@@ -66,9 +75,7 @@ class Loading(RuleBasedStateMachine):
 
     def settle(self):
         """Run the loop until it would wait; then look at what the callers got."""
-        self.loop.run_until_complete(asyncio.sleep(0))
-        while self.loop._ready:
-            self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.run_until_complete(turns())
         for caller in [each for each in self.callers if each.task.done()]:
             self.callers.remove(caller)
             if not caller.task.cancelled():
@@ -144,12 +151,14 @@ class Loading(RuleBasedStateMachine):
 
     @rule(which=WHICH)
     def a_background_task_is_cancelled(self, which):
-        of_callers = {caller.task for caller in self.callers}
-        background = [task for task in asyncio.all_tasks(self.loop) if task not in of_callers]
+        background = self.background_tasks()
         if background:
             # Oldest first: sets have no order that could be played again.
             pick(sorted(background, key=lambda task: int(task.get_name().removeprefix("Task-"))), which).cancel()
         self.settle()
+
+    def background_tasks(self):
+        return asyncio.all_tasks(self.loop) - {caller.task for caller in self.callers}
 
     @rule(key=KEYS, ttl=TTLS)
     def set(self, key, ttl):
@@ -186,11 +195,10 @@ class Loading(RuleBasedStateMachine):
         self.settle()
 
     @invariant()
-    def nobody_waits_for_nothing(self):
+    def no_caller_waits_for_nothing(self):
         loading = {held.key for held in self.running}
         assert {caller.key for caller in self.callers} <= loading
-        assert set(self.cache._flights.in_progress) == loading
-        assert self.cache._refreshing.keys() <= loading
+        assert len(self.background_tasks()) <= len(self.running)
         invariants.check(self.cache)
         stats = self.cache.stats()
         assert stats.hits + stats.misses == self.calls
@@ -205,6 +213,15 @@ class Loading(RuleBasedStateMachine):
                 self.running[0].future.set_result(None)
                 self.settle()
             assert self.callers == []
+            # Nothing is left of the loads that would keep a key from being loaded.
+            self.clear()
+            for key in range(2):
+                self.take(key, 1, None, False, None, 0)
+            assert {held.key for held in self.running} == {0, 1}
+            while self.running:
+                self.a_loader_returns(0)
+            assert self.callers == []
+            invariants.check_timers(self.cache, self.clock)
         finally:
             for task in asyncio.all_tasks(self.loop):
                 task.cancel()
@@ -320,7 +337,7 @@ def test_threads_never_load_a_key_twice_at_once_and_none_is_lost(seed):
         assert done
         for worker in workers:
             worker.result()
-    assert until(lambda: loaders.let_one_go() or not (cache._refreshing or cache._flights.in_progress))
+    assert until(lambda: loaders.let_one_go() or is_idle())
     assert loaders.two_at_once == []
     invariants.check(cache)
     stats = cache.stats()

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import gc
 import inspect
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 import pytest
 
 from tests.engine import invariants
-from tests.waiting import PATIENCE, until
+from tests.engine.background import is_idle
+from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache, LoadTimeout, MemoStats
 
 
@@ -540,11 +542,11 @@ def test_grace_and_refresh_ahead_are_as_for_take(cache, clock):
     clock.advance(6)
     assert function() == 0
     assert until(lambda: cache.get(*cache.keys()) == 6)
-    assert until(lambda: not cache._refreshing)
+    assert until(is_idle)
     assert figures(function) == (1, 1, 2)
     clock.advance(10)
     assert function() == 6
-    assert until(lambda: not cache._refreshing)
+    assert until(is_idle)
     assert function() == 16
 
 
@@ -559,7 +561,7 @@ def test_a_timeout_is_as_for_take(cache):
     with pytest.raises(LoadTimeout):
         function()
     go.set()
-    assert until(lambda: not cache._flights.in_progress)
+    assert until(is_idle)
     assert function() == 1
     assert figures(function) == (1, 1, 1)
 
@@ -578,7 +580,7 @@ def test_fail_safe_is_as_for_take(cache, clock, caplog):
     for _ in range(2):
         clock.advance(10)
         assert function() == "old"
-        assert until(lambda: not cache._refreshing)
+        assert until(is_idle)
     assert function() == "new"
     assert caplog.text.count("failed; the next refresh") == 1
 
@@ -592,7 +594,7 @@ def test_a_stampede_of_threads_is_one_call(cache, together):
         return object()
 
     def let_go():
-        assert until(lambda: cache._miss_tally.read() == 32)
+        assert until(lambda: cache.stats().misses == 32)
         both.wait(PATIENCE)
 
     opener = threading.Thread(target=let_go)
@@ -636,15 +638,18 @@ def test_recursion(cache):
 
 
 def test_recursion_that_ends_in_an_error_leaves_nothing_that_waits(cache):
+    is_endless = True
+
     @cache.memoize()
-    def endless(n):
-        return endless(n + 1)
+    def function(n):
+        return function(n + 1) if is_endless else n
 
     for _ in range(2):
         with pytest.raises(RecursionError):
-            endless(0)
-    assert cache._flights.in_progress == {}
+            function(0)
     assert len(cache) == 0
+    is_endless = False
+    assert [function(n) for n in range(1000)] == list(range(1000))
 
 
 # Forgetting.
@@ -684,7 +689,7 @@ def test_what_is_computed_while_it_is_forgotten_is_not_stored(cache, pool, forge
     assert began.wait(PATIENCE)
     assert not forget(function)
     late = pool.submit(function, 1)
-    assert until(lambda: function.cache_stats().misses == 2 and cache._flights.in_progress)
+    until_waiting()
     go.set()
     assert first.result(PATIENCE) is not late.result(PATIENCE)
     assert function(1) is late.result()
@@ -708,34 +713,27 @@ def test_what_tasks_compute_while_it_is_forgotten_is_not_stored(cache):
     asyncio.run(main())
 
 
-def test_a_load_that_ends_in_the_middle_of_a_clearing_is_forgotten_too(cache, pool, monkeypatch):
-    began, go = threading.Event(), threading.Event()
+def test_a_load_that_ends_in_the_middle_of_a_clearing_is_forgotten_too(cache, pool):
+    began, go = threading.Semaphore(0), threading.Semaphore(0)
 
     @cache.memoize()
     def function(x):
-        began.set()
-        assert go.wait(PATIENCE)
+        began.release()
+        assert go.acquire(timeout=PATIENCE)
         return "old"
 
-    first = pool.submit(function, 1)
-    assert began.wait(PATIENCE)
-    lock = cache._lock
-
-    class Lock:
-        """Its first user comes when the load is over."""
-
-        def __enter__(self):
-            cache._lock = lock
-            go.set()
-            first.result(PATIENCE)
-            lock.acquire()
-
-        def __exit__(self, *exc_info):
-            lock.release()
-
-    cache._lock = Lock()
-    function.cache_clear()
-    assert len(cache) == 0
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(500):
+            load = pool.submit(function, 1)
+            assert began.acquire(timeout=PATIENCE)
+            go.release()
+            function.cache_clear()
+            load.result(PATIENCE)
+            assert len(cache) == 0
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_the_figures_are_exact_under_many_threads(cache, together):
@@ -763,7 +761,7 @@ def test_a_stale_hit_is_a_hit_of_the_function_too(cache, clock):
     function()
     clock.advance(10)
     function()
-    assert until(lambda: not cache._refreshing)
+    assert until(is_idle)
     stats = cache.stats()
     assert (stats.hits, stats.misses) == (1, 1)
     assert figures(function) == (1, 1, 2)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+from tests.waiting import auntil_waiting, until_waiting
 from wheelcache import Cache, CacheClosed, LoadDeadlock
 
 SOON = 10
@@ -43,23 +45,10 @@ class SlowLoader:
         return self.value
 
 
-def waiters(cache, count):
-    """Until so many callers wait for a flight of the cache, as seen by what is to be woken at its end."""
-    deadline = threading.Event()
-    for _ in range(1000):
-        with cache._lock:
-            flights = list(cache._flights.in_progress.values())
-        waiting = sum(len(flight.ended._wake_ups) for flight in flights)
-        if waiting >= count:
-            return
-        deadline.wait(0.01)
-    raise AssertionError(f"{waiting} wait, not {count}")
-
-
 def test_however_many_miss_together_one_loads_and_all_get_its_value(cache, pool):
     loader = SlowLoader(value=[1])
     results = [pool.submit(cache.take, "k", loader) for _ in range(32)]
-    waiters(cache, 31)
+    until_waiting(31)
     loader.go.set()
     values = [result.result(SOON) for result in results]
     assert loader.calls == 1
@@ -72,13 +61,24 @@ def test_however_many_miss_together_one_loads_and_all_get_its_value(cache, pool)
 def test_an_exception_reaches_all_who_waited_and_nothing_is_stored(cache, pool):
     loader = SlowLoader(error=LookupError("no"))
     results = [pool.submit(cache.take, "k", loader) for _ in range(8)]
-    waiters(cache, 7)
+    until_waiting(7)
     loader.go.set()
     assert {result.exception(SOON) for result in results} == {loader.error}
     assert loader.calls == 1
     assert "k" not in cache
     assert cache.stats().load_failures == 1
     assert cache.take("k", lambda: "next time") == "next time"
+
+
+def test_a_load_that_ends_between_the_miss_of_a_thread_and_its_load_is_not_repeated(cache, together):
+    loads = []
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        together(lambda _: [cache.take(key, lambda key=key: loads.append(key)) for key in range(300)])
+    finally:
+        sys.setswitchinterval(before)
+    assert sorted(loads) == list(range(300))
 
 
 def test_loaders_of_different_keys_never_wait_for_each_other(cache, pool):
@@ -150,7 +150,7 @@ def test_a_value_deleted_while_its_loader_runs_is_not_resurrected(cache, pool, r
     # Whoever comes after the deletion must not get what was computed before it, nor start a second load beside it.
     fresh = SlowLoader(value="new")
     second = pool.submit(cache.take, "k", fresh)
-    waiters(cache, 1)
+    until_waiting(1)
     assert fresh.calls == 0
     loader.go.set()
     fresh.go.set()
@@ -165,7 +165,7 @@ def test_a_leader_that_is_torn_down_hands_over_to_one_waiter(cache, pool):
     assert loader.started.wait(SOON)
     heir = SlowLoader(value="heir")
     heirs = [pool.submit(cache.take, "k", heir) for _ in range(4)]
-    waiters(cache, 4)
+    until_waiting(4)
     loader.go.set()
     heir.go.set()
     assert [each.result(SOON) for each in heirs] == ["heir"] * 4
@@ -187,7 +187,7 @@ def test_what_goes_wrong_after_the_load_reaches_the_caller_and_the_waiters(clock
     leader = pool.submit(cache.take, "k", loader)
     assert loader.started.wait(SOON)
     waiter = pool.submit(cache.take, "k", loader)
-    waiters(cache, 1)
+    until_waiting(1)
     loader.go.set()
     for result in (leader, waiter):
         with pytest.raises(ValueError, match="what the weigher returns"):
@@ -199,7 +199,7 @@ def test_closing_a_cache_lets_nobody_wait_for_ever(cache, pool):
     leader = pool.submit(cache.take, "k", loader)
     assert loader.started.wait(SOON)
     waiter = pool.submit(cache.take, "k", loader)
-    waiters(cache, 1)
+    until_waiting(1)
     cache.close()
     loader.go.set()
     for result in (leader, waiter):
@@ -210,10 +210,10 @@ def test_closing_a_cache_lets_nobody_wait_for_ever(cache, pool):
 def test_who_waited_before_a_deletion_gets_the_value_and_who_came_after_a_new_one(cache, pool):
     loader, fresh = SlowLoader(value="old"), SlowLoader(value="new")
     results = [pool.submit(cache.take, "k", loader) for _ in range(8)]
-    waiters(cache, 7)
+    until_waiting(7)
     cache.delete("k")
     late = pool.submit(cache.take, "k", fresh)
-    waiters(cache, 8)
+    until_waiting(8)
     loader.go.set()
     fresh.go.set()
     assert [result.result(SOON) for result in results] == ["old"] * 8
@@ -255,8 +255,7 @@ def test_a_blocking_take_in_a_loop_that_its_flight_waits_for_in_a_roundabout_way
 
         thread = asyncio.get_running_loop().run_in_executor(pool, cache.take, "b", load_b)
         assert await asyncio.to_thread(in_thread.wait, SOON)
-        while not cache._flights.in_progress["a"].waited_for:
-            await asyncio.sleep(0)
+        await auntil_waiting()
         value = cache.take("b", lambda: "apart")
         go.set()
         return value, await leading, await thread
@@ -360,8 +359,8 @@ def test_tasks_and_threads_share_a_flight(cache, pool):
         tasks = [asyncio.create_task(cache.atake("k", load)) for _ in range(50)]
         await asyncio.sleep(0)
         thread = asyncio.get_running_loop().run_in_executor(pool, cache.take, "k", lambda: "sync")
-        while not any(flight.ended._wake_ups for flight in cache._flights.in_progress.values()):
-            await asyncio.sleep(0)
+        # The other 49 tasks, and the thread.
+        await auntil_waiting(50)
         go.set()
         values = await asyncio.gather(*tasks, thread)
         return values, calls
@@ -418,32 +417,6 @@ def test_a_blocking_take_in_the_loop_of_the_leading_task_does_not_hang(cache):
     assert asyncio.run(main()) == ("sync", "async")
 
 
-def test_a_load_that_ended_between_the_miss_and_the_flight_is_not_repeated(cache):
-    cache.set("k", "there by now")
-    flight = cache._flights.flight("k", 0.0)
-    assert cache._join(flight, blocking=True) == ("there by now", None)
-
-
-def test_a_flight_whose_leader_was_cut_short_by_a_signal_is_replaced(cache):
-    """Ended and not landed: what a second exception, in the handling of the first, can leave."""
-    cut_short = cache._flights.flight("k", 0.0)
-    cache._join(cut_short, blocking=True)
-    cut_short.end(None, KeyboardInterrupt())
-    assert cache.take("k", lambda: 1) == 1
-    assert cache.stats().loads == 1
-
-
-def test_a_signal_between_joining_and_loading_leaves_no_flight_without_a_leader(cache, monkeypatch):
-    def interrupted(flight):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("wheelcache.loading.single_flight.Flight.__enter__", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            cache.take("k", lambda: 1)
-    assert cache.take("k", lambda: 2) == 2
-
-
 def test_a_loader_that_needs_the_loop_its_own_waiter_blocks_raises_instead_of_hanging(cache, pool):
     async def main():
         go, started = asyncio.Event(), threading.Event()
@@ -460,7 +433,7 @@ def test_a_loader_that_needs_the_loop_its_own_waiter_blocks_raises_instead_of_ha
         assert await asyncio.to_thread(started.wait, SOON)
 
         def let_go_when_blocked():
-            waiters(cache, 1)
+            until_waiting(1)
             proceed.set()
 
         watching = pool.submit(let_go_when_blocked)
@@ -476,7 +449,7 @@ def test_a_loader_that_needs_the_loop_its_own_waiter_blocks_raises_instead_of_ha
 
 def test_load_seconds_add_up_on_the_caches_clock(cache, clock):
     def loader():
-        clock._now += 1.5
+        clock.advance(1.5)
         return 1
 
     cache.take("a", loader)

@@ -10,9 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.engine import invariants
-from tests.waiting import PATIENCE, until
+from tests.engine.background import full, is_idle, refuse_threads, until_tasks_end, waits_for_room
+from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
 from wheelcache import Cache, CacheClosed, LoadTimeout, MissingKey, RemovalCause
-from wheelcache.runtime.worker_pool import RefreshPool
+from wheelcache.runtime.worker_pool import QUEUE, TIMED_LOADS, refresh_pool, timed_load_pool
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -45,7 +46,7 @@ class Sync:
 
     def settle(self):
         """Until nothing is loaded or refreshed."""
-        assert until(lambda: is_idle(self.cache))
+        assert until(is_idle)
 
     def held(self, value=None):
         """A loader that returns ``value``, or raises it, when it is released."""
@@ -66,7 +67,7 @@ class Async:
         return self.runner.run(self.cache.atake(*args, **kwargs))
 
     def settle(self):
-        self.step_until(lambda: is_idle(self.cache))
+        self.runner.run(until_tasks_end())
 
     def held(self, value=None):
         return HeldInALoop(value, self)
@@ -125,6 +126,15 @@ class HeldInALoop:
         self.go.set()
 
 
+class HeldByATask:
+    def __init__(self):
+        self.began, self.go = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self):
+        self.began.set()
+        return await self.go.wait()
+
+
 def outcome(value):
     if isinstance(value, BaseException):
         raise value
@@ -139,10 +149,6 @@ def unreached():
     raise AssertionError("this loader is not to run")
 
 
-def is_idle(cache):
-    return not cache._refreshing and not cache._flights.in_progress
-
-
 def counts(cache):
     """The figures that are not 0."""
     stats = cache.stats()
@@ -155,26 +161,50 @@ def removals():
 
 
 @pytest.fixture
-def cache(clock, removals):
-    made = Cache(
-        clock=clock,
-        ttl=10,
-        jitter=0,
-        log_interval=None,
-        sample_interval=None,
-        on_removal=lambda *removal: removals.append(removal),
-    )
-    yield made
-    if not made._is_closed():
-        assert until(lambda: is_idle(made))
-        invariants.check(made)
+def make(clock, removals):
+    """Make a cache that tells of its removals. It is checked at the end."""
+    made = []
+
+    def make_cache(**options):
+        given = {"ttl": 10, "jitter": 0, "log_interval": None, "sample_interval": None}
+        given["on_removal"] = lambda *removal: removals.append(removal)
+        made.append(Cache(clock=clock, **{**given, **options}))
+        return made[-1]
+
+    yield make_cache
+    assert until(is_idle)
+    for each in made:
+        invariants.check(each)
+
+
+@pytest.fixture
+def cache(make):
+    return make()
+
+
+@pytest.fixture
+def slow(make):
+    """A cache whose wheel removes nothing in the first minute."""
+    return make(interval=60)
 
 
 @pytest.fixture(params=[Sync, Async], ids=["take", "atake"])
-def twin(request, cache):
-    made = request.param(cache)
-    yield made
-    made.close()
+def twin_of(request):
+    made = []
+
+    def make_twin(cache):
+        made.append(request.param(cache))
+        return made[-1]
+
+    yield make_twin
+    for each in made:
+        each.settle()
+        each.close()
+
+
+@pytest.fixture
+def twin(twin_of, cache):
+    return twin_of(cache)
 
 
 @pytest.fixture
@@ -208,15 +238,17 @@ def test_a_value_within_its_grace_is_served_at_once_while_one_refresh_runs(cache
     assert counts(cache) == {"hits": 7, "misses": 1, "stale_hits": 6, "loads": 2, "refreshes": 1, "expirations": 1}
 
 
-def test_a_stale_value_is_never_served_when_its_grace_is_over(cache, clock, twin):
+def test_a_stale_value_is_never_served_when_its_grace_is_over(slow, clock, twin_of):
+    twin = twin_of(slow)
     twin.take("k", returns("old"), grace=5)
-    clock._now = 14.999
+    clock.advance(14.875)
     loader = twin.held("new")
     assert twin.take("k", loader, grace=5) == "old"
-    clock._now = 15.0
+    clock.advance(0.125)
+    assert len(slow) == 1
+    assert slow.get("k") is None
     loader.release()
     assert twin.take("k", loader, grace=5) == "new"
-    twin.settle()
 
 
 def test_who_asks_for_less_grace_is_served_nothing_older_and_who_asks_for_none_loads(cache, clock, twin):
@@ -282,7 +314,7 @@ def test_who_misses_while_a_refresh_runs_waits_for_it_and_loads_nothing(cache, c
     cache.take("k", loader, grace=5)
     assert loader.is_running()
     without_grace = pool.submit(cache.take, "k", unreached)
-    assert until(lambda: cache._flights.in_progress["k"].waited_for)
+    until_waiting()
     loader.release()
     assert without_grace.result(PATIENCE) == "new"
     assert counts(cache)["coalesced"] == 1
@@ -295,46 +327,22 @@ def test_a_stampede_on_a_stale_value_is_served_and_refreshes_one_at_a_time(cache
     assert together(lambda _: cache.take("k", loader, grace=5)) == ["old"] * 32
     assert loader.is_running()
     loader.release()
-    assert until(lambda: is_idle(cache))
+    assert until(is_idle)
     assert loader.calls == 1
     assert counts(cache) == {"hits": 32, "misses": 1, "stale_hits": 32, "loads": 2, "refreshes": 1, "expirations": 1}
 
 
-def test_a_stale_hit_is_a_use(clock, twin_of):
-    cache, twin = twin_of(max_entries=2)
+def test_a_stale_hit_is_a_use(make, clock, twin_of, removals):
+    cache = make(max_entries=2)
+    twin = twin_of(cache)
     twin.take("a", returns("old"), grace=50)
     cache.set("b", 1, ttl=100)
     clock.advance(10)
     loader = twin.held("new")
     twin.take("a", loader, grace=50)
     cache.set("c", 1, ttl=100)
-    assert list(cache.entries) == ["a", "c"]
+    assert removals == [("b", 1, EVICTED)]
     loader.release()
-    twin.settle()
-
-
-@pytest.fixture(params=[Sync, Async], ids=["take", "atake"])
-def twin_of(request, clock, removals):
-    made = []
-
-    def make(**options):
-        cache = Cache(
-            clock=clock,
-            ttl=10,
-            jitter=0,
-            log_interval=None,
-            sample_interval=None,
-            on_removal=lambda *removal: removals.append(removal),
-            **options,
-        )
-        made.append((cache, request.param(cache)))
-        return made[-1]
-
-    yield make
-    for cache, twin in made:
-        twin.settle()
-        twin.close()
-        invariants.check(cache)
 
 
 # What everything else makes of an entry within its grace.
@@ -381,10 +389,9 @@ def test_looking_at_a_stale_value_leaves_it_to_take(graced, removals):
         (lambda cache: cache.delete("k"), False),
         (lambda cache: cache.pop("k", None), None),
         (lambda cache: cache.delete_many(["k"]), 0),
-        (lambda cache: cache.clear(), None),
         (lambda cache: cache.evict_to(0), None),
     ],
-    ids=["delete", "pop", "delete_many", "clear", "evict_to"],
+    ids=["delete", "pop", "delete_many", "evict_to"],
 )
 def test_what_removes_a_stale_value_counts_it_as_expired_and_says_that_nothing_was_there(
     graced, removals, change, left
@@ -397,21 +404,28 @@ def test_what_removes_a_stale_value_counts_it_as_expired_and_says_that_nothing_w
     assert graced.take("k", returns(2), grace=5) == 2
 
 
+def test_a_clear_removes_stale_values_too(graced, removals):
+    graced.clear()
+    assert len(graced) == 0
+    assert [removal[:2] for removal in removals] == [("k", 1)]
+    assert graced.take("k", returns(2), grace=5) == 2
+
+
 @pytest.mark.parametrize("write", [lambda c: c.set("k", 2), lambda c: c.add("k", 2), lambda c: c.set_many({"k": 2})])
 def test_what_is_written_over_a_stale_value_has_no_grace(graced, clock, removals, write):
     assert write(graced) in (True, [])
     assert removals == [("k", 1, EXPIRED)]
     assert graced.get("k") == 2
-    invariants.check(graced)
     clock.advance(10)
     assert len(graced) == 0
     assert removals == [("k", 1, EXPIRED), ("k", 2, EXPIRED)]
 
 
-def test_what_is_loaded_over_a_set_value_has_grace_and_back(cache, clock, removals):
+def test_what_is_loaded_over_a_set_value_has_grace_and_back(slow, clock, removals):
+    cache = slow
     cache.set("k", "set")
-    clock.advance(9)
-    clock._now = 10.0
+    clock.advance(10)
+    assert len(cache) == 1
     assert cache.take("k", returns("loaded"), grace=5) == "loaded"
     cache.set("k", "set again")
     cache.delete("k")
@@ -430,14 +444,6 @@ def test_memory_is_free_when_the_grace_is_over_and_not_before(cache, clock, remo
     assert len(cache) == 0
     assert removals == [("k", 1, EXPIRED)]
     assert cache.stats().expirations == 1
-
-
-def test_a_get_after_the_grace_frees_memory_although_the_wheel_stands_still(cache, clock, removals):
-    cache.take("k", returns(1), grace=5)
-    clock._now = 15.0
-    assert cache.get("k") is None
-    assert len(cache) == 0
-    assert removals == [("k", 1, EXPIRED)]
 
 
 def test_a_live_value_with_grace_is_touched_and_counted_up_and_keeps_its_grace(cache, clock, removals):
@@ -461,23 +467,21 @@ def test_a_live_value_with_grace_is_touched_and_counted_up_and_keeps_its_grace(c
     loader.release()
 
 
-def test_a_cache_full_of_stale_values_evicts_the_oldest(clock, removals):
-    cache = Cache(clock=clock, ttl=10, jitter=0, max_entries=3, on_removal=lambda *removal: removals.append(removal))
+def test_a_cache_full_of_stale_values_evicts_the_oldest(make, clock, removals):
+    cache = make(max_entries=3)
     for key in "abc":
         cache.take(key, returns(key), grace=50)
     clock.advance(10)
     cache.set("d", "d")
-    assert list(cache.entries) == ["b", "c", "d"]
+    assert len(cache) == 3
     assert removals == [("a", "a", EXPIRED)]
-    invariants.check(cache)
     for key in "efg":
         cache.take(key, returns(key), grace=50)
-    assert removals[-1] == ("d", "d", EVICTED)
-    invariants.check(cache)
+    assert removals[1:] == [("b", "b", EXPIRED), ("c", "c", EXPIRED), ("d", "d", EVICTED)]
 
 
-def test_stale_values_weigh_until_their_grace_is_over(clock):
-    cache = Cache(clock=clock, ttl=10, jitter=0, max_weight=10, weigher=lambda key, value: value)
+def test_stale_values_weigh_until_their_grace_is_over(make, clock):
+    cache = make(max_weight=10, weigher=lambda key, value: value)
     cache.take("a", returns(6), grace=5)
     clock.advance(11)
     assert cache.stats().weight == 6
@@ -487,16 +491,15 @@ def test_stale_values_weigh_until_their_grace_is_over(clock):
     assert cache.keys() == ["c"]
     assert cache.take("heavy", returns(11), grace=5) == 11
     assert "heavy" not in cache
-    invariants.check(cache)
     clock.advance(15)
     assert cache.stats().weight == 0
 
 
-def test_a_stale_value_is_let_go_when_its_grace_is_over(clock):
+def test_a_stale_value_is_let_go_when_its_grace_is_over(make, clock):
     class Value:
         pass
 
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
+    cache = make(on_removal=None)
     value = weakref.ref(cache.take("k", Value, grace=5))
     clock.advance(12)
     assert value() is not None
@@ -510,10 +513,9 @@ def test_graced_values_leave_nothing_behind_after_many_overwrites_and_deletions(
         cache.take(i % 7, returns(i), 1000, grace=1000)
         cache.delete(i % 7)
         cache.take(i % 5, returns(i), 1000, grace=1000)
-    invariants.check(cache)
     cache.clear()
     assert len(removals) == cache.stats().loads
-    invariants.check(cache)
+    invariants.check_timers(cache, clock)
 
 
 # Refresh ahead.
@@ -552,8 +554,7 @@ def test_a_refresh_ahead_that_fails_leaves_the_value_and_the_next_waits_for_a_ba
     assert counts(cache) == {"hits": 5, "misses": 1, "loads": 2, "load_failures": 1, "refreshes": 2}
 
 
-def test_values_that_never_expire_are_not_refreshed(clock, twin_of):
-    cache, twin = twin_of()
+def test_values_that_never_expire_are_not_refreshed(cache, clock, twin):
     twin.take("k", returns(1), None, refresh_ahead=0.5)
     clock.advance(10**6)
     assert twin.take("k", unreached, None, refresh_ahead=0.5) == 1
@@ -712,7 +713,7 @@ def test_who_joins_a_load_that_somebody_gave_up_gets_its_value(cache, pool):
     with pytest.raises(LoadTimeout):
         cache.take("k", loader, timeout=SHORT)
     patient = pool.submit(cache.take, "k", unreached)
-    assert until(lambda: len(cache._flights.in_progress["k"].ended._wake_ups) == 1)
+    until_waiting()
     loader.release()
     assert patient.result(PATIENCE) == "late"
     assert counts(cache) == {"misses": 2, "loads": 1, "load_timeouts": 1, "coalesced": 1}
@@ -811,115 +812,87 @@ def test_a_fraction_of_one_is_no_time_ahead(cache):
 # The background.
 
 
-def test_a_full_queue_drops_refreshes_and_counts_them(cache, clock, twin, monkeypatch):
-    twin.take("a", returns("old"), grace=50)
-    twin.take("b", returns("old"), grace=50)
-    twin.take("c", returns("old"), grace=50)
+def test_a_full_queue_drops_refreshes_and_counts_them(cache, clock):
+    cache.take("k", returns("old"), grace=50)
     clock.advance(10)
-    monkeypatch.setattr("wheelcache.cache.refresh_pool", RefreshPool(1, 1))
-    loader = twin.held("new")
-    assert twin.take("a", loader, grace=50) == "old"
-    assert loader.is_running()
-    queued = 0 if isinstance(twin, Async) else 1
-    if queued:
-        assert twin.take("b", returns("new"), grace=50) == "old"
-    assert twin.take("c", unreached, grace=50) == "old"
-    loader.release()
-    twin.settle()
+    with full(refresh_pool):
+        assert cache.take("k", unreached, grace=50) == "old"
     stats = cache.stats()
-    assert (stats.refreshes, stats.refreshes_dropped, stats.stale_hits) == (1 + queued, 1, 2 + queued)
+    assert (stats.refreshes, stats.refreshes_dropped, stats.stale_hits) == (0, 1, 1)
     # What was dropped is tried again.
-    assert twin.take("c", returns("new"), grace=50) == "old"
-    twin.settle()
-    assert cache.get("c") == "new"
+    assert cache.take("k", returns("new"), grace=50) == "old"
+    assert until(is_idle)
+    assert cache.get("k") == "new"
+
+
+def test_too_many_refreshes_of_event_loops_are_dropped_and_counted(cache, clock):
+    async def main():
+        go = asyncio.Event()
+        for key in range(QUEUE + 1):
+            await cache.atake(key, returns("old"), grace=50)
+        clock.advance(10)
+        stale = [await cache.atake(key, go.wait, grace=50) for key in range(QUEUE + 1)]
+        stats = cache.stats()
+        go.set()
+        await until_tasks_end()
+        # What was dropped is tried again.
+        stale.append(await cache.atake(QUEUE, returns("new"), grace=50))
+        await until_tasks_end()
+        return set(stale), stats.refreshes, stats.refreshes_dropped
+
+    assert asyncio.run(main()) == ({"old"}, QUEUE, 1)
+    assert cache.get(QUEUE) == "new"
 
 
 def test_where_no_thread_can_start_refreshes_are_dropped_and_timed_loads_run_in_the_callers(cache, clock, monkeypatch):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
-    cache.take("k", returns("old"), grace=5)
-    clock.advance(10)
-    monkeypatch.setattr("wheelcache.cache.refresh_pool", RefreshPool(1, 1))
-    monkeypatch.setattr("wheelcache.cache.timed_load_pool", RefreshPool(1, 1))
-    monkeypatch.setattr("threading.Thread.start", refuse)
-    assert cache.take("k", unreached, grace=5) == "old"
-    assert counts(cache) == {"hits": 1, "misses": 1, "stale_hits": 1, "loads": 1, "refreshes_dropped": 1}
-    thread = cache.take("other", threading.get_ident, timeout=5)
-    assert thread == threading.get_ident()
-
-
-def test_where_no_thread_can_start_fail_safe_holds_with_a_timeout(cache, clock, monkeypatch):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
     cache.take("k", returns("old"), grace=50, fail_safe=True)
     clock.advance(10)
-    monkeypatch.setattr("wheelcache.cache.timed_load_pool", RefreshPool(1, 1))
-    monkeypatch.setattr("threading.Thread.start", refuse)
+    refuse_threads(monkeypatch)
+    assert cache.take("k", unreached, grace=50) == "old"
+    assert counts(cache) == {"hits": 1, "misses": 1, "stale_hits": 1, "loads": 1, "refreshes_dropped": 1}
     assert cache.take("k", returns(LookupError()), grace=50, fail_safe=True, timeout=5) == "old"
+    assert cache.take("other", threading.get_ident, timeout=5) == threading.get_ident()
 
 
-def test_a_timed_load_that_finds_no_room_in_time_gets_the_stale_value(cache, clock, monkeypatch):
+def test_a_timed_load_that_finds_no_room_in_time_gets_the_stale_value(cache, clock):
     cache.take("k", returns("old"), grace=50)
     clock.advance(10)
-    busy = RefreshPool(1, 1)
-    go = threading.Event()
-    monkeypatch.setattr("wheelcache.cache.timed_load_pool", busy)
-    assert busy.submit(lambda: go.wait(PATIENCE))
-    assert busy.submit(lambda: None, patience=PATIENCE)
-    try:
+    with full(timed_load_pool):
         assert cache.take("k", unreached, grace=50, timeout=SHORT) == "old"
         assert cache.stats().load_failures == 0
         assert cache.stats().load_timeouts == 1
-    finally:
-        go.set()
 
 
-def test_who_joins_a_timed_load_that_finds_no_room_loads_himself(cache, pool, monkeypatch):
-    busy = RefreshPool(1, 1)
-    go = threading.Event()
-    monkeypatch.setattr("wheelcache.cache.timed_load_pool", busy)
-    assert busy.submit(lambda: go.wait(PATIENCE))
-    assert busy.submit(lambda: None, patience=PATIENCE)
-    try:
+def test_who_joins_a_timed_load_that_finds_no_room_loads_himself(cache, pool):
+    with full(timed_load_pool):
         timed = pool.submit(cache.take, "k", unreached, timeout=0.3)
-        assert until(lambda: "k" in cache._flights.in_progress)
+        assert until(waits_for_room)
         assert cache.take("k", returns("mine")) == "mine"
         assert isinstance(timed.exception(PATIENCE), LoadTimeout)
-    finally:
-        go.set()
 
 
-def test_a_timeout_holds_however_many_tasks_there_are(cache, monkeypatch):
-    monkeypatch.setattr("wheelcache.cache.timed_load_pool", RefreshPool(1, 3))
+def test_a_timeout_holds_however_many_tasks_there_are(cache):
+    many = QUEUE + 5
 
     async def main():
         go = asyncio.Event()
-        callers = [asyncio.create_task(cache.atake(i, go.wait, timeout=SHORT)) for i in range(5)]
-        done, late = await asyncio.wait(callers, timeout=2)
+        callers = [asyncio.create_task(cache.atake(i, go.wait, timeout=SHORT)) for i in range(many)]
+        done, late = await asyncio.wait(callers, timeout=PATIENCE)
         go.set()
         await asyncio.gather(*callers, return_exceptions=True)
         return [type(each.exception()) for each in done], len(late)
 
-    assert asyncio.run(main()) == ([LoadTimeout] * 5, 0)
+    assert asyncio.run(main()) == ([LoadTimeout] * many, 0)
 
 
-def test_timed_loads_that_take_timed_loads_never_starve_each_other(cache, monkeypatch):
-    monkeypatch.setattr("wheelcache.cache.timed_load_pool", RefreshPool(2, 8))
-
+def test_timed_loads_that_take_timed_loads_never_starve_each_other(cache):
     def nested(depth):
-        return depth if depth == 0 else cache.take(depth, lambda: nested(depth - 1), timeout=1)
+        return depth if depth == 0 else cache.take(depth, lambda: nested(depth - 1), timeout=PATIENCE)
 
-    try:
-        assert nested(5) == 0
-    finally:
-        # Those that fail are logged, which must not go on while pytest reports.
-        assert until(lambda: is_idle(cache))
+    assert nested(TIMED_LOADS + 2) == 0
 
 
-def test_closing_a_cache_while_it_refreshes_is_quiet(clock, twin_of, caplog):
-    cache, twin = twin_of()
+def test_closing_a_cache_while_it_refreshes_is_quiet(cache, clock, twin, caplog):
     twin.take("k", returns("old"), grace=50)
     clock.advance(10)
     loader = twin.held("new")
@@ -927,25 +900,19 @@ def test_closing_a_cache_while_it_refreshes_is_quiet(clock, twin_of, caplog):
     assert loader.is_running()
     cache.close()
     loader.release()
-    if isinstance(twin, Async):
-        twin.step_until(lambda: len(asyncio.all_tasks(twin.runner.get_loop())) == 1)
-    else:
-        assert until(lambda: not cache._flights.in_progress or cache._flights.in_progress["k"].ended.is_set)
+    twin.settle()
     assert caplog.text == ""
     with pytest.raises(CacheClosed):
         twin.take("k", unreached, grace=50)
-    cache._flights.in_progress.clear()
-    cache._refreshing.clear()
 
 
 def test_closing_a_cache_in_a_timed_load_is_quiet(cache, caplog):
     async def main():
-        go = asyncio.Event()
-        caller = asyncio.create_task(cache.atake("k", go.wait, timeout=PATIENCE))
-        while "k" not in cache._flights.in_progress:
-            await asyncio.sleep(0)
+        loader = HeldByATask()
+        caller = asyncio.create_task(cache.atake("k", loader, timeout=PATIENCE))
+        await loader.began.wait()
         cache.close()
-        go.set()
+        loader.go.set()
         with pytest.raises(CacheClosed):
             await caller
         await asyncio.sleep(0)
@@ -973,15 +940,16 @@ def raise_exit(*args):
     raise SystemExit
 
 
-def test_a_listener_that_raises_an_exit_in_the_background_loses_nobody(clock):
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None, on_removal=raise_exit)
+def test_a_listener_that_raises_an_exit_in_the_background_keeps_no_caller_waiting(make, clock, pool):
+    cache = make(on_removal=raise_exit)
     cache.take("k", returns("old"), grace=50)
     clock.advance(10)
     cache.take("k", returns(LookupError()), grace=50)
-    assert until(lambda: is_idle(cache), 1)
+    assert until(is_idle)
+    assert pool.submit(cache.take, "k", returns("new"), grace=50).result(PATIENCE) == "new"
 
 
-def test_a_log_handler_that_raises_loses_nobody(cache, clock):
+def test_a_log_handler_that_raises_keeps_no_caller_waiting(cache, clock, pool):
     class Broken(logging.Handler):
         def emit(self, record):
             raise OSError("the disk is full")
@@ -992,38 +960,33 @@ def test_a_log_handler_that_raises_loses_nobody(cache, clock):
     logging.getLogger("wheelcache").addHandler(broken)
     try:
         cache.take("k", returns(LookupError()), grace=50)
-        assert until(lambda: is_idle(cache), 1)
+        assert until(is_idle)
     finally:
         logging.getLogger("wheelcache").removeHandler(broken)
-        cache._refreshing.clear()
-        cache._flights.in_progress.clear()
+    assert pool.submit(cache.take, "k", returns("new"), grace=50).result(PATIENCE) == "new"
+    clock.advance(10)
+    assert cache.take("k", returns("newer"), grace=50) == "new"
+    assert until(is_idle)
+    assert cache.get("k") == "newer"
 
 
-def test_a_refresh_whose_loop_was_closed_under_it_blocks_nobody(cache, clock, pool):
+def test_a_refresh_whose_loop_was_closed_under_it_blocks_no_caller(cache, clock, pool):
     cache.take("k", returns("old"), grace=5)
     clock.advance(10)
+    loader = HeldByATask()
     loop = asyncio.new_event_loop()
-    caller = loop.create_task(cache.atake("k", lambda: asyncio.sleep(PATIENCE), grace=5))
-    loop.run_until_complete(caller)
-    loop.run_until_complete(asyncio.sleep(0))
-    assert "k" in cache._flights.in_progress
+    loop.run_until_complete(cache.atake("k", loader, grace=5))
+    loop.run_until_complete(loader.began.wait())
     loop.close()
-    try:
-        assert pool.submit(cache.take, "k", returns("new")).result(1) == "new"
-    finally:
-        for flight in cache._flights.in_progress.values():
-            flight.end(None, asyncio.CancelledError())
-        cache._refreshing.clear()
-        cache._flights.in_progress.clear()
+    assert pool.submit(cache.take, "k", returns("new")).result(PATIENCE) == "new"
 
 
 def test_a_refresh_whose_loop_ends_lets_the_next_caller_refresh(cache, clock):
     cache.take("k", returns("old"), grace=5)
     clock.advance(10)
     assert asyncio.run(cache.atake("k", lambda: asyncio.sleep(PATIENCE), grace=5)) == "old"
-    assert is_idle(cache)
     assert cache.take("k", returns("new"), grace=5) == "old"
-    assert until(lambda: is_idle(cache))
+    assert until(is_idle)
     assert cache.get("k") == "new"
 
 
@@ -1035,8 +998,7 @@ def test_who_waits_for_a_refresh_is_not_lost_when_its_task_is_cancelled(cache, c
         assert await cache.atake("k", asyncio.Future, grace=5) == "old"
         await asyncio.sleep(0)
         waiting = pool.submit(cache.take, "k", returns("his own"))
-        while not cache._flights.in_progress["k"].waited_for:
-            await asyncio.sleep(0)
+        await auntil_waiting()
         return waiting
 
     assert asyncio.run(main()).result(PATIENCE) == "his own"
@@ -1048,9 +1010,7 @@ def test_who_waits_for_a_timed_load_is_not_lost_when_its_loop_ends(cache, pool):
             await cache.atake("k", asyncio.Future, timeout=SHORT)
         in_a_thread = pool.submit(cache.take, "k", returns("his own"))
         in_a_loop = pool.submit(asyncio.run, cache.atake("k", returns("his own")))
-        flight = cache._flights.in_progress["k"]
-        while len(flight.ended._wake_ups) < 2:
-            await asyncio.sleep(0.001)
+        await auntil_waiting(2)
         return in_a_thread, in_a_loop
 
     assert [each.result(PATIENCE) for each in asyncio.run(main())] == ["his own"] * 2
@@ -1059,71 +1019,57 @@ def test_who_waits_for_a_timed_load_is_not_lost_when_its_loop_ends(cache, pool):
 
 def test_the_caller_of_a_timed_load_is_cancelled_and_the_load_goes_on(cache):
     async def main():
-        go = asyncio.Event()
-        caller = asyncio.create_task(cache.atake("k", go.wait, timeout=PATIENCE))
-        while "k" not in cache._flights.in_progress:
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        loader = HeldByATask()
+        caller = asyncio.create_task(cache.atake("k", loader, timeout=PATIENCE))
+        await loader.began.wait()
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
         waiting = asyncio.create_task(cache.atake("k", unreached))
         await asyncio.sleep(0)
-        go.set()
+        loader.go.set()
         return await waiting
 
     assert asyncio.run(main()) is True
 
 
-def test_a_refresh_that_was_left_with_its_loop_keeps_nobody_waiting(clock):
+def test_a_refresh_that_was_left_with_its_loop_keeps_no_caller_waiting(cache, clock, pool):
     """A loop that stands still, and might be run again: ``run_until_complete`` returned, with the refresh begun."""
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
-    loop = asyncio.new_event_loop()
-
-    async def load():
-        await asyncio.sleep(0)
-        return "old"
-
-    async def load_for_ever():
-        await asyncio.Event().wait()
-
-    async def begin_a_refresh():
-        assert await cache.atake("k", load_for_ever, grace=5) == "old"
-        for _ in range(3):
-            await asyncio.sleep(0)
-
-    loop.run_until_complete(cache.atake("k", load, grace=5))
+    cache.take("k", returns("old"), grace=5)
     clock.advance(11)
-    loop.run_until_complete(begin_a_refresh())
-    assert cache._flights.in_progress
+    loader = HeldByATask()
+    loop = asyncio.new_event_loop()
+    assert loop.run_until_complete(cache.atake("k", loader, grace=5)) == "old"
+    loop.run_until_complete(loader.began.wait())
     clock.advance(5)
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(cache.take, "k", lambda: "new").result(PATIENCE) == "new"
+    assert pool.submit(cache.take, "k", returns("new")).result(PATIENCE) == "new"
+    end(loop)
+    assert cache.get("k") == "new"
+
+
+def end(loop):
     for task in asyncio.all_tasks(loop):
         task.cancel()
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
-    assert cache.get("k") == "new"
 
 
-def test_refreshes_that_were_left_with_their_loops_take_no_place_of_others(clock, monkeypatch):
-    monkeypatch.setattr("wheelcache.cache.refresh_pool", RefreshPool(1, 2))
-    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
-    left = []
-    keys = "abcd"
+def test_refreshes_that_were_left_with_their_loops_take_no_place_of_others(cache, clock):
+    keys = range(QUEUE + 1)
     for key in keys:
-        cache.take(key, lambda: "old", grace=100)
+        cache.take(key, returns("old"), grace=100)
     clock.advance(11)
-    for key in keys:
-        loop = asyncio.new_event_loop()
-        left.append(loop)
-        loop.run_until_complete(cache.atake(key, asyncio.Event().wait, grace=100))
-    assert (cache.stats().refreshes, cache.stats().refreshes_dropped) == (4, 0)
-    for loop in left:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.close()
+
+    async def begin_refreshes(keys):
+        for key in keys:
+            assert await cache.atake(key, asyncio.Event().wait, grace=100) == "old"
+
+    loops = [asyncio.new_event_loop() for _ in range(2)]
+    loops[0].run_until_complete(begin_refreshes(keys[:QUEUE]))
+    loops[1].run_until_complete(begin_refreshes(keys[QUEUE:]))
+    assert (cache.stats().refreshes, cache.stats().refreshes_dropped) == (QUEUE + 1, 0)
+    for loop in loops:
+        end(loop)
 
 
 def test_a_timeout_may_be_longer_than_any_clock_counts(cache):

@@ -6,8 +6,10 @@ import flask
 import flask_caching
 import pytest
 
+from tests.engines import noted
 from wheelcache import Cache, ManualClock
 from wheelcache.flask_backend import WheelCache, backend
+from wheelcache.leases.fill_leases import end_request
 
 BACKEND = "wheelcache.flask_backend.WheelCache"
 
@@ -20,12 +22,18 @@ def clock(monkeypatch):
     return manual
 
 
+@pytest.fixture(autouse=True)
+def _end_of_the_request():
+    yield
+    end_request()
+
+
 @pytest.fixture
 def make():
     """Make a backend without jitter and without a line a minute, unless told otherwise."""
 
     def make_backend(*args, cls=WheelCache, **options):
-        return cls(*args, **{"jitter": 0, "log_interval": None, **options})
+        return noted(cls(*args, **{"jitter": 0, "log_interval": None, **options}))
 
     return make_backend
 
@@ -42,6 +50,7 @@ def make_app():
         app.config.update(CACHE_TYPE=BACKEND, CACHE_OPTIONS=options, **config)
         cache = cache or flask_caching.Cache()
         cache.init_app(app)
+        noted(app.extensions["cache"][cache])
         return app, cache
 
     return make_app

@@ -12,6 +12,7 @@ import flask_caching
 import pytest
 from flask_caching import CachedResponse
 
+from tests.engines import engine
 from tests.flask_backend.conftest import BACKEND
 from tests.waiting import until
 from wheelcache.flask_backend import WheelCache
@@ -65,7 +66,7 @@ def test_the_timeout_of_a_view_is_that_of_the_decorator_or_the_default(make_app,
     app, cache = make_app(CACHE_KEY_PREFIX="")
     app.add_url_rule("/", view_func=cache.cached(timeout=timeout)(lambda: "page"))
     assert app.test_client().get("/").text == "page"
-    assert app.extensions["cache"][cache]._cache.expires_in("view//") == seconds
+    assert engine(app.extensions["cache"][cache]).expires_in("view//") == seconds
 
 
 def test_a_cached_response_brings_its_own_timeout(make_app, clock):
@@ -73,7 +74,7 @@ def test_a_cached_response_brings_its_own_timeout(make_app, clock):
     view = cache.cached(timeout=10)(lambda: CachedResponse(flask.make_response("page"), timeout=20))
     app.add_url_rule("/", view_func=view)
     app.test_client().get("/")
-    assert app.extensions["cache"][cache]._cache.expires_in("view//") == 20
+    assert engine(app.extensions["cache"][cache]).expires_in("view//") == 20
 
 
 def test_the_query_string_counts_if_the_view_says_so_and_its_order_does_not(make_app, calls):
@@ -280,7 +281,7 @@ def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_
         return all(right)
 
     assert all(together(visit))
-    assert len(app.extensions["cache"][cache]._cache) <= 5
+    assert len(engine(app.extensions["cache"][cache])) <= 5
 
 
 # Memoized functions.
@@ -627,7 +628,7 @@ def test_every_proxy_of_flask_caching_returns_what_the_backend_does(make_app):
 
 def test_an_app_that_nobody_holds_leaves_with_its_store(make_app):
     app, cache = make_app()
-    store = weakref.ref(app.extensions["cache"][cache]._cache)
+    store = weakref.ref(engine(app.extensions["cache"][cache]))
     del app, cache
     gc.collect()
     assert store() is None
@@ -635,7 +636,7 @@ def test_an_app_that_nobody_holds_leaves_with_its_store(make_app):
 
 def test_get_or_load_serves_a_view_of_many_clients_with_one_load(make_app, calls):
     app, cache = make_app()
-    store = app.extensions["cache"][cache]._cache
+    store = engine(app.extensions["cache"][cache])
     everybody_missed = threading.Event()
 
     @app.route("/")

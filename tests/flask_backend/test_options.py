@@ -9,6 +9,7 @@ import flask_caching
 import pytest
 from cachelib.serializers import BaseSerializer, JSONSerializer
 
+from tests.engines import engine
 from tests.flask_backend.conftest import BACKEND
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend import WheelCache
@@ -195,7 +196,7 @@ def test_the_default_timeout_is_that_of_args_or_options_or_the_setting(clock, co
     config["CACHE_OPTIONS"] = {"jitter": 0, **config.get("CACHE_OPTIONS", {})}
     backend = backend_of(**config)
     backend.set("key", 1)
-    assert backend._cache.expires_in("flask_cache_key") == seconds
+    assert engine(backend).expires_in("flask_cache_key") == seconds
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_the_default_timeout_is_that_of_args_or_options_or_the_setting(clock, co
 def test_the_key_prefix_is_that_of_the_options_or_the_setting(config, prefix):
     backend = backend_of(**config)
     backend.set("key", 1)
-    assert backend._cache.keys() == [f"{prefix}key"]
+    assert engine(backend).keys() == [f"{prefix}key"]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +268,7 @@ def test_the_settings_of_the_app_are_left_as_they_were():
 def test_jitter_shortens_timeouts_by_at_most_its_fraction(clock):
     backend = backend_of(CACHE_THRESHOLD=1000, CACHE_KEY_PREFIX="", CACHE_OPTIONS={"jitter": 0.5})
     backend.set_many({str(number): number for number in range(1000)}, 100)
-    remaining = [backend._cache.expires_in(str(number)) for number in range(1000)]
+    remaining = [engine(backend).expires_in(str(number)) for number in range(1000)]
     assert 50 <= min(remaining) < 60
     assert 90 < max(remaining) <= 100
 
@@ -276,9 +277,9 @@ def test_interval_is_how_soon_an_expired_entry_leaves_memory(clock):
     backend = backend_of(CACHE_OPTIONS={"jitter": 0, "interval": 30, "slots": 2})
     backend.set("key", 1, 10)
     clock.advance(29)
-    assert (backend.get("other"), len(backend._cache)) == (None, 1)
+    assert (backend.get("other"), len(engine(backend))) == (None, 1)
     clock.advance(1)
-    assert len(backend._cache) == 0
+    assert len(engine(backend)) == 0
 
 
 @pytest.mark.parametrize(("options", "name"), [({}, "shop"), ({"name": "fragments"}, "fragments")])
@@ -296,7 +297,7 @@ def test_the_line_on_the_log_names_the_app_unless_told_otherwise(clock, caplog, 
 
 def test_figures_are_published_in_a_directory_of_the_app(tmp_path):
     first, second = backend_of(), backend_of(CACHE_OPTIONS={"name": "second"})
-    paths = {each._cache.publisher.directory.path for each in (first, second)}
+    paths = {engine(each).publisher.directory.path for each in (first, second)}
     assert len(paths) == 1
     (path,) = paths
     assert path.parent == private_files.runtime_directory()

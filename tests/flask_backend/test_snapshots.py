@@ -8,6 +8,7 @@ import flask_caching
 import pytest
 
 from tests import restarts, watched_site
+from tests.engines import engine
 from tests.flask_backend.conftest import BACKEND
 from tests.waiting import until
 from wheelcache.errors import FileUnusable
@@ -41,7 +42,7 @@ def restart(make, place):
 
     def end():
         if made:
-            engine = made.pop()._cache
+            engine = engine(made.pop())
             if engine.is_in_use():
                 assert engine.keeper.save()
             engine.close()
@@ -67,9 +68,9 @@ USES = {
 def test_whatever_uses_the_cache_first_finds_what_was_there_before(restart, use):
     restart().set_many(VALUES)
     cache = restart()
-    assert not cache._cache.is_in_use()
+    assert not engine(cache).is_in_use()
     assert use(cache) == VALUES["list"]
-    assert cache._cache.is_in_use()
+    assert engine(cache).is_in_use()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_the_time_in_between_counts(restart):
     cache.set("never", 1, 0)
     cache = restart()
     assert until(lambda: cache.get("soon") is None)
-    assert cache._cache.expires_in("never") is None
+    assert engine(cache).expires_in("never") is None
 
 
 def test_what_was_cached_and_memoized_is_not_computed_again(place):
@@ -116,7 +117,7 @@ def test_what_was_cached_and_memoized_is_not_computed_again(place):
         with app.app_context():
             assert square(3) == [9]
         assert app.test_client().get("/").text == "page"
-        engine = app.extensions["cache"][cache]._cache
+        engine = engine(app.extensions["cache"][cache])
         assert engine.keeper.save()
         engine.close()
 

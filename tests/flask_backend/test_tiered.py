@@ -16,14 +16,13 @@ from cachelib.serializers import JSONSerializer
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from tests.engines import engine
 from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import Cache, ManualClock
-from wheelcache.coherence import shared_stamps as board
 from wheelcache.flask_backend import TieredCache, WheelCache, tiered
-from wheelcache.leases.fill_leases import end_request
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_boards")]
 
 BACKEND = "wheelcache.flask_backend.TieredCache"
 NAN, INF = float("nan"), float("inf")
@@ -67,14 +66,6 @@ class Counting(cachelib.SimpleCache):
     def clear(self):
         self._count("clear")
         return super().clear()
-
-
-@pytest.fixture(autouse=True)
-def _boards_and_leases_of_this_test(monkeypatch, tmp_path):
-    monkeypatch.setattr(board, "runtime_directory", lambda: tmp_path)
-    tmp_path.chmod(0o700)
-    yield
-    end_request()
 
 
 @pytest.fixture
@@ -298,7 +289,7 @@ def test_a_cache_is_bounded_by_its_own_threshold(make):
     for number in range(100):
         cache.set(str(number), number)
         cache.get(str(number))
-    assert len(cache._cache) == 10
+    assert len(engine(cache)) == 10
     assert cache.get("0") == 0
 
 
@@ -391,7 +382,7 @@ def test_copies_have_the_keys_that_redis_has(over_redis, server):
     cache.set("key", ["value"])
     assert server.client().keys() == [b"shop:key"]
     # Not at once, perhaps: what is told of this set drops what is read before.
-    assert until(lambda: cache.get("key") == ["value"] and list(cache._cache.entries) == ["shop:key"])
+    assert until(lambda: cache.get("key") == ["value"] and list(engine(cache).entries) == ["shop:key"])
 
 
 @pytest.mark.parametrize(
@@ -401,7 +392,7 @@ def test_what_others_write_to_redis_is_seen(over_redis, server, prefix):
     cache = over_redis({"key_prefix": prefix})
     other = cachelib.RedisCache(server.client(), key_prefix=prefix)
     other.set("schlüssel", "old")
-    assert until(lambda: cache.get("schlüssel") == "old" and cache.has("schlüssel") and len(cache._cache))
+    assert until(lambda: cache.get("schlüssel") == "old" and cache.has("schlüssel") and len(engine(cache)))
     for write, value in [
         (lambda: other.set("schlüssel", "new"), "new"),
         (lambda: other.delete("schlüssel"), None),
@@ -449,7 +440,7 @@ def test_without_redis_old_copies_are_returned_and_writes_dropped_if_it_is_to_be
         cache = make(cachelib.RedisCache(server.client(socket_timeout=1, retry=None)), fail_safe=True)
         assert is_told(cache)
         cache.set("key", ["old"])
-        assert until(lambda: cache.get("key") == ["old"] and len(cache._cache))
+        assert until(lambda: cache.get("key") == ["old"] and len(engine(cache)))
         time.sleep(0.2)
         assert cache.get("key") == ["old"]
         server.kill()
@@ -608,7 +599,7 @@ def test_threshold_timeout_and_serializer_are_those_of_the_settings(make_app):
     _, _, backend = make_app(
         options={"threshold": 5}, CACHE_THRESHOLD=7, CACHE_DEFAULT_TIMEOUT=60, CACHE_SERIALIZER=serializer
     )
-    assert backend._cache._max_entries == 5
+    assert engine(backend)._max_entries == 5
     assert backend.l2._threshold == 7
     assert backend.default_timeout == backend.l2.default_timeout == 60
     assert backend.serializer is backend.l2.serializer is serializer

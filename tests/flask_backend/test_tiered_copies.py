@@ -3,6 +3,7 @@
 import cachelib
 import pytest
 
+from tests.engines import engine
 from tests.redis_server import RedisServer
 from tests.waiting import until
 from wheelcache.flask_backend import TieredCache
@@ -21,7 +22,7 @@ def test_a_process_that_has_read_the_new_value_does_not_go_back_to_the_old_one(r
         cache = TieredCache(behind, fail_safe=True, name=f"copies {server.port}", log_interval=None)
         cache.set("k", "v1")
         # Once it is told of writes, what it reads is found without Redis.
-        assert until(lambda: read(cache, "k") == "v1" and cache._cache.keys() == ["k"])
+        assert until(lambda: read(cache, "k") == "v1" and engine(cache).keys() == ["k"])
         server.client().execute_command("ACL", "SETUSER", "default", "-subscribe")
         server.client().client_kill_filter(_type="pubsub")
         assert until(lambda: "It takes Redis 6, and the rights" in caplog.text)

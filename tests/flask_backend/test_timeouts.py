@@ -1,4 +1,4 @@
-"""How long a value lives in the backends for Flask-Caching, with the default options."""
+"""How long a value lives, with the default options: beside ``tests/backends``, what Flask-Caching and tiers add."""
 
 from functools import partial
 
@@ -12,7 +12,6 @@ from wheelcache.flask_backend import TieredCache, WheelCache, tiered
 
 KEYS = [f"key-{number}" for number in range(300)]
 TIMEOUT = 100
-TWO_WEEKS = 14 * 24 * 3600
 
 
 def by_set(cache, *timeout):
@@ -44,38 +43,6 @@ def cache(clock):
 
 def left(cache):
     return sum(value is not None for value in cache.get_many(*KEYS))
-
-
-@pytest.mark.parametrize("fill", FILLS)
-def test_what_is_set_lives_no_longer_than_its_timeout_and_at_most_a_twentieth_shorter(cache, clock, fill):
-    fill(cache, TIMEOUT)
-    clock.advance(94.5)
-    assert left(cache) == len(KEYS)
-    clock.advance(3)
-    assert 0 < left(cache) < len(KEYS)
-    clock.advance(2.5)
-    assert left(cache) == 0
-
-
-@pytest.mark.parametrize("fill", FILLS)
-def test_a_timeout_of_two_weeks_ends_at_most_a_minute_early_and_still_not_all_at_once(cache, clock, fill):
-    fill(cache, TWO_WEEKS)
-    clock.advance(TWO_WEEKS - 61)
-    assert left(cache) == len(KEYS)
-    clock.advance(31)
-    assert 0 < left(cache) < len(KEYS)
-    clock.advance(30)
-    assert left(cache) == 0
-
-
-@pytest.mark.parametrize("timeout", [0.5, 4, 300, TWO_WEEKS])
-def test_add_keeps_its_timeout_exactly(cache, clock, timeout):
-    by_add(cache, timeout)
-    clock.advance(timeout - 0.125)
-    assert not any(cache.add(key, "another", timeout) for key in KEYS)
-    clock.advance(0.125)
-    assert left(cache) == 0
-    assert all(cache.add(key, "another", timeout) for key in KEYS)
 
 
 def test_a_count_that_inc_begins_and_goes_on_with_lives_exactly_for_the_default_timeout(cache, clock):

@@ -39,7 +39,6 @@ import mmap
 import os
 import struct
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -47,6 +46,7 @@ from sys import byteorder
 from typing import Any, Final, Protocol
 from zlib import crc32
 
+from wheelcache.core import contract
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime.private_files import locked_file, runtime_directory
 
@@ -64,30 +64,26 @@ PROCESS_BITS: Final = 24
 WRITE_BITS: Final = 40
 WORD: Final = 8
 
-Seen = tuple[int, int]
-"""What a slot shows: its last news, and its stamp."""
 
-NOTHING_SEEN: Final[Seen] = (0, 0)
+class Stamps(contract.Stamps, Protocol):
+    """What a cache needs of its stamps, beside what its core does: ``SharedStamps`` of this module, or a
+    ``near_cache.trust_epoch.TrustEpoch``.
 
+    Attributes:
+        is_told: this process learns of writes. What is stored while it does not is never current.
+    """
 
-class AnyBoard(Protocol):
-    """What a cache needs to know whether its entries are good: of this module, or of ``epoch``."""
-
-    stamps: memoryview
-    mismatch_is_a_write: bool
-
-    def seen(self, slot: int) -> Seen: ...
-    def touch(self, slot: int, news: int) -> int | None: ...
+    @property
+    def is_told(self) -> bool: ...
 
     def open(self) -> None: ...
     def open_in_child(self) -> None: ...
     def is_gone(self) -> bool: ...
     def slot(self, key: object) -> int: ...
-    def write(self, slot: int) -> int: ...
     def write_all(self) -> None: ...
 
 
-class Board:
+class SharedStamps:
     """The stamps of one name, as this process and all others of the same user on this machine see them.
 
     Args:
@@ -96,18 +92,21 @@ class Board:
         slots: how many stamps.
 
     Attributes:
-        stamps: the table, to be read by slot.
+        table: the stamps, by slot.
+        news: by slot, the stamp of the last write that was news.
+        first: the first of 2**39 stamps that the core of one cache may write.
+        is_told: this process learns of every write.
 
     Raises:
         FileUnusable: the file, or its directory, is not ours alone, or is no board.
     """
 
-    __slots__ = ("_fence", "_identity", "_is_in_ours", "_map", "_news", "_next", "_path", "_slots", "_user", "stamps")
+    __slots__ = ("_identity", "_is_in_ours", "_map", "_next", "_path", "_slots", "_user", "first", "news", "table")
 
-    stamps: memoryview
-
-    mismatch_is_a_write = True
-    """An entry whose stamp is no longer shown was written to, or a key in the same slot."""
+    table: memoryview
+    news: memoryview
+    first: int | None
+    is_told: Final = True
 
     def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS) -> None:
         if sys.platform == "win32":
@@ -117,7 +116,6 @@ class Board:
         self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.board"
         self._is_in_ours = directory is None
         self._user = os.geteuid()
-        self._fence = threading.Lock()
         self.open()
 
     def open(self) -> None:
@@ -132,7 +130,7 @@ class Board:
         mapped, identity = found
         words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
         # Without calls: of one file, whatever interrupts this.
-        self.stamps, self._news = words[: self._slots], words[self._slots :]
+        self.table, self.news = words[: self._slots], words[self._slots :]
         self._map, self._identity = mapped, identity
 
     def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
@@ -170,8 +168,12 @@ class Board:
         if slots != self._slots:
             raise FileUnusable(f"{self._path} has {slots} slots and not {self._slots}; remove it")
         os.pwrite(file, HEADER.pack(MAGIC, slots, processes + 1), 0)
-        process = (processes + 1) % (1 << PROCESS_BITS)
-        self._next = itertools.count((process << WRITE_BITS) + 1)
+        self._reserve((processes + 1) % (1 << PROCESS_BITS))
+
+    def _reserve(self, process: int) -> None:
+        """Half of the stamps of a process are for the core, the others for what this object writes itself."""
+        self.first = (process << WRITE_BITS) + 1
+        self._next = itertools.count(self.first + (1 << WRITE_BITS - 1))
 
     def _may_move(self) -> bool:
         """Whether the file is where the runtime directory of this process is, which may come to be another one."""
@@ -184,8 +186,7 @@ class Board:
             self.open()
         except (FileUnusable, OSError):
             logger.exception("The board of a cache cannot be opened in the child of a fork, which uses its parent's.")
-            process = int.from_bytes(os.urandom(PROCESS_BITS // 8))
-            self._next = itertools.count((process << WRITE_BITS) + 1)
+            self._reserve(int.from_bytes(os.urandom(PROCESS_BITS // 8)))
 
     def is_gone(self) -> bool:
         """Whether the file was removed or replaced, so that processes which start now use another one. 10 us."""
@@ -208,29 +209,6 @@ class Board:
         """
         text = key if isinstance(key, str) else repr(canonical(key))
         return int(crc32(text.encode("utf-8", "surrogatepass")) % self._slots)
-
-    def write(self, slot: int) -> int:
-        """There is news in ``slot``. Its stamp."""
-        stamp: int = next(self._next)
-        self._news[slot] = stamp
-        self.stamps[slot] = stamp
-        return stamp
-
-    def seen(self, slot: int) -> Seen:
-        """What ``slot`` shows."""
-        # The news first: if there is any more in between, the stamp is another one, too.
-        news: int = self._news[slot]
-        stamp: int = self.stamps[slot]
-        return news, stamp
-
-    def touch(self, slot: int, news: int) -> int | None:
-        """Put a fresh stamp into ``slot``, on a value that was filled under ``news``. None if there is other news."""
-        stamp: int = next(self._next)
-        self.stamps[slot] = stamp
-        # A processor may read ahead of what it writes, but not across a lock.
-        with self._fence:
-            pass
-        return stamp if self._news[slot] == news else None
 
     def write_all(self) -> None:
         """There is news in every slot."""

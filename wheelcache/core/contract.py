@@ -103,7 +103,9 @@ class Counts(NamedTuple):
 
 class Stamps(Protocol):
     """What processes share about writes: two tables of aligned 64-bit words, which a core may access as raw memory, and
-    the first of 2**39 stamps reserved for this core. With None, a write stores under what the table shows."""
+    the first of 2**39 stamps reserved for this core. With None, the stamps tell of trust and not of writes: the core
+    writes none, stores under what the table shows, and stores what would be OUTDATED as well, which then is not current
+    and completes no watch."""
 
     @property
     def table(self) -> memoryview: ...

@@ -280,7 +280,11 @@ class PythonCore:
                         entry = map_.entries[key]
                         fresh_until, expires_at = entry.fresh_until, entry.due
                 if self._watched and mode != RESTORE:
-                    told |= self._tell(key, value, watch)
+                    if seen is None or map_.table is None or map_.table[slot] == seen[1]:
+                        told |= self._tell(key, value, watch)
+                    else:
+                        # Suspect from the start, and no value for a caller that waits.
+                        self._watches.deleted(key)
                 if weight > self._max_weight:
                     outcome = self._refuse_heavy(key, now, slot, seen, removed, gone)
                     break
@@ -475,7 +479,7 @@ class PythonCore:
                 return NO_ROOM
             if weight <= self._max_weight < map_.weight + weight - (0 if old is None else old.weight):
                 return NO_ROOM
-        if seen is not None and map_.stamps is not None and map_.stamps.table[slot] != seen[1]:
+        if seen is not None and map_.stamps is not None and map_.stamps.is_outdated(slot, seen):
             if watch is None and live is not None:
                 map_.stamps.write(slot)
                 map_.remove(live, REPLACED, now, removed, gone)

@@ -30,6 +30,11 @@ class StampWords:
         news = self.news[slot]
         return news, self.table[slot]
 
+    def is_outdated(self, slot: int, seen: Seen) -> bool:
+        """Whether another process wrote since the slot showed ``seen``. Stamps that are never written tell of no
+        writes."""
+        return self.next is not None and bool(self.table[slot] != seen[1])
+
     def write(self, slot: int) -> None:
         """There is news in ``slot``."""
         if self.next is not None:

@@ -16,13 +16,14 @@ from django.core.cache.backends.base import (
 )
 from django.db import close_old_connections
 
+from wheelcache.core.access import PrefixAccess
 from wheelcache.django_backend import pages
 from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.isolation import ATOMS, Packed
-from wheelcache.leases.fill_leases import current_holder, end_request, forget_misses
+from wheelcache.isolation import ATOMS
+from wheelcache.leases.fill_scope import current_scope, end_request, forget_misses
 from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.runtime.worker_pool import cleanups
 
@@ -35,14 +36,11 @@ def _close_old_connections() -> None:
 
 cleanups.append(_close_old_connections)
 
-ON_A_MISS: Final = object()
-"""A default of ``get`` for the backends' own use: returned where it would look under the lock."""
-
 NO_PREFIX: Final = "\0"
 """A prefix under which nothing is ever stored as it is, since keys with control characters are stored in a tuple."""
 
 
-class WheelCache(BaseCache):
+class WheelCache(PrefixAccess, BaseCache):
     """Django's cache API on ``wheelcache.Cache``: in the memory of the process, shared by its threads.
 
     Values are isolated as in Django's LocMemCache: what is immutable is stored as it is, everything else is pickled.
@@ -64,6 +62,7 @@ class WheelCache(BaseCache):
         self.store = self._find_store(location, params)
         self.location = location
         self._cache = self.store.cache
+        self._find = self._cache.find_plain
         self._loads = self.store.isolation.loads
         self._atoms = ATOMS if self.store.keeps_atoms else frozenset()
         self._culls = self.store.cull_frequency is not None
@@ -151,32 +150,6 @@ class WheelCache(BaseCache):
     async def aadd(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         return self.add(key, value, timeout, version)
 
-    def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        if version is None:
-            # The hit path of Cache.get, spelled out: a call of it would add 50 ns to 240.
-            made = f"{self._prefix}{key!s}"
-            cache = self._cache
-            try:
-                entries = cache.entries
-                entry = entries[made]
-                clock = cache.clock
-                if entry.due <= clock():
-                    raise KeyError
-                stamps = cache.stamps
-                if stamps is not None and stamps[entry.slot] != entry.stamp:
-                    raise KeyError
-                entries.move_to_end(made)
-                next(cache.hits)
-            except KeyError:
-                pass
-            else:
-                stored = entry.value
-                if type(stored) is Packed:
-                    loads = self._loads
-                    return loads(stored)
-                return stored
-        return default if default is ON_A_MISS else self._get_missed(key, default, version)
-
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         """``get`` of what the short way did not find."""
         made = self._key(key, version)
@@ -191,13 +164,13 @@ class WheelCache(BaseCache):
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         if not self._fill_waits:
             return self.get(key, default, version)
-        found = self.get(key, ON_A_MISS, version)
-        if found is not ON_A_MISS:
-            return found
+        made = self._key(key, version)
+        found = self._cache.find(made, self._missing_key)
+        if found is not self._missing_key:
+            return self.store.isolation.restore(found)
         wait = self._fill_wait(key)
         if not wait:
-            return self.get(key, default, version)
-        made = self._key(key, version)
+            return self._get_missed(key, default, version)
         act_for_request()
         stored = await self._cache.aget_or_lease(made, self._missing_key, wait=wait)
         return default if stored is self._missing_key else self.store.isolation.restore(stored)
@@ -212,11 +185,8 @@ class WheelCache(BaseCache):
         return 0.0
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
-        made: Any = f"{self._prefix}{key!s}"
+        made = self._key(key, version)
         cache = self._cache
-        if version is not None or made not in cache.entries:
-            # A key that is there was validated when it came.
-            made = self._key(key, version)
         stored = value if type(value) in self._atoms else self.store.isolation.store(value)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:
@@ -280,12 +250,10 @@ class WheelCache(BaseCache):
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
         fleeting = ttl is not None and ttl <= 0
-        stored = self._cache.get(made, self._missing_key)
+        stored = self._cache.find(made, self._missing_key)
         is_missing = stored is self._missing_key
         if is_missing or (
-            refresh_ahead is not None
-            and not fleeting
-            and self._cache.is_ageing(made, stored, ttl, refresh_ahead, negative_ttl)
+            refresh_ahead is not None and not fleeting and self._cache.loading.needs_refresh(made, stored, ttl, policy)
         ):
             if policy is not PLAIN and callable(default):
                 default = in_language(default)
@@ -297,9 +265,9 @@ class WheelCache(BaseCache):
                 return made_stored
 
             if not is_missing:
-                self._cache.refresh(made, load, ttl, policy)
+                self._cache.loading.refresh(made, load, ttl, policy)
             else:
-                stored = load() if fleeting else self._cache.load_missing(made, load, ttl, policy)
+                stored = load() if fleeting else self._cache.loading.load(made, load, ttl, policy)
         return self.store.isolation.restore(stored)
 
     async def aget_or_set(
@@ -320,12 +288,10 @@ class WheelCache(BaseCache):
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
         fleeting = ttl is not None and ttl <= 0
-        stored = self._cache.get(made, self._missing_key)
+        stored = self._cache.find(made, self._missing_key)
         is_missing = stored is self._missing_key
         if is_missing or (
-            refresh_ahead is not None
-            and not fleeting
-            and self._cache.is_ageing(made, stored, ttl, refresh_ahead, negative_ttl)
+            refresh_ahead is not None and not fleeting and self._cache.loading.needs_refresh(made, stored, ttl, policy)
         ):
 
             async def load() -> Any:
@@ -336,9 +302,9 @@ class WheelCache(BaseCache):
                 return made_stored
 
             if not is_missing:
-                self._cache.arefresh(made, load, ttl, policy)
+                self._cache.loading.arefresh(made, load, ttl, policy)
             else:
-                stored = await (load() if fleeting else self._cache.aload_missing(made, load, ttl, policy))
+                stored = await (load() if fleeting else self._cache.loading.aload(made, load, ttl, policy))
         return self.store.isolation.restore(stored)
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
@@ -351,7 +317,7 @@ class WheelCache(BaseCache):
         made = self._key(key, version)
         store, restore = self.store.isolation.store, self.store.isolation.restore
         try:
-            value: int = restore(self._cache.transform(made, lambda stored: store(restore(stored) + delta)))
+            value: int = restore(self._cache.update(made, lambda stored: store(restore(stored) + delta)))
         except MissingKey:
             raise ValueError(f"Key '{key}' not found") from None
         return value
@@ -403,7 +369,7 @@ class WheelCache(BaseCache):
         """The request is over: what it was to fill is for others to fill."""
         if self._fill_waits:
             end_request()
-        elif self._cache.stamps is not None:
+        elif self._cache.is_coherent:
             forget_misses()
 
     async def aclose(self, **kwargs: Any) -> None:
@@ -413,7 +379,7 @@ class WheelCache(BaseCache):
     def _set_page(self, key: str, made: Any, stored: Any, ttl: float | None, version: int | None) -> None:
         """``set`` of a page or of what Django keeps beside it: see ``pages``."""
         if pages.is_headers(key) and self._cache.is_leased(made):
-            current_holder().held_back[self._cache, made] = partial(self._cache.set, made, stored, ttl)
+            current_scope().held_back[self._cache, made] = partial(self._cache.set, made, stored, ttl)
             return
         self._cache.set(made, stored, ttl)
         self._let_go_of_headers(key, version)
@@ -422,7 +388,7 @@ class WheelCache(BaseCache):
         """Store the list of headers that was held back until ``page`` is stored."""
         headers = pages.headers_of(page)
         if headers is not None:
-            current_holder().let_go((self._cache, self._key(headers, version)))
+            current_scope().store_held_back((self._cache, self._key(headers, version)))
 
     def _make_room(self, keys: Iterable[Any]) -> None:
         """CULL_FREQUENCY: before new ``keys`` come into a full cache, drop 1/n of it, or with 0 all."""

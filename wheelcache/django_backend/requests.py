@@ -15,9 +15,9 @@ from weakref import WeakKeyDictionary
 from asgiref.sync import SyncToAsync, ThreadSensitiveContext
 from django.core.signals import request_finished
 
-from wheelcache.leases.fill_leases import Holder, current_holder, end_request, on_its_own
+from wheelcache.leases.fill_scope import FillScope, current_scope, end_request, on_its_own
 
-_holders: Final[WeakKeyDictionary[ThreadSensitiveContext, set[Holder]]] = WeakKeyDictionary()
+_scopes: Final[WeakKeyDictionary[ThreadSensitiveContext, set[FillScope]]] = WeakKeyDictionary()
 
 
 def act_for_request() -> None:
@@ -25,14 +25,11 @@ def act_for_request() -> None:
     request = SyncToAsync.thread_sensitive_context.get(None)
     if request is None:
         return
-    holders = _holders.setdefault(request, set())
-    holder: Holder | None = current_holder()
-    while holder is not None and holder not in holders:
-        holder = holder.parent
-    if holder is None:
-        # Whoever it is, a request inherited him from the code that started the server, and so did all others.
+    scopes = _scopes.setdefault(request, set())
+    if not any(scope in scopes for scope in current_scope()):
+        # A request inherited this scope from the code that started the server, and so did all others.
         on_its_own()
-        holders.add(current_holder())
+        scopes.add(current_scope())
 
 
 def shares_its_thread() -> bool:
@@ -52,8 +49,8 @@ def _end(**kwargs: Any) -> None:
         end_request()
         return
     # A copy: a thread of the request may still be asking for more.
-    for holder in list(_holders.pop(request, ())):
-        holder.give_up()
+    for scope in list(_scopes.pop(request, ())):
+        scope.end()
 
 
 request_finished.connect(_end, dispatch_uid="wheelcache")

@@ -53,7 +53,7 @@ class Use:
         if isinstance(cache, TieredCache):
             second_level = caches[settings.CACHES[self.alias]["OPTIONS"]["L2"]]
             return not isinstance(second_level, WheelCache | LocMemCache)
-        return self.coherence_is_enough and cache.store.cache.stamps is not None
+        return self.coherence_is_enough and cache.store.cache.is_coherent
 
 
 def uses() -> Iterator[Use]:

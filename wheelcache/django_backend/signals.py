@@ -9,7 +9,7 @@ from typing import Any, Final
 from asgiref.sync import iscoroutinefunction
 from django.dispatch import Signal
 
-from wheelcache.bounded_map import RemovalCause
+from wheelcache.core.contract import RemovalCause
 from wheelcache.django_backend import stores
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.stores import Store

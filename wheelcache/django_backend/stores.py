@@ -15,7 +15,7 @@ from django.utils.module_loading import import_string
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.coherence.shared_stamps import AnyBoard, Board
+from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
 from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.site import figures_directory
 from wheelcache.errors import FileUnusable
@@ -61,11 +61,11 @@ class Store:
             snapshot_dir=checked["SNAPSHOT"],
             snapshot_interval=checked["SNAPSHOT_INTERVAL"],
             snapshot_key=checked["SNAPSHOT_KEY"],
-            board=self._board(location, checked),
+            stamps=self._stamps(location, checked),
         )
 
-    def _board(self, location: str, checked: Mapping[str, Any]) -> AnyBoard | None:
-        return None if checked["COHERENCE"] is None else Board(f"django {location}")
+    def _stamps(self, location: str, checked: Mapping[str, Any]) -> Stamps | None:
+        return None if checked["COHERENCE"] is None else SharedStamps(f"django {location}")
 
 
 OF_THE_SITE: Final = object()

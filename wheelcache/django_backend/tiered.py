@@ -14,17 +14,17 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache import options
-from wheelcache.bounded_map import MISSING
-from wheelcache.coherence.shared_stamps import AnyBoard
+from wheelcache.coherence.shared_stamps import Stamps
+from wheelcache.core.contract import MISSING
 from wheelcache.django_backend import pages
 from wheelcache.django_backend.alias_names import in_words
-from wheelcache.django_backend.backend import ON_A_MISS, WheelCache, is_beyond_warning
+from wheelcache.django_backend.backend import WheelCache, is_beyond_warning
 from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import OPTIONS as L1_OPTIONS
 from wheelcache.django_backend.stores import Store, store_for
-from wheelcache.leases.fill_leases import current_holder
-from wheelcache.near_cache.near_cache import FirstLevel
-from wheelcache.near_cache.trust_epoch import Epoch
+from wheelcache.leases.fill_scope import current_scope
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 NOT_OF_COPIES: Final = {"CULL_FREQUENCY": None, "SNAPSHOT": None, "SNAPSHOT_INTERVAL": 300.0, "SNAPSHOT_KEY": None}
 """What a WheelCache takes and this does not, and what it is here: the store behind outlives this process anyway."""
@@ -83,9 +83,9 @@ class TieredStore(Store):
 
     def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
         tracking = None if checked["COHERENCE"] else _tracking(l2)
-        self._epoch = None if tracking is None else Epoch()
+        self._epoch = None if tracking is None else TrustEpoch()
         super().__init__(location, {**checked, **NOT_OF_COPIES}, name)
-        self.level = FirstLevel(
+        self.level = NearCache(
             self.cache,
             checked["L1_TIMEOUT"],
             epoch=self._epoch,
@@ -97,11 +97,11 @@ class TieredStore(Store):
         if tracking is not None:
             self.level.start_tracking = tracking(self.level).start
 
-    def _board(self, location: str, checked: Mapping[str, Any]) -> AnyBoard | None:
-        return super()._board(location, checked) if self._epoch is None else self._epoch
+    def _stamps(self, location: str, checked: Mapping[str, Any]) -> Stamps | None:
+        return super()._stamps(location, checked) if self._epoch is None else self._epoch
 
 
-def _tracking(l2: BaseCache) -> Callable[[FirstLevel], Any] | None:
+def _tracking(l2: BaseCache) -> Callable[[NearCache], Any] | None:
     """What makes the connection by which a Redis or Valkey tells of writes.
 
     None if ``l2`` is neither, or reads from replicas: its primary tells of a write before they have it.
@@ -225,9 +225,6 @@ class TieredCache(WheelCache):
         return default if stored is MISSING else self.store.isolation.restore(stored)
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        found = self.get(key, ON_A_MISS, version)
-        if found is not ON_A_MISS:
-            return found
         made = self._key(key, version)
         if type(made) is tuple:
             found = await self._level.aread(lambda: self._l2.aget(key, MISSING, version=version))
@@ -247,7 +244,7 @@ class TieredCache(WheelCache):
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         made, ttl = self._key(key, version), self._ttl(timeout)
         if self._is_held_back(key, made):
-            current_holder().held_back[self._cache, made] = partial(self._write, key, made, value, ttl, version)
+            current_scope().held_back[self._cache, made] = partial(self._write, key, made, value, ttl, version)
             return
         self._write(key, made, value, ttl, version)
         if self._fill_waits and type(key) is str and key.startswith(pages.PREFIX):
@@ -419,7 +416,7 @@ class TieredCache(WheelCache):
         self._l2.close(**kwargs)
 
     async def aclose(self, **kwargs: Any) -> None:
-        held_back = current_holder().held_back
+        held_back = current_scope().held_back
         for cache, made in list(held_back):
             if cache is self._cache:
                 # ``close`` would write it to the other cache in this thread, and hold up the event loop.

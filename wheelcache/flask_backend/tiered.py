@@ -15,9 +15,9 @@ from flask_caching.backends import RedisClusterCache, RedisSentinelCache
 from werkzeug.utils import import_string
 
 from wheelcache import options
-from wheelcache.bounded_map import MISSING
 from wheelcache.cache import Cache
-from wheelcache.coherence.shared_stamps import AnyBoard, Board
+from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
+from wheelcache.core.contract import MISSING
 from wheelcache.flask_backend.backend import (
     DEFAULT_THRESHOLD,
     ENGINE_OPTIONS,
@@ -32,9 +32,9 @@ from wheelcache.flask_backend.backend import (
     warn_of_sessions,
 )
 from wheelcache.isolation import size_of
-from wheelcache.leases.fill_leases import forget_misses
-from wheelcache.near_cache.near_cache import FirstLevel
-from wheelcache.near_cache.trust_epoch import Epoch
+from wheelcache.leases.fill_scope import forget_misses
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 logger = logging.getLogger("wheelcache")
 
@@ -109,21 +109,21 @@ class TieredCache(WheelCache):
         self._fill_waits = options.waits("fill_wait", fill_wait)
         l1_timeout = options.seconds("l1_timeout", l1_timeout)
         tracking = None
-        board: AnyBoard | None = None
+        stamps: Stamps | None = None
         epoch = None
         if options.coherence("coherence", coherence) is not None:
-            board = Board(f"flask tiered {engine_options.get('name', '')} {self._prefix_text()}")
+            stamps = SharedStamps(f"flask tiered {engine_options.get('name', '')} {self._prefix_text()}")
         else:
             tracking = _tracking(l2, self._prefix_text())
-            board = epoch = None if tracking is None else Epoch()
+            stamps = epoch = None if tracking is None else TrustEpoch()
         self._cache = Cache(
             max_entries=options.whole("threshold", threshold) or DEFAULT_THRESHOLD,
             max_weight=self._max_bytes,
             weigher=None if self._max_bytes is None else size_of,
-            board=board,
+            stamps=stamps,
             **engine_options,
         )
-        self._level = FirstLevel(
+        self._level = NearCache(
             self._cache,
             l1_timeout,
             epoch=epoch,
@@ -136,7 +136,7 @@ class TieredCache(WheelCache):
             self._level.start_tracking = told.start
             # The thread knows the copies, not who makes them: it would outlive an app that is made anew.
             weakref.finalize(self, told.stop)
-        if board is None:
+        if stamps is None:
             logger.warning(
                 "Nothing tells the cache %r what other processes write: its copies are up to %g s old. A Redis that is "
                 "not read from replicas does, and coherence='host' for the processes of this machine.",
@@ -171,7 +171,7 @@ class TieredCache(WheelCache):
             backend = cls(**{"l2": l2, **given})
         if backend._fill_waits:
             app.teardown_appcontext(_end_leases)
-        if backend._cache.stamps is not None:
+        if backend._cache.is_coherent:
             app.teardown_appcontext(lambda error: forget_misses())
         warn_of_sessions(app)
         return backend
@@ -385,7 +385,7 @@ def _impatience(backend: Any, timeout: float) -> dict[str, Any]:
     return once
 
 
-def _tracking(l2: cachelib.BaseCache, prefix: str) -> Callable[[FirstLevel], Any] | None:
+def _tracking(l2: cachelib.BaseCache, prefix: str) -> Callable[[NearCache], Any] | None:
     """What makes the connection by which a Redis or Valkey tells of writes; None if ``l2`` is neither, or if it is read
     from replicas, which may have an old value when the primary has told of the new one."""
     try:

@@ -1,399 +1,277 @@
-"""Fill leases: one of many who miss a key with a plain ``get`` computes it, the others' ``get`` waits for its ``set``.
+"""Fill leases: of several callers that miss a key with a plain ``get``, one computes it, and the others wait for its
+``set``.
 
-The idea is the lease of "Scaling Memcache at Facebook" (NSDI 2013): a miss gives the right to fill. Here, whoever
-misses while somebody else has that right waits, until the value is set (then it is his), until the right passes to him
-(its holder deleted the key, his request ended, or he took too long), or until his patience ends, and he goes on as
-after any miss.
+The idea is the lease of "Scaling Memcache at Facebook" (NSDI 2013): a miss gives the right to fill. A caller that
+misses a key on which another one has a lease waits until the value is set, which it then returns; until the lease
+passes to it (its holder deleted the key, its request ended, or it took too long); or until its patience ends, when it
+goes on as after any miss.
 
-Why no two can wait for each other: **whoever others may be waiting for does not wait**. Who holds a lease, on any key
-of any cache, and who runs a loader that single flight guards, gets a miss at once where others would wait. Every wait
-therefore ends at somebody who is at work, and never comes back to where it began.
+No two callers wait for each other, since **a caller that others may wait for does not wait**. The holder of a lease, on
+any key of any cache, and a loader under single flight get a miss at once where others would wait. So each wait ends at
+a caller that is at work. Several threads that act for one task at the same time, or tasks that it began before, could
+still come to wait for each other, for as long as a lease lasts.
 
-A lease belongs to a thread, or, where an event loop runs, to a task, and ends with it. What a task starts after its
-first miss, or hands to a thread that inherits its context, acts for the task as well. Several threads that act for one
-task at the same time, or tasks that it began before, could still come to wait for each other, for as long as a lease
-lasts.
+A lease watches its key in the core, which tells of the value that completes it. Its holder looks the key up once more
+after it got the lease: what was set before the watch began is found then.
 """
 
 from __future__ import annotations
 
-import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from contextvars import ContextVar
 from typing import Any, Final
 from weakref import ref
 
+from wheelcache.core.contract import MISSING, Core, Watch
+from wheelcache.leases.fill_scope import FillScope, running_scope
 from wheelcache.runtime.alarm import Alarm
 
-HELD_AT_MOST: Final = 1024
-"""Leases a holder has at once. A program that asks for a million keys that are not there, and sets none, gets no more
-of them until the first time out."""
-
-
-MISSED_AT_MOST: Final = 1024
-"""Keys that were missed and not set yet. A set of one that was forgotten is taken for news, and costs others a miss."""
-
-
-class Holder:
-    """Who has leases: a thread, or a task.
-
-    Attributes:
-        leases: what he holds on keys of any cache, oldest first.
-        missed: what a board showed for the keys that he missed, of caches that have one.
-        parent: on whose behalf he is running; None for a thread, or a task that none with leases started.
-        held_back: by cache and key, what stores an entry that waits for another one to be stored first.
-    """
-
-    __slots__ = ("__weakref__", "_task", "held_back", "leases", "missed", "parent")
-
-    def __init__(self, task: asyncio.Task[Any] | None = None, parent: Holder | None = None) -> None:
-        self.leases: dict[Lease, None] = {}
-        self.missed: dict[tuple[object, Hashable], Any] = {}
-        self.parent = parent
-        self.held_back: dict[tuple[object, Hashable], Callable[[], object]] = {}
-        self._task = None if task is None else ref(task)
-        if task is not None:
-            task.add_done_callback(lambda _: self.give_up())
-
-    def is_task(self, task: asyncio.Task[Any] | None) -> bool:
-        return self._task is not None and self._task() is task
-
-    def is_gone(self) -> bool:
-        """A task that is over."""
-        if self._task is None:
-            return False
-        task = self._task()
-        return task is None or task.done()
-
-    def is_waited_for(self, now: float) -> bool:
-        """Whether he, or somebody on whose behalf he runs, holds a lease that has not timed out."""
-        holder: Holder | None = self
-        while holder is not None:
-            if any(lease.until > now for lease in list(holder.leases)):
-                return True
-            holder = holder.parent
-        return False
-
-    def note_miss(self, key: tuple[object, Hashable], seen: Any) -> None:
-        """He missed ``key``, and may set it soon."""
-        if len(self.missed) >= MISSED_AT_MOST:
-            # Emptied and not the oldest taken out, so that nothing can go wrong between two threads of one task.
-            self.missed = {}
-        self.missed[key] = seen
-
-    def was_missed(self, key: tuple[object, Hashable]) -> Any:
-        """What a board showed for ``key`` when he, or whom he runs for, missed it. It is forgotten now."""
-        holder: Holder | None = self
-        while holder is not None:
-            seen = holder.missed.pop(key, None)
-            if seen is not None:
-                return seen
-            holder = holder.parent
-        return None
-
-    def forget_misses(self, cache: object) -> None:
-        """Of one cache: it was cleared."""
-        holder: Holder | None = self
-        while holder is not None:
-            holder.missed = {key: seen for key, seen in list(holder.missed.items()) if key[0] is not cache}
-            holder = holder.parent
-
-    def give_up(self) -> None:
-        """Store what is held back, and end all leases: the request is over."""
-        try:
-            for key in list(self.held_back):
-                self._let_go(key)
-        finally:
-            # After that: what was held back fills what was missed.
-            self.missed = {}
-            while self.leases:
-                for lease in list(self.leases):
-                    lease.table.give_up(lease)
-                    self.leases.pop(lease, None)
-
-    def let_go(self, key: tuple[object, Hashable]) -> None:
-        """Store the entry of a cache and key, if it is held back by this holder or by one that it acts for."""
-        holder: Holder | None = self
-        while holder is not None:
-            holder._let_go(key)
-            holder = holder.parent
-
-    def _let_go(self, key: tuple[object, Hashable]) -> None:
-        store = self.held_back.pop(key, None)
-        if store is not None:
-            store()
-
-    def __del__(self) -> None:
-        # A thread that ended without a word, or a request of an ASGI server, where Django closes its caches in another
-        # context. This may be the garbage collector's doing, in the middle of anything: so no waiting for a lock.
-        # None at all, if an exception came from outside before the first line of __init__.
-        for lease in list(getattr(self, "leases", ())):
-            lease.table.abandoned.append(lease)
-            lease.table.give_up_soon()
-
-
-_current: ContextVar[Holder | None] = ContextVar("wheelcache_holder", default=None)
-
-
-def current_holder() -> Holder:
-    """Who is asking."""
-    holder = _current.get()
-    task = asyncio.current_task() if asyncio._get_running_loop() is not None else None
-    # A thread may find itself in the context of a task that is over: ``async_to_sync`` hands its context back, and what
-    # ``asyncio.to_thread`` began goes on when the task is cancelled.
-    if holder is not None and (holder.is_task(task) if task is not None else not holder.is_gone()):
-        return holder
-    parent = _living(holder)
-    if parent is not None:
-        # Tasks that start one another for ever must not hold each other for ever.
-        parent.parent = _living(parent.parent)
-    holder = Holder(task, parent)
-    _current.set(holder)
-    return holder
-
-
-def end_request() -> None:
-    """Give up what the running thread or task holds."""
-    holder = _current.get()
-    if holder is not None:
-        holder.give_up()
-
-
-def forget_misses() -> None:
-    """The request is over: what it missed and did not set is nothing that it fills."""
-    holder = _current.get()
-    if holder is not None:
-        holder.missed = {}
-
-
-def on_its_own() -> None:
-    """What runs from here on in this context acts for nobody who waits."""
-    _current.set(None)
-
-
-def _oldest(leases: Iterable[Lease]) -> Lease | None:
-    try:
-        return next(iter(leases), None)
-    except RuntimeError:
-        # It changed between two steps: a holder's leases in other caches come and go under other locks, and any may at
-        # a collection.
-        return None
-
-
-def _living(holder: Holder | None) -> Holder | None:
-    while holder is not None and holder.is_gone():
-        holder = holder.parent
-    return holder
+MAX_LEASES: Final = 1024
+"""Leases of a scope at once. A program that asks for a million keys that are not there, and sets none, gets no more of
+them until the first time out."""
 
 
 class Lease:
     """The right to fill a key, until a time in seconds."""
 
-    __slots__ = ("_holder", "key", "table", "until", "waiters")
+    __slots__ = ("_scope", "key", "table", "until", "waiters", "watch")
 
-    def __init__(self, table: FillLeases, key: Hashable, holder: Holder, until: float, waiters: deque[Waiter]) -> None:
+    def __init__(
+        self,
+        table: FillLeases,
+        key: Hashable,
+        scope: FillScope,
+        until: float,
+        waiters: deque[Waiter],
+        watch: Watch,
+    ) -> None:
         self.table = table
         self.key = key
         self.until = until
         self.waiters = waiters
-        # Weak, since a holder whom only his leases know of is gone.
-        self._holder = ref(holder)
-        holder.leases[self] = None
+        self.watch = watch
+        # Weak: a scope that only its leases refer to is over.
+        self._scope = ref(scope)
 
-    def is_of(self, holder: Holder | None) -> bool:
-        """Whether ``holder`` has it, or acts for who has."""
-        mine = self._holder()
-        while holder is not None:
-            if holder is mine:
-                return True
-            holder = holder.parent
-        return False
+    def begin(self) -> None:
+        scope = self._scope()
+        if scope is not None:
+            scope.leases[self] = None
+
+    def is_of(self, scope: FillScope | None) -> bool:
+        """Whether ``scope`` has it, or acts for the scope that has it."""
+        mine = self._scope()
+        return scope is not None and any(each is mine for each in scope)
 
     def end(self) -> None:
-        holder = self._holder()
-        if holder is not None:
-            holder.leases.pop(self, None)
+        scope = self._scope()
+        if scope is not None:
+            scope.leases.pop(self, None)
+
+    def give_up(self) -> None:
+        self.table.give_up(self)
+
+    def abandon(self) -> None:
+        self.table.abandoned.append(self)
+        self.table.collect_soon()
 
 
 class Waiter:
-    """Somebody who waits for a key to be set.
+    """A caller that waits for a key to be set.
 
     Attributes:
-        deadline: in seconds; then he goes on without.
-        told: set when one of the next two is so. What is so is read under the lock.
-        filled: the key was set, and ``value`` is what it was set to.
-        handed: the lease is his.
+        deadline: in seconds; then it goes on without the value.
+        told: set when one of the next two becomes true. They are read under the lock.
+        is_filled: the key was set, to ``value``.
+        has_lease: the lease has passed to it.
     """
 
-    __slots__ = ("deadline", "filled", "handed", "holder", "key", "told", "value", "wait")
+    __slots__ = ("deadline", "has_lease", "is_filled", "key", "scope", "slot", "told", "value", "wait")
 
-    def __init__(self, key: Hashable, holder: Holder, now: float, wait: float) -> None:
+    def __init__(self, key: Hashable, slot: int, scope: FillScope, now: float, wait: float) -> None:
         self.key = key
-        self.holder = holder
+        self.slot = slot
+        self.scope = scope
         self.wait = wait
         self.deadline = now + wait
-        self.filled = False
-        self.handed = False
+        self.is_filled = False
+        self.has_lease = False
         self.value: Any = None
         self.told = Alarm()
 
 
 class FillLeases:
-    """The leases on the keys of one cache.
+    """The leases on the keys of one cache. Keys are those of its core.
 
-    The owner calls its methods under a lock of its own, except ``wake``, which comes when the lock is free. The garbage
-    collector may call back here from any line that makes an object, by ``Holder.__del__``; so what is looked up and
-    what is changed stand side by side.
+    The garbage collector may call back here from any line that makes an object, by ``FillScope.__del__``. So what is
+    looked up and what is changed stand side by side.
 
     Args:
-        give_up: takes the owner's lock, calls ``pass_on`` with a lease, and then ``wake``.
-        give_up_soon: takes the lock if it is free, calls ``collect``, and then ``wake``.
+        core: tells of values that were set.
+        clock: seconds, which no test freezes.
+
+    Attributes:
+        in_force: by key. A caller may look, without the lock, whether there are any.
+        abandoned: leases whose scope is gone.
     """
 
-    __slots__ = ("_to_wake", "abandoned", "give_up", "give_up_soon", "in_force")
+    __slots__ = ("_clock", "_core", "_lock", "_to_wake", "abandoned", "in_force")
 
-    def __init__(self, give_up: Callable[[Lease], object], give_up_soon: Callable[[], object]) -> None:
+    def __init__(self, core: Core, clock: Callable[[], float]) -> None:
+        self._core = core
+        self._clock = clock
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock: Any = threading.RLock()
         self.in_force: dict[Hashable, Lease] = {}
         self.abandoned: deque[Lease] = deque()
         self._to_wake: deque[Waiter] = deque()
-        self.give_up = give_up
-        self.give_up_soon = give_up_soon
 
-    def miss(self, key: Hashable, holder: Holder, now: float, wait: float, *, may_wait: bool) -> Waiter | None:
-        """``holder`` misses ``key``. None if he goes on, with the lease if nobody had it; else he waits.
+    @property
+    def in_step(self) -> bool:
+        """The running code was called amid a step by the garbage collector, and must not wait."""
+        return bool(self._lock._is_owned())
+
+    def miss(self, key: Hashable, slot: int, scope: FillScope, wait: float, *, may_wait: bool) -> Waiter | None:
+        """``scope`` misses ``key``. None if it goes on, with the lease if there was none; else it waits.
 
         Args:
-            now, wait: seconds; ``wait`` is how long a lease, and a wait for one, lasts.
+            slot: of ``key`` in the stamps of the core.
+            wait: seconds that a lease, and a wait for one, lasts.
             may_wait: False for code that others wait for, or that would stop an event loop.
         """
-        self.collect(now)
-        self._time_out(key, now)
-        lease = self.in_force.get(key)
-        if lease is None:
-            self._grant(key, holder, now + wait, now)
-            return None
-        if not may_wait or holder.is_waited_for(now):
-            return None
-        waiter = Waiter(key, holder, now, wait)
-        # Looked up again: making him may have started the collector, and with it the end of who held the lease.
-        lease = self.in_force.get(key)
-        if lease is None:
-            self._grant(key, holder, now + wait, now)
-            return None
-        lease.waiters.append(waiter)
+        now = self._clock()
+        with self._lock:
+            self._collect(now)
+            self._time_out(key, now)
+            if key not in self.in_force:
+                self._grant(key, slot, scope, wait, now)
+                waiter = None
+            elif not may_wait or scope.is_waited_for(now):
+                waiter = None
+            else:
+                waiter = Waiter(key, slot, scope, now, wait)
+                # Looked up again: making the waiter may have started the collector, and with it ended the lease.
+                lease = self.in_force.get(key)
+                if lease is None:
+                    self._grant(key, slot, scope, wait, now)
+                    waiter = None
+                else:
+                    lease.waiters.append(waiter)
+        self.wake()
         return waiter
 
-    def is_of(self, key: Hashable, holder: Holder) -> bool:
-        """Whether ``holder`` has the lease on ``key``, or acts for who has."""
+    def is_of(self, key: Hashable, scope: FillScope) -> bool:
+        """Whether ``scope`` has the lease on ``key``, or acts for the scope that has it."""
         lease = self.in_force.get(key)
-        return lease is not None and lease.is_of(holder)
+        return lease is not None and lease.is_of(scope)
 
-    def next_look(self, waiter: Waiter) -> float:
-        """When ``waiter`` should look again if he isn't told anything before, in seconds."""
+    def seconds_to_look(self, waiter: Waiter) -> float:
+        """After how long ``waiter`` looks again if it is not told anything before."""
         lease = self.in_force.get(waiter.key)
-        return waiter.deadline if lease is None else min(waiter.deadline, lease.until)
+        until = waiter.deadline if lease is None else min(waiter.deadline, lease.until)
+        return min(max(0.0, until - self._clock()), threading.TIMEOUT_MAX)
 
-    def goes_on(self, waiter: Waiter, now: float) -> bool:
-        """Whether the wait is over: ``waiter`` was told something, or it is his deadline."""
-        self._time_out(waiter.key, now)
-        if waiter.filled or waiter.handed:
-            return True
-        if waiter.deadline > now:
-            return False
-        self.leave(waiter, now)
-        if waiter.key not in self.in_force:
-            self._grant(waiter.key, waiter.holder, now + waiter.wait, now)
-        return True
+    def is_done(self, waiter: Waiter) -> bool:
+        """Whether the wait is over: ``waiter`` was told something, or it is its deadline."""
+        now = self._clock()
+        self.completed()
+        with self._lock:
+            self._time_out(waiter.key, now)
+            is_over = waiter.is_filled or waiter.has_lease
+            if not is_over and waiter.deadline <= now:
+                is_over = True
+                self._leave(waiter, now)
+                if waiter.key not in self.in_force:
+                    self._grant(waiter.key, waiter.slot, waiter.scope, waiter.wait, now)
+        self.wake()
+        return is_over
 
-    def leave(self, waiter: Waiter, now: float) -> None:
-        """``waiter`` no longer waits. A lease that was handed to him goes on to the next."""
-        lease = self.in_force.get(waiter.key)
-        if lease is None:
-            return
-        if waiter.handed:
-            if lease.is_of(waiter.holder):
-                self.pass_on(lease, now)
-        elif waiter in lease.waiters:
-            lease.waiters.remove(waiter)
+    def leave(self, waiter: Waiter) -> None:
+        """``waiter`` no longer waits. A lease that has passed to it goes on to the next."""
+        now = self._clock()
+        with self._lock:
+            self._leave(waiter, now)
+        self.wake()
 
-    def filled(self, key: Hashable, value: Any) -> None:
-        """``key`` was set, by whomever."""
-        lease = self.in_force.pop(key, None)
-        if lease is not None:
-            lease.end()
-            for waiter in lease.waiters:
-                waiter.value = value
-                waiter.filled = True
-                self._to_wake.append(waiter)
-
-    def refused(self, key: Hashable, now: float) -> None:
-        """``key`` was set to what may be old by now: nobody is to get that."""
-        lease = self.in_force.get(key)
-        if lease is not None:
-            self.pass_on(lease, now)
-
-    def deleted(self, key: Hashable, now: float) -> None:
-        """``key`` was deleted: if by who has the lease, he gives it up."""
-        lease = self.in_force.get(key)
-        if lease is not None and lease.is_of(_current.get()):
-            self.pass_on(lease, now)
-
-    def cleared(self, now: float) -> None:
-        """All keys were deleted: who did it gives up what he has the leases of."""
-        holder = _current.get()
-        while holder is not None:
-            for lease in list(holder.leases):
-                if lease.table is self:
-                    self.pass_on(lease, now)
-            holder = holder.parent
-
-    def pass_on(self, lease: Lease, now: float) -> None:
-        """``lease`` ends without a value: the first of those who wait for it gets the next."""
-        if self.in_force.get(lease.key) is lease:
-            del self.in_force[lease.key]
-            lease.end()
-            waiters = lease.waiters
-            while waiters:
-                waiter = waiters.popleft()
-                if waiter.deadline > now:
-                    self.in_force[lease.key] = Lease(self, lease.key, waiter.holder, now + waiter.wait, waiters)
-                    waiter.handed = True
-                    self._to_wake.append(waiter)
-                    break
-
-    def collect(self, now: float) -> None:
-        """End what was abandoned, and the oldest leases if they timed out: nobody else may ever ask for those keys."""
-        while self.abandoned:
-            self.pass_on(self.abandoned.popleft(), now)
-        for _ in range(2):
-            oldest = _oldest(self.in_force.values())
-            if oldest is None or oldest.until > now:
+    def completed(self) -> None:
+        """The core has told of values: give them to the waiters."""
+        told = self._core.told
+        while told:
+            try:
+                watch = told.popleft()
+            except IndexError:
+                # Another thread was first.
                 break
-            self.pass_on(oldest, now)
+            with self._lock:
+                lease = self.in_force.get(watch.key)
+                if lease is not None and lease.watch is watch:
+                    self._fill(lease, watch.value)
+        self.wake()
 
-    def end_all(self, now: float) -> None:
-        """The owner is closed: everybody goes on."""
-        for lease in list(self.in_force.values()):
-            lease.waiters, waiters = deque(), lease.waiters
-            self.pass_on(lease, now)
-            for waiter in waiters:
-                waiter.handed = True
-                self._to_wake.append(waiter)
+    def fill(self, key: Hashable, value: Any) -> None:
+        """Give ``value`` to the callers that wait for ``key``."""
+        with self._lock:
+            lease = self.in_force.get(key)
+            if lease is not None:
+                self._fill(lease, value)
+        self.wake()
 
-    def forget_all(self) -> None:
-        """After a fork: holders and waiters are in the other process."""
-        for lease in self.in_force.values():
-            lease.end()
-        self.in_force = {}
-        self.abandoned = deque()
-        self._to_wake = deque()
+    def refuse(self, key: Hashable) -> None:
+        """``key`` was set to what may be old by now: no waiter gets that."""
+        now = self._clock()
+        with self._lock:
+            lease = self.in_force.get(key)
+            if lease is not None:
+                self._pass_on(lease, now)
+        self.wake()
+
+    def deleted(self, key: Hashable) -> None:
+        """``key`` was deleted: if by the holder of its lease, that gives it up."""
+        now = self._clock()
+        with self._lock:
+            lease = self.in_force.get(key)
+            if lease is not None and lease.is_of(running_scope()):
+                self._pass_on(lease, now)
+        self.wake()
+
+    def cleared(self) -> None:
+        """All keys were deleted: the running scope gives up the leases that it has here."""
+        now = self._clock()
+        with self._lock:
+            for scope in running_scope() or ():
+                for lease in list(scope.leases):
+                    if isinstance(lease, Lease) and lease.table is self:
+                        self._pass_on(lease, now)
+        self.wake()
+
+    def give_up(self, lease: Lease) -> None:
+        """``lease`` ends without a value."""
+        now = self._clock()
+        with self._lock:
+            self._pass_on(lease, now)
+        self.wake()
+
+    def collect_soon(self) -> None:
+        """End what was abandoned, if the lock is free; otherwise the thread that has it does so."""
+        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock taken.
+        (taken,) = map(self._lock.acquire, (False,))
+        try:
+            if taken:
+                self._collect(self._clock())
+        finally:
+            if taken:
+                self._lock.release()
+        if taken:
+            self.wake()
 
     def wake(self) -> None:
-        """Tell the waiters. Any thread may do it, once the lock is free."""
+        """Tell the waiters, without the lock. Any thread may do it."""
         if self.abandoned:
             # While the lock was taken.
-            self.give_up_soon()
+            self.collect_soon()
         while self._to_wake:
             try:
                 waiter = self._to_wake.popleft()
@@ -401,15 +279,99 @@ class FillLeases:
                 break
             waiter.told.set()
 
+    def close(self) -> None:
+        """The cache is closed: every waiter goes on."""
+        now = self._clock()
+        with self._lock:
+            for lease in list(self.in_force.values()):
+                lease.waiters, waiters = deque(), lease.waiters
+                self._pass_on(lease, now)
+                for waiter in waiters:
+                    waiter.has_lease = True
+                    self._to_wake.append(waiter)
+        self.wake()
+
+    def after_fork_in_child(self) -> None:
+        """Scopes and waiters are in the other process."""
+        for lease in self.in_force.values():
+            lease.end()
+        self._forget()
+
+    # Below: under the lock.
+
+    def _fill(self, lease: Lease, value: Any) -> None:
+        if self.in_force.get(lease.key) is lease:
+            del self.in_force[lease.key]
+            lease.end()
+            lease.watch.close()
+            for waiter in lease.waiters:
+                waiter.value = value
+                waiter.is_filled = True
+                self._to_wake.append(waiter)
+
+    def _pass_on(self, lease: Lease, now: float) -> None:
+        """``lease`` ends without a value: the first of its waiters gets the next."""
+        if lease.watch.value is not MISSING:
+            # Completed, by a thread that has not told yet.
+            self._fill(lease, lease.watch.value)
+        if self.in_force.get(lease.key) is not lease:
+            return
+        del self.in_force[lease.key]
+        lease.end()
+        waiters = lease.waiters
+        while waiters:
+            waiter = waiters.popleft()
+            if waiter.deadline > now:
+                successor = Lease(self, lease.key, waiter.scope, now + waiter.wait, waiters, lease.watch)
+                self.in_force[lease.key] = successor
+                successor.begin()
+                waiter.has_lease = True
+                self._to_wake.append(waiter)
+                return
+        lease.watch.close()
+
+    def _leave(self, waiter: Waiter, now: float) -> None:
+        lease = self.in_force.get(waiter.key)
+        if lease is None:
+            return
+        if waiter.has_lease:
+            if lease.is_of(waiter.scope):
+                self._pass_on(lease, now)
+        elif waiter in lease.waiters:
+            lease.waiters.remove(waiter)
+
+    def _collect(self, now: float) -> None:
+        """End what was abandoned, and the oldest leases if they timed out: those keys may never be asked for again."""
+        while self.abandoned:
+            self._pass_on(self.abandoned.popleft(), now)
+        for _ in range(2):
+            oldest = _oldest(self.in_force.values())
+            if oldest is None or oldest.until > now:
+                break
+            self._pass_on(oldest, now)
+
     def _time_out(self, key: Hashable, now: float) -> None:
         lease = self.in_force.get(key)
         if lease is not None and lease.until <= now:
-            self.pass_on(lease, now)
+            self._pass_on(lease, now)
 
-    def _grant(self, key: Hashable, holder: Holder, until: float, now: float) -> None:
-        if len(holder.leases) >= HELD_AT_MOST:
-            oldest = _oldest(holder.leases)
-            if oldest is None or oldest.table is not self or oldest.until > now:
+    def _grant(self, key: Hashable, slot: int, scope: FillScope, wait: float, now: float) -> None:
+        if len(scope.leases) >= MAX_LEASES:
+            oldest = _oldest(scope.leases)
+            if not isinstance(oldest, Lease) or oldest.table is not self or oldest.until > now:
                 return
-            self.pass_on(oldest, now)
-        self.in_force[key] = Lease(self, key, holder, until, deque())
+            self._pass_on(oldest, now)
+        watch = self._core.watch(key, slot=slot, wants_value=True)
+        lease = Lease(self, key, scope, now + wait, deque(), watch)
+        if key not in self.in_force:
+            self.in_force[key] = lease
+            lease.begin()
+
+
+def _oldest(leases: Iterable[Any]) -> Any:
+    try:
+        return next(iter(leases), None)
+    except RuntimeError:
+        # It changed between two steps: a scope's leases in other caches come and go under other locks, and any may at
+        # a collection.
+        return None

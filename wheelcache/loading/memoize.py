@@ -10,6 +10,7 @@ from inspect import Parameter, Signature, isasyncgenfunction, iscoroutinefunctio
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.stats import Tally, hit_ratio
 
@@ -61,17 +62,12 @@ class Memoized(Protocol[F_co]):
 class MemoizingCache(Protocol):
     """What memoizing needs of a cache."""
 
+    @property
+    def loading(self) -> KeyLoading: ...
     def group(self, name: str) -> str: ...
-    def get(self, key: Hashable, default: Any = None) -> Any: ...
+    def find(self, key: Hashable, default: Any = None) -> Any: ...
     def delete(self, key: Hashable) -> bool: ...
     def delete_group(self, name: str) -> int: ...
-    def load_missing(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy, stale_hits: Any) -> Any: ...
-    async def aload_missing(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy, stale_hits: Any) -> Any: ...
-    def is_ageing(
-        self, key: Hashable, value: Any, ttl: Any, refresh_ahead: float | None, negative_ttl: float | None
-    ) -> bool: ...
-    def refresh(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy) -> None: ...
-    def arefresh(self, key: Hashable, loader: Any, ttl: Any, policy: LoadPolicy) -> None: ...
 
 
 def memoizer(
@@ -90,7 +86,7 @@ def memoizer(
         make_key = _keys_by(key, name) if key is not None else _keys_by_arguments(function, name)
         # A call with all arguments by position needs no more than those: 150 ns less.
         arity = _arity(function) if key is None else -1
-        get, ahead = cache.get, policy.refresh_ahead
+        find, loading, ahead = cache.find, cache.loading, policy.refresh_ahead
         hits, misses, stale, calls = Tally(), Tally(), Tally(), Tally()
         hit, miss, called = hits.ticks, misses.ticks, calls.ticks
 
@@ -117,15 +113,15 @@ def memoizer(
             async def memoized(*args: Any, **kwargs: Any) -> Any:
                 made = (name, *args) if not kwargs and len(args) == arity else make_key(args, kwargs)
                 try:
-                    found = get(made, _MISSING)
+                    found = find(made, _MISSING)
                 except TypeError as error:
                     raise _unhashable(name, error) from error
                 if found is _MISSING:
                     next(miss)
-                    return await cache.aload_missing(made, partial(load, *args, **kwargs), ttl, policy, stale.ticks)
+                    return await loading.aload(made, partial(load, *args, **kwargs), ttl, policy, stale.ticks)
                 next(hit)
-                if ahead is not None and cache.is_ageing(made, found, ttl, ahead, policy.negative_ttl):
-                    cache.arefresh(made, partial(load, *args, **kwargs), ttl, policy)
+                if ahead is not None and loading.needs_refresh(made, found, ttl, policy):
+                    loading.arefresh(made, partial(load, *args, **kwargs), ttl, policy)
                 return found
 
         else:
@@ -134,15 +130,15 @@ def memoizer(
             def memoized(*args: Any, **kwargs: Any) -> Any:
                 made = (name, *args) if not kwargs and len(args) == arity else make_key(args, kwargs)
                 try:
-                    found = get(made, _MISSING)
+                    found = find(made, _MISSING)
                 except TypeError as error:
                     raise _unhashable(name, error) from error
                 if found is _MISSING:
                     next(miss)
-                    return cache.load_missing(made, partial(load, *args, **kwargs), ttl, policy, stale.ticks)
+                    return loading.load(made, partial(load, *args, **kwargs), ttl, policy, stale.ticks)
                 next(hit)
-                if ahead is not None and cache.is_ageing(made, found, ttl, ahead, policy.negative_ttl):
-                    cache.refresh(made, partial(load, *args, **kwargs), ttl, policy)
+                if ahead is not None and loading.needs_refresh(made, found, ttl, policy):
+                    loading.refresh(made, partial(load, *args, **kwargs), ttl, policy)
                 return found
 
         lock = threading.Lock()

@@ -18,7 +18,7 @@ class LoadPolicy:
         refresh_ahead: the fraction of the TTL after which a hit has the value loaded anew; None for never.
         fail_safe: a value within its grace is served if loading it anew fails.
         timeout: seconds that a caller waits for a load; None for as long as it takes.
-        keep: seconds past its TTL for which a value stays, to be had by ``get_suspect`` only.
+        keep: seconds past its TTL for which a value stays, to be had by ``get_stale`` only.
         negative_ttl: seconds that a None is kept; None for as long as any other value.
     """
 

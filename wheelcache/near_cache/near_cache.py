@@ -1,10 +1,10 @@
 """A cache in front of another one: what is read is kept here, what is written goes there, and what changes there is
 dropped here.
 
-The store behind is the truth. A copy is kept for ``timeout`` seconds at most, and only until somebody is known to have
-written its key: a ``Board`` tells what the processes of this machine write, ``redis_tracking`` whatever anybody writes
-to a Redis. Who reads while a key is written may get the old value; who begins to read when the write, and what tells
-of it, is done, does not: a copy that was read before that is not kept.
+The store behind is the truth. A copy is kept for ``timeout`` seconds at most, and only until its key is known to be
+written: ``SharedStamps`` tell what the processes of this machine write, ``redis_tracking`` what any client writes to a
+Redis. A caller that reads while a key is written may get the old value. A caller that begins to read when the write,
+and the word of it, have arrived does not: a copy that was read before that is not kept.
 
 The store behind is reached by functions that the backends give. Whatever they raise is an outage, unless it is about
 the key or the value: TypeError, ValueError, LookupError, AttributeError, what pickle raises, and what Redis or
@@ -20,12 +20,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from wheelcache.bounded_map import MISSING
 from wheelcache.cache import Cache
-from wheelcache.errors import CacheClosed, NothingToStore, StoreUnavailable
+from wheelcache.core.contract import MISSING
+from wheelcache.errors import CacheClosed, StoreUnavailable
 from wheelcache.loading.policy import PLAIN, LoadPolicy
+from wheelcache.loading.unstored import Unstored
 from wheelcache.near_cache.circuit_breaker import CircuitBreaker
-from wheelcache.near_cache.trust_epoch import Epoch
+from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 logger = logging.getLogger("wheelcache")
 
@@ -63,11 +64,7 @@ def _is_about_the_value(error: Exception) -> bool:
     return isinstance(error, ABOUT_THE_VALUE) or type(error).__name__ in ABOUT_THE_CALL
 
 
-class _NotThere(NothingToStore):
-    """The store behind has no such key. An exception, since what a loader returns would be kept."""
-
-
-class FirstLevel:
+class NearCache:
     """The copies of one process.
 
     Args:
@@ -87,7 +84,7 @@ class FirstLevel:
         cache: Cache,
         timeout: float,
         *,
-        epoch: Epoch | None = None,
+        epoch: TrustEpoch | None = None,
         fail_safe: bool = False,
         grace: float = 0.0,
         drop_writes: bool = True,
@@ -109,7 +106,7 @@ class FirstLevel:
 
     def invalidated(self, keys: list[bytes]) -> None:
         for raw in keys:
-            self.cache.written_elsewhere(raw.decode(errors="surrogateescape"))
+            self.cache.invalidate(raw.decode(errors="surrogateescape"))
 
     def flushed(self) -> None:
         self.cache.clear()
@@ -131,41 +128,39 @@ class FirstLevel:
     # Reading.
 
     def get(self, key: Any, read: Callable[[], Any]) -> Any:
-        """The copy of ``key``; else what ``read()`` returns, once for all who miss it, kept unless it is MISSING."""
+        """The copy of ``key``; else what ``read()`` returns, once for all callers that miss it, kept unless MISSING."""
         try:
-            if self.trusted:
-                stored = self.cache.get(key, MISSING)
-                if stored is not MISSING:
-                    return stored
-                return self.cache.load_missing(key, lambda: self._read(read), self.timeout, self._policy)
-            return self._get_untrusted([key], lambda _: _as_many(key, read())).get(key, MISSING)
-        except NothingToStore:
-            # Found by this one, or by who asked for many, and found others.
-            self.cache.drop_stale(key)
-            return MISSING
+            if not self.trusted:
+                return self._get_untrusted([key], lambda _: _as_many(key, read())).get(key, MISSING)
+            stored = self.cache.find(key, MISSING)
+            if stored is not MISSING:
+                return stored
+            stored = self.cache.loading.load(key, lambda: self._read(read), self.timeout, self._policy)
         except Exception as error:
             return self._instead(key, error)
+        return self._without_stale_copy(key, stored)
 
     async def aget(self, key: Any, read: Callable[[], Awaitable[Any]]) -> Any:
         """``get`` for coroutines."""
+
+        async def read_many(_: list[Any]) -> Mapping[Any, Any]:
+            return _as_many(key, await read())
+
         try:
-            if self.trusted:
-                stored = self.cache.get(key, MISSING)
-                if stored is not MISSING:
-                    return stored
-
-                return await self.cache.aload_missing(key, lambda: self._aread(read), self.timeout, self._policy)
-
-            async def read_many(_: list[Any]) -> Mapping[Any, Any]:
-                return _as_many(key, await read())
-
-            return (await self._aget_untrusted([key], read_many)).get(key, MISSING)
-        except NothingToStore:
-            # Found by this one, or by who asked for many, and found others.
-            self.cache.drop_stale(key)
-            return MISSING
+            if not self.trusted:
+                return (await self._aget_untrusted([key], read_many)).get(key, MISSING)
+            stored = self.cache.find(key, MISSING)
+            if stored is not MISSING:
+                return stored
+            stored = await self.cache.loading.aload(key, lambda: self._aread(read), self.timeout, self._policy)
         except Exception as error:
             return self._instead(key, error)
+        return self._without_stale_copy(key, stored)
+
+    def _without_stale_copy(self, key: Any, stored: Any) -> Any:
+        if stored is MISSING:
+            self.cache.discard_stale(key)
+        return stored
 
     def get_many(self, keys: Iterable[Any], read: Callable[[list[Any]], Mapping[Any, Any]]) -> dict[Any, Any]:
         """The copies of ``keys``; of those that are not here what ``read(keys)`` returns, in one call."""
@@ -180,7 +175,12 @@ class FirstLevel:
             def load(missing: list[Any]) -> Mapping[Any, Any]:
                 return self._guarded(lambda: read(missing))
 
-            return self._without_stale(keys, self.cache.take_many(keys, load, self.timeout, self._policy))
+            found, missing = self._find_many(keys)
+            if missing:
+                self._count_misses_if(not self.fail_safe, missing)
+                found |= self.cache.loading.load_many(missing, load, self.timeout, self._policy)
+                self._count_misses_if(self.fail_safe, missing)
+            return self._without_stale(keys, found)
         except Exception as error:
             return self._all_instead(keys, error)
 
@@ -199,9 +199,19 @@ class FirstLevel:
             async def load(missing: list[Any]) -> Mapping[Any, Any]:
                 return await self._aguarded(lambda: read(missing))
 
-            return self._without_stale(keys, await self.cache.atake_many(keys, load, self.timeout, self._policy))
+            found, missing = self._find_many(keys)
+            if missing:
+                self._count_misses_if(not self.fail_safe, missing)
+                found |= await self.cache.loading.aload_many(missing, load, self.timeout, self._policy)
+                self._count_misses_if(self.fail_safe, missing)
+            return self._without_stale(keys, found)
         except Exception as error:
             return self._all_instead(keys, error)
+
+    def _find_many(self, keys: list[Any]) -> tuple[dict[Any, Any], list[Any]]:
+        """The copies that are here, and the keys that are missing."""
+        found = {key: stored for key in keys if (stored := self.cache.find(key, MISSING)) is not MISSING}
+        return found, [key for key in dict.fromkeys(keys) if key not in found]
 
     def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> Any:
         """What somebody sets ``key``, which nobody has, to, while this waits; else MISSING, with a lease on it."""
@@ -226,9 +236,11 @@ class FirstLevel:
         try:
             found = self._guarded(ask)
         except Exception as error:
-            return self._instead(key, error) is not MISSING
+            if not self.fail_safe or _is_about_the_value(error):
+                raise
+            return self.cache.loading.get_stale(key, MISSING) is not MISSING
         if not found:
-            self.cache.drop_stale(key)
+            self.cache.discard_stale(key)
         return found
 
     async def ahas(self, key: Any, ask: Callable[[], Awaitable[bool]]) -> bool:
@@ -238,9 +250,11 @@ class FirstLevel:
         try:
             found = await self._aguarded(ask)
         except Exception as error:
-            return self._instead(key, error) is not MISSING
+            if not self.fail_safe or _is_about_the_value(error):
+                raise
+            return self.cache.loading.get_stale(key, MISSING) is not MISSING
         if not found:
-            self.cache.drop_stale(key)
+            self.cache.discard_stale(key)
         return found
 
     def read(self, read: Callable[[], Any], key: Any = MISSING) -> Any:
@@ -267,7 +281,7 @@ class FirstLevel:
 
     def _read_beside(self, key: Any, value: T) -> T:
         if key is not MISSING and self.fail_safe and not self.trusted:
-            self.cache.read_beside(key, value)
+            self.cache.loading.read_beside(key, value)
         return value
 
     def load(self, key: Any, loader: Callable[[], Any]) -> Any:
@@ -278,24 +292,17 @@ class FirstLevel:
         """
         flight = ("load", key)
 
-        def load() -> Any:
-            value = loader()
-            # What is loaded is no copy of what the store has. Deleted while it is loaded, it is not stored.
-            self.cache.delete(flight)
-            return value
-
-        return self.cache.load_missing(flight, load, self.timeout, PLAIN)
+        # What is loaded is no copy of what the store has.
+        return self.cache.loading.load(flight, lambda: Unstored(loader()), self.timeout, PLAIN)
 
     async def aload(self, key: Any, loader: Callable[[], Awaitable[Any]]) -> Any:
         """``load`` for coroutines."""
         flight = ("load", key)
 
         async def load() -> Any:
-            value = await loader()
-            self.cache.delete(flight)
-            return value
+            return Unstored(await loader())
 
-        return await self.cache.aload_missing(flight, load, self.timeout, PLAIN)
+        return await self.cache.loading.aload(flight, load, self.timeout, PLAIN)
 
     # Writing.
 
@@ -378,7 +385,7 @@ class FirstLevel:
         """``found``; what is not is gone, whatever was kept of it."""
         for key in keys:
             if key not in found:
-                self.cache.drop_stale(key)
+                self.cache.discard_stale(key)
         return found
 
     def _check_dropped(self, error: Exception, dropped: Any) -> None:
@@ -392,47 +399,49 @@ class FirstLevel:
 
         It is read for this caller alone: nothing tells whether the key was written since another caller began to read.
         """
-        self._count_misses(keys)
         self.start_tracking()
         if not self.fail_safe:
+            self._count_misses_if(True, keys)
             return dict(self._guarded(lambda: read(keys)))
 
         def load(keys: list[Any]) -> Mapping[Any, Any]:
             return self._guarded(lambda: read(keys))
 
-        return self._without_stale(keys, dict(self.cache.load_many(keys, load, self.timeout, self._policy)))
+        found = dict(self.cache.loading.load_many(keys, load, self.timeout, self._policy))
+        self._count_misses_if(True, keys)
+        return self._without_stale(keys, found)
 
     async def _aget_untrusted(
         self, keys: list[Any], read: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]]
     ) -> dict[Any, Any]:
         """``_get_untrusted`` for coroutines."""
-        self._count_misses(keys)
         self.start_tracking()
         if not self.fail_safe:
+            self._count_misses_if(True, keys)
             return dict(await self._aguarded(lambda: read(keys)))
 
         async def load(keys: list[Any]) -> Mapping[Any, Any]:
             return await self._aguarded(lambda: read(keys))
 
-        return self._without_stale(keys, dict(await self.cache.aload_many(keys, load, self.timeout, self._policy)))
+        found = dict(await self.cache.loading.aload_many(keys, load, self.timeout, self._policy))
+        self._count_misses_if(True, keys)
+        return self._without_stale(keys, found)
 
     # The store behind.
 
-    def _count_misses(self, keys: list[Any]) -> None:
-        for _ in keys:
-            self.cache.count_miss()
+    def _count_misses_if(self, is_known: bool, keys: list[Any]) -> None:
+        """With ``fail_safe``, a look-up that fails may yet be a stale hit, so it is counted when it has ended."""
+        if is_known:
+            for _ in keys:
+                self.cache.count_miss()
 
     def _read(self, read: Callable[[], Any]) -> Any:
         value = self._guarded(read)
-        if value is MISSING:
-            raise _NotThere
-        return value
+        return Unstored(MISSING) if value is MISSING else value
 
     async def _aread(self, read: Callable[[], Awaitable[Any]]) -> Any:
         value = await self._aguarded(read)
-        if value is MISSING:
-            raise _NotThere
-        return value
+        return Unstored(MISSING) if value is MISSING else value
 
     def _guarded(self, call: Callable[[], T]) -> T:
         if not self.fail_safe:
@@ -471,12 +480,24 @@ class FirstLevel:
             logger.warning("The store behind the cache %r answers again.", self.cache.name)
 
     def _instead(self, key: Any, error: Exception) -> Any:
-        if not self.fail_safe or _is_about_the_value(error):
+        """The copy that is kept for an outage, MISSING if there is none. This ends the look-up, and counts it."""
+        if not self.fail_safe:
+            # Counted when it began.
             raise error
-        return self.cache.get_suspect(key, MISSING)
+        stale = MISSING if _is_about_the_value(error) else self.cache.loading.get_stale(key, MISSING)
+        if stale is MISSING:
+            self.cache.count_miss()
+        if _is_about_the_value(error):
+            raise error
+        return stale
 
     def _all_instead(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
-        if not self.fail_safe or _is_about_the_value(error):
+        if not self.fail_safe:
+            # Counted when it began.
             raise error
-        found = {key: self.cache.get_suspect(key, MISSING) for key in keys}
+        if _is_about_the_value(error):
+            self._count_misses_if(True, keys)
+            raise error
+        found = {key: self.cache.loading.get_stale(key, MISSING) for key in keys}
+        self._count_misses_if(True, [key for key, stale in found.items() if stale is MISSING])
         return {key: value for key, value in found.items() if value is not MISSING}

@@ -29,9 +29,7 @@ has it. Redis Cluster, where every node tells only of its own keys, is not cover
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -44,6 +42,7 @@ from typing import Any, Final, Protocol
 import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, InvalidResponse, RedisError, ResponseError
 
+from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.runtime.lazy import lazy_lock
 from wheelcache.runtime.weak_registry import WeakRegistry
@@ -195,6 +194,7 @@ class Tracking:
         self._start_failed = False
         self._reset()
         _trackings.add(self)
+        lifecycle.TRACKING.add_weakly(self)
 
     def _reset(self) -> None:
         self.trusted_until = -inf
@@ -362,6 +362,12 @@ class Tracking:
             logger.exception("%r raised.", what)
             raise ListenerRaised(f"the listener raised {type(error).__name__}") from error
 
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        pass
+
     def after_fork_in_child(self) -> None:
         connection, told_trusted = self._connection, self._told_trusted
         self._reset()
@@ -383,14 +389,5 @@ def _stop_all() -> None:
         tracking.stop()
 
 
-def _after_fork_in_child() -> None:
-    for tracking in _trackings:
-        try:
-            tracking.after_fork_in_child()
-        except Exception:
-            logger.exception("%s cannot be told in the child of a fork.", tracking)
-
-
 _trackings: Final[WeakRegistry[Tracking]] = WeakRegistry()
-atexit.register(_stop_all)
-os.register_at_fork(after_in_child=_after_fork_in_child)
+lifecycle.STOP_TRACKING.add(_stop_all)

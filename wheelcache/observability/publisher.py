@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import secrets
@@ -15,6 +14,7 @@ from typing import Final
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import FiguresDirectory, remove_forgotten
 from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.lazy import lazy_lock
 from wheelcache.runtime.private_files import is_in_ours
@@ -200,4 +200,4 @@ def _publish_all() -> None:
         publisher.run_last()
 
 
-atexit.register(_publish_all)
+lifecycle.PUBLISH.add(_publish_all)

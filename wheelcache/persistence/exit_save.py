@@ -7,16 +7,14 @@ and starts again in the parent.
 
 from __future__ import annotations
 
-import atexit
-import os
-import sys
 import threading
 from contextlib import suppress
 from typing import Final, Protocol
 
+from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.fork_pause import pause_at_forks, wait_for_end
 from wheelcache.runtime.lazy import Lazy, end_under_a_patch
+from wheelcache.runtime.thread_end import wait_for_end
 from wheelcache.runtime.weak_registry import WeakRegistry
 
 SECONDS: Final = 10.0
@@ -126,7 +124,5 @@ class _Watch:
 
 
 exit_save: Final = ExitSave(SECONDS)
-atexit.register(exit_save.run)
-pause_at_forks(exit_save)
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=exit_save.after_fork_in_child)
+lifecycle.EXIT_SAVER.add(exit_save)
+lifecycle.SAVE.add(exit_save.run)

@@ -79,8 +79,12 @@ def load_from(
         if entries > room:
             skipped = max(0, _good_records(snapshot) - int(room))
         loading = _Loading(core, store, now - elapsed, is_coherent)
-        for payload in islice(snapshot, skipped, None):
-            loading.take(payload)
+        try:
+            for payload in islice(snapshot, skipped, None):
+                loading.take(payload)
+        except SnapshotDamaged as error:
+            error.loaded = loading.loaded
+            raise
     logger.info(
         "Loaded %d entries of the cache %r from %s, saved %.1f s ago; %d had expired, %d cannot be read.",
         *(loading.loaded, name, path, elapsed, loading.expired, loading.unreadable),

@@ -68,8 +68,10 @@ def unfrozen(clock: Clock) -> Clock:
 class Steppable(Protocol):
     """What a ``ManualClock`` or the wheel thread advances."""
 
-    clock: Clock
-    wake_at: float
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def wake_at(self) -> float: ...
 
     def advance(self, now: float) -> None: ...
 

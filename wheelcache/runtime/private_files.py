@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.errors import FileUnusable
+from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
 
 if sys.platform != "win32":
@@ -240,5 +241,4 @@ def _close_in_child() -> None:
             os.close(not_for_children.pop())
 
 
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_close_in_child)
+lifecycle.RENEWED.add(_close_in_child)

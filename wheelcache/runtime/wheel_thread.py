@@ -8,17 +8,18 @@ what is due, a bounded amount at a time.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
+import sys
 import threading
 import time
 from math import inf
 from typing import Final
 
+from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Steppable
-from wheelcache.runtime.fork_pause import is_forking, pause_at_forks, wait_for_end
 from wheelcache.runtime.lazy import Lazy, end_under_a_patch
+from wheelcache.runtime.lifecycle import is_forking
+from wheelcache.runtime.thread_end import wait_for_end
 from wheelcache.runtime.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
@@ -147,6 +148,7 @@ class WheelThread:
         ticket = object()
         thread = threading.Thread(target=self._run, args=(sleep, ticket), name="wheelcache-wheel", daemon=True)
         error = None
+        handled = sys.exception()
         try:
             with sleep.lock:
                 if sleep.is_taken() or self._exiting or is_forking():
@@ -155,6 +157,10 @@ class WheelThread:
             # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
             thread.start()
         except RuntimeError as refused:
+            interruption = refused.__context__
+            if interruption is not None and interruption is not handled:
+                # An exception from outside interrupted start(), which then released a lock that it no longer had.
+                raise interruption from None
             error = refused
         finally:
             if thread.ident is None and sleep.thread is thread:
@@ -218,6 +224,5 @@ class WheelThread:
 
 
 wheel_thread: Final = WheelThread()
-atexit.register(wheel_thread.stop)
-pause_at_forks(wheel_thread)
-os.register_at_fork(after_in_child=wheel_thread.after_fork_in_child)
+lifecycle.WHEEL.add(wheel_thread)
+lifecycle.STOP_WHEEL.add(wheel_thread.stop)

@@ -8,20 +8,18 @@ the interpreter would not exit before a loader that hangs.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import Context
 from typing import Any, Final
 
-from wheelcache.leases import fill_leases
-from wheelcache.loading import single_flight
-from wheelcache.runtime.fork_pause import pause_at_forks, wait_for_end
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.contexts import own_context
 from wheelcache.runtime.lazy import Lazy, end_under_a_patch
+from wheelcache.runtime.thread_end import wait_for_end
 
 logger = logging.getLogger("wheelcache")
 
@@ -91,7 +89,7 @@ class RefreshPool:
         """
         if self._exiting:
             raise RuntimeError("the interpreter exits")
-        item = (_own_context() if context is None else context, job)
+        item = (own_context() if context is None else context, job)
         crew = self._crews.get()
         with crew.lock:
             if not crew.room.wait_for(lambda: len(crew.jobs) < self._queue_size, patience):
@@ -122,7 +120,7 @@ class RefreshPool:
         if self._exiting or (bounded and len(self._tasks) >= self._queue_size):
             work.close()
             return None
-        task = asyncio.get_running_loop().create_task(work, context=_own_context() if context is None else context)
+        task = asyncio.get_running_loop().create_task(work, context=own_context() if context is None else context)
         # The loop itself holds tasks weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -230,16 +228,8 @@ class RefreshPool:
         self._tasks = set()
 
 
-def _own_context() -> Context:
-    context = copy_context()
-    context.run(single_flight.on_its_own)
-    context.run(fill_leases.on_its_own)
-    return context
-
-
 refresh_pool: Final = RefreshPool(REFRESHES, QUEUE)
 timed_load_pool: Final = RefreshPool(TIMED_LOADS, QUEUE)
 for _pool in (refresh_pool, timed_load_pool):
-    atexit.register(_pool.stop)
-    pause_at_forks(_pool)
-    os.register_at_fork(after_in_child=_pool.after_fork_in_child)
+    lifecycle.POOLS.add(_pool)
+    lifecycle.STOP_POOLS.add(_pool.stop)

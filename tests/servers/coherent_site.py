@@ -1,18 +1,25 @@
 """A WSGI application for several workers: of Django only a coherent cache, over a database that is a file of numbers.
 
-Environment: ``COHERENT_LOCATION``, the LOCATION of the cache; ``COHERENT_DATABASE``, the path of the file.
+Environment: ``COHERENT_FOLDER``, where that file, ``database``, and what the workers share are.
 """
 
 import os
 import struct
+from pathlib import Path
 
 from django.conf import settings
+
+from tests import boards
+from tests.engines import engine
+
+FOLDER = Path(os.environ["COHERENT_FOLDER"])
+boards.keep_in(FOLDER)
 
 settings.configure(
     CACHES={
         "default": {
             "BACKEND": "wheelcache.django_backend.WheelCache",
-            "LOCATION": os.environ["COHERENT_LOCATION"],
+            "LOCATION": str(FOLDER),
             "TIMEOUT": None,
             "OPTIONS": {"COHERENCE": "host", "LOG_INTERVAL": None},
         }
@@ -24,7 +31,7 @@ from django.core.cache import caches  # noqa: E402
 NUMBER = struct.Struct("<Q")
 
 cache = caches["default"]
-database = os.open(os.environ["COHERENT_DATABASE"], os.O_RDWR)
+database = os.open(FOLDER / "database", os.O_RDWR)
 
 
 def read(key):
@@ -69,7 +76,7 @@ def spin():
 
 
 def stats():
-    figures = cache.store.cache.stats()
+    figures = engine(cache).stats()
     return f"{figures.hits} {figures.misses}"
 
 

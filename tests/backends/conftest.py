@@ -1,0 +1,37 @@
+"""Both backends, if need be on a clock that the test moves."""
+
+from functools import partial
+
+import pytest
+
+from tests.backends.adapters import ADAPTERS
+from wheelcache import Cache, ManualClock
+from wheelcache.django_backend import stores
+from wheelcache.flask_backend import backend as flask_backend
+from wheelcache.leases.fill_leases import end_request
+
+
+@pytest.fixture(params=ADAPTERS.values(), ids=ADAPTERS)
+def adapter(request):
+    return request.param
+
+
+@pytest.fixture
+def make(adapter):
+    """Make a backend without jitter and without a line a minute, unless told otherwise."""
+    return adapter.make
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of every backend that is made in this test. Nothing expires until the test says so."""
+    manual = ManualClock(1_000_000.0)
+    for module in (stores, flask_backend):
+        monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual))
+    return manual
+
+
+@pytest.fixture(autouse=True)
+def _end_of_the_request():
+    yield
+    end_request()

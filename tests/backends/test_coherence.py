@@ -1,0 +1,107 @@
+"""coherence="host": the option, and which calls tell other processes of a write. Stamps themselves are the engine's."""
+
+import os
+from itertools import count
+
+import pytest
+
+from tests.backends.adapters import OnDjango
+from wheelcache.errors import FileUnusable
+from wheelcache.runtime import private_files
+
+pytestmark = pytest.mark.usefixtures("own_boards")
+
+
+_tests = count()
+
+
+@pytest.fixture
+def apart(adapter):
+    """Make a cache with entries of its own, which acts as one in another process: ``apart(name)``."""
+    sizes, test = count(7), next(_tests)
+
+    def make(name="shared"):
+        # In Django, caches of one LOCATION and the same OPTIONS have the same entries.
+        return adapter.make(f"{name} of test {test}", coherence="host", max_entries=next(sizes))
+
+    return make
+
+
+@pytest.mark.parametrize("wrong", ["", "Host", "machine", True, False, 0, 1, b"host", ["host"], {"host": 1}])
+def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(adapter, wrong):
+    with pytest.raises(adapter.refused) as refused:
+        adapter.make(coherence=wrong)
+    for part in (adapter.spelled("coherence"), "'host', or None", repr(wrong)):
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"coherence": None}])
+def test_it_is_off_unless_asked_for(adapter, options):
+    one, other = (adapter.make("off", max_entries=number, **options) for number in (7, 8))
+    for each in (one, other):
+        each.set("k", "old")
+    one.set("k", "new")
+    assert other.get("k") == "old"
+
+
+def test_what_cannot_be_shared_is_an_error_at_start_up_that_says_why(adapter, monkeypatch):
+    def refuse(path, *args):
+        raise FileUnusable(f"{path} must belong to the user {os.geteuid()}")
+
+    monkeypatch.setattr(private_files, "check_private", refuse)
+    with pytest.raises(adapter.refused, match=f"must belong to the user {os.geteuid()}"):
+        adapter.make(coherence="host")
+
+
+WRITES = {
+    "set": lambda cache: cache.set("k", 2),
+    "set that is over at once": lambda cache: cache.set("k", 2, -1),
+    "set_many": lambda cache: cache.set_many({"k": 2}),
+    "set_many that is over at once": lambda cache: cache.set_many({"k": 2}, -1),
+    "delete": lambda cache: cache.delete("k"),
+    "delete_many": lambda cache: cache.delete_many(["k", "l"]),
+    "count": lambda cache: cache.count("k"),
+    "clear": lambda cache: cache.clear(),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_every_write_ends_the_entries_of_the_others_and_fills_do_not(apart, write):
+    one, other = apart(), apart()
+    for each in (one, other):
+        assert each.get("k") is None
+        each.set("k", 1)
+        assert each.get_many(["l"]) == {}
+        each.set_many({"l": 1})
+        assert each.load("m", lambda: 1) == 1
+    for each in (one, other):
+        assert each.get_many("klm") == {"k": 1, "l": 1, "m": 1}
+    write(one)
+    assert other.get("k") is None
+
+
+@pytest.mark.parametrize("value", [[1], "text", {"x": 1}])
+def test_values_of_every_kind_are_ended(apart, value):
+    one, other = apart(), apart()
+    for each in (one, other):
+        assert each.get("k") is None
+        each.set("k", value)
+    one.set("k", "new")
+    assert (one.get("k"), other.get("k")) == ("new", None)
+
+
+def test_caches_of_another_name_are_left_alone(apart):
+    one, elsewhere = apart("one"), apart("elsewhere")
+    for each in (one, elsewhere):
+        each.set("k", "old")
+    one.clear()
+    assert (one.get("k"), elsewhere.get("k")) == (None, "old")
+
+
+def test_a_cache_of_other_options_in_the_same_process_is_a_process_like_any_other(apart):
+    one, other = apart(), apart()
+    if isinstance(one, OnDjango):
+        assert one.backend.store is not other.backend.store
+    one.set("k", "old")
+    other.set("k", "new")
+    assert (one.get("k"), other.get("k")) == (None, "new")

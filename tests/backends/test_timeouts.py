@@ -1,0 +1,202 @@
+"""How long a value lives: to the moment on a clock that stands still, and with the default jitter."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.backends.adapters import DEFAULT
+
+ALL_WRITES = {
+    "set": lambda cache, ttl=DEFAULT: cache.set("key", [1], ttl),
+    "add": lambda cache, ttl=DEFAULT: cache.add("key", [1], ttl),
+    "set_many": lambda cache, ttl=DEFAULT: cache.set_many({"key": [1]}, ttl),
+    "load": lambda cache, ttl=DEFAULT: cache.load("key", lambda: [1], ttl),
+}
+writes = pytest.mark.parametrize("write", ALL_WRITES.values(), ids=ALL_WRITES)
+
+OVER = [-1, -0.5, -(10**9), -float("inf")]
+
+
+@writes
+def test_an_entry_is_there_until_its_timeout_is_over_and_never_after(make, clock, write):
+    cache = make()
+    write(cache, 10)
+    clock.advance(9.999)
+    assert cache.get("key") == [1]
+    clock.advance(0.001)
+    assert cache.get("key") is None
+    assert not cache.has("key")
+    assert cache.get_many(["key"]) == {}
+    assert cache.delete("key") is False
+    assert cache.add("key", "new") is True
+    clock.advance(300)
+    assert cache.load("key", lambda: "loaded") == "loaded"
+
+
+EXPIRED = {
+    "get": lambda cache: cache.get("key") is None,
+    "get_many": lambda cache: cache.get_many(["key"]) == {},
+    "has": lambda cache: not cache.has("key"),
+    "delete": lambda cache: cache.delete("key") is False,
+    "add": lambda cache: cache.add("key", 2),
+    "load": lambda cache: cache.load("key", lambda: 3) == 3,
+}
+
+
+@pytest.mark.parametrize("is_gone", EXPIRED.values(), ids=EXPIRED)
+def test_an_expired_entry_is_never_returned_though_it_is_in_memory(make, clock, is_gone):
+    cache = make(interval=3600)
+    cache.set("key", 1, 10)
+    clock.advance(10)
+    assert len(cache.engine) == 1
+    assert is_gone(cache)
+
+
+@writes
+def test_the_default_timeout_is_that_of_a_write_without_one(make, clock, write):
+    cache = make(timeout=10)
+    write(cache)
+    clock.advance(9.999)
+    assert cache.has("key")
+    clock.advance(0.001)
+    assert not cache.has("key")
+
+
+def test_the_default_timeout_may_be_changed_at_run_time(make, clock):
+    cache = make()
+    cache.backend.default_timeout = 5
+    cache.set("key", 1)
+    clock.advance(5)
+    assert not cache.has("key")
+
+
+@writes
+@pytest.mark.parametrize("ttl", [None, float("inf")])
+def test_without_an_end_an_entry_stays(make, clock, write, ttl):
+    cache, by_default = make(), make(timeout=None)
+    write(cache, ttl)
+    write(by_default)
+    clock.advance(10**9)
+    assert cache.get("key") == by_default.get("key") == [1]
+
+
+@pytest.mark.parametrize("ttl", [0.5, 1, 59.9, 10**6, 10**10, 1e300])
+def test_a_timeout_of_any_length_is_kept_to(make, clock, ttl):
+    cache = make(interval=0.1)
+    cache.set("key", 1, ttl)
+    clock.advance(0.499)
+    assert cache.get("key") == 1
+    assert cache.ttl_left("key") == pytest.approx(ttl - 0.499)
+
+
+@pytest.mark.parametrize("ttl", OVER)
+def test_a_timeout_that_is_over_at_once_stores_nothing_and_takes_away_what_was_there(make, clock, ttl):
+    cache = make()
+    for _ in range(2):
+        assert cache.add("key", [1], ttl) is True
+        assert cache.load("key", lambda: [1], ttl) == [1]
+        cache.set("key", [1], ttl)
+        assert cache.set_many({"key": 1, "other": 2}, ttl) == []
+        assert len(cache.engine) == 0
+    cache.set_many({"key": "there", "other": "there", "kept": "there"})
+    assert cache.add("key", "new", ttl) is False
+    assert cache.load("key", pytest.fail, ttl) == "there"
+    cache.set("key", "new", ttl)
+    cache.set_many({"other": "new"}, ttl)
+    assert cache.get_many(["key", "other", "kept"]) == {"kept": "there"}
+
+
+@writes
+@pytest.mark.parametrize("wrong", ["300", float("nan"), [5], object()], ids=repr)
+def test_a_timeout_that_is_no_number_raises_and_changes_nothing(make, write, wrong):
+    cache = make()
+    with pytest.raises((TypeError, ValueError)):
+        write(cache, wrong)
+    assert not cache.has("key")
+    cache.set("key", "old")
+    with pytest.raises((TypeError, ValueError)):
+        cache.set("key", "new", wrong)
+    assert cache.get("key") == "old"
+
+
+def test_a_new_value_has_a_new_timeout_and_a_counter_keeps_its_own(make, clock):
+    cache = make()
+    cache.set_many({"longer": 1, "counted": 1}, 20)
+    cache.set("shorter", 1, 100)
+    clock.advance(10)
+    cache.set("longer", 2, 100)
+    cache.set("shorter", 2, 5)
+    cache.count("counted")
+    assert [cache.ttl_left(key) for key in ("longer", "shorter", "counted")] == [100, 5, 10]
+
+
+def test_expired_entries_leave_memory_though_no_caller_touches_the_cache(make, clock):
+    cache = make(max_entries=3000)
+    cache.set_many({str(number): [number] for number in range(3000)}, 60)
+    clock.advance(62)
+    assert len(cache.engine) == 0
+
+
+def test_interval_is_how_soon_an_expired_entry_leaves_memory(make, clock):
+    cache = make(interval=30, slots=2)
+    cache.set("key", 1, 10)
+    clock.advance(29)
+    assert (cache.get("other"), len(cache.engine)) == (None, 1)
+    clock.advance(1)
+    assert len(cache.engine) == 0
+
+
+# With the default jitter.
+
+KEYS = [f"key-{number}" for number in range(300)]
+TWO_WEEKS = 14 * 24 * 3600
+
+FILLS = {
+    "set": lambda cache, ttl: [cache.set(key, 1, ttl) for key in KEYS],
+    "set_many": lambda cache, ttl: cache.set_many(dict.fromkeys(KEYS, 1), ttl),
+    "load": lambda cache, ttl: [cache.load(key, lambda: 1, ttl) for key in KEYS],
+}
+
+
+@pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
+@pytest.mark.parametrize(("ttl", "spread"), [(100, 5), (TWO_WEEKS, 60)])
+def test_what_is_set_lives_at_most_a_twentieth_and_a_minute_shorter_and_does_not_end_all_at_once(
+    make, clock, fill, ttl, spread
+):
+    cache = make(jitter=0.05)
+    fill(cache, ttl)
+    clock.advance(ttl - spread - 0.5)
+    assert len(cache.get_many(KEYS)) == len(KEYS)
+    clock.advance(spread / 2)
+    assert 0 < len(cache.get_many(KEYS)) < len(KEYS)
+    clock.advance(spread / 2 + 0.5)
+    assert cache.get_many(KEYS) == {}
+
+
+@pytest.mark.parametrize("ttl", [0.5, 4, 300, TWO_WEEKS])
+def test_add_keeps_its_timeout_exactly_and_a_counter_what_is_left(make, clock, ttl):
+    cache = make(jitter=0.05)
+    assert all(cache.add(key, 1, ttl) for key in KEYS)
+    clock.advance(ttl - 0.125)
+    assert not any(cache.add(key, "another", ttl) for key in KEYS)
+    assert [cache.count(key) for key in KEYS] == [2] * len(KEYS)
+    clock.advance(0.125)
+    assert cache.get_many(KEYS) == {}
+
+
+def test_jitter_is_the_largest_fraction_that_a_timeout_is_shortened_by(make, clock):
+    cache = make(jitter=0.5)
+    cache.set_many(dict.fromkeys(KEYS, 1), 100)
+    left = [cache.ttl_left(key) for key in KEYS]
+    assert 50 <= min(left) < 65
+    assert 85 < max(left) <= 100
+
+
+def test_a_timedelta_is_no_timeout_to_django_and_one_to_flask(adapter, make, clock):
+    cache = make()
+    if adapter.spelled("x") == "X":
+        with pytest.raises(TypeError):
+            cache.set("key", 1, timedelta(seconds=5))
+    else:
+        cache.set("key", 1, timedelta(seconds=5))
+        assert cache.ttl_left("key") == 5

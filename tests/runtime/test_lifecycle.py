@@ -1,0 +1,252 @@
+"""The hooks of forks and of the exit: their order, and exceptions that come from outside amid them."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import traceback
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import wheelcache
+from tests.engine.interruptions import Delivery, Worker, quiet
+from tests.scripts import FORKING
+from wheelcache import Cache, Timers
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.held_lock import HeldLock
+
+SILENT = {"log_interval": None, "sample_interval": None}
+PACKAGE = Path(wheelcache.__file__).parent
+
+worker = Worker()
+
+
+def test_no_other_module_registers_a_hook():
+    registering = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        if any(name in path.read_text() for name in ("register_at_fork", "import atexit", "from atexit"))
+    }
+    assert registering == {"runtime/lifecycle.py"}
+
+
+def use(cache):
+    cache.set("a", 1, ttl=30)
+    assert cache.take("b", lambda: 2) == 2
+    cache.delete("b")
+
+
+def fork(work=lambda: None):
+    """Fork, and run ``work()`` in the child, for ten seconds at most. Whether it raised nothing."""
+    pid = os.fork()
+    if pid == 0:
+        sys.settrace(None)
+        sys.setprofile(None)
+        code = 1
+        try:
+            signal.alarm(10)
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(monkeypatch):
+    # Python cannot raise what a hook of a fork raises. It calls this instead.
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    left = threading.Event()
+    expiring = Cache(**SILENT, interval=0.01, on_removal=lambda *removal: left.set())
+    caches = [Cache(**SILENT, ttl=30) for _ in range(2)]
+    timers = Timers(0.01, 8, lambda key, value: None)
+
+    def use_all():
+        for cache in caches:
+            use(cache)
+        timers.set_timer("a", 1, 30)
+
+    with quiet():
+        for target in count(1):
+            use_all()
+            expiring.set("soon", 1, ttl=0.02)
+            delivery = Delivery(target)
+            works = []
+            delivery.run(lambda works=works: works.append(fork(use_all)))
+            assert works == [True], f"{delivery.where}: the child does not work"
+            assert worker.does(use_all), f"{delivery.where}: a lock is taken for ever"
+            assert left.wait(10), f"{delivery.where}: the wheel thread does not start again"
+            assert worker.does(fork), f"{delivery.where}: no other thread can fork"
+            assert not lifecycle.is_forking()
+            left.clear()
+            if delivery.where is None:
+                break
+    assert target > 20
+    for closed in (expiring, *caches):
+        closed.close()
+    timers.stop()
+
+
+@pytest.mark.parametrize("taken_before", [False, True])
+def test_a_held_lock_is_released_whatever_interrupts_it(taken_before):
+    """The forking thread may have the lock already: a finalizer forks amid a step."""
+    for target in count(1):
+        lock = threading.RLock()
+        held = HeldLock()
+        if taken_before:
+            lock.acquire()
+
+        def hold_and_release(held=held, lock=lock):
+            held.hold(lock)
+            held.release()
+
+        delivery = Delivery(target)
+        interrupted = delivery.run(hold_and_release)
+        held.hold(lock)
+        held.release()
+        if taken_before:
+            lock.release()
+        assert worker.does(lambda lock=lock: lock.acquire(timeout=5) and lock.release()), delivery.where
+        if not interrupted:
+            break
+    assert target > 3
+
+
+PRELUDE = """
+import os, sys, threading
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.lifecycle import EXIT_SAVER, HELD, POOLS, RENEWED, TRACKING, WHEEL
+
+notes = []
+
+class Noting:
+    def __init__(self, name, fails=""):
+        self.name = name
+        self.fails = fails
+
+    def note(self, what):
+        notes.append(f"{what}-{self.name}")
+        if what == self.fails:
+            raise LookupError(what)
+
+    def pause(self):
+        assert lifecycle.is_forking()
+        self.note("pause")
+
+    def resume(self):
+        assert not lifecycle.is_forking()
+        self.note("resume")
+
+    def after_fork_in_child(self):
+        self.note("forget")
+
+    def before_fork(self):
+        self.note("hold")
+
+    def after_fork(self, *, in_child):
+        self.note("renew" if in_child else "release")
+
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        print(*notes, flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def run(script, stderr=""):
+    outcome = subprocess.run(
+        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert stderr in outcome.stderr
+    assert stderr or not outcome.stderr
+    return [line.split() for line in outcome.stdout.splitlines()]
+
+
+def test_members_are_called_in_order_of_their_stages_whatever_the_order_of_registration():
+    child, parent = run("""
+        # Held, or they would go at once.
+        weak = [Noting("cache"), Noting("timers"), Noting("tracking")]
+        for stage, name in ((EXIT_SAVER, "saver"), (POOLS, "pool"), (WHEEL, "wheel")):
+            stage.add(Noting(name))
+        HELD.add_weakly(weak[0])
+        HELD.add_weakly(weak[1])
+        TRACKING.add_weakly(weak[2])
+        RENEWED.add(lambda: notes.append("renewed"))
+        fork()
+        print(*notes)
+        """)
+    before = ["pause-tracking", "pause-wheel", "pause-pool", "pause-saver", "hold-cache", "hold-timers"]
+    assert child == [
+        *before,
+        "renewed",
+        *("forget-wheel", "forget-pool", "forget-saver", "renew-cache", "renew-timers", "forget-tracking"),
+    ]
+    assert parent == [
+        *before,
+        *("release-timers", "release-cache", "resume-saver", "resume-pool", "resume-wheel", "resume-tracking"),
+    ]
+
+
+def test_a_member_that_is_gone_has_no_part_in_a_fork():
+    assert run("""
+        noting = Noting("cache")
+        HELD.add_weakly(noting)
+        del noting
+        fork()
+        print(*notes)
+        """) == [[], []]
+
+
+@pytest.mark.parametrize("what", ["pause", "resume", "forget", "hold", "release", "renew"])
+def test_a_member_that_raises_is_called_once_more_and_logged_and_keeps_no_other_from_its_call(what):
+    child, parent = run(
+        f"""
+        for name, fails in (("first", ""), ("failing", {what!r}), ("last", "")):
+            (HELD if {what!r} in ("hold", "release", "renew") else POOLS).add(Noting(name, fails))
+        fork()
+        print(*notes)
+        """,
+        f"LookupError: {what}",
+    )
+    calls = [note for note in (child if what in ("forget", "renew") else parent) if note.startswith(what)]
+    expected = ["first", "failing", "failing", "last"]
+    assert calls == [f"{what}-{name}" for name in (expected[::-1] if what in ("resume", "release") else expected)]
+
+
+def test_a_member_that_is_added_while_others_are_held_is_renewed_in_the_child():
+    (child,) = run("""
+        class Adding(Noting):
+            def before_fork(self):
+                super().before_fork()
+                late.append(Noting("late"))
+                POOLS.add(late[0])
+                HELD.add_weakly(late[0])
+        late = []
+        HELD.add(Adding("cache"))
+        fork()
+        """)
+    assert child == ["hold-cache", "hold-late", "forget-late", "renew-cache", "renew-late"]
+
+
+def test_stages_of_the_exit_run_in_order_and_what_raises_keeps_no_other_from_running():
+    (order,) = run(
+        """
+        for stage in reversed(lifecycle.EXIT):
+            name = next(name for name, value in vars(lifecycle).items() if value is stage)
+            stage.add(lambda name=name: print(name, end=" ", flush=True))
+            stage.add(lambda: 1 / 0)
+            stage.add(sys.exit if name == "SAVE" else lambda: print("too", end=" ", flush=True))
+        """,
+        "ZeroDivisionError",
+    )
+    assert order == [
+        *("PUBLISH", "too", "SAVE", "STOP_WHEEL", "too", "STOP_POOLS", "too", "STOP_TRACKING", "too"),
+    ]

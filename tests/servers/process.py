@@ -1,0 +1,147 @@
+"""Servers that tests start, each a process with a port of its own and perhaps with workers."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+from tests.waiting import PATIENCE, until
+
+ROOT = Path(__file__).parents[2]
+EXIT = 20
+"""Seconds: what a server may take to save its caches, and as much again."""
+
+
+def free_ports(number):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Server:
+    """One port of a server that runs, whose views answer in JSON.
+
+    Attributes:
+        process: of the server. The group of its session is this server and its workers.
+    """
+
+    def __init__(self, process, port):
+        self.process = process
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+
+    def connect(self):
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=90)
+        connection.connect()
+        return connection
+
+    def ask(self, path, method="GET", connection=None):
+        """Status and answer, which is None unless the status is 200. A connection for each request, unless given."""
+        connection = connection or self.connect()
+        try:
+            connection.request(method, f"/{path}")
+            response = connection.getresponse()
+            body = response.read()
+            return response.status, json.loads(body) if response.status == 200 else None
+        finally:
+            connection.close()
+
+    def __call__(self, path, method="GET"):
+        status, answer = self.ask(path, method)
+        assert status == 200, (path, status)
+        return answer
+
+    def together(self, *paths):
+        """Ask for all paths at once, each on a connection that is open by then; statuses and answers in their order."""
+        barrier = threading.Barrier(len(paths))
+
+        def one(path):
+            connection = self.connect()
+            barrier.wait(PATIENCE * 2)
+            return self.ask(path, connection=connection)
+
+        with ThreadPoolExecutor(len(paths)) as pool:
+            return list(pool.map(one, paths, timeout=60))
+
+    def is_up(self, path="pid"):
+        try:
+            return self.ask(path)[0] == 200
+        except (OSError, HTTPException):
+            return False
+
+    def stop(self, number=signal.SIGTERM):
+        """Send the server a signal, and wait until it is gone."""
+        self.process.send_signal(number)
+        self.process.wait(EXIT)
+
+    def kill(self):
+        """End it and all its workers, of which none can do anything about it."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(EXIT)
+
+
+@contextmanager
+def running(command, log, *, make=Server, is_up=Server.is_up, **environment):
+    """``command``, the arguments of Python, with {port} and perhaps {other_port} for where. Up and answering.
+
+    Yields:
+        what ``make`` makes of the process and the port; a list of two, if there are two.
+    """
+    ports = free_ports(1 + any("{other_port}" in part for part in command))
+    with log.open("a") as output:
+        process = subprocess.Popen(
+            [sys.executable, *(part.format(port=ports[0], other_port=ports[-1]) for part in command)],
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    servers = [make(process, port) for port in ports]
+    try:
+
+        def all_are_up():
+            assert process.poll() is None, log.read_text()
+            return all(map(is_up, servers))
+
+        assert until(all_are_up, 30), log.read_text()
+        yield servers if len(servers) > 1 else servers[0]
+    finally:
+        servers[0].kill()
+
+
+class Fleet:
+    """Servers that stay up for all tests of a module: the first test that asks for one starts it."""
+
+    def __init__(self, stack, folder):
+        self._stack = stack
+        self._folder = folder
+        self._running = {}
+
+    def __call__(self, key, command, **how):
+        if key not in self._running:
+            log = self._folder / f"log {len(self._running)}"
+            self._running[key] = self._stack.enter_context(running(command, log, **how))
+        return self._running[key]
+
+    def logs(self):
+        return "".join(log.read_text() for log in self._folder.glob("log *"))
+
+
+@contextmanager
+def pausing(pid):
+    """Stop a process, and have it go on afterwards."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

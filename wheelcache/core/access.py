@@ -1,0 +1,160 @@
+"""The short ways to a core: ``get``, ``set`` and ``delete`` of a plain key, which ``Cache`` and the backends inherit.
+
+They bind the core's methods once. A hit is one call of the core and a few comparisons; everything that is rare (a key
+that is no string, a listener, a lease, the first use of a process) goes to the methods below with a name of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from enum import Enum
+from typing import Any, Final, Protocol
+
+from wheelcache.core.contract import MISSING, Core, Removals
+from wheelcache.errors import Unloaded
+
+
+class _Default(Enum):
+    TTL = "the cache's own TTL"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+DEFAULT_TTL: Final = _Default.TTL
+"""What ``ttl`` is when it isn't given: the TTL that the cache was made with."""
+
+TTL = float | None | _Default
+
+MAX_FAST_TTL: Final = 1 << 40
+"""Seconds. Longer TTLs, among them ints that no float can hold, are checked."""
+
+
+class Serialized(bytes):
+    """A serialized value, told apart from bytes that a caller has cached."""
+
+    __slots__ = ()
+
+
+class Writes(Protocol):
+    """What happens beside the core when an entry is missed or written.
+
+    Attributes:
+        quiet: the outcome of a ``set`` after which there is nothing more to do.
+        is_plain: nothing but the core has a part in a ``set`` or ``delete``.
+        hears_misses: a miss is to be told to ``missed``.
+    """
+
+    quiet: int
+
+    @property
+    def is_plain(self) -> bool: ...
+    @property
+    def hears_misses(self) -> bool: ...
+    def missed(self, key: Any) -> None: ...
+    def announce(self, outcome: int, removed: Removals | None) -> None: ...
+
+
+class CacheAccess:
+    """What a hit, a miss and a plain write of ``Cache`` take."""
+
+    __slots__ = ("__weakref__", "_core", "_core_delete", "_core_get", "_core_set", "_ttl", "_writes")
+
+    _core: Core
+    _ttl: float | None
+
+    def _bind(self, core: Core, writes: Writes) -> None:
+        self._core = core
+        self._core_get = core.get
+        self._core_set = core.set
+        self._core_delete = core.delete
+        self._writes = writes
+
+    def get(self, key: Hashable, default: Any = None) -> Any:
+        """The value of ``key``, or ``default``. Never an expired one."""
+        if type(key) is not str and type(key) is not int:
+            key = self._adapt(key)
+        try:
+            value = self._core_get(key, MISSING)
+        except Unloaded:
+            self._load_snapshot()
+            return self.get(key, default)
+        if value is not MISSING:
+            return value
+        if self._writes.hears_misses:
+            self._writes.missed(key)
+        return default
+
+    def set(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
+        """Store ``value``, in place of any other. False if it is not stored: it alone outweighs ``max_weight``, or, in
+        a coherent cache, another process wrote the key since this caller missed it.
+
+        Args:
+            ttl: seconds, > 0; None for never; the cache's own if not given.
+        """
+        if ttl is DEFAULT_TTL:
+            ttl = self._ttl
+        elif type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL:
+            return self._set(key, value, ttl)
+        writes = self._writes
+        if type(key) is not str or not writes.is_plain:
+            return self._set(key, value, ttl)
+        try:
+            outcome = self._core_set(key, value, ttl)
+        except Unloaded:
+            self._load_snapshot()
+            return self.set(key, value, ttl)
+        if outcome != writes.quiet:
+            writes.announce(outcome, None)
+        return True
+
+    def delete(self, key: Hashable) -> bool:
+        """Remove an entry. Whether it was there."""
+        writes = self._writes
+        if type(key) is not str or not writes.is_plain or writes.leases.in_force:
+            return self._delete(key) is not MISSING
+        try:
+            return self._core_delete(key, MISSING) is not MISSING
+        except Unloaded:
+            self._load_snapshot()
+            return self.delete(key)
+
+    # Below: what ``Cache`` adds.
+
+    def _adapt(self, key: Any) -> Any:
+        """A key that the core takes in place of ``key``."""
+        raise NotImplementedError
+
+    def _set(self, key: Any, value: Any, ttl: Any) -> bool:
+        raise NotImplementedError
+
+    def _delete(self, key: Any) -> Any:
+        raise NotImplementedError
+
+    def _load_snapshot(self) -> None:
+        raise NotImplementedError
+
+
+class PrefixAccess:
+    """A hit of a backend: the prefix before the key, the look-up, and the decoding of a serialized value."""
+
+    _find: Callable[[Any, Any], Any]
+    _loads: Callable[[Any], Any]
+    _prefix: str
+
+    def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        if version is None:
+            try:
+                stored = self._find(f"{self._prefix}{key!s}", MISSING)
+            except Unloaded:
+                stored = MISSING
+            if stored is not MISSING:
+                if type(stored) is Serialized:
+                    loads = self._loads
+                    return loads(stored)
+                return stored
+        return self._get_missed(key, default, version)
+
+    def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
+        """``get`` of what was not found at once."""
+        raise NotImplementedError

@@ -1,0 +1,381 @@
+"""The way of a write: weigh, step of the core, wake the wheel thread, tell waiters and the listener.
+
+``Cache`` and ``Loads`` write through it. It has what a write takes beside the core, and knows neither of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from wheelcache import options
+from wheelcache.coherence.fill_notes import FillNotes
+from wheelcache.coherence.shared_stamps import Stamps
+from wheelcache.core.contract import (
+    ANY,
+    BATCH,
+    DEAD,
+    MISSING,
+    MORE,
+    OUTDATED,
+    STORED,
+    TOLD,
+    WAKE,
+    Core,
+    RemovalCause,
+    Removals,
+    Seen,
+    Watch,
+)
+from wheelcache.errors import CacheClosed, FileUnusable
+from wheelcache.keys import unwrap
+from wheelcache.leases.fill_leases import FillLeases
+from wheelcache.removal_listener import RemovalListener
+from wheelcache.runtime.wheel_driver import WheelDriver
+
+logger = logging.getLogger("wheelcache")
+
+Weigher = Callable[[Any, Any], int]
+
+STAMPS_CHECK: Final = 10.0
+"""Seconds between looks whether the file of the stamps is still there, at misses and writes. 2 us."""
+
+NOTHING_YET: Final = -1
+"""Unlike every outcome."""
+
+UNTOLD: Final[Seen] = (0, 0)
+"""What no slot shows: a value that is stored under it is never current."""
+
+
+class EntryWriter:
+    """What a write of one cache takes. Keys are those of the core.
+
+    Attributes:
+        name: of the cache.
+        leases: whose waiters are told of values.
+        quiet: the outcome of a ``set`` after which there is nothing more to do. No outcome is, where the next write has
+            to start something: the wheel thread after a fork, and the periodic jobs.
+        on_first_write: called after such a write.
+    """
+
+    __slots__ = (
+        "_core",
+        "_driver",
+        "_notes",
+        "_stamps",
+        "_stamps_checked",
+        "_weigher",
+        "is_plain",
+        "leases",
+        "listener",
+        "name",
+        "on_first_write",
+        "quiet",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        core: Core,
+        driver: WheelDriver,
+        leases: FillLeases,
+        listener: RemovalListener,
+        weigher: Weigher | None,
+        stamps: Stamps | None,
+    ) -> None:
+        self.name = name
+        self._core = core
+        self._driver = driver
+        self.leases = leases
+        self.listener = listener
+        self._weigher = weigher
+        self._stamps = stamps
+        self._stamps_checked = driver.clock()
+        # Stamps that are never written tell no other process of writes, so a fill need not be told from news.
+        self._notes = None if stamps is None or stamps.first is None else FillNotes(core.now)
+        self.quiet = NOTHING_YET
+        self.on_first_write: Callable[[], object] | None = None
+        self.listen(listener.function)
+
+    def listen(self, function: Any) -> None:
+        """Tell ``function`` of removals from now on."""
+        self.listener.set(function)
+        self.is_plain = self.listener.function is None and self._weigher is None and self._stamps is None
+
+    @property
+    def hears_misses(self) -> bool:
+        return self._stamps is not None or self._driver.is_frozen
+
+    @property
+    def is_coherent(self) -> bool:
+        """Whether other processes tell this one what they write."""
+        return self._stamps is not None
+
+    @property
+    def tells_of_writes(self) -> bool:
+        """An entry that is not current was written by another process."""
+        return self._notes is not None
+
+    # Reading.
+
+    def slot(self, key: Any) -> int:
+        """Of ``key`` in the stamps.
+
+        Raises:
+            TypeError: it would not be the same in every process.
+        """
+        return 0 if self._stamps is None else self._stamps.slot(key)
+
+    def seen(self, key: Any) -> Seen | None:
+        """What the stamps show for ``key`` now."""
+        stamps = self._stamps
+        if stamps is None:
+            return None
+        slot = stamps.slot(key)
+        # The news first: if there is any more in between, the stamp is another one, too.
+        news = stamps.news[slot]
+        return news, stamps.table[slot]
+
+    def watch(self, key: Any) -> Watch:
+        return self._core.watch(key, slot=self.slot(key))
+
+    def missed(self, key: Any) -> None:
+        """``key`` was missed, and may be set soon."""
+        if self._driver.is_frozen:
+            # What a test has found expired must not come back when it moves the time back.
+            self.discard(key, RemovalCause.EXPIRED)
+        if self._stamps is not None:
+            self._check_stamps()
+            seen = None if self._notes is None else self.seen(key)
+            if self._notes is not None and seen is not None:
+                self._notes.missed(key, seen)
+
+    def noted(self, key: Any) -> Seen | None:
+        """What the stamps showed at the miss that a write of ``key`` answers; None if it is news. Forgotten now."""
+        return None if self._notes is None else self._notes.take(key)
+
+    # Writing.
+
+    def weigh(self, key: Any, value: Any) -> int:
+        if self._weigher is None:
+            return 0
+        return options.whole("what the weigher returns", self._weigher(unwrap(key), value))
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float = 0.0,
+        exact: bool = False,
+        mode: int = ANY,
+        expected: Any = MISSING,
+        watch: Watch | None = None,
+        seen: Seen | None = None,
+    ) -> int:
+        """``core.set``, and what follows from it. Its outcome."""
+        weight = self.weigh(key, value)
+        removed = self.listener.list()
+        slot = self.slot(key)
+        try:
+            outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed)
+            if outcome == OUTDATED:
+                # The value may be old by now: no waiter gets it.
+                self.leases.refuse(key)
+            self.announce(outcome, removed)
+        except BaseException:
+            self._interrupted()
+            raise
+        return outcome
+
+    def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> tuple[int, Removals | None]:
+        """Store what was loaded under ``watch``, unless the key was written since. What to ``announce`` of it."""
+        seen = watch.seen
+        if seen is not None and self._stamps is not None and not self._stamps.is_told:
+            seen = UNTOLD
+        weight = self.weigh(key, value)
+        removed = self.listener.list()
+        try:
+            outcome = self._core.set(
+                key, value, ttl, grace, False, weight, ANY, MISSING, watch, self.slot(key), seen, removed
+            )
+        except BaseException:
+            self._interrupted()
+            raise
+        if outcome == OUTDATED:
+            self.leases.refuse(key)
+        return outcome, removed
+
+    def set_many(self, items: Sequence[tuple[Any, Any]], ttl: float | None, *, exact: bool) -> list[int]:
+        """``set`` for at most BATCH pairs of key and value. Their outcomes."""
+        ready = [(key, value, self.weigh(key, value), self.slot(key), self.noted(key)) for key, value in items]
+        removed = self.listener.list()
+        try:
+            if exact:
+                outcomes = [
+                    self._core.set(key, value, ttl, 0.0, True, weight, ANY, MISSING, None, slot, seen, removed)
+                    for key, value, weight, slot, seen in ready
+                ]
+            else:
+                outcomes = self._core.set_many(ready, ttl, removed)
+            together = 0
+            for (key, _), outcome in zip(items, outcomes, strict=True):
+                if outcome == OUTDATED:
+                    self.leases.refuse(key)
+                together |= outcome
+            self.announce(together, removed, len(items))
+        except BaseException:
+            self._interrupted()
+            raise
+        return outcomes
+
+    def delete(self, key: Any) -> Any:
+        """Remove an entry. Its value if it was fresh and current, else MISSING."""
+        removed = self.listener.list()
+        if self._notes is not None:
+            # What was missed before is no longer filled by a ``set`` that comes after.
+            self._notes.take(key)
+        value = self._core.delete(key, MISSING, slot=self.slot(key), removed=removed)
+        if self.leases.in_force:
+            self.leases.deleted(key)
+        self.listener.tell(removed)
+        return value
+
+    def delete_many(self, keys: Iterable[Any]) -> int:
+        """``delete`` for many. How many were fresh and current."""
+        deleted = 0
+        for batch in batched(keys):
+            removed = self.listener.list()
+            for key in batch:
+                self.noted(key)
+            deleted += self._core.delete_many([(key, self.slot(key)) for key in batch], removed)
+            if self.leases.in_force:
+                for key in batch:
+                    self.leases.deleted(key)
+            self.listener.tell(removed)
+        return deleted
+
+    def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
+        """Remove an entry that is stale or not current."""
+        removed = self.listener.list()
+        self._core.delete(key, only=DEAD, cause=cause, removed=removed)
+        self.listener.tell(removed)
+
+    def evict(self, key: Any) -> None:
+        """Remove an entry for want of room."""
+        removed = self.listener.list()
+        self._core.delete(key, cause=RemovalCause.EVICTED, slot=self.slot(key), removed=removed)
+        self.listener.tell(removed)
+
+    def touch(self, key: Any, ttl: float | None) -> bool:
+        """Give a fresh and current entry ``ttl`` seconds from now, exactly. Whether there is one."""
+        self.noted(key)
+        try:
+            outcome = self._core.touch(key, ttl)
+            self.announce(outcome, None)
+        except BaseException:
+            self._interrupted()
+            raise
+        if not outcome and self._driver.is_frozen:
+            self.discard(key, RemovalCause.EXPIRED)
+        return bool(outcome & STORED)
+
+    def evict_to(self, size: int) -> None:
+        more = True
+        while more:
+            removed = self.listener.list()
+            more = self._core.evict(BATCH, removed, size=size)
+            self.listener.tell(removed)
+
+    def clear(self) -> None:
+        """Remove every entry, whose slots all have news, and tell the listener of each."""
+        self.leases.cleared()
+        if self._notes is not None:
+            self._notes.forget()
+        self._core.clear(drop=self.listener.function is None)
+        self.drain()
+
+    def drain(self) -> None:
+        """Tell the listener of all that was detached; without one, the wheel thread drops it."""
+        if self.listener.function is None:
+            self._driver.wake()
+            return
+        interruption: BaseException | None = None
+        more = True
+        while more:
+            removed: Removals = []
+            more = self._core.drain(BATCH, removed)
+            try:
+                self.listener.tell(removed)
+            except BaseException as error:
+                # After it was told of the others.
+                interruption = error
+        if interruption is not None:
+            raise interruption
+
+    def write_all_stamps(self) -> None:
+        """There is news in every slot."""
+        if self._stamps is not None:
+            self._stamps.write_all()
+
+    def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
+        """After a step of the core that wrote ``count`` entries: what follows from its outcome."""
+        driver = self._driver
+        if self.quiet != STORED:
+            self.quiet = STORED
+            if self.on_first_write is not None:
+                self.on_first_write()
+        while outcome & MORE:
+            outcome &= ~MORE
+            if self._core.evict(BATCH, removed):
+                outcome |= MORE
+        if outcome & TOLD:
+            self.leases.completed()
+        if outcome & WAKE or driver.calls_for_thread:
+            driver.written(count)
+        if removed:
+            self.listener.tell(removed)
+        if self._stamps is not None:
+            self._check_stamps()
+
+    def expect_first_write(self) -> None:
+        """The next write has to start something."""
+        self.quiet = NOTHING_YET
+
+    def after_fork_in_child(self) -> None:
+        self.expect_first_write()
+        if self._stamps is not None:
+            self._stamps.open_in_child()
+            self._core.use_stamps(self._stamps, keep=True)
+
+    def _interrupted(self) -> None:
+        """An exception from outside came upon a write: what it scheduled and completed is not forgotten."""
+        self._driver.wake()
+        self.leases.completed()
+
+    def _check_stamps(self) -> None:
+        """Every now and then: whether the processes that start now find the stamps that this one has."""
+        stamps, now = self._stamps, self._driver.clock()
+        if stamps is None or now < self._stamps_checked + STAMPS_CHECK:
+            return
+        self._stamps_checked = now
+        if not stamps.is_gone():
+            return
+        try:
+            stamps.open()
+            self._core.use_stamps(stamps, keep=False)
+        except (FileUnusable, OSError):
+            logger.exception("The stamps of the cache %r were removed and cannot be made anew.", self.name)
+        except CacheClosed:
+            return
+        else:
+            logger.warning("The stamps of the cache %r were removed; they are new, and the cache empty.", self.name)
+            self.drain()
+
+
+def batched(items: Iterable[Any], count: int = BATCH) -> Iterator[list[Any]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, count)):
+        yield batch

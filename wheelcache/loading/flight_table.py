@@ -1,0 +1,183 @@
+"""Single flight: many callers ask for the same missing value, one computes it, and all get it.
+
+The idea is that of Go's ``golang.org/x/sync/singleflight``. Three things are added. A flight is *outdated* when its key
+was written or deleted meanwhile: its value is for the callers that wait for it already, and is not stored; callers that
+come later wait too, so that no two loads run at once, and then look again. A flight is *abandoned* when its leader was
+cancelled or interrupted: one of the waiters leads the next. And a wait that could never end is refused.
+
+A leader claims the key in the table, then watches it, then looks again. It stores the value under that watch, leaves
+the table, and only then closes the watch: a caller that finds the flight in the table learns of every write since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Hashable
+from typing import Any
+
+from wheelcache.core.contract import Watch
+from wheelcache.errors import LoadDeadlock
+from wheelcache.keys import unwrap
+from wheelcache.loading import wait_graph
+from wheelcache.loading.wait_graph import Edge, Lead
+from wheelcache.runtime.alarm import Alarm
+
+
+class Flight:
+    """One computation of one key's value, and the place where its result will be.
+
+    Attributes:
+        started: when, in seconds on the cache's clock.
+        watch: the leader's watch on the key; None until it begins. The loader starts after that.
+        superseded: what the store behind has was read beside this flight, so its value is not stored.
+        waited_for: other callers wait, or will.
+        outcome: value and error, when it has ended.
+        ended: set when it has.
+    """
+
+    __slots__ = ("ended", "key", "lead", "outcome", "started", "superseded", "waited_for", "watch")
+
+    def __init__(self, table: FlightTable, key: Hashable, started: float) -> None:
+        self.key = key
+        self.started = started
+        self.watch: Watch | None = None
+        self.superseded = False
+        self.waited_for = False
+        self.lead = Lead(table, key)
+        self.outcome: tuple[Any, BaseException | None] | None = None
+        self.ended = Alarm()
+
+    def end(self, value: Any, error: BaseException | None) -> None:
+        """Wake the waiters, once it has left the table. A second call wakes those that an interrupted one left.
+
+        Without waiters, nothing is kept: error, traceback and flight would be a cycle.
+        """
+        self.lead.over = True
+        if self.outcome is None:
+            self.outcome = (value, error) if self.waited_for else (None, None)
+            if self.watch is not None:
+                self.watch.close()
+        self.ended.set()
+
+
+class Ticket:
+    """A caller's place on a flight. Made before the caller joins, so that it can be given back in any case.
+
+    Attributes:
+        own: the flight that the caller leads, if there is no other.
+        flight: the flight that the caller is on.
+        leads: the caller is to load; otherwise it waits.
+        owns: ``own`` has not been handed over to a pool.
+    """
+
+    __slots__ = ("edge", "flight", "leads", "own", "owns")
+
+    def __init__(self, own: Flight) -> None:
+        self.own = self.flight = own
+        self.leads = False
+        self.owns = True
+        self.edge = Edge()
+
+
+class FlightTable:
+    """The flights in progress, at most one a key.
+
+    Attributes:
+        lock: guards the table. Re-entrant, as the garbage collector may run a finalizer that loads, anywhere.
+    """
+
+    __slots__ = ("_in_progress", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._in_progress: dict[Hashable, Flight] = {}
+
+    def __len__(self) -> int:
+        return len(self._in_progress)
+
+    @property
+    def in_step(self) -> bool:
+        """The running thread holds the lock already, in code run by the garbage collector."""
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
+
+    def keys(self) -> list[Any]:
+        """The keys of the flights in progress."""
+        return list(self._in_progress)
+
+    def flight(self, key: Hashable, now: float) -> Flight:
+        """A flight that is not in the table. Made before it is claimed, so that its maker can end it in any case."""
+        return Flight(self, key, now)
+
+    def join(self, ticket: Ticket, *, blocking: bool, may_wait: bool = True) -> None:
+        """Lead the ticket's own flight, or wait for the one in progress.
+
+        A caller that cannot wait for it leads its own apart: that one is not in the table, and its value is not stored.
+
+        Args:
+            blocking: the caller's thread will wait, and with it any event loop that runs in it.
+            may_wait: False if the caller holds what the flight may need to end.
+
+        Raises:
+            LoadDeadlock: the flight waits for a loader that is calling this.
+        """
+        own = ticket.own
+        key = own.key
+        if any(lead.table is self and lead.key == key for lead in wait_graph.leads()):
+            raise LoadDeadlock(unwrap(key))
+        with self.lock:
+            flight = self._current(key)
+            if flight is None:
+                self._in_progress[key] = own
+                ticket.leads = True
+            elif may_wait and ticket.edge.begin(flight.lead, blocking=blocking):
+                flight.waited_for = True
+                ticket.flight = flight
+            else:
+                ticket.leads = True
+
+    def claim(self, flight: Flight) -> bool:
+        """Put ``flight`` into the table, unless there is one in progress."""
+        with self.lock:
+            if self._current(flight.key) is not None:
+                return False
+            self._in_progress[flight.key] = flight
+        return True
+
+    def is_claimed(self, key: Hashable) -> bool:
+        """Whether a flight for ``key`` is in progress."""
+        with self.lock:
+            return self._current(key) is not None
+
+    def leads(self, flight: Flight) -> bool:
+        """Whether ``flight`` is in the table."""
+        return self._in_progress.get(flight.key) is flight
+
+    def land(self, flight: Flight) -> None:
+        """Take ``flight`` out of the table: no caller joins it any more."""
+        with self.lock:
+            if self.leads(flight):
+                del self._in_progress[flight.key]
+
+    def supersede(self, key: Hashable) -> None:
+        """Have the flight of ``key`` in progress not stored."""
+        with self.lock:
+            flight = self._in_progress.get(key)
+            if flight is not None:
+                flight.superseded = True
+
+    def after_fork_in_child(self) -> None:
+        """The leaders are in the parent."""
+        self.lock = threading.RLock()
+        self._in_progress = {}
+
+    def _current(self, key: Hashable) -> Flight | None:
+        flight = self._in_progress.get(key)
+        if flight is None:
+            return None
+        loop = flight.lead.loop
+        if loop is not None and not loop.is_running():
+            # Its leader is a task of a loop that was closed or left, and may never run again.
+            flight.end(None, asyncio.CancelledError())
+        # It ended and is still here: its leader was interrupted twice, or the above.
+        return flight if flight.outcome is None else None

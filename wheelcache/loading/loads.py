@@ -1,0 +1,608 @@
+"""Loading for one cache: single flight, stale values, refreshes, timeouts, on the contract of a core.
+
+A look-up that missed comes here with a ``LoadRequest``. It is served a stale value at once, joins a flight, or leads
+one. The leader claims the key in the table, watches it, looks again, runs the loader, and stores the value under the
+watch, which a set, a delete or a clear has broken: then the value is for those who waited by then, and not stored.
+
+A look-up counts as one hit or one miss when it has ended: the core counts a value that it finds, a stale value that is
+served counts as a hit, all else as a miss.
+
+No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``finally`` here ends what its
+generator has claimed: an exception that arrives at any point leaves no flight without a leader, no waiter waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from functools import partial
+from typing import Any, Protocol, cast
+
+from wheelcache.core.contract import DEAD, MISSING, Core, Removals, Seen, Watch
+from wheelcache.errors import LoadDeadlock, LoadTimeout
+from wheelcache.loading import wait_graph
+from wheelcache.loading.background import TASKS, THREADS, Background, Handed
+from wheelcache.loading.backoff import Backoff
+from wheelcache.loading.flight_table import Flight, FlightTable, Ticket
+from wheelcache.loading.load_stats import LoadCounts, LoadStats
+from wheelcache.loading.policy import LoadPolicy
+from wheelcache.loading.refreshes import Refreshes
+from wheelcache.loading.request import LoadRequest
+from wheelcache.loading.steps import Call, Outcome, Steps, StepsTo, Wait, run, run_async
+from wheelcache.loading.unstored import Unstored
+from wheelcache.runtime.clock import SystemClock
+
+logger = logging.getLogger("wheelcache")
+
+Stored = tuple[int, Removals | None]
+"""The outcome of ``core.set``, and the entries that left."""
+
+
+class Target(Protocol):
+    """What loading needs of its cache, beside the core."""
+
+    @property
+    def name(self) -> str:
+        """For logs."""
+
+    def watch(self, key: Any) -> Watch:
+        """``core.watch`` with the slot of the key."""
+
+    def seen(self, key: Any) -> Seen | None:
+        """What the slot of the key shows now; None without stamps."""
+
+    def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> Stored:
+        """Weigh the value and call ``core.set`` under ``watch`` and what it saw. May raise what a weigher raises."""
+
+    def announce(self, outcome: int, removed: Removals | None) -> None:
+        """Tell the listener and the leases, wake the wheel, evict more. Called when no caller waits any more, since a
+        listener may look up the key that was loaded."""
+
+    @property
+    def tells_of_writes(self) -> bool:
+        """An entry that is not current was written by another process."""
+
+    def delete(self, key: Any) -> object:
+        """``core.delete`` with the slot of the key, telling the listener."""
+
+
+class Loads:
+    """The loads of one cache.
+
+    Args:
+        core: of the cache.
+        target: the cache itself, as far as loading knows it.
+    """
+
+    __slots__ = ("_backoff", "_core", "_counts", "_flights", "_is_closed", "_refreshes", "_target")
+
+    def __init__(self, core: Core, target: Target) -> None:
+        self._core = core
+        self._target = target
+        self._flights = FlightTable()
+        self._backoff = Backoff()
+        self._refreshes = Refreshes()
+        self._counts = LoadCounts()
+        self._is_closed = False
+
+    # Asking.
+
+    def load(self, request: LoadRequest) -> Any:
+        """The value of a key, after a ``find`` that missed.
+
+        Raises:
+            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
+            LoadTimeout: the timeout passed, and there is no stale value.
+        """
+        return run(self._look_up(request, THREADS))
+
+    async def aload(self, request: LoadRequest) -> Any:
+        """``load`` for coroutines."""
+        return await run_async(self._look_up(request, TASKS))
+
+    def load_many(
+        self,
+        keys: Mapping[Any, Hashable],
+        loader: Callable[[list[Any]], Mapping[Any, Any]],
+        ttl: float | None,
+        policy: LoadPolicy,
+    ) -> Mapping[Any, Any]:
+        """What ``loader`` returns, called once, without a look at the entries. It is stored, but for keys that other
+        callers are loading: see ``read_beside``. Counts no look-ups.
+
+        Args:
+            keys: the caller's keys, by the keys as they are stored.
+        """
+        return cast("Mapping[Any, Any]", run(self._load_many(keys, loader, ttl, policy)))
+
+    async def aload_many(
+        self,
+        keys: Mapping[Any, Hashable],
+        loader: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]],
+        ttl: float | None,
+        policy: LoadPolicy,
+    ) -> Mapping[Any, Any]:
+        """``load_many`` for coroutines."""
+        return cast("Mapping[Any, Any]", await run_async(self._load_many(keys, loader, ttl, policy)))
+
+    def read_beside(self, key: Any, value: Any) -> None:
+        """``value`` was read where loaders read, MISSING if there is none. Drop an entry with another value, and have
+        the flight in progress not stored: which of the values is newer is not known."""
+        self._flights.supersede(key)
+        record = self._core.peek(key)
+        if record is not None and not _is_same(record.value, value):
+            self._target.delete(key)
+
+    def get_stale(self, key: Any, default: Any) -> Any:
+        """The value of ``key`` within its grace, or of a past epoch of trust: for when there is no other to be had."""
+        record = self._core.peek(key)
+        if record is None or self._core.now() >= record.times.expires_at:
+            return default
+        if not record.times.is_current and self._target.tells_of_writes:
+            return default
+        with self._flights.lock:
+            self._counts.stale_hits += 1
+        self._core.count(hits=1)
+        return record.value
+
+    def count_coalesced(self) -> None:
+        """A caller got a value that another one computed meanwhile."""
+        with self._flights.lock:
+            self._counts.coalesced += 1
+
+    def needs_refresh(self, key: Any, value: Any, ttl: float | None, policy: LoadPolicy) -> bool:
+        """Whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL."""
+        if value is None and policy.negative_ttl is not None:
+            ttl = policy.negative_ttl
+        if ttl is None or policy.refresh_ahead is None:
+            return False
+        times = self._core.times(key)
+        return times is not None and times.fresh_until - self._core.now() < (1 - policy.refresh_ahead) * ttl
+
+    def refresh(self, request: LoadRequest) -> None:
+        """Load anew in a thread, unless that is being done, or failed lately."""
+        self._refresh_ahead(request, THREADS)
+
+    def arefresh(self, request: LoadRequest) -> None:
+        """Load anew in a task of the running loop, unless that is being done, or failed lately."""
+        self._refresh_ahead(request, TASKS)
+
+    # Looking, and the life of a cache.
+
+    def stats(self) -> LoadStats:
+        with self._flights.lock:
+            return self._counts.snapshot()
+
+    def keys_in_progress(self) -> list[Any]:
+        """The keys that are being loaded: who deletes a group deletes them, too."""
+        return self._flights.keys()
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is loaded, and no refresh waits for a thread."""
+        return not self._flights and not self._refreshes
+
+    def forget_failures(self) -> None:
+        """The cache is cleared: every key may be tried at once."""
+        with self._flights.lock:
+            self._backoff.clear()
+
+    def after_fork_in_child(self) -> None:
+        """The leaders and the pools' threads are in the parent."""
+        self._flights.after_fork_in_child()
+        self._refreshes = Refreshes()
+        self._counts = LoadCounts()
+
+    def close(self) -> None:
+        """The core's gate is shut, for good: what is being loaded fails with the gate's error, quietly."""
+        self._is_closed = True
+        self.forget_failures()
+
+    # A look-up.
+
+    def _look_up(self, request: LoadRequest, background: Background) -> Steps:
+        policy = request.policy
+        outcome: Outcome | None = None
+        if not policy.grace and not policy.keep:
+            # It can only be a miss. So figures show it while the loader runs.
+            request.is_counted = True
+            self._core.count(misses=1)
+        try:
+            # With a timeout, a fresh value is preferred for that long, unless loading failed lately.
+            if policy.grace and (policy.timeout is None or not self._may_try(request.key)):
+                stale = self._stale(request)
+                if stale is not MISSING:
+                    self._start_refresh(request, background)
+                    return stale, None
+            deadline = None if policy.timeout is None else SystemClock.steady() + policy.timeout
+            while outcome is None:
+                outcome = yield from self._fly(request, deadline, background)
+            return outcome
+        finally:
+            # What is kept for the caller may yet make a hit of a failure: the caller counts it.
+            is_left_to_caller = policy.keep and (outcome is None or outcome[1] is not None)
+            if not request.is_counted and not is_left_to_caller:
+                request.is_counted = True
+                self._core.count(misses=1)
+
+    def _fly(self, request: LoadRequest, deadline: float | None, background: Background) -> StepsTo[Outcome | None]:
+        """Lead a flight, or wait for one. None if the caller has to look again."""
+        may_wait = not self._is_in_step()
+        ticket = Ticket(self._flights.flight(request.key, self._core.now()))
+        try:
+            try:
+                self._flights.join(ticket, blocking=background.blocking, may_wait=may_wait)
+            except LoadDeadlock as error:
+                return self._stale_instead(request, error)
+            if ticket.leads:
+                return (yield from self._lead(ticket, request, deadline, background))
+            return (yield from self._wait(ticket, request, deadline))
+        finally:
+            ticket.edge.end()
+            if ticket.owns:
+                self._abandon(ticket.own)
+
+    def _lead(
+        self, ticket: Ticket, request: LoadRequest, deadline: float | None, background: Background
+    ) -> StepsTo[Outcome | None]:
+        flight = ticket.own
+        flight.watch = self._target.watch(request.key)
+        found = self._find(request)
+        if found is not MISSING:
+            # The waiters look again.
+            return found, None
+        if deadline is not None:
+            handed = self._hand_over(ticket, request, deadline, background)
+            if handed is Handed.TAKEN:
+                return (yield from self._wait(ticket, request, deadline))
+            if handed is Handed.NO_ROOM:
+                self._abandon(flight)
+                return self._timed_out(request)
+        value, error = yield Call(request.loader, (flight.lead,))
+        if error is None:
+            value, error = self._loaded(flight, request, value)
+        else:
+            self._failed(flight, error)
+        return (value, None) if error is None else self._stale_instead(request, error)
+
+    def _wait(self, ticket: Ticket, request: LoadRequest, deadline: float | None) -> StepsTo[Outcome | None]:
+        """Wait for the flight that the caller has joined, or has handed over. None if the caller has to look again."""
+        flight = ticket.flight
+        is_late = not ticket.leads and self._is_outdated(flight)
+        if is_late:
+            # Written since the leader began: perhaps the value is there.
+            found = self._find(request)
+            if found is not MISSING:
+                return found, None
+        yield Wait(flight.ended, deadline)
+        ticket.edge.end()
+        if flight.outcome is None:
+            return self._timed_out(request)
+        value, error = flight.outcome
+        if error is None:
+            if is_late:
+                return None
+            if not ticket.leads:
+                with self._flights.lock:
+                    self._counts.coalesced += 1
+            return value, None
+        if isinstance(error, Exception):
+            stale = self._stale(request) if request.policy.fail_safe else MISSING
+            return (None, error) if stale is MISSING else (stale, None)
+        # What is no Exception (a cancellation, an exit) is about the leader, not about the value.
+        return (None, error) if ticket.leads else None
+
+    def _is_outdated(self, flight: Flight) -> bool:
+        """Whether the key was written, here or in another process, since the leader's watch began."""
+        watch = flight.watch
+        # Without a watch, the loader has not begun.
+        return flight.superseded or (
+            watch is not None and (watch.broken or self._target.seen(flight.key) != watch.seen)
+        )
+
+    def _is_in_step(self) -> bool:
+        """The garbage collector runs this code, in a step of the cache: what other threads load may wait for that."""
+        return self._core.in_step or self._flights.in_step or wait_graph.in_step()
+
+    def _find(self, request: LoadRequest) -> Any:
+        if request.is_counted:
+            record = self._core.peek(request.key, use=True)
+            is_there = record is not None and record.times.is_current and record.times.fresh_until > self._core.now()
+            return record.value if record is not None and is_there else MISSING
+        # Marked first: one look-up counts at most once, whatever interrupts it.
+        request.is_counted = True
+        found = self._core.find(request.key, MISSING)
+        request.is_counted = request.is_hit = found is not MISSING
+        return found
+
+    def _timed_out(self, request: LoadRequest) -> Outcome:
+        request.given_up = True
+        with self._flights.lock:
+            self._counts.load_timeouts += 1
+        stale = self._stale(request)
+        if stale is MISSING:
+            return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
+        return stale, None
+
+    # The end of a flight.
+
+    def _loaded(self, flight: Flight, request: LoadRequest, value: Any) -> Outcome:
+        """Store the value and end the flight. The value, or what a weigher has raised."""
+        stored: Stored | None = None
+        try:
+            if isinstance(value, Unstored):
+                value = value.value
+            elif self._flights.leads(flight) and not flight.superseded:
+                stored = self._store(flight, request, value)
+            seconds = self._core.now() - flight.started
+            with self._flights.lock:
+                self._counts.load_times.add(seconds)
+                self._counts.loads += 1
+                self._backoff.succeeded(flight.key)
+            self._flights.land(flight)
+            flight.end(value, None)
+        except BaseException as error:
+            self._failed(flight, error)
+            return None, error
+        if stored is not None:
+            if flight.superseded:
+                # In between; it cannot be any more.
+                self._target.delete(flight.key)
+            self._target.announce(*stored)
+        return value, None
+
+    def _store(self, flight: Flight, request: LoadRequest, value: Any) -> Stored:
+        policy = request.policy
+        ttl, grace = request.ttl, policy.grace or policy.keep
+        if value is None and policy.negative_ttl is not None:
+            ttl, grace = policy.negative_ttl, 0.0
+        return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch))
+
+    def _failed(self, flight: Flight, error: BaseException) -> None:
+        """End the flight with an error."""
+        if flight.outcome is None:
+            seconds = self._core.now() - flight.started
+            with self._flights.lock:
+                self._counts.load_failures += 1
+                self._counts.load_times.add(seconds)
+        self._flights.land(flight)
+        flight.end(None, error)
+
+    def _abandon(self, flight: Flight) -> None:
+        """The leader leaves. If the flight has not ended, its waiters look again, and one of them leads."""
+        self._flights.land(flight)
+        flight.end(None, asyncio.CancelledError())
+
+    # In the background.
+
+    def _hand_over(self, ticket: Ticket, request: LoadRequest, deadline: float, background: Background) -> Handed:
+        flight = ticket.own
+        flight.waited_for = True
+        steps = self._load_handed_over(flight, request, background)
+        handed = background.load(steps, flight.lead, deadline, partial(self._abandon, flight))
+        if handed is Handed.TAKEN:
+            ticket.owns = False
+        elif handed is Handed.NO_ROOM:
+            with self._flights.lock:
+                self._counts.refreshes_dropped += 1
+        return handed
+
+    def _load_handed_over(self, flight: Flight, request: LoadRequest, background: Background) -> Steps:
+        try:
+            # It has, if the caller was interrupted while it handed over.
+            if flight.outcome is None:
+                return (yield from self._load_in_background(flight, request, background, is_refresh=False))
+            return None, None
+        finally:
+            self._abandon(flight)
+
+    def _load_in_background(
+        self, flight: Flight, request: LoadRequest, background: Background, *, is_refresh: bool
+    ) -> Steps:
+        value, error = yield Call(request.loader, (flight.lead,))
+        if error is None:
+            _, error = self._loaded(flight, request, value)
+        elif background.is_task and not isinstance(error, Exception):
+            # A cancellation: the loop ends.
+            self._failed(flight, error)
+            return None, error
+        if error is not None:
+            self._failed_in_background(flight, request, error, is_refresh)
+        return None, None
+
+    def _failed_in_background(
+        self, flight: Flight, request: LoadRequest, error: BaseException, is_refresh: bool
+    ) -> None:
+        if self._is_closed:
+            self._flights.land(flight)
+            flight.end(None, error)
+            return
+        now = self._core.now()
+        with self._flights.lock:
+            pause = self._backoff.failed(request.key, now)
+        removed: Removals = []
+        if not request.policy.fail_safe:
+            # A stale value would be served as if nothing had happened, and no caller would ever see the error.
+            self._core.delete(request.key, only=DEAD, removed=removed)
+        self._failed(flight, error)
+        try:
+            if is_refresh or request.policy.fail_safe or request.given_up:
+                # Otherwise it is raised to the waiters.
+                self._log_failure(request, error, pause)
+        finally:
+            if removed:
+                self._target.announce(0, removed)
+
+    def _log_failure(self, request: LoadRequest, error: BaseException, pause: float) -> None:
+        logger.warning(
+            "Loading %r into the cache %r failed; the next refresh waits for %.1f s.",
+            request.caller_key,
+            self._target.name,
+            pause,
+            exc_info=error,
+        )
+
+    # Stale values and refreshes.
+
+    def _may_try(self, key: Any) -> bool:
+        now = self._core.now()
+        with self._flights.lock:
+            return self._backoff.is_over(key, now)
+
+    def _stale(self, request: LoadRequest) -> Any:
+        """A stale value that the caller may have; then the look-up has ended. Else MISSING."""
+        now = self._core.now()
+        grace = request.policy.grace
+        times = self._core.times(request.key)
+        if times is None or not times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace):
+            return MISSING
+        record = self._core.peek(request.key, use=True)
+        if record is None or not record.times.is_current:
+            return MISSING
+        times = record.times
+        if not times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace):
+            return MISSING
+        request.fresh_until = times.fresh_until
+        request.is_counted = request.is_hit = True
+        with self._flights.lock:
+            self._counts.stale_hits += 1
+        self._core.count(hits=1)
+        return record.value
+
+    def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:
+        """The stale value, if the caller's own load failed and it may have one; else the error."""
+        if not request.policy.fail_safe or not isinstance(error, Exception):
+            return None, error
+        stale = self._stale(request)
+        if stale is MISSING:
+            return None, error
+        now = self._core.now()
+        with self._flights.lock:
+            pause = self._backoff.failed(request.key, now)
+        self._log_failure(request, error, pause)
+        return stale, None
+
+    def _refresh_ahead(self, request: LoadRequest, background: Background) -> None:
+        times = self._core.times(request.key)
+        if times is not None:
+            request.fresh_until = times.fresh_until
+        self._start_refresh(request, background)
+
+    def _start_refresh(self, request: LoadRequest, background: Background) -> None:
+        # First, so that an exception that falls in here takes the claim back.
+        end = partial(self._refreshes.end, request)
+        try:
+            if not self._claims_refresh(request):
+                return
+            started = background.refresh(self._refresh(request, background), end)
+            with self._flights.lock:
+                if started:
+                    self._counts.refreshes += 1
+                else:
+                    self._counts.refreshes_dropped += 1
+        except BaseException:
+            end()
+            raise
+        if not started:
+            end()
+
+    def _claims_refresh(self, request: LoadRequest) -> bool:
+        now = self._core.now()
+        with self._flights.lock:
+            return (
+                self._is_wanted(request)
+                and not self._flights.is_claimed(request.key)
+                and self._backoff.is_over(request.key, now)
+                and self._refreshes.claim(request)
+            )
+
+    def _is_wanted(self, request: LoadRequest) -> bool:
+        """Not if the entry was deleted, or loaded, since the caller looked."""
+        times = self._core.times(request.key)
+        return times is not None and times.fresh_until <= request.fresh_until
+
+    def _refresh(self, request: LoadRequest, background: Background) -> Steps:
+        flight = self._flights.flight(request.key, self._core.now())
+        try:
+            if self._flights.claim(flight):
+                flight.watch = self._target.watch(request.key)
+                if self._is_wanted(request):
+                    return (yield from self._load_in_background(flight, request, background, is_refresh=True))
+            return None, None
+        finally:
+            # In this order: a key that is not being refreshed may be loaded.
+            self._abandon(flight)
+            self._refreshes.end(request)
+
+    # Many at once.
+
+    def _load_many(
+        self, keys: Mapping[Any, Hashable], loader: Callable[[list[Any]], Any], ttl: float | None, policy: LoadPolicy
+    ) -> Steps:
+        flights: list[Flight] = []
+        try:
+            now = self._core.now()
+            for key in keys:
+                flight = self._flights.flight(key, now)
+                flights.append(flight)
+                if self._flights.claim(flight):
+                    flight.watch = self._target.watch(key)
+                else:
+                    flights.pop()
+            leads = tuple(flight.lead for flight in flights)
+            values, error = yield Call(partial(loader, list(keys.values())), leads)
+            if error is None:
+                error = self._loaded_many(flights, keys, values, ttl, policy)
+            if error is not None:
+                for flight in flights:
+                    if flight.outcome is None:
+                        self._failed(flight, error)
+                return None, error
+        finally:
+            for flight in flights:
+                self._abandon(flight)
+        led = {flight.key for flight in flights}
+        for key, caller_key in keys.items():
+            if key not in led:
+                self.read_beside(key, values.get(caller_key, MISSING))
+        return values, None
+
+    def _loaded_many(
+        self,
+        flights: list[Flight],
+        keys: Mapping[Any, Hashable],
+        values: Mapping[Any, Any],
+        ttl: float | None,
+        policy: LoadPolicy,
+    ) -> BaseException | None:
+        for flight in flights:
+            caller_key = keys[flight.key]
+            if caller_key in values:
+                request = LoadRequest(flight.key, caller_key, _no_loader, ttl, policy)
+                _, error = self._loaded(flight, request, values[caller_key])
+                if error is not None:
+                    return error
+            else:
+                self._found_nothing(flight)
+        return None
+
+    def _found_nothing(self, flight: Flight) -> None:
+        """A load of many did not find this key: it counts as a load, and waiters look again."""
+        seconds = self._core.now() - flight.started
+        with self._flights.lock:
+            self._counts.loads += 1
+            self._counts.load_times.add(seconds)
+        self._abandon(flight)
+
+
+def _no_loader() -> Any:
+    """Of a value that was loaded together with others."""
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are known to be equal. They may have an ``__eq__`` of their own."""
+    try:
+        return one is other or (type(one) is type(other) and bool(one == other))
+    except Exception:
+        return False

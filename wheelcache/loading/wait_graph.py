@@ -1,0 +1,174 @@
+"""Which loader waits for which, across all caches of the process: a wait that could never end is refused.
+
+A *lead* stands for one running load. The context of the loading code carries it, so tasks and ``asyncio.to_thread``
+inherit it. A wait adds edges from the leads of the waiting code to the lead that it waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Hashable
+from contextlib import suppress
+from contextvars import ContextVar, Token
+
+from wheelcache.errors import LoadDeadlock
+from wheelcache.keys import unwrap
+from wheelcache.runtime import contexts, lifecycle
+
+_lock = threading.RLock()
+"""Guards the edges. A leaf, but for a cache's own lock, which may be held when this one is taken."""
+
+_blocked_loops: dict[asyncio.AbstractEventLoop, Lead] = {}
+"""Event loops whose thread waits for a load. All code that runs on such a loop waits for it, too."""
+
+
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+lifecycle.RENEWED.add(_renew_lock)
+
+
+class Lead:
+    """One load. It holds no value, so code that a loader left running keeps none alive.
+
+    Attributes:
+        table: the object that the key belongs to: loads of equal keys in two caches are apart.
+        loop: the event loop that the load runs on or blocks; None outside of one.
+        thread: the identifier of the thread that the load blocks; 0 if it runs on an event loop or is handed over.
+        blocked_on: the leads that the loading code waits for.
+        over: the loader returned, or its flight ended; code that it left running is not part of the load.
+    """
+
+    __slots__ = ("blocked_on", "key", "loop", "over", "table", "thread")
+
+    def __init__(self, table: object, key: Hashable) -> None:
+        self.table = table
+        self.key = key
+        self.loop = asyncio._get_running_loop()
+        self.thread = threading.get_ident() if self.loop is None else 0
+        self.blocked_on: list[Lead] = []
+        self.over = False
+
+    def hand_over(self) -> None:
+        """A thread of a pool runs the load: the caller's loop and thread have no part in it."""
+        self.loop = None
+        self.thread = 0
+
+    def take_back(self) -> None:
+        """The caller runs the load after all."""
+        self.loop = asyncio._get_running_loop()
+        self.thread = threading.get_ident() if self.loop is None else 0
+
+
+_leading: ContextVar[tuple[Lead, ...]] = ContextVar("wheelcache_leading", default=())
+
+
+def leads() -> tuple[Lead, ...]:
+    """The loads that the running code is part of."""
+    return tuple(lead for lead in _leading.get() if not lead.over)
+
+
+def is_loading() -> bool:
+    """Whether the running code is part of a loader, for whose value other callers may be waiting."""
+    return any(not lead.over for lead in _leading.get())
+
+
+def on_its_own() -> None:
+    """Code that runs from here on in this context is part of no loader."""
+    _leading.set(())
+
+
+contexts.resetters.append(on_its_own)
+
+
+def in_step() -> bool:
+    """Whether the running thread holds the lock of the graph, in code run by the garbage collector."""
+    return bool(_lock._is_owned())  # type: ignore[attr-defined]
+
+
+class Leading:
+    """``with Leading(leads):`` runs a loader."""
+
+    __slots__ = ("_leads", "_token")
+
+    def __init__(self, leads: tuple[Lead, ...]) -> None:
+        self._leads = leads
+        self._token: Token[tuple[Lead, ...]] | None = None
+
+    def __enter__(self) -> None:
+        # A leader that was interrupted on its way in or out has left its lead here, which is over.
+        self._token = _leading.set((*leads(), *self._leads))
+
+    def __exit__(self, *exc_info: object) -> None:
+        for lead in self._leads:
+            lead.over = True
+        if self._token is not None:
+            # A coroutine that is closed from outside ends in another context than it began in.
+            with suppress(ValueError):
+                _leading.reset(self._token)
+
+
+class Edge:
+    """The running code waits for one lead. Made before the wait begins, so that its maker can end it in any case."""
+
+    __slots__ = ("_awaited", "_loop", "_waiting")
+
+    def __init__(self) -> None:
+        self._awaited: Lead | None = None
+        self._waiting: tuple[Lead, ...] = ()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def begin(self, awaited: Lead, *, blocking: bool) -> bool:
+        """Wait from now on. False if the load needs the very thread, or the event loop, that would wait.
+
+        Args:
+            blocking: the caller's thread waits, and with it an event loop that runs in it.
+
+        Raises:
+            LoadDeadlock: the load waits for a loader that is calling this.
+        """
+        waiting = leads()
+        loop = asyncio._get_running_loop() if blocking else None
+        me = threading.get_ident() if blocking else -1
+        with _lock:
+            needed = _everything_awaited_by(awaited)
+            if any(lead in needed for lead in waiting):
+                raise LoadDeadlock(unwrap(awaited.key))
+            if any(lead.thread == me or (loop is not None and lead.loop is loop) for lead in needed):
+                return False
+            self._awaited, self._waiting, self._loop = awaited, waiting, loop
+            if loop is not None:
+                _blocked_loops[loop] = awaited
+            for lead in waiting:
+                lead.blocked_on.append(awaited)
+        return True
+
+    def end(self) -> None:
+        """The running code waits no longer. Does nothing if it never did."""
+        awaited = self._awaited
+        if awaited is None:
+            return
+        with _lock:
+            if self._loop is not None and _blocked_loops.get(self._loop) is awaited:
+                del _blocked_loops[self._loop]
+            for lead in self._waiting:
+                # Not there if ``begin`` was interrupted.
+                with suppress(ValueError):
+                    lead.blocked_on.remove(awaited)
+
+
+def _everything_awaited_by(lead: Lead) -> set[Lead]:
+    seen = {lead}
+    todo = [lead]
+    while todo:
+        each = todo.pop()
+        new = set(each.blocked_on)
+        if each.loop is not None and each.loop in _blocked_loops:
+            new.add(_blocked_loops[each.loop])
+        new -= seen
+        seen |= new
+        todo.extend(new)
+    return seen

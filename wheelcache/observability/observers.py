@@ -1,0 +1,178 @@
+"""What observes a cache from outside: the line on the log, samples, published figures, the requests of operators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from wheelcache import options
+from wheelcache.core.contract import Core
+from wheelcache.isolation import size_of
+from wheelcache.loading.loads import Loads
+from wheelcache.observability.figures_directory import usable_directory
+from wheelcache.observability.history import History
+from wheelcache.observability.publisher import Publisher
+from wheelcache.observability.stats_log import StatsLog
+from wheelcache.observability.worker_requests import RequestBox, WorkerRequests
+from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.periodic_jobs import PeriodicJob
+from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.stats import Stats
+
+
+class StatsReader:
+    """Reads the figures of a cache from its core and its loads."""
+
+    __slots__ = ("_core", "_loads")
+
+    def __init__(self, core: Core, loads: Loads) -> None:
+        self._core = core
+        self._loads = loads
+
+    def __call__(self) -> Stats:
+        counts, loads = self._core.counts(), self._loads.stats()
+        removals = {cause.value: count for cause, count in counts.removals.items()}
+        return Stats(
+            hits=counts.hits,
+            misses=counts.misses,
+            loads=loads.loads,
+            load_failures=loads.load_failures,
+            load_seconds=loads.load_times[0],
+            load_buckets=loads.load_times[1],
+            load_timeouts=loads.load_timeouts,
+            coalesced=loads.coalesced,
+            stale_hits=loads.stale_hits,
+            refreshes=loads.refreshes,
+            refreshes_dropped=loads.refreshes_dropped,
+            evictions=removals["evicted"],
+            expirations=removals["expired"],
+            replacements=removals["replaced"],
+            deletions=removals["deleted"],
+            clearings=removals["cleared"],
+            size=len(self._core),
+            weight=self._core.weight,
+        )
+
+
+class Observers:
+    """The observers of one cache.
+
+    Args:
+        stats: reads the figures.
+        actions: what operators may ask for, by name.
+        is_in_use: whether the cache was used, and not closed since.
+
+    Attributes:
+        jobs: what is to be done every so many seconds.
+        publisher: None if no figures are published; then there are no ``requests`` either.
+    """
+
+    __slots__ = (
+        "_driver",
+        "_history",
+        "_max_entries",
+        "_max_weight",
+        "_name",
+        "_started",
+        "_weighs_bytes",
+        "jobs",
+        "publisher",
+        "requests",
+        "stats",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        stats: StatsReader,
+        driver: WheelDriver,
+        *,
+        log_interval: float | None,
+        sample_interval: float | None,
+        figures_dir: Path | None,
+        actions: Mapping[str, Callable[[], object]],
+        is_in_use: Callable[[], bool],
+        max_entries: int | None,
+        max_weight: int | None,
+        weigher: object,
+    ) -> None:
+        self._name = name
+        self.stats = stats
+        self._driver = driver
+        self._max_entries = max_entries
+        self._max_weight = max_weight
+        self._weighs_bytes = weigher is size_of
+        self._started = SystemClock.time()
+        self._history: History | None = None
+        self.publisher: Publisher | None = None
+        self.requests: WorkerRequests | None = None
+        self.jobs: list[PeriodicJob] = [
+            *self._log_jobs(log_interval),
+            *self._history_jobs(sample_interval),
+            *self._publishing_jobs(figures_dir, actions, is_in_use),
+        ]
+
+    def figures(self) -> WorkerFigures:
+        """All there is to say of the cache in this process."""
+        publisher, history = self.publisher, self._history
+        return WorkerFigures(
+            name=self._name,
+            worker=f"{os.getpid()}-{id(self)}" if publisher is None else publisher.worker,
+            pid=os.getpid(),
+            started=self._started,
+            taken=SystemClock.time(),
+            thread=self._driver.thread_state,
+            lag=self._driver.lag,
+            interval=None if history is None else history.period,
+            max_entries=self._max_entries,
+            max_weight=self._max_weight,
+            weighs_bytes=self._weighs_bytes,
+            stats=self.stats(),
+            now=self._driver.clock(),
+            samples=() if history is None else tuple(history.samples),
+        )
+
+    def after_fork_in_child(self) -> None:
+        self._started = SystemClock.time()
+
+    def _log_jobs(self, interval: float | None) -> Iterator[PeriodicJob]:
+        period = options.interval_or_none("log_interval", interval)
+        if period is not None:
+            yield StatsLog(self._name, period, self._driver.clock, self.stats)
+
+    def _history_jobs(self, interval: float | None) -> Iterator[PeriodicJob]:
+        period = options.interval_or_none("sample_interval", interval)
+        if period is not None:
+            driver = self._driver
+            self._history = History(period, driver.clock, self.stats, lambda: driver.lag)
+            yield self._history
+
+    def _publishing_jobs(
+        self, figures_dir: Path | None, actions: Mapping[str, Callable[[], object]], is_in_use: Callable[[], bool]
+    ) -> Iterator[PeriodicJob]:
+        directory = usable_directory("figures_dir", figures_dir)
+        if directory is not None:
+            self.publisher = Publisher(directory, self._name, self.figures, is_in_use)
+            yield self.publisher
+            self.requests = WorkerRequests(RequestBox(directory.path), self._name, actions)
+            yield self.requests
+
+
+class IdleChecker:
+    """Whether a cache is idle: nothing was asked for since the last call, and nothing can be hit."""
+
+    __slots__ = ("_expect_write", "_requests", "_stats")
+
+    def __init__(self, stats: StatsReader, expect_write: Callable[[], object]) -> None:
+        self._stats = stats
+        self._expect_write = expect_write
+        self._requests = 0
+
+    def __call__(self) -> bool:
+        # First: a write that comes after the look below starts the jobs again.
+        self._expect_write()
+        stats = self._stats()
+        before, self._requests = self._requests, stats.requests
+        return before == stats.requests and not stats.size

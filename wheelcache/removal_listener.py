@@ -1,0 +1,54 @@
+"""Tells the user's listener of the entries that left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from wheelcache import options
+from wheelcache.core.contract import RemovalCause, Removals
+from wheelcache.keys import unwrap
+
+logger = logging.getLogger("wheelcache")
+
+Listener = Callable[[Any, Any, RemovalCause], object]
+
+
+class RemovalListener:
+    """The listener of one cache, which may be exchanged at any time.
+
+    Args:
+        name: of the cache.
+        function: ``function(key, value, cause)``, or None.
+    """
+
+    __slots__ = ("_name", "function")
+
+    def __init__(self, name: str, function: Listener | None) -> None:
+        self._name = name
+        self.set(function)
+
+    def set(self, function: Listener | None) -> None:
+        self.function = options.function_or_none("on_removal", function)
+
+    def list(self) -> Removals | None:
+        """For a step of the core: what collects removals, or None if there is no listener."""
+        return None if self.function is None else []
+
+    def tell(self, removed: Removals | None) -> None:
+        """Call the listener, without a lock. What it raises is logged; an exit or Ctrl-C is raised after the last."""
+        function = self.function
+        if not removed or function is None:
+            return
+        interruption: BaseException | None = None
+        for plain, value, cause in removed:
+            key = unwrap(plain)
+            try:
+                function(key, value, cause)
+            except Exception:
+                logger.exception("on_removal of the cache %r raised for %r.", self._name, key)
+            except BaseException as error:
+                interruption = error
+        if interruption is not None:
+            raise interruption

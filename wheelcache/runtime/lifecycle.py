@@ -1,0 +1,298 @@
+"""Every fork hook and every exit hook, in order. No other module registers one.
+
+A part adds itself to a stage: an object of the process for ever, a cache or a pool of timers as long as it lives.
+
+Before a fork, in this order:
+
+====================  =======================================  =======================================================
+stage                 members                                  why here
+====================  =======================================  =======================================================
+(the turn to fork)                                             two forks would wait for each other's locks
+``TRACKING``          each ``Tracking``                        its thread writes to near caches
+``WHEEL``             the wheel thread                         submits jobs to the pools
+``POOLS``             refreshes, timed loads, each `Timers`'   run what the threads above have submitted
+``EXIT_SAVER``        the thread that saves at the exit        independent of the others
+``HELD``              each cache and each ``Timers``           the threads above need their locks to end
+====================  =======================================  =======================================================
+
+A fork copies the calling thread alone. Threads therefore end first, as far as they are idle: Python >= 3.12 warns of a
+fork of a process with other threads. A thread that runs the user's code, such as a loader or a listener, cannot be
+ended; then Python warns, and is right to. What is held is whole when the memory is copied. A cache holds its parts, and
+then its core. Members of ``HELD`` are held in order of registration. No thread waits for one of them while it is inside
+another, so their order cannot cause a deadlock.
+
+After the fork, in the parent: ``HELD`` in reverse, the turn to fork, then the threads in reverse. Those that have
+something to do start again.
+
+In the child: ``RENEWED`` (locks and descriptors of the process), then ``WHEEL``, ``POOLS`` and ``EXIT_SAVER`` forget
+their threads, then ``HELD``, also members that were added after the others were held. ``TRACKING`` is last: it tells
+near caches, which have to work by then.
+
+At the exit of the interpreter:
+
+=================  =================================================================================================
+stage              what it does, and why here
+=================  =================================================================================================
+``PUBLISH``        publishes the last figures. It takes a millisecond, so a server that kills the process during the
+                   next stage does not cost them.
+``SAVE``           saves the caches, in at most ten seconds. All else works until then: a load that ends is saved too.
+``STOP_WHEEL``     stops the wheel thread. If the pools stopped first, they would refuse its jobs.
+``STOP_POOLS``     the pools take no more jobs: refreshes are dropped, and timed loads run in their callers' threads.
+``STOP_TRACKING``  disconnects from Redis. Each waits for its listener, so this delays none of the stages above.
+=================  =================================================================================================
+
+**Asynchronous exceptions.** A signal handler may raise anywhere in these hooks, and Python forks all the same. So each
+hook is registered twice: the second call repeats what the first did not complete, and otherwise returns at once. A
+member bears that: any of its methods may be called again after an exception interrupted it. Each stage of the exit is a
+hook of its own, so an exception in one does not keep the next from running.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar
+
+from wheelcache.runtime.weak_registry import WeakRegistry
+
+logger = logging.getLogger("wheelcache")
+
+T = TypeVar("T")
+
+COUNTS_LATE: Final = (3, 13) <= sys.version_info < (3, 13, 10) or (3, 14) <= sys.version_info < (3, 14, 1)
+"""These versions count threads after the hooks of the fork have run in the parent (python/cpython#137109), so a thread
+that a hook starts makes them warn. With them it starts in a pending call, which Python makes right after the fork."""
+
+
+class Threaded(Protocol):
+    """What has threads. Each method may be called again if an exception interrupted it."""
+
+    def pause(self) -> None:
+        """End the idle threads, and wait for that, in a bounded time. ``is_forking()`` is true until ``resume``."""
+
+    def resume(self) -> None:
+        """Start the threads that have something to do, in the parent. Called whether or not ``pause`` was."""
+
+    def after_fork_in_child(self) -> None:
+        """Forget the threads, and what they may have left locked."""
+
+
+class Held(Protocol):
+    """What is whole while the memory is copied. Each method may be called again if an exception interrupted it."""
+
+    def before_fork(self) -> None:
+        """Return when no step is in progress. Until ``after_fork``, no other thread begins one."""
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """Release what ``before_fork`` took; in the child, where that may not have been called, renew it."""
+
+
+class Stage(Generic[T]):
+    """The members of a stage: those of the process, then those that are held weakly, each in order of registration."""
+
+    def __init__(self) -> None:
+        self._lasting: list[T] = []
+        self._weak: WeakRegistry[T] = WeakRegistry()
+
+    def add(self, member: T) -> None:
+        self._lasting.append(member)
+
+    def add_weakly(self, member: T) -> None:
+        self._weak.add(member)
+
+    def __iter__(self) -> Iterator[T]:
+        yield from tuple(self._lasting)
+        yield from self._weak
+
+
+TRACKING: Final[Stage[Threaded]] = Stage()
+WHEEL: Final[Stage[Threaded]] = Stage()
+POOLS: Final[Stage[Threaded]] = Stage()
+EXIT_SAVER: Final[Stage[Threaded]] = Stage()
+HELD: Final[Stage[Held]] = Stage()
+RENEWED: Final[Stage[Callable[[], object]]] = Stage()
+
+THREADS: Final = (TRACKING, WHEEL, POOLS, EXIT_SAVER)
+
+PUBLISH: Final[Stage[Callable[[], object]]] = Stage()
+SAVE: Final[Stage[Callable[[], object]]] = Stage()
+STOP_WHEEL: Final[Stage[Callable[[], object]]] = Stage()
+STOP_POOLS: Final[Stage[Callable[[], object]]] = Stage()
+STOP_TRACKING: Final[Stage[Callable[[], object]]] = Stage()
+
+EXIT: Final = (PUBLISH, SAVE, STOP_WHEEL, STOP_POOLS, STOP_TRACKING)
+
+
+class _Fork:
+    """A fork in progress.
+
+    Attributes:
+        thread: the one that forks.
+        is_ready: all that comes before the fork is done.
+        is_over: the locks are released, and threads may start.
+    """
+
+    __slots__ = ("_has_turn", "_held", "is_over", "is_ready", "thread")
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+        self.is_ready = False
+        self.is_over = False
+        self._has_turn = False
+        # By identity: a cache may have an __eq__ of its own, one day.
+        self._held: dict[int, Held] = {}
+
+    def prepare(self) -> None:
+        if not self._has_turn:
+            # In one step: an exception between a call of acquire and the next line would leave the lock taken.
+            (self._has_turn,) = map(_turn.acquire, (True,))
+        _call_all(member.pause for stage in THREADS for member in stage)
+        _call_all(self._hold(member) for member in HELD)
+        self.is_ready = True
+
+    def _hold(self, member: Held) -> Callable[[], None]:
+        # First: what is interrupted while it takes its lock is told of the end of the fork too.
+        self._held[id(member)] = member
+        return member.before_fork
+
+    def release(self) -> None:
+        _call_all(partial(member.after_fork, in_child=False) for member in reversed([*self._held.values()]))
+        if self._has_turn:
+            # No call between the two.
+            self._has_turn = False
+            _turn.release()
+        self.is_over = True
+
+
+_forks: Final[list[_Fork]] = []
+"""Those in progress. Whether an item is in it changes in one C call."""
+
+_turn = threading.RLock()
+"""One fork at a time, from its first thread that ends to the last lock that is released."""
+
+
+def is_forking() -> bool:
+    """Whether a thread is in the middle of a fork. No thread should be started now."""
+    return bool(_forks) and not all(fork.is_over for fork in tuple(_forks))
+
+
+def _own_fork() -> _Fork | None:
+    """The one that this thread is in."""
+    thread = threading.get_ident()
+    return next((fork for fork in reversed(_forks) if fork.thread == thread), None)
+
+
+def _before_fork() -> None:
+    fork = _Fork(threading.get_ident())
+    _forks.append(fork)
+    fork.prepare()
+
+
+def _before_fork_again() -> None:
+    fork = _own_fork()
+    if fork is None or fork.is_over:
+        _before_fork()
+    elif not fork.is_ready:
+        fork.prepare()
+
+
+def _after_fork_in_parent() -> None:
+    fork = _own_fork()
+    if fork is None:
+        # The first call did it.
+        return
+    if not fork.is_over:
+        fork.release()
+    # Where another thread than the main one forks, there are two, and Python warns anyway.
+    if not COUNTS_LATE or threading.current_thread() is not threading.main_thread():
+        _resume()
+
+
+def _resume() -> None:
+    """Start threads again, and forget the forks of this thread that are over."""
+    if not is_forking():
+        _call_all(member.resume for stage in reversed(THREADS) for member in stage)
+    thread = threading.get_ident()
+    for fork in tuple(_forks):
+        if fork.is_over and fork.thread == thread:
+            with suppress(ValueError):
+                _forks.remove(fork)
+
+
+def _resume_later(_: object) -> int:
+    """The pending call where ``COUNTS_LATE``: in the main thread, whose fork is over."""
+    if _forks:
+        _resume()
+    return 0
+
+
+def _after_fork_in_child() -> None:
+    global _turn
+    if not _forks:
+        return
+    _call_all(RENEWED)
+    _call_all(member.after_fork_in_child for stage in (WHEEL, POOLS, EXIT_SAVER) for member in stage)
+    _call_all(partial(member.after_fork, in_child=True) for member in HELD)
+    _call_all(member.after_fork_in_child for member in TRACKING)
+    _turn = threading.RLock()
+    _forks.clear()
+
+
+def _call_all(calls: Iterable[Callable[[], object]]) -> None:
+    """Make each call; again, if it raised.
+
+    Raises:
+        BaseException: the last that came from outside: the call succeeded when it was made again. If it did not, the
+            exception is the call's own, and logged.
+    """
+    interruption: BaseException | None = None
+    for call in calls:
+        try:
+            call()
+        except BaseException as error:
+            try:
+                call()
+                interruption = error
+            except BaseException:
+                # The other members must not be left with locks that no thread releases.
+                logger.exception("%r raised at a fork.", call)
+    if interruption is not None:
+        raise interruption
+
+
+def _run(stage: Stage[Callable[[], object]]) -> None:
+    """Call what is in a stage of the exit."""
+    for call in stage:
+        try:
+            call()
+        except Exception:
+            logger.exception("%r raised at the exit.", call)
+
+
+def _register() -> None:
+    # Python calls hooks before a fork in reverse order of registration, and those after it in order.
+    os.register_at_fork(before=_before_fork_again)
+    os.register_at_fork(before=_before_fork)
+    for _ in range(2):
+        os.register_at_fork(after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+    if COUNTS_LATE:
+        # Imported here, since other versions need not have it, nor the 3 ms that it takes.
+        import ctypes
+
+        later = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_resume_later)
+        for _ in range(2):
+            # No function in Python: it would make the pending call itself, within the fork.
+            os.register_at_fork(after_in_parent=partial(ctypes.pythonapi.Py_AddPendingCall, later, None))
+
+
+if sys.platform != "win32":
+    _register()
+for _stage in reversed(EXIT):
+    # The hook that is registered last runs first.
+    atexit.register(_run, _stage)
