@@ -19,7 +19,6 @@ from typing import Final, Protocol
 
 from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused, UnknownFormat, Unloaded
 from wheelcache.persistence.exit_save import exit_save
-from wheelcache.persistence.sigterm import exit_on_sigterm as exit_on_sigterm
 from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.persistence.snapshot_file import refuse
 from wheelcache.persistence.worker_number import WorkerNumber
@@ -209,7 +208,3 @@ def stem_of(name: str) -> str:
     """A file name for the name of a cache: what can be read of it, and what tells it from all others."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:NAME_LENGTH]
     return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
-
-
-# Until the cache is composed on the core: the names that it and its tests import from here.
-SnapshotKeeper = Autosave
