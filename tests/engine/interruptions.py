@@ -49,6 +49,9 @@ class Delivery:
             sys.settrace(before)
             sys.setprofile(None)
             gc.enable()
+            # Or what the interrupted frames have would live on.
+            self._after_python.clear()
+            self._frame = None
         return self.where is not None
 
     def _began(self, frame, event, arg):

@@ -118,6 +118,17 @@ def test_a_clear_waits_for_the_load_that_was_begun():
     assert len(slow.cache.core) == 0
 
 
+def test_what_expired_while_it_was_loaded_is_not_returned_to_a_caller_that_waited():
+    def load(cache):
+        cache.restore("short", 1, 10, 0.0, None)
+        cache.restore("graced", 1, 10, 100.0, None)
+        cache.restore("long", 1, 100, 0.0, None)
+        cache.clock.now += 20
+
+    cache = lazy(load)
+    assert [cache.get(key) for key in ("short", "graced", "long")] == [None, None, 1]
+
+
 def test_hits_of_what_is_loaded_already_do_not_wait():
     slow = Slow()
     assert slow.cache.get("a") == 1

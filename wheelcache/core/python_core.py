@@ -472,7 +472,7 @@ class PythonCore:
         elif mode != ANY and live is not None:
             return PRESENT
         if mode == RESTORE:
-            if key in self._watches:
+            if self._watched and key in self._watches:
                 return CHANGED
             old = map_.entries.get(key)
             if old is None and len(map_) >= self._max_entries:

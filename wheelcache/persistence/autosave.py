@@ -19,7 +19,6 @@ from typing import Final, Protocol
 
 from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused, UnknownFormat, Unloaded
 from wheelcache.persistence.exit_save import exit_save
-from wheelcache.persistence.sigterm import exit_on_sigterm as exit_on_sigterm
 from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.persistence.snapshot_file import refuse
 from wheelcache.persistence.worker_number import WorkerNumber
@@ -77,7 +76,7 @@ class Autosave:
         self.directory = directory
         self.secret = secret
         self._target = target
-        self._number = WorkerNumber(stem_of(target.name))
+        self._number = WorkerNumber()
         self._failing = False
         self._lock = lazy_lock()
         exit_save.add(self)
@@ -133,15 +132,16 @@ class Autosave:
             if not self._target.is_in_use():
                 return False
             with made_and_opened(self.directory) as directory:
-                number = self._number.hold(directory)
-                path = self.directory / f"{stem_of(self._target.name)}.{number}{SUFFIX}"
+                stem = stem_of(self._target.name)
+                path = self.directory / f"{stem}.{self._number.hold(directory, stem)}{SUFFIX}"
                 self._target.save(path, secret=self.secret, seconds=seconds, dir_fd=directory)
         except (CacheClosed, Unloaded):
             return False
         except Exception as error:
             # Of any kind: the pool and the exit that call this report none.
             if not self._failing:
-                logger.warning("The cache %r cannot be saved: %s", self._target.name, error)
+                # Not the exception: a record of the log that is kept would keep what its frames have.
+                logger.warning("The cache %r cannot be saved: %s", self._target.name, str(error))
             self._failing = True
             return False
         else:
@@ -208,7 +208,3 @@ def stem_of(name: str) -> str:
     """A file name for the name of a cache: what can be read of it, and what tells it from all others."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:NAME_LENGTH]
     return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
-
-
-# Until the cache is composed on the core: the names that it and its tests import from here.
-SnapshotKeeper = Autosave

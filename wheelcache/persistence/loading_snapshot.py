@@ -119,25 +119,23 @@ class _Loading:
     def take(self, payload: bytes) -> None:
         try:
             record: SavedRecord = pickle.loads(payload)
-            key, _, left, grace, seen = record
-            age = self._core.now() - self._saved_at
-            if not (left is None or left + grace > age) or not grace >= 0 or (self._is_coherent and seen is None):
+            key, value, left, grace, seen = record
+            ttl = None if left is None else left - (self._core.now() - self._saved_at)
+            if not (ttl is None or ttl + grace > 0) or not grace >= 0 or (self._is_coherent and seen is None):
                 self.expired += 1
             elif not self._store.is_portable(key):
                 self.unreadable += 1
             else:
-                self._restore(record, age)
+                self._restore(key, value, ttl, grace, seen if self._is_coherent else None)
         except (CacheClosed, Unloaded):
             raise
         except Exception:
             # A class that was moved or changed, for one, or a weigher that raises.
             self.unreadable += 1
 
-    def _restore(self, record: SavedRecord, age: float) -> None:
-        key, value, left, grace, seen = record
-        ttl = None if left is None else left - age
+    def _restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> None:
         while True:
-            outcome = self._store.restore(key, value, ttl, grace, seen if self._is_coherent else None)
+            outcome = self._store.restore(key, value, ttl, grace, seen)
             if outcome & STORED:
                 self._own.append(key)
             if not outcome & NO_ROOM or not self._own:

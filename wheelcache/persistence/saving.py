@@ -72,28 +72,32 @@ def save(
     """
     deadline = inf if seconds is None else SystemClock.steady() + options.seconds("seconds", seconds)
     signing_key = options.secret_or_none("secret", secret)
-    # First: what raises because the gate of the core is shut has written nothing.
-    scan = _scan(core, name)
-    now, saved_at = core.now(), time.time()
-    header = {"kind": KIND, "name": name, "saved_at": saved_at, "entries": len(core)}
     saved = refused = 0
-    with closing(scan), SnapshotWriter(Path(path), header, signing_key, dir_fd) as file:
-        for batch in _batches(scan):
-            for entry in batch:
-                key = unwrap(entry.key)
-                if not entry.times.is_current or entry.times.expires_at <= core.now() or not is_portable(key):
-                    continue
-                try:
-                    payload = pickle.dumps(_saved(key, entry, now), pickle.HIGHEST_PROTOCOL)
-                except Exception:
-                    refused += 1
-                    continue
-                file.write(payload)
-                saved += 1
-                if SystemClock.steady() > deadline:
-                    raise TimeoutError(f"saving the cache {name!r} takes longer than {seconds} s")
-        # A cache that was closed meanwhile has lost entries: the file would pass for all there were.
-        core.times(name)
+    # First: if the gate of the core is shut, nothing is written.
+    with closing(_scan(core, name)) as scan:
+        now, saved_at = core.now(), time.time()
+        header = {"kind": KIND, "name": name, "saved_at": saved_at, "entries": len(core)}
+        with SnapshotWriter(Path(path), header, signing_key, dir_fd) as file:
+            for batch in _batches(scan):
+                latest = core.now()
+                for key, value, (fresh_until, expires_at, is_current), _, seen in batch:
+                    key = unwrap(key)
+                    if not is_current or expires_at <= latest or not is_portable(key):
+                        continue
+                    record: SavedRecord = (key, value, None, 0.0, seen)
+                    if fresh_until != inf:
+                        record = (key, value, fresh_until - now, expires_at - fresh_until, seen)
+                    try:
+                        payload = pickle.dumps(record, pickle.HIGHEST_PROTOCOL)
+                    except Exception:
+                        refused += 1
+                        continue
+                    file.write(payload)
+                    saved += 1
+                    if SystemClock.steady() > deadline:
+                        raise TimeoutError(f"saving the cache {name!r} takes longer than {seconds} s")
+            # A cache that was closed meanwhile has lost entries: the file would pass for all there were.
+            core.times(name)
     if refused:
         logger.warning("%d entries of the cache %r cannot be pickled, and are not in %s.", refused, name, path)
     return saved
@@ -124,10 +128,3 @@ def _batches(scan: Scan) -> Iterator[list[Record]]:
         yield records
         slow = SystemClock.steady() - began > SLOW
         count = max(1, count // 2) if slow else min(STEP, 2 * count)
-
-
-def _saved(key: Any, entry: Record, now: float) -> SavedRecord:
-    fresh_until, expires_at, _ = entry.times
-    if fresh_until == inf:
-        return key, entry.value, None, 0.0, entry.seen
-    return key, entry.value, fresh_until - now, expires_at - fresh_until, entry.seen

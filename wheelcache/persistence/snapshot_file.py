@@ -13,15 +13,16 @@ Integers are little-endian. A check is made of the header, with its salt; of the
 taken from another file doesn't pass, and a damaged one costs itself and those after it, never one before.
 
 - Without a secret it is the CRC-32 of these, 4 bytes, which a random change passes with odds of 1 in 2**32. It is no
-  guard against anybody who means it.
+  guard against a file that was forged.
 - With one it is the first 16 bytes of an HMAC-SHA256 of them (RFC 2104), by a key of this file's own, which is the HMAC
   of the header by the SHA-256 of the secret. A record is known to be authentic before it is unpickled.
   A wrong secret is known by the header. That a tail was cut off is known only after what is left of it was read, and
   that a whole older file was put in the place of a newer one is not known at all.
 
-A writer makes a temporary file beside the old one, syncs and renames it, so whoever is killed leaves the old file or
-the new one, and perhaps the temporary one. He holds a lock on that (``flock``) for as long as he lives: a free lock is
-how the next writer knows what he may remove. Process ids wouldn't do, two containers on one volume both have a 1.
+A writer makes a temporary file beside the old one, syncs and renames it, so a process that is killed leaves the old
+file or the new one, and perhaps the temporary one. A writer holds a lock on its temporary file (``flock``) for as long
+as it lives: a free lock tells the next writer that it may remove the file. Process ids would not do: two containers on
+one volume both have a process 1.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class SnapshotWriter:
     Args:
         path: where the snapshot is to be, in a directory that is there. What was there is replaced at the very end, and
             untouched if anything fails.
-        header: what JSON can say; "kind" is a string that who opens the snapshot has to know.
+        header: what JSON can say; "kind" is a string that the reader of the snapshot has to know.
         secret: what the checks are keyed with, or None.
         dir_fd: a descriptor of the directory, which then is not looked up by its name.
 
@@ -102,6 +103,7 @@ class SnapshotWriter:
     __slots__ = ("_buffer", "_dir_fd", "_file", "_path", "_process", "_records", "_seal", "_temporary")
 
     def __init__(self, path: Path, header: Mapping[str, Any], secret: bytes | None, dir_fd: int | None = None) -> None:
+        self._file = -1
         _need_unix()
         text = json.dumps(dict(header)).encode()
         flags = 0 if secret is None else SIGNED
@@ -111,6 +113,10 @@ class SnapshotWriter:
         self._seal = _sealing(head, secret)
         self._buffer = bytearray(head + self._seal(HEADER, 0, b""))
         self._records = 0
+
+    def __del__(self) -> None:
+        # If ``__exit__`` was interrupted: with the lock gone, the next writer removes the temporary file.
+        self._close()
 
     def __enter__(self) -> Self:
         remove_leftovers(self._path, self._dir_fd)
@@ -143,7 +149,12 @@ class SnapshotWriter:
                 # After the renaming nothing has this name.
                 with suppress(OSError):
                     os.unlink(self._temporary, dir_fd=self._dir_fd)
-            os.close(self._file)
+            self._close()
+
+    def _close(self) -> None:
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
     def _commit(self) -> None:
         self._buffer += LENGTH.pack(END) + self._seal(END, self._records, b"")
@@ -275,7 +286,7 @@ def remove_leftovers(path: Path, dir_fd: int | None = None) -> None:
 def set_aside(path: Path, dir_fd: int | None = None) -> Path | None:
     """Rename a refused file to ``<name>.refused``, in the place of an earlier one. None if that can't be done.
 
-    Only files: what else somebody named by mistake, ``/dev/null`` or a directory, others may need where it is.
+    Only files are renamed: a path that was given by mistake, ``/dev/null`` or a directory, others may need.
     """
     aside = path.with_name(f"{path.name}{ASIDE}")
     try:
@@ -334,7 +345,7 @@ def _make_temporary(path: Path, dir_fd: int | None) -> tuple[str, int]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(temporary, flags, 0o600, dir_fd=dir_fd)
         try:
-            # An umask may have taken even what is the owner's.
+            # The umask may have taken the owner's permissions, too.
             os.fchmod(file, 0o600)
             with suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -345,7 +356,7 @@ def _make_temporary(path: Path, dir_fd: int | None) -> tuple[str, int]:
                 os.unlink(temporary, dir_fd=dir_fd)
             os.close(file)
             raise
-        # Another writer found it before it was locked, and has removed it, or is about to.
+        # Another writer found the file before it was locked, and has removed it, or is about to.
         os.close(file)
 
 
@@ -362,7 +373,7 @@ def _remove_if_dead(leftover: str, dir_fd: int | None) -> None:
     file = os.open(leftover, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Its name is nobody else's by now, if it was renamed meanwhile.
+        # If it was renamed meanwhile, no file has this name.
         os.unlink(leftover, dir_fd=dir_fd)
     finally:
         os.close(file)

@@ -1,7 +1,7 @@
 """Lets a process under uvicorn exit.
 
-When uvicorn has shut down because of a SIGTERM, it puts back the handler that was there before, which is the system's,
-and raises the signal again: the process is killed, and nothing runs that was to run at its exit.
+When uvicorn has shut down because of a SIGTERM, it restores the previous handler, which is the system's, and raises the
+signal again: the process is killed, and no exit hook runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def exit_after_uvicorn() -> None:
-    """Have a process whose SIGTERM is uvicorn's affair exit when uvicorn is done with it. For the main thread."""
+    """Where uvicorn handles SIGTERM, have the process exit once uvicorn has shut down. For the main thread."""
     handler: Any = signal.getsignal(signal.SIGTERM)
     if threading.current_thread() is threading.main_thread() and _is_of_uvicorn(handler) and sys.platform != "win32":
         signal.signal(signal.SIGTERM, lambda number, frame: _handle(handler, number, frame))
@@ -26,6 +26,6 @@ def _is_of_uvicorn(handler: Any) -> bool:
 
 
 def _handle(handler: Callable[[int, FrameType | None], object], number: int, frame: FrameType | None) -> None:
-    # For this thread, which raises it again. One that comes from outside still finds another.
+    # Blocked for this thread, which raises it again. A signal from outside is delivered to another thread.
     signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     handler(number, frame)

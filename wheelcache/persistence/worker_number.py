@@ -14,34 +14,30 @@ SUFFIX: Final = ".lock"
 
 
 class WorkerNumber:
-    """Held by a lock on a file of that number (``flock``), so it is free once the process is gone, however it ended.
+    """Held by a lock on a file of that number (``flock``), so it is free once the process is gone, however it ended."""
 
-    Args:
-        stem: what the names of the files begin with.
-    """
+    __slots__ = ("_file", "_number")
 
-    __slots__ = ("_file", "_number", "_stem")
-
-    def __init__(self, stem: str) -> None:
+    def __init__(self) -> None:
         self._file = -1
         self._number = 0
-        self._stem = stem
 
     def __del__(self) -> None:
         self.release()
 
-    def hold(self, directory: int) -> int:
+    def hold(self, directory: int, stem: str) -> int:
         """The number, which is kept from call to call, unless its file was removed together with the directory.
 
         Args:
             directory: a descriptor of the directory.
+            stem: what the names of the files begin with, the same at each call.
 
         Raises:
             OSError: the file of a number cannot be made or locked.
         """
-        if not self._is_held(directory):
+        if not self._is_held(directory, stem):
             self.release()
-            self._take(directory)
+            self._take(directory, stem)
         return self._number
 
     def release(self) -> None:
@@ -50,20 +46,20 @@ class WorkerNumber:
         if held >= 0:
             os.close(held)
 
-    def _is_held(self, directory: int) -> bool:
+    def _is_held(self, directory: int, stem: str) -> bool:
         if self._file < 0:
             return False
         try:
-            there = os.lstat(self._name(), dir_fd=directory)
+            there = os.lstat(self._name(stem), dir_fd=directory)
             return os.path.samestat(os.fstat(self._file), there)
         except OSError:
             return False
 
-    def _take(self, directory: int) -> None:
+    def _take(self, directory: int, stem: str) -> None:
         for number in count(1):
             self._number = number
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            file = os.open(self._name(), flags, 0o600, dir_fd=directory)
+            file = os.open(self._name(stem), flags, 0o600, dir_fd=directory)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -75,5 +71,5 @@ class WorkerNumber:
                 self._file = file
                 return
 
-    def _name(self) -> str:
-        return f"{self._stem}.{self._number}{SUFFIX}"
+    def _name(self, stem: str) -> str:
+        return f"{stem}.{self._number}{SUFFIX}"

@@ -1,0 +1,94 @@
+"""An exception that may come at any point of a save or a load leaves the cache, and the file, whole."""
+
+from functools import partial
+
+import pytest
+
+from tests.engine.interruptions import Delivery, Worker, quiet
+from tests.persistence.kept_core import KeptCore
+from wheelcache.persistence.autosave import Autosave, stem_of
+
+VALUES = dict.fromkeys("abcd", 1)
+
+worker = Worker()
+
+
+def every_point(make, operation, step=1):
+    """Interrupt ``operation(make())`` at its first point, then another one ``step`` points later, and so on: what was
+    made, and where the exception came."""
+    target, interrupted = 0, True
+    while interrupted:
+        target += step
+        made = make()
+        # Not kept: it holds frames, and with them what the interrupted call had.
+        where, interrupted = interrupt(target, partial(operation, made))
+        yield made, where
+    assert target > 100
+
+
+def interrupt(target, operation):
+    delivery = Delivery(target)
+    with quiet():
+        interrupted = delivery.run(operation)
+    return delivery.where, interrupted
+
+
+def filled(**options):
+    cache = KeptCore(**options)
+    cache.fill(VALUES)
+    return cache
+
+
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.deep), 17])
+def test_a_save_leaves_the_entries_and_a_file_that_is_the_old_one_or_the_new_one(tmp_path, step):
+    path = tmp_path / "a.snapshot"
+    filled().save(path)
+    for cache, where in every_point(filled, lambda cache: cache.save(path), step):
+        other = KeptCore()
+        # An exception that comes while a value is pickled passes for one of the value's.
+        assert other.load(path) == len(other.core) >= 3, where
+        assert worker.does(partial(cache.set, "a", 2)), where
+        assert sorted(cache.core.keys()) == sorted(VALUES), where
+        # Other saves are not refused, and remove what this one left.
+        assert cache.save(path) == 4, where
+        assert [each.name for each in tmp_path.iterdir()] == [path.name], where
+
+
+@pytest.mark.parametrize("max_weight", [None, 20])
+def test_a_load_leaves_what_it_has_loaded(tmp_path, max_weight):
+    path = tmp_path / "a.snapshot"
+    filled().save(path)
+    make = partial(KeptCore, max_weight=max_weight, weigh=lambda value: 8 if max_weight else 0)
+    for cache, where in every_point(make, lambda cache: cache.load(path)):
+        assert cache.contents().items() <= VALUES.items(), where
+        assert worker.does(partial(cache.set, "e", 2)), where
+        cache.load(path)
+        found = set(cache.core.keys())
+        assert found == {*VALUES, "e"} or (max_weight and len(found) == 2 and "e" in found), where
+
+
+class Noted:
+    """A cache that notes where it is saved."""
+
+    name = "mine"
+
+    def __init__(self):
+        self.paths = []
+
+    def save(self, path, *, secret, seconds, dir_fd):
+        self.paths.append(path)
+
+    def is_in_use(self):
+        return True
+
+
+def test_an_autosave_can_save_again(tmp_path):
+    def make():
+        cache = Noted()
+        return cache, Autosave(tmp_path / "kept", 60, None, cache)
+
+    for (cache, autosave), where in every_point(make, lambda made: made[1].save()):
+        assert worker.does(lambda autosave=autosave: autosave.save(1.0)), where
+        # The number of the last one was free.
+        assert {path.name for path in cache.paths} == {f"{stem_of('mine')}.1.snapshot"}, where
+        autosave.close()
