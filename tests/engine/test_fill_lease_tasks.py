@@ -12,7 +12,7 @@ import pytest
 
 from tests.engine.lease_callers import LONG, MISS, QUIET, SHORT, Caller, in_a_thread, is_free
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting, waiting
-from wheelcache import Cache, CacheClosed, ManualClock
+from wheelcache import Cache, CacheClosed
 from wheelcache.leases.fill_leases import end_request
 
 
@@ -92,23 +92,23 @@ def test_tasks_wait_without_blocking_their_loop_and_get_the_value_that_was_set(c
 
 
 REMOVALS = {
-    "evicted": lambda cache: cache.set("j", 0),
-    "expired": lambda cache: cache.clock.advance(5),
-    "deleted": lambda cache: cache.delete("k"),
-    "cleared": lambda cache: cache.clear(),
+    "evicted": lambda cache, clock: cache.set("j", 0),
+    "expired": lambda cache, clock: clock.advance(5),
+    "deleted": lambda cache, clock: cache.delete("k"),
+    "cleared": lambda cache, clock: cache.clear(),
 }
 
 
 @pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
-def test_waiters_get_a_value_that_is_gone_before_they_run(callers, remove):
-    cache = Cache(max_entries=1, clock=ManualClock(), **QUIET)
+def test_waiters_get_a_value_that_is_gone_before_they_run(callers, clock, remove):
+    cache = Cache(max_entries=1, clock=clock, **QUIET)
 
     async def main():
         callers[0].gets("k", cache=cache)
         asked = ask(cache)
         await auntil_waiting(1)
         cache.set("k", "it", ttl=1)
-        remove(cache)
+        remove(cache, clock)
         assert "k" not in cache
         return await asked
 
