@@ -206,7 +206,7 @@ def test_reads_that_overlap_and_find_the_same_keep_the_copy(level, behind, pool)
     assert in_an_outage(level, behind, "k") == "v1"
 
 
-def test_without_tracking_nobody_waits_for_the_read_of_another(level, behind, pool):
+def test_without_tracking_no_caller_waits_for_the_read_of_another(level, behind, pool):
     """It may have been read before a write that the second caller knows of."""
     level.trust(False)
     behind.values["k"] = "v1"

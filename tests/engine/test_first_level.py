@@ -112,7 +112,7 @@ def test_keys_may_come_from_an_iterator(level, behind):
     assert level.write(iter("ab"), lambda: "done") == "done"
 
 
-def test_who_waits_for_one_of_many_gets_its_value(level, behind, pool):
+def test_a_waiter_for_one_of_many_gets_its_value(level, behind, pool):
     behind.values["k"] = 1
     many = held_back(behind, pool, level.get_many, ["k", "l"], behind.read_many)
     one = pool.submit(level.get, "k", behind.read("k"))
@@ -121,7 +121,7 @@ def test_who_waits_for_one_of_many_gets_its_value(level, behind, pool):
     assert (many.result(PATIENCE), one.result(PATIENCE)) == ({"k": 1}, 1)
 
 
-def test_who_waits_for_one_of_many_that_is_not_there_gets_nothing_and_no_error(level, behind, pool):
+def test_a_waiter_for_one_of_many_that_is_not_there_gets_nothing_and_no_error(level, behind, pool):
     many = held_back(behind, pool, level.get_many, ["k", "l"], behind.read_many)
     one = pool.submit(level.get, "k", behind.read("k"))
     until_waiting(1)
@@ -130,7 +130,7 @@ def test_who_waits_for_one_of_many_that_is_not_there_gets_nothing_and_no_error(l
     assert one.result(PATIENCE) is MISSING
 
 
-def test_who_waits_for_one_of_many_while_touch_is_lost_gets_its_value(make, behind, pool):
+def test_a_waiter_for_one_of_many_gets_its_value_while_tracking_is_lost(make, behind, pool):
     level = make(tracked=True)
     behind.values = {"k": 1, "l": 2}
     many = held_back(behind, pool, level.get_many, ["k", "l"], behind.read_many)
@@ -154,7 +154,7 @@ def test_has_looks_at_the_copies_first_and_keeps_none(level, behind):
 # What a loader makes.
 
 
-def test_who_load_together_share_one_loader_and_no_copy_is_kept(level, pool):
+def test_callers_that_load_together_share_one_loader_and_no_copy_is_kept(level, pool):
     calls = []
     go_on = threading.Event()
 
@@ -183,7 +183,7 @@ def test_a_loader_may_look_for_its_own_key(level, behind):
     assert level.load("k", lambda: level.get("k", behind.read("k"))) is MISSING
 
 
-def test_who_gets_a_key_that_others_load_waits_for_the_store_only_and_has_no_part_in_their_errors(level, behind, pool):
+def test_a_get_of_a_key_that_others_load_waits_for_the_store_only_and_gets_none_of_their_errors(level, behind, pool):
     loading, go_on = threading.Event(), threading.Event()
 
     def load():
@@ -237,7 +237,7 @@ def test_an_invalidation_between_the_read_and_the_fill_wins(make, behind, pool, 
     assert level.get("k", behind.read("k")) == "new"
 
 
-def test_who_begins_to_read_after_an_invalidation_does_not_get_what_was_read_before_it(make, behind, pool):
+def test_a_read_that_begins_after_an_invalidation_does_not_return_what_was_read_before_it(make, behind, pool):
     level = make(tracked=True)
     behind.values["k"] = "old"
     early = held_back(behind, pool, level.get, "k", behind.read("k"))
@@ -300,7 +300,7 @@ def test_a_write_of_one_key_leaves_the_copies_of_the_others(level, behind):
 # Trust.
 
 
-def test_nobody_is_trusted_before_he_says_so(clock, behind):
+def test_copies_are_not_trusted_before_tracking_is_on(clock, behind):
     level = level_of(clock, tracked=True)
     starts = []
     level.start_tracking = lambda: starts.append(1)
@@ -355,7 +355,7 @@ def test_what_was_read_without_touch_is_not_kept_when_it_is_back(make, behind, p
 
 
 def test_many_readers_never_see_a_copy_older_than_what_was_told(make, together):
-    """Readers, a writer who tells what he wrote, and somebody who loses touch, all as one."""
+    """Readers, a writer that tells what it wrote, and a thread that loses tracking, all at once."""
     level = make(tracked=True)
     truth = {"k": 0}
     told = [0]
@@ -514,7 +514,7 @@ def test_an_error_about_the_value_is_no_outage_and_reaches_the_caller(make, behi
     assert lines(caplog) == []
 
 
-def test_with_fail_safe_no_read_is_an_error_for_those_who_wait_for_it_either(make, behind, pool, clock):
+def test_with_fail_safe_no_read_is_an_error_for_its_waiters_either(make, behind, pool, clock):
     level = make(fail_safe=True, grace=100.0)
     behind.values["k"] = 1
     level.get("k", behind.read("k"))

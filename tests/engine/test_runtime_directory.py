@@ -151,7 +151,7 @@ def test_processes_that_were_kept_from_choosing_together_meet(preferred):
     assert share(one, Board("test"))
 
 
-def test_another_user_who_holds_the_lock_of_the_place_delays_nobody_for_long(preferred, monkeypatch):
+def test_a_lock_of_the_place_that_another_user_holds_delays_no_process_for_long(preferred, monkeypatch):
     take(preferred)
     monkeypatch.setattr(private_files, "FALLBACK_PATIENCE", 0.05)
     held = os.open(preferred.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -94,7 +94,7 @@ def test_no_increment_is_lost():
     cache.close()
 
 
-def test_of_many_who_add_one_does():
+def test_of_many_threads_that_add_a_key_one_does():
     cache = Cache(ttl=1000)
     winners = []
 
