@@ -1,14 +1,6 @@
-"""The invalidation board: its file, its stamps, and caches over it, which act like processes of their own."""
+"""Caches on a board, which act like processes of their own: none returns what another has written over."""
 
-import math
-import os
-import random
-import resource
-import stat
-import subprocess
-import sys
 import tempfile
-import textwrap
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -21,58 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.engine import invariants
-from tests.scripts import FORKING
-from tests.waiting import PATIENCE, until
+from tests.engine.boards import BOARD_CHECK, FILL_WINDOW, NAME, QUIET, run
+from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache, ManualClock, RemovalCause
-from wheelcache.coherence.shared_stamps import HEADER, HEADER_BYTES, MAGIC, SLOTS, WORD, SharedStamps
-from wheelcache.core.contract import BOARD_CHECK, FILL_WINDOW
-from wheelcache.errors import FileUnusable
-from wheelcache.leases.fill_leases import MISSED_AT_MOST, current_scope, end_request
-from wheelcache.runtime import private_files
-from wheelcache.runtime.private_files import runtime_directory
-
-NAME = "test"
-
-PRELUDE = """
-import os, signal, sys, threading, time
-from pathlib import Path
-from wheelcache import Cache
-from wheelcache.coherence.shared_stamps import SharedStamps
-
-def in_child(work):
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(30)
-        try:
-            work()
-        except BaseException as error:
-            print(f"child: {error!r}", flush=True)
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-"""
-
-
-def start(script, *args, **environ):
-    return subprocess.Popen(
-        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
-        env={**os.environ, **environ},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def output(process):
-    out, error = process.communicate(timeout=60)
-    assert process.returncode == 0, out + error
-    assert error == ""
-    return out.split()
-
-
-def run(script, *args, **environ):
-    return output(start(script, *args, **environ))
+from wheelcache.coherence.shared_stamps import SLOTS, Board
+from wheelcache.leases.fill_leases import end_request
 
 
 @pytest.fixture
@@ -80,17 +25,9 @@ def board_of(tmp_path):
     """Another process's look at the board of this test."""
 
     def make(slots=SLOTS):
-        return SharedStamps(NAME, tmp_path, slots)
+        return Board(NAME, tmp_path, slots)
 
     return make
-
-
-@pytest.fixture
-def path(tmp_path, board_of):
-    """The file of the board, which was made."""
-    board_of()
-    (file,) = tmp_path.iterdir()
-    return file
 
 
 @pytest.fixture
@@ -98,9 +35,7 @@ def cache(board_of, clock):
     """Make a cache that acts like a process of its own; all are on the same board and the same clock."""
 
     def make(slots=SLOTS, **arguments):
-        return Cache(
-            stamps=board_of(slots), clock=clock, jitter=0, log_interval=None, sample_interval=None, **arguments
-        )
+        return Cache(board=board_of(slots), clock=clock, jitter=0, **QUIET, **arguments)
 
     return make
 
@@ -108,6 +43,13 @@ def cache(board_of, clock):
 @pytest.fixture
 def pair(cache):
     return cache(), cache()
+
+
+@pytest.fixture
+def path(tmp_path, pair):
+    """The file of the board."""
+    (file,) = tmp_path.iterdir()
+    return file
 
 
 @pytest.fixture(autouse=True)
@@ -124,334 +66,12 @@ def filled(*caches, key="k", value="old"):
         assert each.set(key, value)
 
 
-# The file.
+def in_a_thread(function):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result(PATIENCE)
 
 
-def test_the_file_is_its_owners_only_and_a_mebibyte_whatever_the_umask(tmp_path):
-    before = os.umask(0)
-    try:
-        SharedStamps(NAME, tmp_path)
-    finally:
-        os.umask(before)
-    (file,) = tmp_path.iterdir()
-    found = file.stat()
-    assert stat.S_IMODE(found.st_mode) == 0o600
-    assert found.st_uid == os.geteuid()
-    assert found.st_size == HEADER_BYTES + 2 * SLOTS * WORD == (1 << 20) + 64
-    # All of it is there: no write to the map can fail.
-    assert found.st_blocks * 512 >= found.st_size
-
-
-def test_names_of_any_length_and_letters_have_files_of_their_own_in_the_directory(tmp_path):
-    names = ["", "a", "../../etc/passwd", "x" * 5000, "\0", "naïve\n", "A"]
-    for name in names:
-        SharedStamps(name, tmp_path, 8)
-    assert len(list(tmp_path.iterdir())) == len(names)
-
-
-def test_a_symbolic_link_is_refused_and_what_it_points_to_is_untouched(path, board_of, tmp_path_factory):
-    victim = tmp_path_factory.mktemp("elsewhere") / "victim"
-    victim.write_bytes(b"precious")
-    path.unlink()
-    path.symlink_to(victim)
-    with pytest.raises(FileUnusable, match="cannot be opened"):
-        board_of()
-    assert victim.read_bytes() == b"precious"
-
-
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_is_no_file_is_refused(path, board_of, make):
-    path.unlink()
-    make(path)
-    with pytest.raises(FileUnusable, match=r"must be a file|cannot be opened"):
-        board_of()
-
-
-@pytest.mark.parametrize("mode", [0o640, 0o602, 0o777])
-def test_a_file_that_others_may_use_is_refused(path, board_of, mode):
-    path.chmod(mode)
-    with pytest.raises(FileUnusable, match=f"{path} must be for its owner only, not have the mode {mode:o}"):
-        board_of()
-
-
-def test_a_file_of_another_user_is_refused(path, board_of, monkeypatch):
-    owner = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(FileUnusable, match=f"{path} must belong to the user {owner + 1}, not to {owner}"):
-        board_of()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"x",
-        b"x" * 10_000,
-        MAGIC,
-        b"wheelcache board 9".ljust(10_000, b"\0"),
-        b"\0" * 10_000,
-        HEADER.pack(MAGIC, SLOTS, 0)[:-1],
-    ],
-    ids=["a byte", "garbage", "short", "another version", "zeros", "half a header"],
-)
-def test_a_file_that_is_no_board_is_refused_and_left_alone(path, board_of, content):
-    path.write_bytes(content)
-    with pytest.raises(FileUnusable, match=f"{path} is no board of this version of wheelcache; remove it"):
-        board_of()
-    assert path.read_bytes() == content
-
-
-def test_a_board_with_another_number_of_slots_is_refused(path, board_of):
-    path.write_bytes(HEADER.pack(MAGIC, 8, 0).ljust(SLOTS * WORD))
-    with pytest.raises(FileUnusable, match=f"{path} has 8 slots and not {SLOTS}; remove it"):
-        board_of()
-
-
-@pytest.mark.parametrize("left", [0, HEADER.size, HEADER_BYTES, HEADER_BYTES + 100])
-def test_what_a_process_left_that_was_killed_while_it_made_the_file_is_completed(path, board_of, left):
-    path.write_bytes(path.read_bytes()[:left])
-    one, other = board_of(), board_of()
-    assert path.stat().st_size == HEADER_BYTES + 2 * SLOTS * WORD
-    assert one.write(SLOTS - 1) == other.stamps[SLOTS - 1]
-
-
-@pytest.mark.deep
-def test_processes_killed_while_they_open_the_board_harm_nothing(tmp_path, board_of):
-    script = """
-        print("up", flush=True)
-        while True:
-            for file in Path(sys.argv[1]).iterdir():
-                file.unlink(missing_ok=True)
-            board = SharedStamps("test", Path(sys.argv[1]))
-            board.write_all()
-    """
-    for _ in range(5):
-        process = start(script, tmp_path)
-        assert process.stdout.readline() == "up\n"
-        assert until(lambda: any(tmp_path.iterdir()))
-        process.kill()
-        process.communicate(timeout=10)
-        one, other = board_of(), board_of()
-        assert one.write(3) == other.stamps[3]
-        assert len(other.stamps) == SLOTS
-
-
-def test_a_lock_held_by_a_stopped_process_is_waited_for_only_so_long(path, board_of, monkeypatch):
-    process = start(
-        """
-        import fcntl
-        file = os.open(sys.argv[1], os.O_RDWR)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        print("held", flush=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        """,
-        path,
-    )
-    try:
-        assert process.stdout.readline() == "held\n"
-        monkeypatch.setattr(private_files, "LOCK_PATIENCE", 0.05)
-        with pytest.raises(FileUnusable, match=f"{path} has been locked by another process for 0.05 s"):
-            board_of()
-    finally:
-        process.kill()
-        process.communicate(timeout=10)
-    board_of()
-
-
-def test_no_room_is_an_error_and_no_signal_later(tmp_path, board_of):
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
-    try:
-        with pytest.raises(FileUnusable, match="cannot be made"):
-            board_of()
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    board_of()
-
-
-def test_a_directory_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(FileUnusable, match="cannot be opened"):
-        SharedStamps(NAME, tmp_path / "missing")
-
-
-def test_no_descriptor_stays_open_but_that_of_the_map(board_of):
-    before = len(os.listdir("/proc/self/fd"))
-    board = board_of()
-    for _ in range(20):
-        board.open()
-    assert len(os.listdir("/proc/self/fd")) <= before + 1
-
-
-# The directory.
-
-
-@pytest.fixture
-def no_shared_memory(monkeypatch, tmp_path):
-    """A system without /dev/shm: the directory is where temporary files are."""
-    monkeypatch.setattr(os, "access", lambda *args: False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path / f"wheelcache-{os.geteuid()}"
-
-
-@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
-def test_the_directory_is_in_memory_and_private():
-    directory = runtime_directory()
-    assert directory == Path(f"/dev/shm/wheelcache-{os.geteuid()}")
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-
-
-def test_without_shared_memory_the_directory_is_where_temporary_files_are(no_shared_memory):
-    assert runtime_directory() == runtime_directory() == no_shared_memory
-    assert stat.S_IMODE(no_shared_memory.stat().st_mode) == 0o700
-
-
-def test_a_directory_that_others_may_use_is_refused(no_shared_memory):
-    no_shared_memory.mkdir()
-    no_shared_memory.chmod(0o770)
-    with pytest.raises(FileUnusable, match=f"{no_shared_memory} must be for its owner only, not have the mode 770"):
-        SharedStamps(NAME)
-
-
-@pytest.mark.parametrize("target", [None, "missing", "."])
-def test_a_file_or_a_link_in_the_place_of_the_directory_is_refused(no_shared_memory, target):
-    if target is None:
-        no_shared_memory.touch()
-    else:
-        no_shared_memory.symlink_to(no_shared_memory.parent / target)
-    with pytest.raises(FileUnusable, match=f"{no_shared_memory} must be a directory"):
-        SharedStamps(NAME)
-
-
-def test_a_directory_that_cannot_be_made_is_an_error_that_says_why(no_shared_memory, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(no_shared_memory / "missing"))
-    with pytest.raises(FileUnusable, match=f"{no_shared_memory}.* cannot be made: .*No such file"):
-        SharedStamps(NAME)
-
-
-def test_a_directory_that_was_removed_with_all_in_it_is_made_anew(no_shared_memory):
-    board = SharedStamps(NAME)
-    for file in no_shared_memory.iterdir():
-        file.unlink()
-    no_shared_memory.rmdir()
-    assert board.is_gone()
-    board.open()
-    assert not board.is_gone()
-    assert SharedStamps(NAME).write(1) == board.stamps[1]
-
-
-def test_a_board_that_is_out_of_sight_since_the_server_became_another_user_is_not_gone(board_of, monkeypatch):
-    board = board_of()
-
-    def denied(path):
-        raise PermissionError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "stat", denied)
-        assert not board.is_gone()
-    assert not board.is_gone()
-
-
-# Stamps and slots.
-
-
-def test_all_see_what_one_writes(board_of):
-    one, other = board_of(), board_of()
-    stamp = one.write(7)
-    assert one.stamps[7] == other.stamps[7] == stamp
-    assert other.write(7) == one.stamps[7] != stamp
-    untouched = one.stamps[8]
-    one.write(7)
-    assert other.stamps[8] == untouched
-
-
-def test_writing_all_changes_every_slot(board_of):
-    one, other = board_of(64), board_of(64)
-    before = other.stamps.tolist()
-    one.write_all()
-    assert all(stamp != old for stamp, old in zip(other.stamps.tolist(), before, strict=True))
-    assert other.write(0) != one.stamps[63]
-
-
-def test_a_board_is_gone_when_its_file_was_removed_or_replaced_and_opens_anew(path, board_of):
-    board = board_of()
-    assert not board.is_gone()
-    path.unlink()
-    assert board.is_gone()
-    other = board_of()
-    assert board.is_gone()
-    board.open()
-    assert not board.is_gone()
-    assert other.write(3) == board.stamps[3]
-
-
-def test_a_new_board_shows_no_stamp_of_the_one_before(path, board_of):
-    shown = set()
-    for _ in range(20):
-        path.unlink(missing_ok=True)
-        board = board_of(SLOTS)
-        fresh = {*board.stamps.tolist(), *(board.write(slot) for slot in range(100))}
-        assert 0 not in fresh
-        assert not shown & fresh
-        shown |= fresh
-
-
-def test_stamps_are_unique_over_processes_forks_and_openings(tmp_path):
-    script = """
-        board = SharedStamps("test", Path(sys.argv[1]))
-        cache = Cache(stamps=board)
-        print(*(board.write(slot) for slot in range(500)))
-        for _ in range(3):
-            sys.stdout.flush()
-            assert in_child(lambda: print(*(board.write(slot) for slot in range(500)), flush=True)) == 0
-        print(*(board.write(slot) for slot in range(500)))
-    """
-    processes = [start(script, tmp_path) for _ in range(4)]
-    stamps = [stamp for process in processes for stamp in output(process)]
-    assert len(stamps) == 4 * 5 * 500
-    assert len(set(stamps)) == len(stamps)
-
-
-def test_threads_that_write_at_once_never_share_a_stamp(board_of, together):
-    board = board_of()
-    stamps = together(lambda number: [board.write(number) for _ in range(500)])
-    assert len({stamp for each in stamps for stamp in each}) == 32 * 500
-    assert [board.stamps[number] for number in range(32)] == [each[-1] for each in stamps]
-
-
-def test_the_slot_of_a_key_is_the_same_in_every_process(tmp_path, board_of):
-    keys = ["a", "", ":1:user 5", "naïve \N{SNOWMAN}", "\ud800", ("a b",), ("f", 1, None, 2.5, b"x", ("y", True))]
-    script = f"""
-        board = SharedStamps("test", Path(sys.argv[1]))
-        print(*map(board.slot, {keys!a}))
-    """
-    here = [str(board_of().slot(key)) for key in keys]
-    assert run(script, tmp_path, PYTHONHASHSEED="1") == run(script, tmp_path, PYTHONHASHSEED="2") == here
-
-
-def test_keys_are_spread_evenly_over_the_slots(board_of):
-    board = board_of(256)
-    hits = Counter(board.slot(f":1:user:{number}:profile") for number in range(256 * 100))
-    # Chi-squared with 255 degrees of freedom: at random, 255 give or take 23. A CRC does better.
-    assert sum((hits[slot] - 100) ** 2 / 100 for slot in range(256)) < 330
-
-
-def test_entries_are_lost_to_writes_of_other_keys_as_often_as_the_docstring_says(board_of):
-    """100 writes a second to keys at random, entries read every 10 seconds; and, for more of them, on 1,024 slots."""
-    assert 1 - math.exp(-100 * 10 / 65_536) == pytest.approx(0.015, abs=0.0005)
-    choose = random.Random(5)
-    for slots, writes_between in ((SLOTS, 1000), (1024, 300)):
-        board = board_of(slots)
-        entries = [board.slot(f"entry {number}") for number in range(2000)]
-        keys, lost, rounds = count(), 0, 10
-        for _ in range(rounds):
-            seen = [board.stamps[slot] for slot in entries]
-            for _ in range(writes_between):
-                board.write(board.slot(f"{next(keys)} {choose.random()}"))
-            lost += sum(board.stamps[slot] != stamp for slot, stamp in zip(entries, seen, strict=True))
-        expected = 1 - math.exp(-writes_between / slots)
-        assert lost / (rounds * len(entries)) == pytest.approx(expected, rel=0.15)
-
-
-# Caches on a board. Each acts like a process.
+# Writes.
 
 WRITES = {
     "set": lambda cache: cache.set("k", "new"),
@@ -460,7 +80,7 @@ WRITES = {
     "delete_many": lambda cache: cache.delete_many(["k"]),
     "pop": lambda cache: cache.pop("k"),
     "touch": lambda cache: cache.touch("k", 500),
-    "transform": lambda cache: cache.update("k", str.upper),
+    "transform": lambda cache: cache.transform("k", str.upper),
     "clear": lambda cache: cache.clear(),
 }
 
@@ -539,14 +159,14 @@ FILLS = {
 
 @pytest.mark.parametrize("fill", FILLS.values(), ids=FILLS)
 def test_fills_after_a_miss_are_quiet(cache, fill):
-    caches = [cache() for _ in range(3)]
-    before = caches[0]._board.stamps.tolist()
+    # With a single slot, a write of any key ends every entry.
+    caches = [cache(slots=1) for _ in range(3)]
     for each in caches:
         fill(each)
-    assert caches[0]._board.stamps.tolist() == before
-    assert [len(each) > 0 for each in caches] == [True] * 3
-    assert [each.set("written last", "by a thread that missed it not") for each in caches] == [True] * 3
-    assert len(set(caches[0]._board.stamps.tolist()) - set(before)) == 1
+    # Those that are fresh and current.
+    assert all(each.keys() for each in caches)
+    caches[0].set("another", "that no thread has missed")
+    assert [each.keys() for each in caches] == [["another"], [], []]
 
 
 def test_a_refresh_is_quiet(pair, clock):
@@ -637,7 +257,7 @@ def test_a_refresh_is_dropped_whose_key_was_written_elsewhere_meanwhile(pair, cl
     assert one.get("k") is None
 
 
-def test_who_joins_a_load_after_a_write_elsewhere_does_not_get_what_it_brings(pair):
+def test_a_caller_that_joins_a_load_after_a_write_elsewhere_does_not_get_what_it_brings(pair):
     one, other = pair
     truth = ["old"]
     loading, release = threading.Event(), threading.Event()
@@ -654,15 +274,15 @@ def test_who_joins_a_load_after_a_write_elsewhere_does_not_get_what_it_brings(pa
         truth[0] = "new"
         other.delete("k")
         late = [pool.submit(one.take, "k", lambda: truth[0]) for _ in range(2)]
-        assert until(lambda: one.stats().misses == 3)
+        assert until(lambda: waiting() + sum(each.done() for each in late) == 2)
         release.set()
         assert leader.result(PATIENCE) == "old"
         assert [each.result(PATIENCE) for each in late] == ["new", "new"]
     assert one.get("k") == "new"
 
 
-def test_who_waits_for_a_lease_does_not_get_a_fill_that_was_dropped(cache, board_of):
-    one = Cache(stamps=board_of(), log_interval=None, sample_interval=None)
+def test_a_waiter_for_a_lease_does_not_get_a_fill_that_was_dropped(cache, board_of):
+    one = Cache(board=board_of(), **QUIET)
     other = cache()
     truth = ["old"]
 
@@ -679,14 +299,14 @@ def test_who_waits_for_a_lease_does_not_get_a_fill_that_was_dropped(cache, board
         truth[0] = "new"
         other.delete("k")
         late = [pool.submit(wait) for _ in range(3)]
-        assert until(lambda: len(one._leases.in_force["k"].waiters) == 3)
+        until_waiting(3)
         assert not one.set("k", mine)
         assert [each.result(PATIENCE) for each in late] == ["new"] * 3
     assert one.get("k") == "new"
 
 
 def test_a_lease_that_was_passed_on_fills_quietly(board_of):
-    one, other = (Cache(stamps=board_of(), log_interval=None, sample_interval=None) for _ in range(2))
+    one, other = (Cache(board=board_of(), **QUIET) for _ in range(2))
     filled(other)
 
     def wait():
@@ -696,7 +316,7 @@ def test_a_lease_that_was_passed_on_fills_quietly(board_of):
     assert one.get_or_lease("k", wait=PATIENCE) is None
     with ThreadPoolExecutor(1) as pool:
         late = pool.submit(wait)
-        assert until(lambda: one._leases.in_force["k"].waiters)
+        until_waiting(1)
         end_request()
         assert late.result(PATIENCE)
     assert other.get("k") == one.get("k") == "old"
@@ -708,7 +328,6 @@ def test_clear_ends_everything_everywhere(pair):
     one.clear()
     assert other.get_many(f"k{number}" for number in range(1000)) == {}
     assert other.keys() == []
-    assert len(other) == 0
 
 
 def test_keys_that_are_tuples_are_ended_elsewhere(pair):
@@ -729,7 +348,7 @@ def test_two_keys_in_one_slot_cost_a_needless_miss_and_never_a_wrong_value(cache
     assert (one.get("b"), other.get("c")) == (None, 3)
 
 
-def test_removals_have_one_cause_each_and_figures_are_exact(cache, clock):
+def test_entries_that_were_written_elsewhere_leave_once_with_one_cause_and_figures_are_exact(cache, clock):
     removals = []
     one = cache(on_removal=lambda *removal: removals.append(removal), ttl=100)
     other = cache()
@@ -741,23 +360,22 @@ def test_removals_have_one_cause_each_and_figures_are_exact(cache, clock):
     assert one.get_many(["b"]) == {}
     assert one.set("c", "again")
     assert not one.delete("x")
-    assert one.delete("d") in (True, False)
+    one.delete("d")
     clock.advance(5)
     clock.advance(200)
-    assert removals[:4] == [
-        ("a", "a", RemovalCause.DELETED),
-        ("b", "b", RemovalCause.DELETED),
+    assert sorted((key, value) for key, value, _ in removals) == [
+        *(("a", "a"), ("b", "b"), ("c", "again"), ("c", "c"), ("d", "d"), ("e", "e"), ("f", "f"))
+    ]
+    assert {
         ("c", "c", RemovalCause.REPLACED),
         ("d", "d", RemovalCause.DELETED),
-    ]
-    assert sorted(removals[4:]) == [
         ("c", "again", RemovalCause.EXPIRED),
         ("e", "e", RemovalCause.EXPIRED),
         ("f", "f", RemovalCause.EXPIRED),
-    ]
+    } <= set(removals)
     stats = one.stats()
-    assert (stats.hits, stats.misses, stats.expirations, stats.evictions, stats.size) == (0, 2, 3, 0, 0)
-    invariants.check(one)
+    assert (stats.hits, stats.misses, stats.evictions, stats.size) == (0, 2, 0, 0)
+    assert sum(stats.removals.values()) == len(removals)
 
 
 def test_the_weight_of_what_was_ended_elsewhere_is_given_back(cache):
@@ -765,17 +383,17 @@ def test_the_weight_of_what_was_ended_elsewhere_is_given_back(cache):
     one.set("a", 6)
     other.delete("a")
     assert one.get("a") is None
-    assert one.stats().weight == 0
     one.set("b", 7)
+    assert one.stats().weight == 7
     other.delete("b")
     one.set("b", 3)
     assert one.stats().weight == 3
     assert not one.set("b", 11)
-    invariants.check(one)
+    assert one.stats().weight == 0
 
 
 def test_threads_of_one_cache_never_get_what_was_written_before_they_asked(board_of, together):
-    one, other = (Cache(stamps=board_of(), log_interval=None, sample_interval=None) for _ in range(2))
+    one, other = (Cache(board=board_of(), **QUIET) for _ in range(2))
     truth, done = [0], [0]
     lock = threading.Lock()
 
@@ -798,24 +416,11 @@ def test_threads_of_one_cache_never_get_what_was_written_before_they_asked(board
                     mine.set("k", truth[0])
                 else:
                     assert found >= least
+                if number % 5 == 0:
+                    mine.touch("k", 100)
         end_request()
 
     assert together(work) == [None] * 32
-    invariants.check(one)
-
-
-def test_what_a_thread_missed_and_never_set_takes_a_bounded_amount_of_memory(pair):
-    one, _ = pair
-    for number in range(10 * MISSED_AT_MOST):
-        one.get(f"missing {number}")
-    assert 0 < len(current_scope().missed) <= MISSED_AT_MOST
-    end_request()
-    assert not current_scope().missed
-
-
-def test_a_cache_without_a_board_remembers_no_misses():
-    Cache().get("k")
-    assert not current_scope().missed
 
 
 # What a thread remembers of its misses.
@@ -848,14 +453,13 @@ LOADS = {
 
 
 def _waits_for_a_lease(cache):
-    """Somebody else has the lease, and sets the key."""
-    cache.clock = lambda: 0.0
+    """Another caller has the lease, and sets the key."""
     context = Context()
     assert context.run(cache.get_or_lease, "k", wait=PATIENCE) is None
     with ThreadPoolExecutor(1) as pool:
 
         def fill():
-            assert until(lambda: cache._leases.in_force["k"].waiters)
+            until_waiting(1)
             context.run(cache.set, "k", "old", 10)
 
         filling = pool.submit(fill)
@@ -864,7 +468,7 @@ def _waits_for_a_lease(cache):
 
 
 @pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
-def test_who_missed_and_was_served_has_not_just_missed_when_he_sets_later(pair, load):
+def test_a_miss_that_was_served_explains_no_later_set(pair, load):
     one, other = pair
     load(one)
     filled(other)
@@ -874,7 +478,7 @@ def test_who_missed_and_was_served_has_not_just_missed_when_he_sets_later(pair, 
 
 
 @pytest.mark.parametrize("write", ["delete", "clear", "delete_many"])
-def test_who_missed_and_deletes_can_set_at_once(pair, write):
+def test_a_thread_that_missed_and_deletes_a_key_can_set_it_at_once(pair, write):
     one, _ = pair
     assert one.get("k") is None
     {"delete": lambda: one.delete("k"), "clear": one.clear, "delete_many": lambda: one.delete_many(["k"])}[write]()
@@ -894,29 +498,9 @@ def test_a_sum_does_not_outlive_a_write_elsewhere_while_it_was_made(pair):
         return value + 1
 
     with pytest.raises(KeyError):
-        one.update("k", add_one)
+        one.transform("k", add_one)
     assert one.get("k") is None
     assert other.get("k") == 100
-
-
-class Interrupted(SharedStamps):
-    """Something happens just before the stamp of a touch is written."""
-
-    __slots__ = ("before",)
-
-    def touch(self, slot, news):
-        self.before()
-        return super().touch(slot, news)
-
-
-def test_a_touch_does_not_make_a_value_current_that_another_process_writes_over_at_that_moment(tmp_path, cache, clock):
-    board, other = Interrupted(NAME, tmp_path), cache()
-    one = Cache(stamps=board, clock=clock, log_interval=None, sample_interval=None)
-    filled(one, value=5)
-    board.before = lambda: other.set("k", 100)
-    assert not one.touch("k")
-    assert one.get("k") is None
-    assert other.get("k") in (100, None)
 
 
 def test_clearing_a_memoized_function_ends_what_the_others_remember_of_it(pair):
@@ -955,7 +539,7 @@ def test_a_board_that_was_removed_is_made_anew_and_the_cache_emptied(pair, path,
 def test_a_child_of_a_fork_is_a_process_of_its_own_on_the_board(tmp_path):
     assert run(
         """
-        cache = Cache(stamps=SharedStamps("test", Path(sys.argv[1])))
+        cache = Cache(board=Board("test", Path(sys.argv[1])))
         cache.set("k", "old")
         cache.set("l", "old")
 
@@ -978,7 +562,7 @@ def test_a_child_of_a_fork_is_a_process_of_its_own_on_the_board(tmp_path):
 def test_children_forked_in_the_middle_of_writes_go_on_and_never_get_an_old_value(tmp_path):
     assert run(
         """
-        cache = Cache(stamps=SharedStamps("test", Path(sys.argv[1])), interval=0.01)
+        cache = Cache(board=Board("test", Path(sys.argv[1])), interval=0.01)
         stop = threading.Event()
 
         def work(number):
@@ -1018,8 +602,8 @@ def test_a_child_forked_after_the_board_was_removed_finds_no_entry_of_before_cur
     assert run(
         """
         folder = Path(sys.argv[1])
-        cache = Cache(stamps=SharedStamps("test", folder))
-        other = Cache(stamps=SharedStamps("test", folder))
+        cache = Cache(board=Board("test", folder))
+        other = Cache(board=Board("test", folder))
         assert cache.get("k") is None
         cache.set("k", "old")
         other.delete("k")
@@ -1035,7 +619,7 @@ def test_a_child_forked_after_the_board_was_removed_finds_no_entry_of_before_cur
     ) == ["0"]
 
 
-def test_who_only_writes_finds_out_too_that_the_board_was_removed(pair, path, clock, cache):
+def test_a_process_that_only_writes_finds_out_too_that_the_board_was_removed(pair, path, clock, cache):
     one, _ = pair
     filled(one)
     path.unlink()
@@ -1051,29 +635,82 @@ def test_a_child_that_cannot_open_the_board_has_caches_that_work(tmp_path):
     """None of its stamps may be one of its parent's, and no other cache may be left with its locks held."""
     assert run(
         """
-        folder = Path(sys.argv[1]) / "folder"
-        folder.mkdir()
-        caches = [Cache(), Cache(stamps=SharedStamps("test", folder)), Cache()]
-        caches[1].set("k", 1)
-        next_stamp = next(caches[1]._board._next)
-        folder.rename(folder.with_name("elsewhere"))
         import logging
 
+        folder = Path(sys.argv[1]) / "folder"
+        folder.mkdir()
+        caches = [Cache(), Cache(board=Board("test", folder)), Cache()]
+        caches[1].set("k", 1)
+        folder.rename(folder.with_name("elsewhere"))
         logging.disable()
+        (asked, ask), (answered, answer) = os.pipe(), os.pipe()
+
+        def write_too():
+            os.read(asked, 1)
+            caches[1].set("k", 3)
+            os.write(answer, b".")
 
         def child():
             threads = [threading.Thread(target=cache.set, args=["k", 2], daemon=True) for cache in caches]
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(1)
+                thread.join(5)
             assert [cache.get("k") for cache in caches] == [2, 2, 2]
-            assert abs(caches[1]._board.write(0) - next_stamp) > 1000
+            os.write(ask, b".")
+            os.read(answered, 1)
+            assert [cache.get("k") for cache in caches] == [2, None, 2]
 
+        threading.Thread(target=write_too).start()
         print(in_child(child))
         """,
         tmp_path,
     ) == ["0"]
+
+
+def test_no_process_writes_a_stamp_that_its_parent_or_child_writes(tmp_path):
+    """Parent and child write equally often, so stamps that go on from the same number would meet in the only slot."""
+    assert (
+        run(
+            """
+        from wheelcache.leases.fill_leases import end_request
+
+        caches = [Cache(board=Board("test", Path(sys.argv[1]), 1)) for _ in range(2)]
+        (asked, ask), (answered, answer) = os.pipe(), os.pipe()
+
+        def write():
+            for cache in caches:
+                cache.set("k", 1)
+            assert caches[1].get("k") == 1
+
+        def check_that_another_process_wrote():
+            assert [cache.get("k") for cache in caches] == [None, None]
+            # So that the next write is no fill of what was missed here.
+            end_request()
+
+        def answer_child():
+            os.read(asked, 1)
+            check_that_another_process_wrote()
+            write()
+            os.write(answer, b".")
+
+        def child():
+            write()
+            os.write(ask, b".")
+            os.read(answered, 1)
+            check_that_another_process_wrote()
+
+        for _ in range(3):
+            write()
+            parent = threading.Thread(target=answer_child)
+            parent.start()
+            print(in_child(child))
+            parent.join()
+        """,
+            tmp_path,
+        )
+        == ["0"] * 3
+    )
 
 
 # Any order of steps.
@@ -1096,7 +733,7 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.caches = [
             Cache(
-                stamps=SharedStamps(NAME, Path(self.directory.name), slots),
+                board=Board(NAME, Path(self.directory.name), slots),
                 max_entries=max_entries,
                 clock=self.clock,
                 jitter=0,
@@ -1211,9 +848,9 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
         self.clock.advance(seconds)
 
     @invariant()
-    def nobody_would_get_what_is_older(self):
+    def no_read_would_get_what_is_older(self):
         for cache in getattr(self, "caches", ()):
-            invariants.check(cache)
+            assert cache.stats().size == len(cache) >= len(cache.keys())
             for key in cache.keys():
                 # A hit, so it changes nothing but the order.
                 self.check(key, cache.get(key), self.floor[key])
@@ -1223,11 +860,6 @@ NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase.settings = settings(
     max_examples=250, stateful_step_count=50, deadline=None
 )
 TestNoCacheReturnsWhatIsOlderThanTheLastWrite = NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase
-
-
-def in_a_thread(function):
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(function).result(PATIENCE)
 
 
 def test_a_set_of_what_another_thread_set_since_it_was_missed_long_ago_is_news(pair, clock):
@@ -1264,7 +896,7 @@ def test_what_one_cache_missed_is_no_matter_of_another_at_the_same_place_in_memo
         assert other.get(key) is None
 
 
-def test_a_board_that_cannot_be_made_anew_is_logged_and_nobody_gets_the_error(pair, path, clock, caplog):
+def test_a_board_that_cannot_be_made_anew_is_logged_and_no_caller_gets_the_error(pair, path, clock, caplog):
     one, _ = pair
     filled(one)
     path.unlink()

@@ -6,12 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.engine.test_first_level import Behind, awaitable, down, held_back
+from tests.engine.near_caches import MISSING, Behind, awaitable, down, held_back, level_of
 from tests.waiting import PATIENCE, THREADS
-from wheelcache.cache import Cache
-from wheelcache.core.contract import MISSING
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 READS = {
     "get": lambda level, behind, key: level.get(key, behind.read(key)),
@@ -33,9 +29,7 @@ def behind():
 @pytest.fixture
 def level(clock):
     """A fail-safe level of timeout 60 and grace 100, tracked and trusted."""
-    epoch = TrustEpoch()
-    cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
-    level = NearCache(cache, 60.0, epoch=epoch, fail_safe=True, grace=100.0)
+    level = level_of(clock, tracked=True, fail_safe=True, grace=100.0)
     level.trust(True)
     return level
 
@@ -212,7 +206,7 @@ def test_reads_that_overlap_and_find_the_same_keep_the_copy(level, behind, pool)
     assert in_an_outage(level, behind, "k") == "v1"
 
 
-def test_without_tracking_nobody_waits_for_the_read_of_another(level, behind, pool):
+def test_without_tracking_no_caller_waits_for_the_read_of_another(level, behind, pool):
     """It may have been read before a write that the second caller knows of."""
     level.trust(False)
     behind.values["k"] = "v1"
@@ -257,13 +251,11 @@ def test_threads_that_read_while_tracking_is_lost_never_get_what_is_older_than_t
 
 
 def test_without_fail_safe_no_copy_is_kept_of_what_is_read_while_tracking_is_lost(clock, behind, read):
-    epoch = TrustEpoch()
-    cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
-    level = NearCache(cache, 60.0, epoch=epoch)
+    level = level_of(clock, tracked=True)
     level.trust(True)
     behind.values = {"k": "v1", "l": "v1"}
     read(level, behind, "l")
     level.trust(False)
     read(level, behind, "k")
     level.trust(True)
-    assert len(cache) == 0
+    assert len(level.cache) == 0

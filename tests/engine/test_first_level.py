@@ -6,50 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.waiting import PATIENCE, THREADS, until
-from wheelcache.cache import Cache
-from wheelcache.core.contract import MISSING
+from tests.engine.near_caches import MISSING, Behind, Down, awaitable, down, held_back, level_of
+from tests.engine.test_fork import run
+from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
 from wheelcache.errors import StoreUnavailable
 from wheelcache.near_cache.circuit_breaker import FAILURES, FIRST_PAUSE
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.trust_epoch import TrustEpoch
-
-
-class Down(ConnectionError):
-    """The store behind is."""
-
-
-class Behind:
-    """The store behind: a dict, and how often it was asked. Reads are taken at once, and may be kept back."""
-
-    def __init__(self):
-        self.values = {}
-        self.asked = []
-        self.error = None
-        self.held = 0
-        self.let_go = threading.Event()
-        self.let_go.set()
-
-    def _ask(self, what, outcome):
-        self.asked.append(what)
-        if self.error is not None:
-            raise self.error
-        taken = outcome()
-        self.held += 1
-        assert self.let_go.wait(PATIENCE)
-        return taken
-
-    def read(self, key):
-        return lambda: self._ask(key, lambda: self.values.get(key, MISSING))
-
-    def read_many(self, keys):
-        return self._ask(list(keys), lambda: {key: self.values[key] for key in keys if key in self.values})
-
-    def has(self, key):
-        return lambda: self._ask(("has", key), lambda: key in self.values)
-
-    def set(self, key, value):
-        return lambda: self._ask(("set", key), lambda: self.values.update({key: value}))
 
 
 @pytest.fixture
@@ -61,12 +22,10 @@ def behind():
 
 @pytest.fixture
 def make(clock):
-    """Make a level of ``timeout`` 60; tracked, it is trusted from the start."""
+    """Make a level; tracked, it is trusted from the start."""
 
     def make_level(*, tracked=False, **options):
-        epoch = TrustEpoch() if tracked else None
-        cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
-        level = NearCache(cache, 60.0, epoch=epoch, **options)
+        level = level_of(clock, tracked=tracked, **options)
         if tracked:
             level.trust(True)
         return level
@@ -83,19 +42,6 @@ def level(make, request):
 def pool():
     with ThreadPoolExecutor(THREADS) as pool:
         yield pool
-
-
-def held_back(behind, pool, function, *args):
-    """Start ``function`` and return its future when it has read and not yet returned."""
-    behind.let_go.clear()
-    before = behind.held
-    future = pool.submit(function, *args)
-    assert until(lambda: behind.held > before)
-    return future
-
-
-def down(behind, error=None):
-    behind.error = Down("gone") if error is None else error
 
 
 def lines(caplog):
@@ -133,7 +79,7 @@ def test_however_many_miss_a_key_together_one_read_is_made(level, behind, pool):
     behind.values["k"] = 1
     first = held_back(behind, pool, level.get, "k", behind.read("k"))
     others = [pool.submit(level.get, "k", behind.read("k")) for _ in range(THREADS - 1)]
-    assert until(lambda: level.cache.stats().misses == THREADS)
+    until_waiting(THREADS - 1)
     behind.let_go.set()
     assert [each.result(PATIENCE) for each in (first, *others)] == [1] * THREADS
     assert behind.asked == ["k"]
@@ -166,30 +112,30 @@ def test_keys_may_come_from_an_iterator(level, behind):
     assert level.write(iter("ab"), lambda: "done") == "done"
 
 
-def test_who_waits_for_one_of_many_gets_its_value(level, behind, pool):
+def test_a_waiter_for_one_of_many_gets_its_value(level, behind, pool):
     behind.values["k"] = 1
     many = held_back(behind, pool, level.get_many, ["k", "l"], behind.read_many)
     one = pool.submit(level.get, "k", behind.read("k"))
-    assert until(lambda: level.cache.stats().misses == 3)
+    until_waiting(1)
     behind.let_go.set()
     assert (many.result(PATIENCE), one.result(PATIENCE)) == ({"k": 1}, 1)
 
 
-def test_who_waits_for_one_of_many_that_is_not_there_gets_nothing_and_no_error(level, behind, pool):
+def test_a_waiter_for_one_of_many_that_is_not_there_gets_nothing_and_no_error(level, behind, pool):
     many = held_back(behind, pool, level.get_many, ["k", "l"], behind.read_many)
     one = pool.submit(level.get, "k", behind.read("k"))
-    assert until(lambda: level.cache.stats().misses == 3)
+    until_waiting(1)
     behind.let_go.set()
     assert many.result(PATIENCE) == {}
     assert one.result(PATIENCE) is MISSING
 
 
-def test_who_waits_for_one_of_many_while_touch_is_lost_gets_its_value(make, behind, pool):
+def test_a_waiter_for_one_of_many_gets_its_value_while_tracking_is_lost(make, behind, pool):
     level = make(tracked=True)
     behind.values = {"k": 1, "l": 2}
     many = held_back(behind, pool, level.get_many, ["k", "l"], behind.read_many)
     one = pool.submit(level.get, "k", behind.read("k"))
-    assert until(lambda: level.cache.stats().misses == 3)
+    until_waiting(1)
     level.trust(False)
     behind.let_go.set()
     assert many.result(PATIENCE) == {"k": 1, "l": 2}
@@ -208,7 +154,7 @@ def test_has_looks_at_the_copies_first_and_keeps_none(level, behind):
 # What a loader makes.
 
 
-def test_who_load_together_share_one_loader_and_no_copy_is_kept(level, pool):
+def test_callers_that_load_together_share_one_loader_and_no_copy_is_kept(level, pool):
     calls = []
     go_on = threading.Event()
 
@@ -218,7 +164,7 @@ def test_who_load_together_share_one_loader_and_no_copy_is_kept(level, pool):
         return "value"
 
     futures = [pool.submit(level.load, "k", load) for _ in range(4)]
-    assert until(lambda: calls and sum(each.running() for each in futures) == 4)
+    until_waiting(3)
     go_on.set()
     assert {each.result(PATIENCE) for each in futures} == {"value"}
     assert len(level.cache) == 0
@@ -237,7 +183,7 @@ def test_a_loader_may_look_for_its_own_key(level, behind):
     assert level.load("k", lambda: level.get("k", behind.read("k"))) is MISSING
 
 
-def test_who_gets_a_key_that_others_load_waits_for_the_store_only_and_has_no_part_in_their_errors(level, behind, pool):
+def test_a_get_of_a_key_that_others_load_waits_for_the_store_only_and_gets_none_of_their_errors(level, behind, pool):
     loading, go_on = threading.Event(), threading.Event()
 
     def load():
@@ -272,7 +218,7 @@ def test_what_was_read_before_a_write_and_comes_after_it_is_not_kept(level, behi
     assert level.get("k", behind.read("k")) == "new"
 
 
-@pytest.mark.parametrize("tell", ["invalidated", "flushed"])
+@pytest.mark.parametrize("tell", ["invalidated", "flushed", "cleared here"])
 @pytest.mark.parametrize("many", [False, True])
 def test_an_invalidation_between_the_read_and_the_fill_wins(make, behind, pool, tell, many):
     level = make(tracked=True)
@@ -280,21 +226,26 @@ def test_an_invalidation_between_the_read_and_the_fill_wins(make, behind, pool, 
     call = (level.get_many, ["k"], behind.read_many) if many else (level.get, "k", behind.read("k"))
     reader = held_back(behind, pool, *call)
     behind.values["k"] = "new"
-    level.invalidated([b"k"]) if tell == "invalidated" else level.flushed()
+    {
+        "invalidated": lambda: level.invalidated([b"k"]),
+        "flushed": level.flushed,
+        "cleared here": lambda: level.clear(lambda: None),
+    }[tell]()
     behind.let_go.set()
     assert reader.result(PATIENCE) in ("old", {"k": "old"})
     assert level.cache.get("k") is None
     assert level.get("k", behind.read("k")) == "new"
 
 
-def test_who_begins_to_read_after_an_invalidation_does_not_get_what_was_read_before_it(make, behind, pool):
+def test_a_read_that_begins_after_an_invalidation_does_not_return_what_was_read_before_it(make, behind, pool):
     level = make(tracked=True)
     behind.values["k"] = "old"
     early = held_back(behind, pool, level.get, "k", behind.read("k"))
     behind.values["k"] = "new"
     level.invalidated([b"k"])
     late = pool.submit(level.get, "k", behind.read("k"))
-    assert until(lambda: level.cache.stats().misses == 2)
+    # It reads again, now or when the early read is over.
+    assert until(lambda: behind.held == 2 or waiting() == 1)
     behind.let_go.set()
     assert (early.result(PATIENCE), late.result(PATIENCE)) == ("old", "new")
 
@@ -338,12 +289,19 @@ def test_keys_that_are_told_may_be_any_bytes(make):
     level.invalidated([b"\xff\r\n", "k\u00e4".encode(), b""])
 
 
+def test_a_write_of_one_key_leaves_the_copies_of_the_others(level, behind):
+    behind.values = {"a": 1, "b": 2}
+    level.get_many(["a", "b"], behind.read_many)
+    level.write(["a"], behind.set("a", 3))
+    level.invalidated([b"a"])
+    assert level.cache.get("b") == 2
+
+
 # Trust.
 
 
-def test_nobody_is_trusted_before_he_says_so(clock, behind):
-    epoch = TrustEpoch()
-    level = NearCache(Cache(clock=clock, stamps=epoch, log_interval=None, sample_interval=None), 60.0, epoch=epoch)
+def test_copies_are_not_trusted_before_tracking_is_on(clock, behind):
+    level = level_of(clock, tracked=True)
     starts = []
     level.start_tracking = lambda: starts.append(1)
     behind.values["k"] = 1
@@ -397,7 +355,7 @@ def test_what_was_read_without_touch_is_not_kept_when_it_is_back(make, behind, p
 
 
 def test_many_readers_never_see_a_copy_older_than_what_was_told(make, together):
-    """Readers, a writer who tells what he wrote, and somebody who loses touch, all as one."""
+    """Readers, a writer that tells what it wrote, and a thread that loses tracking, all at once."""
     level = make(tracked=True)
     truth = {"k": 0}
     told = [0]
@@ -556,7 +514,7 @@ def test_an_error_about_the_value_is_no_outage_and_reaches_the_caller(make, behi
     assert lines(caplog) == []
 
 
-def test_with_fail_safe_no_read_is_an_error_for_those_who_wait_for_it_either(make, behind, pool, clock):
+def test_with_fail_safe_no_read_is_an_error_for_its_waiters_either(make, behind, pool, clock):
     level = make(fail_safe=True, grace=100.0)
     behind.values["k"] = 1
     level.get("k", behind.read("k"))
@@ -568,20 +526,12 @@ def test_with_fail_safe_no_read_is_an_error_for_those_who_wait_for_it_either(mak
         raise Down
 
     futures = [pool.submit(level.get, "k", fails) for _ in range(8)]
-    assert until(lambda: level.cache.stats().misses == 9)
+    until_waiting(7)
     go_on.set()
     assert [each.result(PATIENCE) for each in futures] == [1] * 8
 
 
 # Coroutines.
-
-
-def awaitable(function):
-    async def call(*args):
-        await asyncio.sleep(0)
-        return function(*args)
-
-    return call
 
 
 def test_coroutines_read_once_together_and_keep_copies(level, behind):
@@ -779,3 +729,28 @@ def test_a_write_that_goes_on_after_its_caller_was_cancelled_leaves_no_copy(make
         assert level.get("k", lambda: stored["k"]) == "new"
 
     asyncio.run(main())
+
+
+def test_a_child_of_a_fork_has_no_trust_in_the_copies_that_it_inherits():
+    assert run(
+        """
+        from tests.engine.near_caches import level_of
+        from wheelcache.runtime.clock import SystemClock
+
+        level = level_of(SystemClock.monotonic, tracked=True, fail_safe=True, grace=100.0)
+        level.trust(True)
+        level.get("k", lambda: "old")
+
+        def fails():
+            raise ConnectionError
+
+        def child():
+            assert level.get("j", lambda: "j") == "j"
+            assert level.cache.get("k") is None
+            # A copy for outages.
+            assert level.get("k", fails) == "old"
+            assert level.get("k", lambda: "new") == "new"
+
+        print(in_child(child), level.cache.get("k"))
+        """
+    ) == ["0", "old"]
