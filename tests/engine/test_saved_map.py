@@ -22,7 +22,6 @@ from tests.waiting import THREADS
 from wheelcache import Cache, CacheClosed, ManualClock, RemovalCause
 from wheelcache.coherence.shared_stamps import Board
 from wheelcache.errors import SnapshotDamaged
-from wheelcache.isolation import Packed
 from wheelcache.persistence.snapshot_file import SnapshotWriter, open_snapshot
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
@@ -97,7 +96,7 @@ PLAIN = st.one_of(
     st.text(max_size=5), st.integers(), st.binary(max_size=5), st.booleans(), st.floats(allow_nan=False), st.none()
 )
 KEYS = st.one_of(PLAIN, st.tuples(PLAIN, PLAIN), st.frozensets(st.integers(0, 3)), st.integers(0, 9).map(Point))
-VALUES = st.one_of(PLAIN, st.tuples(PLAIN), st.binary().map(Packed), st.lists(st.integers()), st.integers().map(Point))
+VALUES = st.one_of(PLAIN, st.tuples(PLAIN), st.lists(st.integers()), st.integers().map(Point))
 TTLS = st.one_of(st.none(), st.integers(1, 1000), st.floats(1, 1e9))
 
 

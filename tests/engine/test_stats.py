@@ -155,7 +155,7 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
                 stored[number] += cache.add(key, number)
             elif which < 0.7:
                 try:
-                    cache.transform(key, lambda value: value + 1)
+                    cache.incr(key)
                     stored[number] += 1
                 except KeyError:
                     pass
@@ -389,9 +389,9 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
         assert self.cache.add(key, value, ttl) == expected
 
     @rule(key=KEYS, delta=st.integers(0, 3))
-    def transform(self, key, delta):
+    def incr(self, key, delta):
         try:
-            self.cache.transform(key, lambda value: value + delta)
+            self.cache.incr(key, delta)
         except KeyError:
             assert not self.live(key)
             self.pass_to_a_tick(key)
