@@ -53,8 +53,10 @@ class CoreAgainstModel(RuleBasedStateMachine):
         max_weight=st.sampled_from([4, 9, None]),
         slots=st.sampled_from([1, 3, 64]),
         stamps=st.sampled_from([None, 1 << 40, "untouched"]),
+        walks=st.sampled_from([None, "in any order", "in order of use"]),
+        walk_step=st.integers(1, 4),
     )
-    def make(self, max_entries, max_weight, slots, stamps):
+    def make(self, max_entries, max_weight, slots, stamps, walks, walk_step):
         self.clock = Clock()
         options = {"max_entries": max_entries, "max_weight": max_weight, "slots": slots, "clock": self.clock}
         first = None if stamps == "untouched" else stamps
@@ -68,7 +70,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.told = []
         self.seen = {}
         self.foreign = 1 << 50
-        self.walk = None
+        self.walks, self.walk_step, self.walk = walks, walk_step, None
 
     def outcome(self, outcome):
         """Without what the model does not know; what it asks for is done."""
@@ -227,7 +229,7 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @rule(ordered=st.booleans(), count=st.integers(1, 3))
     def scan(self, ordered, count):
-        if ordered and self.walk is not None and self.walk_is_ordered:
+        if ordered and self.walk is not None and self.walks == "in order of use":
             with pytest.raises(RuntimeError, match="in progress"):
                 self.core.scan(ordered=True)
             return
@@ -241,40 +243,16 @@ class CoreAgainstModel(RuleBasedStateMachine):
         found = records if ordered else sorted(records, key=lambda each: each.key)
         assert [self.told_of(record) for record in found] == [self.told_of(each) for each in expected]
 
-    @precondition(lambda self: self.walk is None)
-    @rule(ordered=st.booleans())
-    def begin_a_walk(self, ordered):
-        self.walk, self.walk_is_ordered = self.core.scan(ordered=ordered), ordered
-        self.order = [each.key for each in self.model.entries]
-        self.throughout = set(self.order)
-        self.came = []
-        self.model.used.clear()
-
-    @precondition(lambda self: self.walk is not None)
-    @rule(count=st.integers(1, 4), steps=st.integers(1, 4))
-    def walk_on(self, count, steps):
-        for _ in range(steps):
-            records = self.walk.step(count)
-            assert len(records) <= count
-            assert [self.told_of(each) for each in records] == [
-                self.told_of(self.model.entry(each.key)) for each in records
-            ]
-            self.came += [each.key for each in records]
-            if not records:
-                self.end_of_the_walk()
-                return
-
     def end_of_the_walk(self):
         self.walk = None
         assert self.throughout <= set(self.came)
-        if not self.walk_is_ordered:
+        if self.walks == "in any order":
             return
-        unused = self.throughout - self.model.used
-        assert [key for key in self.came if key in unused] == [key for key in self.order if key in unused]
-        # What was used meanwhile comes after all that was not, perhaps for the second time.
-        places = {key: place for place, key in enumerate(self.came)}
-        youngest = max((places[key] for key in unused), default=-1)
-        assert all(places[key] > youngest for key in self.throughout & self.model.used)
+        firsts = {key: place for place, key in reversed([*enumerate(self.came)])}
+        in_order = self.throughout - self.used_before_their_turn
+        assert sorted(in_order, key=firsts.get) == [key for key in self.order if key in in_order]
+        last = max((firsts[key] for key in in_order), default=-1)
+        assert all(firsts[key] > last for key in self.throughout & self.used_before_their_turn)
 
     @precondition(lambda self: self.walk is not None)
     @rule(drop=st.booleans())
@@ -313,15 +291,13 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.watches = []
         self.told = []
         self.model.told = []
-        if self.walk is not None and self.walk_is_ordered:
+        if self.walk is not None and self.walks == "in order of use":
             assert self.walk.step(1) == []
         self.walk = None
 
     @invariant()
     def they_agree(self):
         core, model = self.core, self.model
-        if self.walk is not None:
-            self.throughout &= {each.key for each in model.entries}
         assert len(core) == len(model.entries) <= model.max_entries
         assert core.keys() == [each.key for each in model.entries if model.is_live(each)]
         assert core.weight == model.weight <= model.max_weight
@@ -339,6 +315,26 @@ class CoreAgainstModel(RuleBasedStateMachine):
         if self.mine is not None:
             assert self.mine.table.tolist() == self.theirs.table.tolist()
             assert self.mine.news.tolist() == self.theirs.news.tolist()
+
+    @invariant()
+    def a_walk_goes_on(self):
+        """One step of it after each step of the others."""
+        if self.walks is None:
+            return
+        there = [each.key for each in self.model.entries]
+        if self.walk is None:
+            self.walk = self.core.scan(ordered=self.walks == "in order of use")
+            self.order, self.throughout, self.came, self.used_before_their_turn = there, set(there), [], set()
+            self.model.used.clear()
+        self.throughout &= set(there)
+        self.used_before_their_turn |= self.model.used - set(self.came)
+        records = self.walk.step(self.walk_step)
+        assert len(records) <= self.walk_step
+        for each in records:
+            assert self.told_of(each) == self.told_of(self.model.entry(each.key))
+        self.came += [each.key for each in records]
+        if not records:
+            self.end_of_the_walk()
 
 
 @pytest.mark.timeout(600)

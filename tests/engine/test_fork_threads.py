@@ -79,7 +79,7 @@ def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
     assert run_noting("""
         cache = Cache(interval=0.01, log_interval=None, sample_interval=None)
         cache.set("short", 1, ttl=0.02)
-        until(lambda: cache.thread_state == "parked")
+        until(lambda: cache.figures().thread == "parked")
         print(in_child(lambda: None), *seen_by_forks, *threads())
         cache.set("short", 1, ttl=0.02)
         print(*threads())

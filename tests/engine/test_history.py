@@ -1,9 +1,11 @@
 """The ring of samples of a cache."""
 
+import os
+
 import pytest
 
 from wheelcache import Cache
-from wheelcache.observability.history import LENGTH, Sample, sample
+from wheelcache.observability.history import LENGTH, History, Sample, sample
 from wheelcache.stats import Stats
 
 
@@ -95,6 +97,22 @@ def test_the_interval_is_an_option_and_none_is_none(clock):
     assert (samples(without), without.figures().interval) == ((), None)
 
 
+def test_in_the_child_of_a_fork_they_are_taken_from_its_first_write_on_and_once_each(clock):
+    cache = Cache(clock=clock)
+    cache.set("a", 1)
+    clock.advance(20)
+    pid = os.fork()
+    if pid == 0:
+        before = len(samples(cache))
+        clock.advance(15)
+        rested = len(samples(cache)) == before
+        cache.set("a", 2)
+        clock.advance(20)
+        at = [each.at for each in samples(cache)][before:]
+        os._exit(not (rested and at == [35, 45, 55]))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 @pytest.mark.parametrize("wrong", [0, -1, "10", True, float("nan"), float("inf")])
 def test_a_wrong_interval_is_an_error_that_names_it(wrong):
     with pytest.raises((TypeError, ValueError), match="sample_interval must be a number of seconds > 0"):
@@ -102,19 +120,9 @@ def test_a_wrong_interval_is_an_error_that_names_it(wrong):
 
 
 def test_the_lag_of_the_wheel_is_in_it(clock):
-    cache = Cache(clock=clock, ttl=5, jitter=0)
-    cache.set("a", 1)
-    clock._now = 12.25
-    cache._history.run()
-    assert samples(cache)[-1].lag == 7.25
-
-
-def test_of_a_closed_cache_none_is_taken(clock):
-    cache = Cache(clock=clock)
-    cache.set("a", 1)
-    cache.close()
-    clock.advance(100)
-    assert len(cache._history.samples) == 1
+    history = History(10, clock, Stats, lambda: 7.25)
+    history.run()
+    assert history.samples[-1].lag == 7.25
 
 
 def test_samples_are_rounded_to_what_matters():

@@ -344,7 +344,7 @@ def test_caches_that_are_closed_while_they_publish_leave_nothing_and_log_nothing
     for _ in range(100):
         cache = Cache("pages", figures_dir=path, log_interval=None)
         cache.set("a", 1)
-        other = threading.Thread(target=cache._jobs._turn, args=(cache.publisher, cache._jobs._round))
+        other = threading.Thread(target=cache.publisher.run)
         other.start()
         cache.close()
         other.join()

@@ -1,7 +1,6 @@
 """Entries that outlive their process: loaded by the first use, saved now and then and at the exit."""
 
 import asyncio
-import logging
 import operator
 import os
 import signal
@@ -20,11 +19,11 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.engine.background import is_idle
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
-from wheelcache import Cache, CacheClosed, ManualClock, load_first
+from wheelcache import Cache, CacheClosed, ManualClock
 from wheelcache.errors import FileUnusable
-from wheelcache.persistence.autosave import Autosave, stem_of
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -33,7 +32,6 @@ PRELUDE = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from wheelcache import Cache
-from wheelcache.persistence import autosave as snapshot_keeper
 from wheelcache.persistence.autosave import exit_on_sigterm
 folder = Path(sys.argv[1])
 
@@ -67,11 +65,12 @@ def run(script, *args, status=0, error=""):
 
 
 class Value:
-    """Calls a function when it is unpickled."""
+    """Calls a function when it is pickled, and another when it is unpickled."""
 
-    loading = staticmethod(lambda: None)
+    saving = loading = staticmethod(lambda: None)
 
     def __reduce__(self):
+        Value.saving()
         return Value.made, ()
 
     @staticmethod
@@ -83,7 +82,7 @@ class Value:
 @pytest.fixture(autouse=True)
 def quiet_values():
     yield
-    Value.loading = staticmethod(lambda: None)
+    Value.saving = Value.loading = staticmethod(lambda: None)
 
 
 @pytest.fixture
@@ -116,10 +115,6 @@ def saved(make):
         cache.close()
 
     return save
-
-
-def warnings(caplog):
-    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def files(folder, suffix=".snapshot"):
@@ -162,7 +157,6 @@ def test_the_first_use_loads_whatever_it_is(make, saved, use):
     assert FIRST_USES[use](cache)
     assert cache.is_in_use()
     assert cache.get("b") == 1
-    assert not isinstance(cache._lock, load_first.LoadFirst)
 
 
 NO_USES = {
@@ -232,10 +226,11 @@ def test_nor_do_two_that_have_one_name_by_now(make):
 
 
 @pytest.mark.parametrize("end", ["clear", "close"])
-def test_to_clear_or_close_it_nothing_need_be_loaded_and_nothing_is_later(make, saved, monkeypatch, end):
-    saved()
+def test_to_clear_or_close_it_nothing_need_be_loaded_and_nothing_is_later(make, saved, end):
+    saved({"a": Value()})
+    loads = []
+    Value.loading = staticmethod(lambda: loads.append(1))
     cache = make()
-    monkeypatch.setattr(Autosave, "load", lambda keeper: pytest.fail("loaded"))
     getattr(cache, end)()
     if end == "clear":
         assert cache.get("a") is None
@@ -244,6 +239,7 @@ def test_to_clear_or_close_it_nothing_need_be_loaded_and_nothing_is_later(make, 
     else:
         with pytest.raises(CacheClosed):
             cache.get("a")
+    assert loads == []
 
 
 def test_what_is_cleared_while_it_is_loaded_is_gone(make, saved):
@@ -280,23 +276,6 @@ def test_a_value_that_needs_the_very_cache_to_be_loaded_gets_it(make, saved):
     assert cache.get_many("bc") == {"b": 1, "c": 1}
 
 
-def test_a_thread_that_is_waited_for_by_what_is_loaded_waits_only_so_long(make, saved, monkeypatch):
-    monkeypatch.setattr(load_first, "PATIENCE", 0.1)
-    saved({"a": Value(), "b": 1})
-    cache = make()
-    found = []
-
-    def use_it_elsewhere():
-        thread = threading.Thread(target=lambda: found.append(cache.get("b", "not there yet")))
-        thread.start()
-        thread.join(PATIENCE)
-
-    Value.loading = staticmethod(use_it_elsewhere)
-    assert cache.get("a") == "value"
-    assert found == ["not there yet"]
-    assert cache.get("b") == 1
-
-
 @pytest.mark.parametrize("key", ["short", "graced"])
 def test_nothing_that_expired_while_it_was_loaded_is_returned_to_who_waited(make, key):
     first = make(jitter=0)
@@ -307,21 +286,9 @@ def test_nothing_that_expired_while_it_was_loaded_is_returned_to_who_waited(make
     first.keeper.save()
     cache = make()
 
-    def takes_long():
-        cache.clock._now += 20
-
-    Value.loading = staticmethod(takes_long)
+    Value.loading = staticmethod(lambda: cache.clock.advance(20))
     assert cache.get(key) is None
     assert cache.get("long") == 1
-
-
-def test_what_fails_while_it_is_loaded_is_logged_and_who_came_first_has_no_part_in_it(make, saved, caplog, monkeypatch):
-    saved()
-    cache = make()
-    monkeypatch.setattr(type(cache), "take_in", lambda *args: 1 / 0)
-    assert cache.get("a") is None
-    assert cache.set("a", 1)
-    assert len(warnings(caplog)) == 1
 
 
 def test_it_may_be_closed_while_it_is_loaded(make, saved):
@@ -331,50 +298,6 @@ def test_it_may_be_closed_while_it_is_loaded(make, saved):
     with pytest.raises(CacheClosed):
         cache.set("c", 1)
     assert len(cache) == 0
-
-
-def test_the_newest_is_loaded_and_of_those_that_are_refused_the_next(make, folder, caplog):
-    caches = [make() for _ in range(3)]
-    for number, cache in enumerate(caches):
-        cache.set("a", number)
-        assert cache.keeper.save()
-        os.utime(folder / f"{stem_of('mine')}.{number + 1}.snapshot", ns=(number, number))
-    assert len(files(folder)) == 3
-    assert make().get("a") == 2
-    newest = folder / f"{stem_of('mine')}.3.snapshot"
-    newest.write_bytes(b"no snapshot")
-    os.utime(newest)
-    assert make().get("a") == 1
-    assert len(warnings(caplog)) == 1
-    assert files(folder, ".refused") == [f"{newest.name}.refused"]
-
-
-def test_one_of_a_time_to_come_is_not_the_newest(make, folder):
-    caches = [make() for _ in range(3)]
-    for number, cache in enumerate(caches):
-        cache.set("a", number)
-        assert cache.keeper.save()
-        when = time.time_ns() + (number - 1) * 10**12
-        os.utime(folder / f"{stem_of('mine')}.{number + 1}.snapshot", ns=(when, when))
-    assert make().get("a") == 1
-
-
-def test_names_that_are_alike_are_told_apart(make, saved):
-    names = ["mine", "mine ", "Mine", "m/ne", "m?ne", "*", "é", "\udc80", "x" * 300, "x" * 301]
-    for name in names:
-        saved({"name": name}, name=name)
-    for name in names:
-        assert make(name).get("name") == name
-
-
-def test_a_wrong_secret_loads_nothing_and_saves_its_own(make, saved, caplog):
-    saved(snapshot_key="one")
-    cache = make(snapshot_key="other")
-    assert cache.get("a") is None
-    cache.set("a", 2)
-    assert cache.keeper.save()
-    assert make(snapshot_key="other").get("a") == 2
-    assert len(warnings(caplog)) == 1
 
 
 def test_a_directory_that_others_may_use_is_an_error_when_the_cache_is_made(make, folder):
@@ -454,50 +377,36 @@ def test_each_process_has_a_number_and_takes_none_of_who_lives(folder):
                 # With a number of its own, and without its parent's.
                 cache.set("child", 1)
                 assert cache.keeper.save()
-                print(cache.keeper._number, flush=True)
-                sys.stdin.readline()
-                os._exit(0)
-        print(cache.keeper._number, flush=True)
+        print("saved", flush=True)
         sys.stdin.readline()
         """
+
+    def written():
+        """The numbers of the files that were written since the last call."""
+        nonlocal before
+        now = {name.split(".")[1]: (folder / name).stat().st_ino for name in files(folder)}
+        there, before = before, now
+        return {number for number, inode in now.items() if there.get(number) != inode}
+
+    before = {}
     processes = [start(script, folder, "stay") for _ in range(4)]
-    assert sorted(process.stdout.readline() for process in processes) == ["1\n", "2\n", "3\n", "4\n"]
-    assert len(files(folder)) == 4
+    assert [process.stdout.readline() for process in processes] == ["saved\n"] * 4
+    assert written() == {"1", "2", "3", "4"}
     for process in processes:
         process.kill()
         process.communicate(timeout=20)
     forking = start(script, folder, "fork")
-    assert sorted(forking.stdout.readline() for _ in range(2)) == ["1\n", "2\n"]
+    assert [forking.stdout.readline() for _ in range(2)] == ["saved\n"] * 2
+    assert written() == {"1", "2"}
     forking.kill()
     forking.wait(20)
     # The child lives, and so does its number, but its parent's is free.
-    assert run(script.replace("sys.stdin.readline()", "pass"), folder, "stay") == ["1"]
+    run(script.replace("sys.stdin.readline()", "os._exit(0)"), folder, "stay")
+    assert written() == {"1"}
     for pipe in (forking.stdin, forking.stdout, forking.stderr):
         pipe.close()
     assert len(files(folder)) == 4
     assert len(files(folder, ".lock")) == 4
-
-
-def test_a_cache_that_is_closed_or_collected_gives_its_number_back(make, folder):
-    held = []
-    for _ in range(3):
-        cache = make()
-        cache.set("a", 1)
-        assert cache.keeper.save()
-        held.append(cache.keeper._held)
-        cache.close()
-        # Without a file, and without a warning.
-        assert not cache.keeper.save()
-        assert cache.keeper._held == -1
-    assert len(files(folder)) == 1
-    cache = make()
-    cache.set("a", 1)
-    keeper = Autosave(folder, 1.0, None, cache)
-    assert keeper.save()
-    file = keeper._held
-    del keeper
-    with pytest.raises(OSError, match="Bad file"):
-        os.fstat(file)
 
 
 # Saving now and then.
@@ -505,98 +414,39 @@ def test_a_cache_that_is_closed_or_collected_gives_its_number_back(make, folder)
 
 def test_it_is_saved_every_interval_by_the_pool(make, folder):
     cache = make(snapshot_interval=60)
-    cache.set("a", 1)
+    cache.set("a", Value())
     threads = set()
-    save = cache.save
-
-    def noting(path, **options):
-        threads.add(threading.current_thread().name)
-        return save(path, **options)
-
-    cache.keeper._target = Noting(cache, noting)
+    Value.saving = staticmethod(lambda: threads.add(threading.current_thread().name))
     cache.clock.advance(59)
     assert files(folder) == []
     cache.clock.advance(1)
-    assert until(lambda: len(files(folder)) == 1)
+    assert until(is_idle)
     assert threads == {"wheelcache-refresh"}
-    first = (folder / files(folder)[0]).stat()
+    (name,) = files(folder)
+    first = (folder / name).stat()
     assert stat.S_IMODE(first.st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     cache.set("b", 1)
-    assert until(lambda: not cache.keeper._lock.get().locked())
     cache.clock.advance(60)
-    assert until(lambda: (folder / files(folder)[0]).stat().st_ino != first.st_ino)
+    assert until(is_idle)
+    assert (folder / name).stat().st_ino != first.st_ino
     assert make().get("b") == 1
 
 
-class Noting:
-    def __init__(self, cache, save):
-        self.name, self.save, self.is_in_use, self.take_in = cache.name, save, cache.is_in_use, cache.take_in
-
-
-def test_a_save_that_takes_longer_than_the_interval_takes_one_thread_and_not_one_more_each_time(make, folder):
+def test_a_save_that_takes_longer_than_the_interval_takes_one_thread_and_not_one_more_each_time(make):
     cache = make(snapshot_interval=60)
-    cache.set("a", 1)
-    go_on = threading.Event()
-    begun = []
-
-    def hanging(path, **options):
-        begun.append(1)
-        go_on.wait(PATIENCE)
-        return 0
-
-    cache.keeper._target = Noting(cache, hanging)
+    cache.set("a", Value())
+    begun, go_on = [], threading.Event()
+    Value.saving = staticmethod(lambda: (begun.append(1), go_on.wait(PATIENCE)))
     cache.clock.advance(60)
     assert until(lambda: begun)
     cache.clock.advance(600)
     go_on.set()
-    assert until(lambda: not cache.keeper._lock.get().locked())
+    assert until(is_idle)
     assert begun == [1]
     cache.clock.advance(60)
-    assert until(lambda: begun == [1, 1])
-
-
-def test_what_hinders_it_is_one_warning_and_once_it_is_gone_it_saves_again(make, folder, caplog):
-    cache = make()
-    cache.set("a", 1)
-    assert cache.keeper.save()
-
-    def remove():
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
-
-    remove()
-    folder.write_text("in the way")
-    for _ in range(3):
-        assert not cache.keeper.save()
-    assert len(warnings(caplog)) == 1
-    folder.unlink()
-    assert cache.keeper.save()
-    assert len(files(folder)) == len(files(folder, ".lock")) == 1
-    # Removed, and made anew by another, who has the number by now.
-    remove()
-    other = make()
-    other.set("a", 2)
-    assert other.keeper.save()
-    assert cache.keeper.save()
-    assert (other.keeper._number, cache.keeper._number) == (1, 2)
-    assert len(warnings(caplog)) == 1
-
-
-def test_a_full_disk_is_one_warning_and_the_old_file_stays(make, folder, caplog, monkeypatch):
-    cache = make()
-    cache.set("a", 1)
-    assert cache.keeper.save()
-    cache.set("a", 2)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "write", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        for _ in range(3):
-            assert not cache.keeper.save()
-    assert warnings(caplog) == ["The cache 'mine' cannot be saved: [Errno 28] No space left on device"]
-    assert make().get("a") == 1
-    assert cache.keeper.save()
-    assert make().get("a") == 2
+    assert until(is_idle)
+    assert begun == [1, 1]
 
 
 def test_in_a_directory_that_may_not_be_written_it_is_one_warning():
@@ -707,37 +557,26 @@ def test_who_is_killed_loses_an_interval_at_most(folder):
     assert run(LEFT, folder) == ["1"]
 
 
-def test_a_value_that_is_never_done_with_being_pickled_does_not_keep_the_process(folder):
-    began = time.monotonic()
-    assert run(
+NEVER_DONE = {
+    "a value": ("cache.set('b', Hanging())", 0),
+    "a thread": (
         """
-        snapshot_keeper.AT_EXIT = 0.5
-        cache, other = make(), Cache("other", snapshot_dir=folder)
-        cache.set("a", Hanging())
-        """,
-        folder,
-    ) == ["hangs"]
-    assert time.monotonic() - began < 20
+exit_on_sigterm()
+threading.Thread(target=time.sleep, args=(1000,)).start()
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(1000)
+""",
+        143,
+    ),
+}
 
 
-def test_sigterm_ends_a_process_whose_threads_would_not(folder):
-    process = start(
-        """
-        snapshot_keeper.AT_EXIT = 0.5
-        exit_on_sigterm()
-        cache = make()
-        cache.set("a", 1)
-        threading.Thread(target=time.sleep, args=(1000,)).start()
-        print("ready", flush=True)
-        time.sleep(1000)
-        """,
-        folder,
-    )
-    assert process.stdout.readline() == "ready\n"
-    process.terminate()
-    process.communicate(timeout=20)
-    assert process.returncode == 143
-    assert run(LEFT, folder) == ["1"]
+@pytest.mark.deep
+@pytest.mark.parametrize("what", NEVER_DONE)
+def test_what_is_never_done_keeps_no_process_from_its_exit_for_longer_than_some_ten_seconds(folder, what):
+    script, status = NEVER_DONE[what]
+    run("cache = make(); cache.set('a', 1)\n" + script, folder, status=status)
+    assert run(LEFT, folder) == ["1" if what == "a thread" else "None"]
 
 
 def test_sigterm_is_left_to_who_handles_it(folder):

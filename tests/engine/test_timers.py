@@ -1,6 +1,7 @@
 """Keyed timers, broadcasts and periodic jobs."""
 
 import logging
+import os
 import threading
 from math import inf, nan
 
@@ -9,6 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.engine.interruptions import Worker
+from tests.waiting import until
 from wheelcache import STOP, ManualClock, Timers, WheelClosed
 from wheelcache.runtime import lifecycle
 
@@ -131,9 +134,8 @@ def test_an_exception_in_drain_or_execute_is_logged_with_its_key_and_harms_nothi
     timers.drain(lambda key, value: drained.append(key) or 1 / 0)
     assert sorted(drained) == ["x", "y"]
     timers.stop()
-    timers._pool.shutdown(wait=True)
     for key in ("bad", "good", "x", "y"):
-        assert f"The timer of {key!r} raised" in caplog.text
+        assert until(lambda key=key: f"The timer of {key!r} raised" in caplog.text)
 
 
 def test_ten_thousand_waiters_of_one_tick_share_one_event(timers, clock):
@@ -273,40 +275,42 @@ def test_a_key_of_none_and_a_job_that_cannot_be_called_are_errors_that_name_them
         timers.drain(5)
 
 
-def test_lag_tells_how_far_behind_and_is_warned_of_once_an_episode(timers, clock, caplog, fired):
+def test_lag_tells_how_far_behind_and_is_warned_of_once_an_episode(caplog, fired):
+    """By the clock of the timers. The wheel thread sleeps for a real minute, so that a call does the work."""
     caplog.set_level(logging.WARNING, "wheelcache")
-    for key in range(3):
-        timers.set_timer(key, 0, 1 + key)
-    assert timers.lag == 0
-    clock._now = 41.0
-    assert timers.lag == 40
-    timers.advance(41.0, budget=1)
-    assert len(caplog.records) == 1
-    assert "40.0 s behind" in caplog.text
-    while timers.wake_at <= 41.0:
-        timers.advance(41.0, budget=1)
-    assert timers.lag == 0
-    assert fired.wait(3) == [(0, 0), (1, 0), (2, 0)]
-    assert len(caplog.records) == 1
-    timers.set_timer("later", 0, 5)
-    clock.advance(5)
-    timers.set_timer("late again", 0, 5)
-    clock._now += 50
-    timers.advance(clock())
-    assert len(caplog.records) == 2
+    now = [0.0]
+    timers = Timers(1.0, 512, fired, clock=lambda: now[0])
+    for episode in (1, 2):
+        timers.set_timer(("a", episode), 0, 100)
+        assert timers.lag == 0
+        now[0] += 140
+        assert timers.lag == 40
+        timers.set_timer(("b", episode), 0, 100)
+        assert timers.lag == 0
+        assert len(caplog.records) == episode
+        assert "40.0 s behind" in caplog.records[-1].getMessage()
+        # Late, but not so late.
+        now[0] += 103
+        timers.set_timer(("c", episode), 0, 1000)
+        assert timers.lag == 0
+        assert len(caplog.records) == episode
+    assert sorted(fired.wait(4)) == [((key, episode), 0) for key in "ab" for episode in (1, 2)]
+    timers.stop()
 
 
-def test_keys_with_code_of_their_own_are_compared_and_hashed_without_the_lock(clock, fired):
+def test_keys_with_code_of_their_own_are_compared_and_hashed_while_other_threads_may_use_the_timers(clock, fired):
+    worker = Worker()
+
     class Key:
         def __init__(self, name):
             self.name = name
 
         def __hash__(self):
-            assert not timers._lock._is_owned()
+            assert worker.does(lambda: timers.remove_timer("another"))
             return 1
 
         def __eq__(self, other):
-            assert not timers._lock._is_owned()
+            assert worker.does(lambda: timers.remove_timer("another"))
             return self.name == other.name
 
     timers = Timers(1.0, 8, fired, clock=clock)
@@ -339,10 +343,10 @@ def test_a_job_may_drain_its_own_timers_and_goes_on(timers, clock, fired):
 
 
 def test_a_timer_that_finds_no_thread_is_logged_and_takes_nothing_with_it(timers, clock, caplog, monkeypatch):
-    def refuse(*arguments):
+    def refuse(thread):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(timers._pool, "submit", refuse)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
     ran = []
     timers.set_timer("a", 1, 1)
     event = timers.after(1)
@@ -376,17 +380,16 @@ def test_everyone_who_shares_an_event_waits_one_interval_too_long_at_most(interv
     timers.stop()
 
 
-def test_a_fork_handler_meets_no_half_built_timers():
-    with pytest.raises(TypeError):
+def test_a_fork_meets_no_half_built_timers(caplog):
+    # The traceback keeps them.
+    with pytest.raises(TypeError) as refused:
         Timers(1, 8, None)
-    assert not any(isinstance(member, Timers) and not hasattr(member, "_handles") for member in lifecycle.HELD)
-
-
-class TimersWithoutPool(Timers):
-    """Executes nothing: what is looked at is the wheel."""
-
-    def _submit(self, timer):
-        self.submitted.append((timer.key, timer.value))
+    pid = os.fork()
+    if pid == 0:
+        os._exit(bool(caplog.records))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert refused.value
+    assert caplog.records == []
 
 
 class TimersAgainstADict(RuleBasedStateMachine):
@@ -398,10 +401,18 @@ class TimersAgainstADict(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.clock = ManualClock()
-        self.fired = []
-        self.timers = TimersWithoutPool(1.0, 4, print, clock=self.clock)
-        self.timers.submitted = self.fired
+        self.fired = Fired()
+        self.timers = Timers(1.0, 4, self.fired, clock=self.clock)
         self.model = {}
+
+    def teardown(self):
+        self.timers.stop()
+
+    def executed(self):
+        """What was executed since the last call: as much as is no timer any more."""
+        calls = self.fired.wait(len(self.model) - len(self.timers))
+        self.fired.calls.clear()
+        return calls
 
     @rule(key=keys, value=st.integers(), delay=delays)
     def set_timer(self, key, value, delay):
@@ -415,7 +426,7 @@ class TimersAgainstADict(RuleBasedStateMachine):
             value, _ = self.model[key]
             self.model[key] = (value, self.clock() + delay)
             if delay < 1:
-                assert self.fired.pop() == (key, value)
+                assert self.executed() == [(key, value)]
                 del self.model[key]
 
     @rule(key=keys)
@@ -432,12 +443,11 @@ class TimersAgainstADict(RuleBasedStateMachine):
     @rule(seconds=st.one_of(st.floats(0, 5), st.floats(0, 5000)))
     def advance(self, seconds):
         self.clock.advance(seconds)
-        for key, value in self.fired:
+        for key, value in self.executed():
             expected, due = self.model.pop(key)
             assert value == expected
             assert due <= self.clock()
         assert all(due > self.clock() - 1 for _, due in self.model.values())
-        self.fired.clear()
 
     @invariant()
     def as_many(self):

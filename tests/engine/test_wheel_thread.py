@@ -6,15 +6,35 @@ import sys
 import threading
 import time
 import weakref
-from math import inf
 
 import pytest
 
 from tests.scripts import FORKING
+from tests.waiting import until
 from wheelcache import Cache, RemovalCause, Timers
-from wheelcache.runtime.wheel_thread import WheelThread
 
 SOON = 10
+
+WITHOUT_A_THREAD = """
+import logging, sys, threading
+from wheelcache import Cache, RemovalCause
+# What it says of its lag and of the thread; errors go to stderr.
+logging.getLogger("wheelcache").setLevel(logging.ERROR)
+if sys.argv[1] == "refused":
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+else:
+    # As in a server that never runs its threads.
+    def start(thread):
+        pass
+threading.Thread.start = start
+now = [0.0]
+
+def make(**options):
+    given = {"jitter": 0, "log_interval": None, "sample_interval": None, **options}
+    return Cache(clock=lambda: now[0], **given)
+"""
+NO_THREAD = pytest.mark.parametrize("thread", ["refused", "starved"])
 
 
 def in_python(script, *arguments):
@@ -99,62 +119,117 @@ print("done")
     ) == ["done"]
 
 
-def test_a_thread_that_cannot_start_is_logged_once_and_writes_advance_the_wheel(monkeypatch, caplog):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
+def without_a_thread(script, thread):
+    return in_python(WITHOUT_A_THREAD + script, thread)
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
-    now = [0.0]
-    cache = Cache(clock=lambda: now[0], jitter=0)
-    for i in range(100):
-        cache.set(i, i, ttl=5)
-    now[0] = 60.0
+
+def test_a_thread_that_cannot_start_is_logged_once():
+    words = without_a_thread(
+        """
+logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
+logging.getLogger("wheelcache").setLevel(logging.WARNING)
+for name in "abc":
+    make(name=name).set("a", 1, ttl=5)
+""",
+        "refused",
+    )
+    assert " ".join(words) == (
+        "The wheel thread cannot start (can't start new thread); writes advance the wheels instead."
+    )
+
+
+@NO_THREAD
+def test_without_a_thread_nothing_expired_is_returned_and_writes_reclaim_some_at_a_time(thread):
+    assert without_a_thread(
+        """
+cache = make()
+cache.set_many(dict.fromkeys(range(50_000), 0), ttl=5)
+now[0] = 5.0
+print(cache.get(1), cache.keys(), len(cache) > 40_000)
+now[0] = 60.0
+cache.set("a", 1)
+print(len(cache) > 40_000)
+writes = 0
+while len(cache) > 1:
     cache.set("a", 1)
-    assert len(cache) == 101 - 32, "a batch a write"
-    for _ in range(3):
-        cache.set("a", 1)
-    assert len(cache) == 1
-    assert caplog.text.count("The wheel thread cannot start (can't start new thread)") == 1
+    writes += 1
+print(writes <= 50_000)
+""",
+        thread,
+    ) == ["None", "[]", "True", "True", "True"]
 
 
-def test_a_dead_or_starved_thread_lets_nothing_expired_out_and_writes_reclaim(monkeypatch):
-    # As in a server that never runs its threads: the wake-up is noted and nobody comes.
-    monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
-    monkeypatch.setattr(WheelThread, "wake", lambda thread: None)
-    now = [0.0]
-    cache = Cache(clock=lambda: now[0], jitter=0, log_interval=None, sample_interval=None)
-    cache.set("a", 1, ttl=5)
-    now[0] = 5.0
-    assert cache.get("a") is None
-    cache.set_many(dict.fromkeys(range(10), 0), ttl=5)
-    now[0] = 60.0
-    assert len(cache) == 10
-    cache.set("b", 1)
-    assert len(cache) == 1
+@NO_THREAD
+def test_without_a_thread_a_listener_that_writes_when_all_is_overdue_does_not_recurse(thread):
+    """Nor does an error reach the log, which is stderr here."""
+    assert without_a_thread(
+        """
+cache = make()
+cache.set_many(dict.fromkeys(range(10_000), 0), ttl=5)
+told = []
+def listener(key, value, cause):
+    if cause is RemovalCause.EXPIRED:
+        told.append(key)
+        cache.set(("again", key), 1)
+cache.on_removal = listener
+now[0] = 60.0
+writes = 0
+while len(told) < 10_000 and writes < 10_000:
+    cache.set("a", 1)
+    writes += 1
+print(len(cache))
+""",
+        thread,
+    ) == ["10001"]
 
 
-def test_a_wheel_whose_owner_raises_does_not_stop_the_others(caplog, monkeypatch):
-    monkeypatch.setattr("wheelcache.runtime.wheel_thread.PAUSE_AFTER_ERROR", 0.01)
+@NO_THREAD
+def test_without_a_thread_writes_of_many_keep_up_with_what_they_add(thread):
+    assert without_a_thread(
+        """
+cache = make(interval=0.1)
+for batch in range(100):
+    cache.set_many({(batch, number): 0 for number in range(500)}, ttl=0.5)
+    now[0] += 0.2
+print(len(cache) < 5_000)
+""",
+        thread,
+    ) == ["True"]
 
-    class Broken:
-        clock = staticmethod(time.monotonic)
-        wake_at = -inf
 
-        def advance(self, now):
-            raise RuntimeError("no")
+def test_when_all_is_gone_and_no_caller_comes_the_jobs_rest_and_the_thread_is_parked():
+    assert in_python(
+        """
+import time
+from wheelcache import Cache
+cache = Cache(interval=0.01, log_interval=0.02, sample_interval=0.02)
+cache.set("a", 1, ttl=0.03)
+deadline = time.monotonic() + 10
+while cache.figures().thread != "parked" and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(cache.figures().thread, len(cache))
+"""
+    ) == ["parked", "0"]
 
-    thread = WheelThread()
-    monkeypatch.setattr("wheelcache.driven.wheel_thread", thread)
-    broken = Broken()
-    thread.attach(broken)
+
+def test_a_clock_that_raises_in_the_thread_does_not_stop_the_other_wheels(caplog):
+    asked = threading.Event()
+
+    def clock():
+        if threading.current_thread().name == "wheelcache-wheel":
+            asked.set()
+            raise OSError("no clock")
+        return time.monotonic()
+
+    broken = Cache(clock=clock, log_interval=None, sample_interval=None)
+    broken.set("a", 1, ttl=0.02)
+    assert asked.wait(SOON)
     left = threading.Event()
     cache = Cache(interval=0.01, on_removal=lambda *removal: left.set())
     cache.set("a", 1, ttl=0.05)
     assert left.wait(SOON)
-    thread.stop()
-    assert "A wheel could not be advanced" in caplog.text
-    assert not thread.is_alive()
+    assert "OSError: no clock" in caplog.text
+    broken.close()
 
 
 def test_caches_and_timers_that_nobody_holds_go_away_with_timers_pending():
@@ -169,52 +244,25 @@ def test_caches_and_timers_that_nobody_holds_go_away_with_timers_pending():
         assert time.monotonic() < deadline
 
 
-def test_a_mass_expiry_holds_the_lock_for_one_batch_at_a_time(clock, monkeypatch):
+def test_of_a_mass_expiry_the_listener_is_told_batch_by_batch(clock):
     cache = Cache(clock=clock, jitter=0, log_interval=None, sample_interval=None)
     cache.set_many(dict.fromkeys(range(10_000), 0), ttl=5)
-    held = []
-
-    class Lock:
-        def __enter__(self):
-            self.before = len(cache.entries)
-
-        def __exit__(self, *exc_info):
-            held.append(self.before - len(cache.entries))
-
-    monkeypatch.setattr(cache, "_lock", Lock())
+    sizes = []
+    cache.on_removal = lambda *removal: sizes.append(len(cache))
     clock.advance(5)
-    assert len(cache) == 0
-    assert sum(held) == 10_000
-    assert max(held) <= 1024
+    assert len(sizes) == 10_000
+    assert all(size >= 10_000 - 1024 - told for told, size in enumerate(sizes))
 
 
-def test_a_listener_that_writes_when_all_is_overdue_does_not_recurse(monkeypatch):
-    monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
-    monkeypatch.setattr(WheelThread, "wake", lambda thread: None)
-    now = [0.0]
-    cache = Cache(clock=lambda: now[0], jitter=0, log_interval=None, sample_interval=None)
-    cache.set_many(dict.fromkeys(range(50_000), 0), ttl=5)
-    cache._on_removal = lambda key, value, cause: cause is RemovalCause.EXPIRED and cache.set(("again", key), 1, ttl=5)
-    now[0] = 60.0
-    for _ in range(5):
-        cache.advance(60.0)
-    assert len(cache) == 50_000
-    assert sum(type(key) is tuple for key in cache.keys()) > 5_000 - 10
-
-
-def test_a_listener_that_exits_does_not_end_the_thread(caplog, monkeypatch):
-    monkeypatch.setattr("wheelcache.runtime.wheel_thread.PAUSE_AFTER_ERROR", 0.01)
-    thread = WheelThread()
-    monkeypatch.setattr("wheelcache.driven.wheel_thread", thread)
+def test_a_listener_that_exits_does_not_end_the_thread(caplog):
     exits = Cache("exits", interval=0.01, on_removal=lambda *removal: sys.exit())
     left = threading.Event()
     other = Cache(interval=0.01, on_removal=lambda *removal: left.set())
     exits.set("a", 1, ttl=0.02)
-    other.set("b", 1, ttl=0.1)
+    assert until(lambda: "SystemExit" in caplog.text)
+    other.set("b", 1, ttl=0.02)
     assert left.wait(SOON)
-    assert thread.is_alive()
-    assert "SystemExit" in caplog.text
-    thread.stop()
+    assert other.figures().thread in ("running", "parked")
 
 
 def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
@@ -224,33 +272,15 @@ def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
     assert "cannot be advanced by what it advances" in caplog.text
 
 
-def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(monkeypatch, caplog):
-    monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
-    monkeypatch.setattr(WheelThread, "wake", lambda thread: None)
-    now = [0.0]
-    cache = Cache(clock=lambda: now[0], jitter=0)
+def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):
+    cache = Cache(clock=clock, jitter=0, log_interval=None, sample_interval=None)
     for hours in (0, 12, 40):
-        now[0] = hours * 3600.0 + 5
+        clock.advance(hours * 3600.0)
         cache.set_many(dict.fromkeys(range(1500), hours), ttl=600)
         assert cache.lag == 0
-        assert now[0] < cache.wake_at <= now[0] + 601
-        now[0] += 700
-        while cache.wake_at <= now[0]:
-            cache.advance(now[0])
+        clock.advance(700)
         assert len(cache) == 0
-        caplog.clear()
     assert "behind" not in caplog.text
-
-
-def test_without_a_thread_writes_of_many_keep_up_with_what_they_add(monkeypatch):
-    monkeypatch.setattr("wheelcache.driven.wheel_thread", WheelThread())
-    monkeypatch.setattr(WheelThread, "wake", lambda thread: None)
-    now = [0.0]
-    cache = Cache(clock=lambda: now[0], interval=0.1, log_interval=None, sample_interval=None)
-    for batch in range(100):
-        cache.set_many({(batch, number): 0 for number in range(500)}, ttl=0.5)
-        now[0] += 0.2
-    assert len(cache) < 5_000
 
 
 def test_a_job_that_exits_takes_no_other_with_it(clock):
@@ -259,12 +289,9 @@ def test_a_job_that_exits_takes_no_other_with_it(clock):
     timers.every(1, sys.exit)
     timers.every(1, lambda: ran.append("job"))
     event = timers.after(1)
-    for _ in range(2):
+    for _ in range(3):
         with pytest.raises(SystemExit):
             clock.advance(1)
-    clock._now += 1
-    with pytest.raises(SystemExit):
-        timers.advance(clock())
     assert event.is_set()
     assert ran.count("job") == 3
     timers.stop()
