@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from tests.backends.adapters import OnDjango
+from tests.backends.on_django import OnDjango
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
 

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from tests.backends.adapters import ADAPTERS, DEFAULT
+from tests.backends.adapter import DEFAULT
+from tests.backends.conftest import ADAPTERS
 from tests.waiting import PATIENCE, until
 from wheelcache import LoadDeadlock, LoadTimeout
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.backends.adapters import DEFAULT
+from tests.backends.adapter import DEFAULT
 
 ALL_WRITES = {
     "set": lambda cache, ttl=DEFAULT: cache.set("key", [1], ttl),

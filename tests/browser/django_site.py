@@ -10,6 +10,7 @@ import django
 from django.conf import settings
 
 from tests.browser import traffic
+from tests.engines import engine
 
 DIRECTORY = Path(os.environ["BROWSER_TEST_DIRECTORY"])
 LOGIN = """
@@ -68,7 +69,7 @@ def visit(request):
 
 def state(request):
     """Which process this is and how many entries it has."""
-    return JsonResponse({"pid": os.getpid(), "entries": len(caches["default"].store.cache)})
+    return JsonResponse({"pid": os.getpid(), "entries": len(engine(caches["default"]))})
 
 
 urlpatterns = [

@@ -7,6 +7,7 @@ import flask
 import flask_caching
 
 from tests.browser import traffic
+from tests.engines import engine, noted
 from wheelcache.flask_backend.dashboard import dashboard
 
 LOGIN = """<title>Log in</title><form method="post"><input name="username"><input name="password"><button>Go</button>"""
@@ -22,6 +23,7 @@ application.config.from_mapping(
     },
 )
 cache = flask_caching.Cache(application)
+backend = noted(application.extensions["cache"][cache])
 
 
 def guard():
@@ -29,10 +31,6 @@ def guard():
 
 
 application.register_blueprint(dashboard(guard))
-
-
-def backend():
-    return application.extensions["cache"][cache]
 
 
 @application.route("/login", methods=["GET", "POST"])
@@ -45,10 +43,10 @@ def login():
 
 @application.get("/visit")
 def visit():
-    traffic.visit(lambda key, load: backend().get_or_load(key, load, 20))
+    traffic.visit(lambda key, load: backend.get_or_load(key, load, 20))
     return state()
 
 
 @application.get("/state")
 def state():
-    return {"pid": os.getpid(), "entries": len(backend()._cache)}
+    return {"pid": os.getpid(), "entries": len(engine(backend))}

@@ -1,16 +1,12 @@
 """The dashboard in Debian's Chromium, behind a login, in front of a real server with two workers."""
 
-import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
@@ -18,10 +14,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.traffic import HOSTILE
-from tests.django_backend.test_servers import free_ports
+from tests.servers.process import ROOT, Server, running
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[2]
 BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = [
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
@@ -32,28 +27,18 @@ SOON = 20
 """Seconds: a worker publishes every three, the page asks every three, and the machine may be busy."""
 
 
-class Site:
+class Site(Server):
     """A server with ``WORKERS`` processes, and visitors for it."""
 
-    def __init__(self, port):
-        self.url = f"http://127.0.0.1:{port}"
-
-    def ask(self, path):
-        with urlopen(f"{self.url}/{path}", timeout=15) as response:
-            return json.load(response)
-
     def is_up(self):
-        try:
-            return "pid" in self.ask("state")
-        except (URLError, ConnectionError):
-            return False
+        return super().is_up("state")
 
     def entries(self):
         """Of each worker, by its number. Whoever is free answers, so it is asked until all have."""
         found = {}
 
         def all_answered():
-            state = self.ask("state")
+            state = self("state")
             found[state["pid"]] = state["entries"]
             return len(found) == WORKERS
 
@@ -67,7 +52,7 @@ class Site:
 
         def visit():
             while not gone.wait(0.02):
-                self.ask("visit")
+                self("visit")
 
         visitors = [threading.Thread(target=visit) for _ in range(3)]
         for each in visitors:
@@ -80,40 +65,21 @@ class Site:
                 each.join(30)
 
 
+GUNICORN = [
+    *("-m", "gunicorn", "--workers", str(WORKERS), "--threads", "4", "--bind", "127.0.0.1:{port}"),
+    "--no-control-socket",
+]
+
+
 @contextmanager
 def serving(module, directory):
-    (port,) = free_ports(1)
-    gunicorn = [
-        "gunicorn",
-        "--workers",
-        str(WORKERS),
-        "--threads",
-        "4",
-        "--bind",
-        f"127.0.0.1:{port}",
-        "--no-control-socket",
-    ]
     log = directory / "log"
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *gunicorn, f"{module}:application"],
-            cwd=ROOT,
-            env={**os.environ, "BROWSER_TEST_DIRECTORY": str(directory)},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        site = Site(port)
-        assert until(site.is_up, 30), log.read_text()
+    command = [*GUNICORN, f"{module}:application"]
+    with running(command, log, make=Site, is_up=Site.is_up, BROWSER_TEST_DIRECTORY=str(directory)) as site:
         with site.traffic():
             # Until both have something to show.
             assert until(lambda: all(site.entries().values()), SOON)
         yield site
-    finally:
-        # The group is the session that was started for this server.
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
     assert "Traceback" not in log.read_text(), log.read_text()
 
 

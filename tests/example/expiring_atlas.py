@@ -16,7 +16,9 @@ def expire(request):
     from django.core.cache import caches
     from django.http import HttpResponse
 
-    entries = caches["default"].store.cache
+    from tests.engines import engine
+
+    entries = engine(caches["default"])
     for key in entries.keys():
         entries.touch(key, 0.001)
     time.sleep(0.01)

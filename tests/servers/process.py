@@ -116,7 +116,8 @@ def running(command, log, *, make=Server, is_up=Server.is_up, **environment):
         assert until(all_are_up, 30), log.read_text()
         yield servers if len(servers) > 1 else servers[0]
     finally:
-        servers[0].kill()
+        if process.poll() is None:
+            servers[0].kill()
 
 
 class Fleet:

@@ -1,20 +1,25 @@
 """A session that two workers count in: with COHERENCE and the database behind it, nothing is lost."""
 
-import http.client
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
-from contextlib import closing, suppress
-from pathlib import Path
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection, HTTPException
 
 import pytest
 
+from tests.servers.process import ROOT, running
 from tests.waiting import PATIENCE, until
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.servers
+
+SITE = "tests.servers.session_site"
+GUNICORN = [
+    *("-m", "gunicorn", "--workers", "2", "--worker-class", "gthread", "--threads", "4", "--keep-alive", "75"),
+    *("--bind", "127.0.0.1:{port}", "--log-level", "warning", f"{SITE}:application"),
+]
 INCREMENTS = 60
 
 
@@ -22,7 +27,7 @@ class Worker:
     """A connection that stays open, and with it at one worker."""
 
     def __init__(self, port):
-        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        self.connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         self.pid = self.count()["pid"]
 
     def count(self, cookie=None):
@@ -37,45 +42,42 @@ class Worker:
 @pytest.fixture
 def serve(tmp_path):
     """Two workers of a site with this session engine and these OPTIONS; a connection to each."""
-    servers, workers = [], {}
+    with ExitStack() as stack:
 
-    def start(engine, options):
-        given = {
-            "engine": engine,
-            "options": {"FIGURES_DIR": None, **options},
-            "location": f"sessions {secrets.token_hex(4)}",
-            "database": str(tmp_path / "sessions.sqlite3"),
-        }
-        environment = {**os.environ, "SESSION_SITE": json.dumps(given)}
-        site = "tests.django_backend.session_site"
-        subprocess.run([sys.executable, "-m", site], cwd=ROOT, env=environment, check=True, timeout=60)
-        with closing(socket.create_server(("127.0.0.1", 0))) as free:
-            port = free.getsockname()[1]
-        command = [
-            *(sys.executable, "-m", "gunicorn", "--workers", "2", "--worker-class", "gthread", "--threads", "4"),
-            *("--keep-alive", "75", "--bind", f"127.0.0.1:{port}", "--log-level", "warning", f"{site}:application"),
-        ]
-        with (tmp_path / "log").open("w") as log:
-            servers.append(subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log))
+        def start(engine, options):
+            given = {
+                "engine": engine,
+                "options": {"FIGURES_DIR": None, **options},
+                "location": f"sessions {secrets.token_hex(4)}",
+                "database": str(tmp_path / "sessions.sqlite3"),
+                "boards": str(tmp_path),
+            }
+            environment = {"SESSION_SITE": json.dumps(given)}
+            subprocess.run(
+                [sys.executable, "-m", SITE], cwd=ROOT, env={**os.environ, **environment}, check=True, timeout=60
+            )
+            server = stack.enter_context(running(GUNICORN, tmp_path / "log", is_up=answers, **environment))
+            workers = {}
 
-        def both():
-            with suppress(OSError, http.client.HTTPException):
-                worker = Worker(port)
+            def both():
+                worker = Worker(server.port)
                 if worker.pid in workers:
                     worker.connection.close()
                 else:
-                    workers[worker.pid] = worker
-            return len(workers) == 2
+                    workers[worker.pid] = stack.enter_context(closing(worker.connection)) and worker
+                return len(workers) == 2
 
-        assert until(both, 30), (tmp_path / "log").read_text()
-        return list(workers.values())
+            assert until(both, 30), (tmp_path / "log").read_text()
+            return list(workers.values())
 
-    yield start
-    for worker in workers.values():
-        worker.connection.close()
-    for server in servers:
-        server.terminate()
-        server.wait(PATIENCE)
+        yield start
+
+
+def answers(server):
+    with suppress(OSError, HTTPException):
+        Worker(server.port).connection.close()
+        return True
+    return False
 
 
 def lost(workers):

@@ -1,49 +1,27 @@
-"""For the tests of snapshots: sites on real servers that are stopped and started again."""
+"""For the tests of restarts: sites that are filled, stopped and started again, and the command that looks at them."""
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
+from tests.servers.process import ROOT, Server, running
 from tests.waiting import until
 
-ROOT = Path(__file__).parents[1]
 KEYS = [f"key{number}" for number in range(20)]
-EXIT = 20
-"""Seconds: what all may take to save, and as much again."""
 
 
-class Server:
-    """A site that runs.
-
+class Site(Server):
+    """
     Attributes:
-        process: of the server, which may have workers.
-        url: where it answers.
         workers: how many processes answer.
     """
 
-    def __init__(self, process, url, log, workers):
-        self.process = process
-        self.url = url
-        self.log = log
+    def __init__(self, process, port, workers):
+        super().__init__(process, port)
         self.workers = workers
-
-    def __call__(self, path):
-        with urlopen(f"{self.url}/{path}", timeout=15) as response:
-            return json.load(response)
-
-    def is_up(self):
-        assert self.process.poll() is None, self.log.read_text()
-        try:
-            return self("pid")["pid"]
-        except (URLError, ConnectionError):
-            return False
 
     def pids(self):
         """Of all workers."""
@@ -51,13 +29,13 @@ class Server:
         assert until(lambda: found.add(self("pid")["pid"]) or len(found) == self.workers)
         return found
 
-    def fill(self, query="value=warm"):
+    def fill(self):
         """Have every worker set all keys."""
         for key in KEYS:
             done = set()
 
             def all_have_it(key=key, done=done):
-                done.add(self(f"set/{key}?{query}")["pid"])
+                done.add(self(f"set/{key}?value=warm")["pid"])
                 return len(done) == self.workers
 
             assert until(all_have_it)
@@ -67,39 +45,9 @@ class Server:
         self.pids()
         return sum(self(f"get/{key}")["value"] == ["warm"] for key in KEYS * 3) / len(KEYS * 3)
 
-    def stop(self, number=signal.SIGTERM):
-        """Send the server a signal, and wait until it is gone."""
-        self.process.send_signal(number)
-        self.process.wait(EXIT)
 
-    def kill(self):
-        """End it and all its workers, of whom none can do anything about it."""
-        # The group is the session that was started for this server.
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(EXIT)
-
-
-@contextmanager
-def served(command, log, workers=1, **environment):
-    """``command``, the arguments of Python, with {port} for where, up and answering."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with log.open("a") as output:
-        process = subprocess.Popen(
-            [sys.executable, *(part.format(port=port) for part in command)],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    server = Server(process, f"http://127.0.0.1:{port}", log, workers)
-    try:
-        assert until(server.is_up, 30), log.read_text()
-        yield server
-    finally:
-        if process.poll() is None:
-            server.kill()
+def served(command, log, workers, **environment):
+    return running(command, log, make=partial(Site, workers=workers), **environment)
 
 
 def run(command, **environment):
@@ -150,7 +98,7 @@ def check_commands(server, command, directory, **environment):
 
 
 def wait_until_published(server, directory):
-    """Until all workers have shown that they are there: before that nobody can ask them for anything."""
+    """Until all workers have shown that they are there: before that, no command can ask them for anything."""
     assert until(lambda: len(list(directory.glob("*.worker"))) == server.workers, 30)
 
 

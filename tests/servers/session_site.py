@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import django
 from django.conf import settings
@@ -9,7 +10,10 @@ from django.core.wsgi import get_wsgi_application
 from django.http import JsonResponse
 from django.urls import path
 
+from tests import boards
+
 GIVEN = json.loads(os.environ["SESSION_SITE"])
+boards.keep_in(Path(GIVEN["boards"]))
 
 settings.configure(
     ALLOWED_HOSTS=["*"],

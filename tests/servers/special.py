@@ -1,4 +1,4 @@
-"""Servers that need more than a command line: ``python -m tests.django_backend.servers <which> <port>...``."""
+"""Servers that need more than a command line: ``python -m tests.servers.special <which> <port>...``."""
 
 import os
 import socket
@@ -24,14 +24,14 @@ def serve_gevent(port):
 
     from gevent import pywsgi
 
-    from tests.django_backend.tiny_site import application
+    from tests.servers.django_site import application
 
     pywsgi.WSGIServer(("127.0.0.1", int(port)), application, log=None).serve_forever()
 
 
 def serve_gevent_late(port):
     """Patched when the cache is in use and its threads run."""
-    from tests.django_backend.used_site import application  # noqa: I001
+    from tests.servers.used_site import application  # noqa: I001
 
     from gevent import monkey
 
@@ -44,7 +44,7 @@ def serve_gevent_late(port):
 
 def serve_eventlet_late(port):
     """Patched after Django and wheelcache were imported, before the first use: eventlet breaks threads that run."""
-    from tests.django_backend.tiny_site import application  # noqa: I001
+    from tests.servers.django_site import application  # noqa: I001
 
     import eventlet
 
@@ -59,7 +59,7 @@ def serve_fork(*ports):
     """One child a port, forked after the cache was used and its wheel thread runs."""
     from django.core.cache import cache
 
-    from tests.django_backend.tiny_site import application
+    from tests.servers.django_site import application
     from wheelcache.runtime.wheel_thread import wheel_thread
 
     cache.set("inherited", ["from the parent"], None)
@@ -78,7 +78,7 @@ def serve_locked(port):
     pyuwsgi 2.0.30 says "python threads support enabled" whatever it is told. So here the calls that wait are made
     through ``PyDLL``, which does not let go of the GIL as the socket module would.
     """
-    from tests.django_backend.tiny_site import application
+    from tests.servers.django_site import application
 
     sys.setswitchinterval(1e6)
     libc = PyDLL(None)
@@ -110,7 +110,7 @@ def serve_refused(port):
     """No thread can be started: each would need a stack as large as all there is."""
     threading.stack_size(1 << 46)
 
-    from tests.django_backend.tiny_site import application
+    from tests.servers.django_site import application
 
     make_server("127.0.0.1", int(port), application, server_class=PatientServer).serve_forever()
 

@@ -1,0 +1,59 @@
+"""``WheelCache`` for Django, in the words of ``adapter``. Imports nothing of Flask."""
+
+from django.core.cache.backends.locmem import LocMemCache
+from django.core.exceptions import ImproperlyConfigured
+
+from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
+from wheelcache.django_backend import WheelCache
+
+
+class OnDjango(Adapter):
+    refused = ImproperlyConfigured
+
+    @classmethod
+    def make(cls, name=None, timeout=DEFAULT, **options):
+        name = name or next(names)
+        spelled = {option.upper(): value for option, value in {**QUIET, **options}.items()}
+        return cls(WheelCache(name, {"OPTIONS": spelled, **given(TIMEOUT=timeout)}), name)
+
+    @classmethod
+    def beside(cls):
+        """What the framework has in its own package."""
+        return cls(LocMemCache(next(names), {}), "")
+
+    @staticmethod
+    def spelled(option):
+        return option.upper()
+
+    @staticmethod
+    def timeout(ttl):
+        return given(timeout=ttl)
+
+    @staticmethod
+    def key(key):
+        """What the engine has it under."""
+        return f":1:{key}"
+
+    def get_many(self, keys):
+        """What was found."""
+        return self.backend.get_many(keys)
+
+    def set_many(self, values, ttl=DEFAULT):
+        """The keys that were refused."""
+        return self.backend.set_many(values, **self.timeout(ttl))
+
+    def delete_many(self, keys):
+        self.backend.delete_many(keys)
+
+    def has(self, key):
+        return self.backend.has_key(key)
+
+    def touch(self, key, ttl):
+        return self.backend.touch(key, ttl)
+
+    def count(self, key, delta=1):
+        """Add to what is there."""
+        return self.backend.incr(key, delta)
+
+    def load(self, key, loader, ttl=DEFAULT, **policy):
+        return self.backend.get_or_set(key, loader, **self.timeout(ttl), **policy)

@@ -1,0 +1,265 @@
+"""``manage.py wheelcache`` and ``flask wheelcache``, in a process that is none of the site's workers."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.servers.conftest import MANAGE, environment, manage
+from tests.servers.process import ROOT
+from tests.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.servers
+
+WORKERS = 2
+
+
+def run(command, **given):
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **given},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def without_rich(command):
+    """``command``, in a Python that has no rich: the module after ``-m`` is run as it would."""
+    assert command[:2] == [sys.executable, "-m"]
+    code = (
+        "import runpy, sys; sys.modules['rich'] = sys.modules['rich.console'] = None; "
+        "sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+    )
+    return [sys.executable, "-c", code, *command[2:]]
+
+
+class Asked:
+    """Two workers, and what each of them was asked for.
+
+    Attributes:
+        gets: by pid, the hits and misses that it was asked for.
+        command: what looks at them, with ``given`` as its environment.
+    """
+
+    def __init__(self, framework, server, given):
+        self.framework = framework
+        self.server = server
+        self.command = manage(framework)
+        self.given = given
+        self.gets = {}
+
+    def ask(self, hits, misses):
+        """Have whichever worker answers set a key, and hit and miss; count it for that one. Its pid."""
+        pid = self.server(f"look-up/{hits}/{misses}")["pid"]
+        before = self.gets.get(pid, (0, 0))
+        self.gets[pid] = (before[0] + hits, before[1] + misses)
+        return pid
+
+    def run(self, *options, **more):
+        return run([*self.command, *options], **self.given, **more)
+
+    def figures(self):
+        """The JSON that the command prints once it is right: workers publish every three seconds."""
+        found = {}
+
+        def is_right():
+            done = self.run("--json")
+            assert done.returncode == 0, done.stderr
+            found.update(json.loads(done.stdout))
+            workers = [worker for cache in found["caches"] for worker in cache["workers"]]
+            return {each["pid"]: (each["hits"], each["misses"]) for each in workers} == self.gets
+
+        assert until(is_right, 30), found
+        return found
+
+
+@pytest.fixture(scope="module", params=MANAGE)
+def site(request, fleet, tmp_path_factory):
+    figures = str(tmp_path_factory.mktemp("figures") / "here")
+    options = {"log_interval": None, "figures_dir": figures, "name": "site"}
+    if request.param == "django":
+        del options["name"]
+    asked = Asked(request.param, fleet(request.param, "gunicorn sync", **options), environment(**options))
+    asked.figures_dir = figures
+    assert until(lambda: asked.ask(3, 2) and len(asked.gets) == WORKERS)
+    for _ in range(20):
+        asked.ask(5, 1)
+    return asked
+
+
+def test_it_prints_both_workers_and_exact_sums_as_json_and_as_a_table(site):
+    document = site.figures()
+    assert (document["looked_in"], document["since"]) == ([site.figures_dir], None)
+    [cache] = document["caches"]
+    total = cache["total"]
+    hits, misses = map(sum, zip(*site.gets.values(), strict=True))
+    assert cache["name"] == "site"
+    assert (total["hits"], total["misses"], total["requests"]) == (hits, misses, hits + misses)
+    assert total["hit_ratio"] == hits / (hits + misses)
+    assert total["entries"] == WORKERS
+    assert {each["thread"] for each in cache["workers"]} <= {"running", "parked"}
+    assert set(total) < set(cache["workers"][0])
+    done = site.run()
+    assert done.returncode == 0, done.stderr
+    for pid, gets in site.gets.items():
+        assert re.search(rf"^\s*{pid} .* {sum(gets):,} ", done.stdout, re.MULTILINE), done.stdout
+    assert re.search(rf"^site .* {hits + misses:,} ", done.stdout, re.MULTILINE), done.stdout
+
+
+def test_watching_shows_what_is_asked_for_meanwhile_and_ends_on_ctrl_c(site):
+    here, there = pty.openpty()
+    with subprocess.Popen(
+        [*site.command, "--watch", "0.3"],
+        cwd=ROOT,
+        env={**os.environ, **site.given, "COLUMNS": "200", "LINES": "60", "TERM": "xterm"},
+        stdin=there,
+        stdout=there,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as watching:
+        os.close(there)
+        try:
+            before = read(here, "stampedes")
+            pid = site.ask(500, 0)
+            expected = rf"{pid}[^\n]* {sum(site.gets[pid]):,} "
+            after = read(here, expected)
+            watching.send_signal(signal.SIGINT)
+            rest = read(here, None)
+            code = watching.wait(PATIENCE)
+        finally:
+            watching.kill()
+            errors = watching.stderr.read()
+            os.close(here)
+    assert re.search("stampedes", before), errors
+    assert not re.search(expected, before)
+    assert re.search(expected, after), errors
+    assert (code, errors) == (0, "")
+    assert "Traceback" not in rest
+
+
+def read(terminal, expected):
+    """What is written until it has ``expected`` in it, or, if that is None, until its writer is gone."""
+    text = ""
+    deadline = time.monotonic() + 3 * PATIENCE
+    while time.monotonic() < deadline and not (expected and re.search(expected, text)):
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                text += os.read(terminal, 65536).decode(errors="replace")
+            except OSError:
+                # So a terminal ends whose other side is closed.
+                break
+    return text
+
+
+def test_a_narrow_terminal_has_the_workers_side_by_side(site):
+    site.figures()
+    done = site.run(COLUMNS="50")
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 50
+    assert "stampedes prevented" in done.stdout
+    for pid, gets in site.gets.items():
+        assert str(pid) in done.stdout
+        assert f"{sum(gets):,}" in done.stdout
+    assert "…" not in done.stdout
+
+
+def test_what_is_no_terminal_gets_the_whole_table_and_no_colours_whatever_the_environment_says(site):
+    done = site.run(FORCE_COLOR="1", TTY_COMPATIBLE="1")
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert "hit ratio" in done.stdout.splitlines()[0]
+    watching = site.run("--watch", FORCE_COLOR="1")
+    assert (watching.returncode, watching.stdout) == (1, "")
+
+
+def test_without_rich_json_is_as_ever_and_a_table_says_what_to_install(site):
+    command = without_rich(site.command)
+    as_json = run([*command, "--json"], **site.given)
+    assert as_json.returncode == 0, as_json.stderr
+    assert len(json.loads(as_json.stdout)["caches"]) == 1
+    for options in ([], ["--watch"]):
+        done = run([*command, *options], **site.given)
+        assert done.returncode == 1
+        assert 'pip install "wheelcache[cli]"' in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["--watch"], 1, "--watch needs a terminal"),
+        (["--watch", "--json"], 1, "leave --watch out"),
+        (["--watch", "0"], 2, "a number of seconds above 0, not '0'"),
+        (["--watch", "nan"], 2, "a number of seconds above 0, not 'nan'"),
+        (["--watch", "soon"], 2, "a number of seconds above 0, not 'soon'"),
+        (["save"], 1, "the option snapshot says where"),
+        (["load"], 1, "the option snapshot says where"),
+        (["inspect"], 1, "the option snapshot says where"),
+        (["--json", "save"], 1, "--json is for the figures and inspect"),
+        (["--watch", "3", "inspect"], 1, "--watch is for the figures"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_makes_no_sense_is_refused(site, options, code, complaint):
+    if site.framework == "django":
+        complaint = complaint.replace("option snapshot", "option SNAPSHOT")
+    done = site.run(*options)
+    assert done.returncode == code
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("framework", MANAGE)
+def test_without_a_worker_it_says_so_and_where_it_looked(tmp_path, framework):
+    given = environment(figures_dir=str(tmp_path / "none"))
+    done = run(manage(framework), **given)
+    assert done.returncode == 0, done.stderr
+    assert "No worker of this site publishes figures" in done.stdout
+    assert f"{tmp_path / 'none'}, as user" in done.stdout
+    assert json.loads(run([*manage(framework), "--json"], **given).stdout)["caches"] == []
+
+
+@pytest.mark.parametrize("framework", MANAGE)
+def test_caches_that_do_not_publish_are_named_as_the_reason(framework):
+    done = run(manage(framework), **environment(figures_dir=None))
+    assert done.returncode == 0
+    assert "do not publish their figures" in done.stdout
+
+
+def test_a_django_site_without_our_cache_is_told():
+    done = run(manage("django"), SITE_BACKEND="django.core.cache.backends.locmem.LocMemCache")
+    assert done.returncode == 1
+    assert "None of CACHES is a cache of wheelcache" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("factory", "complaint"),
+    [
+        ("without_any", "The app 'bare' has no Flask-Caching cache"),
+        ("without_ours", "No cache of the app 'theirs' is one of wheelcache.flask_backend"),
+    ],
+)
+@pytest.mark.parametrize("action", [[], ["save"], ["load"], ["inspect"]], ids=" ".join)
+def test_an_app_without_our_cache_is_told(factory, complaint, action):
+    done = run([sys.executable, "-m", "flask", f"--app=tests.servers.other_apps:{factory}", "wheelcache", *action])
+    assert done.returncode == 1
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_where_there_is_no_flask_caching_every_other_flask_command_works():
+    """An entry point that cannot be imported would break them all."""
+    code = "import sys; sys.modules['flask_caching'] = None; from flask.cli import main; main()"
+    done = run([sys.executable, "-c", code, "--app", "tests.servers.other_apps:without_any", "routes"])
+    assert done.returncode == 0, done.stderr
+    assert "static" in done.stdout

@@ -1,0 +1,232 @@
+"""A stampede of 200 clients on real servers, with fill_wait and without, and requests that fail to fill."""
+
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+import pytest
+
+from tests.servers.views import SLOW
+from tests.waiting import until
+
+pytestmark = pytest.mark.servers
+
+CLIENTS = 200
+FEW = 8
+LONG, SHORT = 60, 2
+"""Seconds of fill_wait: one that no test waits for the end of, and one for the tests of what hangs."""
+
+IN_TIME = 20
+"""Seconds, generous for a busy machine, and far from LONG: what takes less did not wait for it."""
+
+PAGES = "views.decorators.cache."
+WAITS = {
+    "django": {
+        PAGES: LONG,
+        f"{PAGES}cache_header.short.": SHORT,
+        f"{PAGES}cache_page.short.": SHORT,
+        "value:": LONG,
+        "value:short:": SHORT,
+    },
+    "flask": {"": LONG, "view//fails/hangs/": SHORT},
+}
+
+names = map("number-{}".format, count())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_traceback_but_of_views_that_are_to_raise(fleet):
+    yield
+    logs = fleet.logs()
+    assert logs.count("Traceback") == logs.count("views.Boom\n"), logs
+
+
+@pytest.fixture
+def start(fleet):
+    def start_site(kind, *, fill_wait=True):
+        framework, server, view, site_wide = kind
+        # What expired stays in memory for a minute: reads have to see that it did.
+        options = {"interval": 60, "jitter": 0, "log_interval": None, "max_entries": 10_000}
+        options["fill_wait"] = WAITS[framework] if fill_wait else 0
+        return fleet(framework, server, site_wide=site_wide, **options), view
+
+    return start_site
+
+
+def kinds(**named):
+    return pytest.mark.parametrize("kind", named.values(), ids=named)
+
+
+def waiting(site):
+    return site("waiting", "POST")["waiting"]
+
+
+def runs(site, name):
+    return site(f"ran/{name}", "POST")["runs"]
+
+
+@kinds(
+    cache_page_on_waitress=("django", "waitress", "page", False),
+    middleware_on_waitress=("django", "waitress", "whole", True),
+    cache_page_on_uvicorn=("django", "uvicorn", "page", False),
+    middleware_on_uvicorn_async_view=("django", "uvicorn", "awhole", True),
+    aget_and_aset_on_uvicorn=("django", "uvicorn", "avalue", False),
+    cached=("flask", "waitress", "page", False),
+    cached_async_view=("flask", "waitress", "async", False),
+    memoized=("flask", "waitress", "memoized", False),
+)
+def test_what_200_clients_ask_for_at_once_is_computed_once_with_fill_wait(start, capsys, kind):
+    found = {}
+    for fill_wait in (True, False):
+        site, view = start(kind, fill_wait=fill_wait)
+        name = next(names)
+        began = time.monotonic()
+        # Cold: there is no list of headers either.
+        cold = site.together(*[f"{view}/{name}"] * CLIENTS)
+        found[fill_wait, "cold"] = runs(site, name)
+        assert site("expire", "POST")["expired"] > 0
+        expired = site.together(*[f"{view}/{name}"] * CLIENTS)
+        found[fill_wait, "expired"] = runs(site, name)
+        assert [status for status, _ in cold + expired] == [200] * 2 * CLIENTS
+        if fill_wait:
+            assert time.monotonic() - began < LONG
+            assert len({answer["round"] for _, answer in cold}) == len({answer["round"] for _, answer in expired}) == 1
+            assert cold[0][1]["round"] + 1 == expired[0][1]["round"]
+            assert waiting(site) == 0
+    with capsys.disabled():
+        print(
+            f"\n{kind}, {CLIENTS} clients: computed {found[True, 'cold']} + {found[True, 'expired']} times with "
+            f"fill_wait, {found[False, 'cold']} + {found[False, 'expired']} without (cold + expired)",
+            end=" ",
+        )
+    assert (found[True, "cold"], found[True, "expired"]) == (1, 1)
+    assert found[False, "cold"] > 1
+    assert found[False, "expired"] > 1
+
+
+# Requests that fail to fill.
+
+
+@kinds(
+    cache_page_on_waitress=("django", "waitress", "fails", False),
+    middleware_on_waitress=("django", "waitress", "whole-fails", True),
+    cache_page_on_uvicorn=("django", "uvicorn", "fails", False),
+    middleware_on_uvicorn_sync_view=("django", "uvicorn", "whole-fails", True),
+    middleware_on_uvicorn_async_view=("django", "uvicorn", "awhole-fails", True),
+    aget_and_aset_on_uvicorn=("django", "uvicorn", "avalue-fails", False),
+    cached=("flask", "waitress", "fails", False),
+)
+@pytest.mark.parametrize(("how", "status"), [("raises", 500), ("not-found", 404)])
+def test_if_a_view_raises_or_is_not_cached_the_next_request_computes_for_all(start, kind, how, status):
+    site, view = start(kind)
+    name = next(names)
+    site("hold", "POST")
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(site.together, *[f"{view}/{how}/{name}"] * FEW)
+        assert until(lambda: waiting(site) == FEW - 1)
+        began = time.monotonic()
+        site("release", "POST")
+        answers = asking.result(LONG * 1.5)
+    assert time.monotonic() - began < IN_TIME
+    assert sorted(answers, key=str) == sorted([(status, None), *[(200, {"run": 2})] * (FEW - 1)], key=str)
+    assert runs(site, name) == 2
+
+
+@kinds(
+    cache_page_on_waitress=("django", "waitress", "short", False),
+    cache_page_on_uvicorn=("django", "uvicorn", "short", False),
+    aget_and_aset_on_uvicorn=("django", "uvicorn", "avalue-fails", False),
+    cached=("flask", "waitress", "fails", False),
+)
+def test_no_request_waits_longer_than_fill_wait_for_a_view_that_hangs(start, kind):
+    site, view = start(kind)
+    name = f"short:{next(names)}"
+    site("hold", "POST")
+    with ThreadPoolExecutor(1) as pool:
+        hanging = pool.submit(site.ask, f"{view}/hangs/{name}")
+        assert until(lambda: runs(site, name) == 1)
+        began = time.monotonic()
+        answers = site.together(*[f"{view}/hangs/{name}"] * FEW)
+        assert time.monotonic() - began < SHORT + SLOW + IN_TIME / 2
+        assert [status for status, _ in answers] == [200] * FEW
+        # Now it is cached, and the one that hangs is still at it.
+        assert (site.ask(f"{view}/hangs/{name}")[0], hanging.done()) == (200, False)
+        assert 2 <= runs(site, name) <= 1 + FEW
+        site("release", "POST")
+        assert hanging.result(IN_TIME) == (404, None)
+
+
+def test_a_request_that_bypasses_the_cache_is_not_held_up_and_holds_no_other_up(start):
+    site, view = start(("flask", "waitress", "fails", False))
+    path = f"{view}/raises/{(name := next(names))}"
+    site("hold", "POST")
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(site.together, *[path] * FEW)
+        assert until(lambda: waiting(site) == FEW - 1)
+        assert site(f"{path}?bypass") == {"run": 2}
+        assert waiting(site) == FEW - 1
+        site("release", "POST")
+        answers = asking.result(LONG * 1.5)
+    assert sorted(answers, key=str) == sorted([(500, None), *[(200, {"run": 3})] * (FEW - 1)], key=str)
+    assert runs(site, name) == 3
+
+
+# Clients that go away, and the event loop.
+
+
+def leave(site, path):
+    """Send a request, for which no client is there when the connection is closed."""
+    connection = socket.create_connection(("127.0.0.1", site.port))
+    connection.sendall(f"GET /{path} HTTP/1.1\r\nHost: 127.0.0.1:{site.port}\r\n\r\n".encode())
+    return connection
+
+
+@kinds(
+    aget_and_aset=("django", "uvicorn", "avalue-fails", False),
+    middleware=("django", "uvicorn", "awhole-fails", True),
+)
+def test_if_the_client_goes_away_its_view_is_cancelled_and_the_next_request_computes(start, kind):
+    site, view = start(kind)
+    name = next(names)
+    site("hold", "POST")
+    impatient = leave(site, f"{view}/hangs/{name}")
+    assert until(lambda: runs(site, name) == 1)
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(site.together, *[f"{view}/hangs/{name}"] * FEW)
+        assert until(lambda: waiting(site) == FEW)
+        began = time.monotonic()
+        impatient.close()
+        answers = asking.result(LONG * 1.5)
+    assert time.monotonic() - began < IN_TIME
+    assert answers == [(200, {"run": 2})] * FEW
+    assert runs(site, name) == 2
+
+
+def test_a_waiter_whose_client_goes_away_takes_no_other_with_it(start):
+    site, view = start(("django", "uvicorn", "avalue-fails", False))
+    name = next(names)
+    site("hold", "POST")
+    path = f"{view}/raises/{name}"
+    with ThreadPoolExecutor(1) as pool:
+        failing = pool.submit(site.ask, path)
+        assert until(lambda: runs(site, name) == 1)
+        impatient = leave(site, path)
+        assert until(lambda: waiting(site) == 1)
+        impatient.close()
+        assert until(lambda: waiting(site) == 0)
+        site("release", "POST")
+        assert failing.result(IN_TIME) == (500, None)
+    assert site(path) == {"run": 2}
+
+
+def test_cache_page_on_an_async_view_itself_never_waits_since_that_would_stop_the_loop(start):
+    """Django's decorator reads the cache in the event loop. All are in the view at once, so none waited."""
+    site, _ = start(("django", "uvicorn", "page", False))
+    began = time.monotonic()
+    answers = site.together(*[f"apage-for/{FEW}"] * FEW)
+    assert time.monotonic() - began < IN_TIME
+    assert [status for status, _ in answers] == [200] * FEW
+    assert runs(site, "together") == FEW
+    assert site.ask(f"apage-for/{FEW}")[0] == 200
+    assert runs(site, "together") == FEW

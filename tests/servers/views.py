@@ -1,0 +1,174 @@
+"""What both sites do to their cache, whichever framework brings the request: a method a URL, which answers in JSON.
+
+``/set/a?value=b`` calls ``set("a", value="b")``. What is cached counts how often it is computed, and may fail.
+"""
+
+import os
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests import boards
+from tests.waiting import PATIENCE, until, waiting
+from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
+
+SLOW = 0.2
+"""Seconds that a view takes: long enough for a stampede."""
+
+if "SITE_BOARDS" in os.environ:
+    # What the workers share. This comes before the cache is made.
+    boards.keep_in(Path(os.environ["SITE_BOARDS"]))
+
+
+class Boom(Exception):
+    pass
+
+
+def seconds(timeout):
+    return None if timeout == "none" else float(timeout)
+
+
+class Views:
+    """
+    Args:
+        cache: an adapter of the site's cache.
+        stampedes: whether no request waits for another one: a view then takes until a second one runs beside it.
+    """
+
+    def __init__(self, cache, *, stampedes):
+        self.cache = cache
+        self._stampedes = stampedes
+        self._lock = threading.Lock()
+        self.runs = Counter()
+        self.round = 1
+        self.released = threading.Event()
+        self.arrivals = []
+        self.computed = 0
+
+    # Calls of the cache, one a view.
+
+    def pid(self):
+        return {"pid": os.getpid()}
+
+    def set(self, key, value="", timeout="none"):
+        self.cache.set(key, [value], seconds(timeout))
+        return self.pid()
+
+    def set_many(self, number, timeout="none"):
+        self.cache.set_many({f"many{each}": [each] for each in range(int(number))}, seconds(timeout))
+        return self.size()
+
+    def get(self, key):
+        return {"value": self.cache.get(key)}
+
+    def delete(self, key):
+        return {"deleted": self.cache.delete(key)}
+
+    def count(self, key):
+        self.cache.add(key, 0, None)
+        return {"value": self.cache.count(key)}
+
+    def size(self):
+        """How many entries are in memory. Looking at it neither reads nor writes the cache."""
+        return {"size": len(self.cache.engine)}
+
+    def look_up(self, hits, misses):
+        self.cache.set("there", 1)
+        for key, number in (("there", hits), ("not-there", misses)):
+            for _ in range(int(number)):
+                self.cache.get(key)
+        return self.pid()
+
+    # Loaders.
+
+    def timed(self, key):
+        """The loader runs in a thread of the pool, where it gives way to others."""
+
+        def load():
+            time.sleep(0.01)
+            return [key]
+
+        return {"value": self.cache.load(f"timed-{key}", load, 60, load_timeout=PATIENCE)}
+
+    def refreshed(self):
+        """The stale value while a thread computes the next."""
+        value = self.cache.load("fresh", lambda: ["new"] if self.cache.get("stale") else ["old"], 0.05, grace=60)
+        self.cache.set("stale", True, None)
+        return {"value": value}
+
+    def idle(self):
+        """Whether the threads that load in the background wait for work."""
+        return {"idle": refresh_pool.pending == timed_load_pool.pending == 0}
+
+    def together(self, number):
+        """The loader returns when ``number`` requests are here, so all of them have missed."""
+
+        def load():
+            self.computed += 1
+            return ["value"] if until(lambda: len(self.arrivals) >= int(number)) else "too few came"
+
+        # Neither this nor until() takes a lock, which gevent might patch in the middle of this site's life.
+        self.arrivals.append(1)
+        return {"value": self.cache.load("together", load, None), "computed": self.computed}
+
+    # What is slow, or fails, and is cached by the framework around it.
+
+    def run_of(self, name):
+        """Which run of ``name`` this is, from 1."""
+        with self._lock:
+            self.runs[name] += 1
+            return self.runs[name]
+
+    def goes_on(self, name, began):
+        """Whether a run that took SLOW takes longer: where none waits for it, until a second one came beside it."""
+        return self._stampedes and self.runs[name] < 2 and time.monotonic() < began + PATIENCE
+
+    def compute(self, name):
+        run, began = self.run_of(name), time.monotonic()
+        time.sleep(SLOW)
+        while self.goes_on(name, began):
+            time.sleep(0.01)
+        return {"run": run, "round": self.round}
+
+    def fail(self, how, name):
+        """The first run raises, or returns None, which is not cached, once it is released. All others are right."""
+        run = self.run_of(name)
+        if run > 1:
+            time.sleep(SLOW)
+            return {"run": run}
+        assert self.released.wait(3 * PATIENCE)
+        if how == "raises":
+            raise Boom
+        return None
+
+    # What tests tell and ask, by POST: a GET may be cached.
+
+    def waiting(self):
+        return {"waiting": waiting()}
+
+    def ran(self, name):
+        return {"runs": self.runs[name]}
+
+    def expire(self):
+        """The time of every entry comes, and all stay in memory. Runs are counted anew."""
+        self.round += 1
+        self.runs.clear()
+        keys = self.cache.engine.keys()
+        for key in keys:
+            self.cache.engine.touch(key, 0.001)
+        time.sleep(0.01)
+        return {"expired": len(keys)}
+
+    def hold(self):
+        self.released.clear()
+        return {}
+
+    def release(self):
+        """What hangs goes on."""
+        self.released.set()
+        return {}
+
+    def answer(self, path, query):
+        view, *arguments = path.split("/")
+        return getattr(self, view.replace("-", "_"))(*arguments, **query)
