@@ -43,4 +43,5 @@ def waiters(monkeypatch):
     def wait_until(count):
         assert until(lambda: len(begun) == count), f"{len(begun)} wait, not {count}"
 
+    wait_until.begun = begun
     return wait_until
