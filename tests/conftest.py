@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import settings
 
-from tests.waiting import PATIENCE, THREADS
+from tests.waiting import PATIENCE, THREADS, until
+from wheelcache.runtime.alarm import Alarm
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
 # that a script does not flush what it prints before it forks. pytest-xdist sets COLUMNS. pytest-django has added
@@ -51,6 +52,29 @@ def together():
             return list(pool.map(one, range(THREADS), timeout=60))
 
     return run
+
+
+@pytest.fixture
+def waiters(monkeypatch):
+    """``waiters(n)`` returns when ``n`` callers in all have begun to wait for a flight."""
+    begun = []
+
+    class WatchedAlarm(Alarm):
+        def wait(self, seconds):
+            begun.append(self)
+            return super().wait(seconds)
+
+        async def wait_async(self, seconds):
+            begun.append(self)
+            return await super().wait_async(seconds)
+
+    monkeypatch.setattr("wheelcache.loading.flight_table.Alarm", WatchedAlarm)
+
+    def wait_until(count):
+        assert until(lambda: len(begun) == count), f"{len(begun)} wait, not {count}"
+
+    wait_until.begun = begun
+    return wait_until
 
 
 def pytest_unconfigure():
