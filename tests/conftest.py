@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import settings
 
-from tests import boards
-from tests.waiting import PATIENCE, THREADS
+from tests.waiting import PATIENCE, THREADS, until
+from wheelcache.runtime.alarm import Alarm
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
 # that a script does not flush what it prints before it forks. pytest-xdist sets COLUMNS. pytest-django has added
@@ -56,40 +56,26 @@ def together():
 
 
 @pytest.fixture
-def in_thread():
-    """Start a function in a thread of its own, each call in a new one; what it returns comes by ``result``."""
-    pools = []
+def waiters(monkeypatch):
+    """``waiters(n)`` returns when ``n`` callers in all have begun to wait for a flight."""
+    begun = []
 
-    def start(function, *args):
-        pools.append(ThreadPoolExecutor(1))
-        return pools[-1].submit(function, *args)
+    class WatchedAlarm(Alarm):
+        def wait(self, seconds):
+            begun.append(self)
+            return super().wait(seconds)
 
-    yield start
-    for pool in pools:
-        pool.shutdown()
+        async def wait_async(self, seconds):
+            begun.append(self)
+            return await super().wait_async(seconds)
 
+    monkeypatch.setattr("wheelcache.loading.flight_table.Alarm", WatchedAlarm)
 
-@pytest.fixture
-def loop():
-    """Run a coroutine on an event loop that goes on afterwards, as a server's does; call with what makes it."""
-    running = asyncio.new_event_loop()
-    thread = threading.Thread(target=running.run_forever)
-    thread.start()
+    def wait_until(count):
+        assert until(lambda: len(begun) == count), f"{len(begun)} wait, not {count}"
 
-    async def in_time(make):
-        async with asyncio.timeout(PATIENCE):
-            return await make()
-
-    yield lambda make: asyncio.run_coroutine_threadsafe(in_time(make), running).result(PATIENCE * 2)
-    running.call_soon_threadsafe(running.stop)
-    thread.join(PATIENCE)
-    running.close()
-
-
-@pytest.fixture
-def own_boards(monkeypatch, tmp_path):
-    """What the processes of this machine share is the test's own."""
-    boards.keep_in(tmp_path, monkeypatch.setattr)
+    wait_until.begun = begun
+    return wait_until
 
 
 def pytest_unconfigure():

@@ -417,6 +417,22 @@ class TestWatches:
         gc.collect()
         assert sum(each() is not None for each in kept) == 0
 
+    def test_the_key_of_a_closed_watch_lives_no_longer_than_its_entry(self, make, clock):
+        class Key:
+            pass
+
+        core = make()
+        key = Key()
+        kept = weakref.ref(key)
+        watch = core.watch(key)
+        core.set(key, 1, 5, watch=watch)
+        watch.close()
+        del key, watch
+        clock.now = 10
+        advance_all(core)
+        assert len(core) == 0
+        assert kept() is None
+
 
 class TestClear:
     def test_clear_counts_all_as_cleared_at_once(self, make, clock):

@@ -382,6 +382,8 @@ class PythonCore:
         with self._lock:
             if map_.walk is not None and self._scans.is_abandoned:
                 self._scans.finish(map_.walk)
+            # Ended watches hold keys. After the last write, nothing else forgets them.
+            self._watches.purge()
             map_.drop_detached(budget, gone, removed)
             looked = len(gone)
             looked += map_.take_due(now, budget - looked, removed, gone)

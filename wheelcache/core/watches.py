@@ -63,7 +63,7 @@ class Watches:
         return any(watch.is_open for watch in self._of(key))
 
     def add(self, key: Any, seen: Seen | None, wants_value: bool) -> Watch:
-        self._purge()
+        self.purge()
         watch = Watch(key, seen, wants_value, self._closed)
         reference = _Reference(watch, self._closed.append)
         reference.key = key
@@ -78,7 +78,7 @@ class Watches:
     def written(self, key: Any, value: Any, under: Any) -> list[Watch]:
         """``key`` was set to ``value`` under the watch ``under``, or None: break the others, complete those that want a
         value. The completed ones."""
-        self._purge()
+        self.purge()
         told = []
         for watch in self._of(key):
             if watch is under or not watch.is_open:
@@ -112,9 +112,14 @@ class Watches:
     def _of(self, key: Any) -> list[Watch]:
         return [watch for each in self.by_key.get(key, ()) if (watch := each()) is not None]
 
-    def _purge(self) -> None:
-        for _ in range(min(PURGED, len(self._closed))):
-            key = self._closed.popleft().key
+    def purge(self) -> None:
+        """Forget some of the watches that have ended, and with them their keys."""
+        for _ in range(PURGED):
+            try:
+                # The last reference to a watch: that appends its weak reference, which the next round forgets.
+                key = self._closed.popleft().key
+            except IndexError:
+                break
             left = tuple(each for each in self.by_key.get(key, ()) if (watch := each()) is not None and watch.is_open)
             if left:
                 self.by_key[key] = left

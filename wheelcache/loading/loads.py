@@ -239,9 +239,12 @@ class Loads:
                 return (yield from self._lead(ticket, request, deadline, background))
             return (yield from self._wait(ticket, request, deadline))
         finally:
-            ticket.edge.end()
-            if ticket.owns:
-                self._abandon(ticket.own)
+            # On the ways without an interruption, all of this has been done.
+            try:
+                if ticket.owns:
+                    self._abandon(ticket.own)
+            finally:
+                ticket.edge.end()
 
     def _lead(
         self, ticket: Ticket, request: LoadRequest, deadline: float | None, background: Background
@@ -251,6 +254,7 @@ class Loads:
         found = self._find(request)
         if found is not MISSING:
             # The waiters look again.
+            self._abandon(flight)
             return found, None
         if deadline is not None:
             handed = self._hand_over(ticket, request, deadline, background)
@@ -274,6 +278,7 @@ class Loads:
             # Written since the leader began: perhaps the value is there.
             found = self._find(request)
             if found is not MISSING:
+                ticket.edge.end()
                 return found, None
         yield Wait(flight.ended, deadline)
         ticket.edge.end()
@@ -501,11 +506,11 @@ class Loads:
                     self._counts.refreshes += 1
                 else:
                     self._counts.refreshes_dropped += 1
+            if not started:
+                end()
         except BaseException:
             end()
             raise
-        if not started:
-            end()
 
     def _claims_refresh(self, request: LoadRequest) -> bool:
         now = self._core.now()
@@ -529,11 +534,14 @@ class Loads:
                 flight.watch = self._target.watch(request.key)
                 if self._is_wanted(request):
                     return (yield from self._load_in_background(flight, request, background, is_refresh=True))
+                self._abandon(flight)
             return None, None
         finally:
             # In this order: a key that is not being refreshed may be loaded.
-            self._abandon(flight)
-            self._refreshes.end(request)
+            try:
+                self._abandon(flight)
+            finally:
+                self._refreshes.end(request)
 
     # Many at once.
 

@@ -118,7 +118,7 @@ class Edge:
 
     def __init__(self) -> None:
         self._awaited: Lead | None = None
-        self._waiting: tuple[Lead, ...] = ()
+        self._waiting: list[Lead] = []
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, awaited: Lead, *, blocking: bool) -> bool:
@@ -139,7 +139,7 @@ class Edge:
                 raise LoadDeadlock(unwrap(awaited.key))
             if any(lead.thread == me or (loop is not None and lead.loop is loop) for lead in needed):
                 return False
-            self._awaited, self._waiting, self._loop = awaited, waiting, loop
+            self._awaited, self._waiting, self._loop = awaited, [*waiting], loop
             if loop is not None:
                 _blocked_loops[loop] = awaited
             for lead in waiting:
@@ -147,17 +147,19 @@ class Edge:
         return True
 
     def end(self) -> None:
-        """The running code waits no longer. Does nothing if it never did."""
+        """The running code waits no longer. Does nothing if it never did, or at a second call."""
         awaited = self._awaited
         if awaited is None:
             return
         with _lock:
             if self._loop is not None and _blocked_loops.get(self._loop) is awaited:
                 del _blocked_loops[self._loop]
-            for lead in self._waiting:
+            while self._waiting:
                 # Not there if ``begin`` was interrupted.
                 with suppress(ValueError):
-                    lead.blocked_on.remove(awaited)
+                    self._waiting[-1].blocked_on.remove(awaited)
+                self._waiting.pop()
+            self._awaited = None
 
 
 def _everything_awaited_by(lead: Lead) -> set[Lead]:

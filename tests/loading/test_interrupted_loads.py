@@ -1,0 +1,178 @@
+"""An exception at any point of a load leaves no flight without a leader, no waiter waiting, and counts that hold."""
+
+import asyncio
+import contextlib
+import threading
+from itertools import count
+
+import pytest
+
+from tests.engine.interruptions import Delivery, Worker, quiet
+from tests.loading.harness import Held, Site, outcome, returns
+from tests.waiting import PATIENCE, until
+
+KEYS = ("k", "other", "stale")
+
+worker = Worker()
+
+
+class Awaitable:
+    """No coroutine, which would warn if an interruption kept it from being awaited."""
+
+    def __await__(self):
+        return 7
+        yield
+
+
+def atake(site):
+    """As a task does, without the machinery of one: that is not to be interrupted here."""
+    loop = asyncio.new_event_loop()
+    coroutine = site.atake("k", Awaitable)
+    asyncio._set_running_loop(loop)
+    try:
+        with contextlib.suppress(StopIteration):
+            coroutine.send(None)
+    finally:
+        asyncio._set_running_loop(None)
+        coroutine.close()
+        loop.close()
+
+
+def take_and_fail(site):
+    with contextlib.suppress(LookupError):
+        site.take("k", returns(LookupError()))
+
+
+def find_what_was_set_meanwhile(site):
+    site.before_watch = lambda: site.set("k", 7)
+    site.take("k", returns(8))
+
+
+# What is done, and how many look-ups it counts.
+OPERATIONS = {
+    "a load": (lambda site: site.take("k", returns(7)), 1),
+    "a load that fails": (take_and_fail, 1),
+    "a load by a task": (atake, 1),
+    "a value found on looking again": (find_what_was_set_meanwhile, 1),
+    "a stale value and its refresh": (lambda site: site.take("stale", returns(7), grace=5), 1),
+    "a load that fails safe": (
+        lambda site: site.take("stale", returns(LookupError()), grace=5, fail_safe=True, timeout=PATIENCE),
+        1,
+    ),
+    "a timed load": (lambda site: site.take("k", returns(7), timeout=PATIENCE), 1),
+    "many": (lambda site: site.load_many(["k", "other"], returns({"k": 7})), 0),
+    "a value read beside": (lambda site: site.loads.read_beside("stale", 7), 0),
+}
+
+
+def make():
+    site = Site()
+    site.take("stale", returns("old"), grace=5)
+    site.now = 11
+    return site
+
+
+def use_every_key(site):
+    for key in KEYS:
+        site.delete(key)
+        assert site.take(key, returns("new"), grace=5) == "new"
+    site.loads.stats()
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_exception_at_any_point_leaves_the_loads_whole(name):
+    operation, may_count = OPERATIONS[name]
+    with quiet():
+        for target in count(1):
+            site = make()
+            before = site.core.counts()
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda site=site: operation(site))
+            site.before_watch = lambda: None
+            assert until(lambda site=site: site.loads.is_idle, 2), f"{delivery.where}: a key is taken for ever"
+            after = site.core.counts()
+            counted = after.hits + after.misses - before.hits - before.misses
+            assert 0 <= counted <= may_count, delivery.where
+            assert worker.does(lambda site=site: use_every_key(site)), f"{delivery.where}: a lock is taken for ever"
+            if not interrupted:
+                assert counted == may_count
+                break
+    assert target > 5
+
+
+class PlainlyHeld:
+    """``Held`` without an Event, whose lock an interruption would leave taken."""
+
+    def __init__(self, value):
+        self.value = value
+        self.began = False
+        self.go = threading.Lock()
+        self.go.acquire()
+
+    def __call__(self):
+        self.began = True
+        self.go.acquire(timeout=PATIENCE)
+        return outcome(self.value)
+
+
+def join(site, loader, pool, waiters):
+    """Have a caller wait for the leader, whose loader runs, or has been interrupted before it did."""
+    assert until(lambda: loader.began)
+    before = len(waiters.begun)
+    waiter = pool.submit(site.take, "k", returns("its own"))
+    assert until(lambda: waiter.done() or len(waiters.begun) > before)
+    loader.go.release()
+    return waiter
+
+
+@pytest.mark.parametrize("error", [None, LookupError("no")], ids=["value", "error"])
+def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, error, waiters):
+    """The waiter joins while the leader's loader runs; the interruption comes then, or later."""
+    with quiet():
+        for target in count(1):
+            site = Site()
+            loader = PlainlyHeld(error or "the leader's")
+            helper = pool.submit(join, site, loader, pool, waiters)
+            delivery = Delivery(target)
+
+            def lead(site=site, loader=loader):
+                with contextlib.suppress(LookupError):
+                    site.take("k", loader)
+
+            interrupted = delivery.run(lead)
+            loader.began = True
+            waiter = helper.result(PATIENCE)
+            got = waiter.exception(PATIENCE) or waiter.result()
+            if not interrupted:
+                assert got in (error, "the leader's")
+            assert until(lambda site=site: site.loads.is_idle), delivery.where
+            if not interrupted:
+                break
+    assert target > 20
+
+
+def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters):
+    """A wait that ends leaves no edge in the graph of who waits for whom."""
+    with quiet():
+        for target in count(1):
+            site = Site()
+            loader = Held("loaded")
+            leader = pool.submit(site.take, "k", loader)
+            assert loader.is_running()
+
+            def wait(site=site):
+                site.take("k", returns("its own"), timeout=0.001)
+
+            def in_a_loader(site=site, wait=wait):
+                with contextlib.suppress(TimeoutError):
+                    site.take("outer", wait)
+
+            delivery = Delivery(target)
+            interrupted = delivery.run(in_a_loader)
+            loader.release()
+            assert leader.result(PATIENCE) == "loaded"
+            assert site.take("k", returns("unreached")) == "loaded"
+            assert until(lambda site=site: site.loads.is_idle)
+            if not interrupted:
+                break
+    assert target > 20
