@@ -31,6 +31,7 @@ from wheelcache.bounded_map import (
     stale_until,
 )
 from wheelcache.coherence.shared_stamps import NOTHING_SEEN, AnyBoard
+from wheelcache.driven import driver_of
 from wheelcache.errors import CacheClosed, LoadTimeout, NothingToStore
 from wheelcache.isolation import size_of
 from wheelcache.keys import original
@@ -188,8 +189,8 @@ class Cache(SavedMap):
         self.keeper: SnapshotKeeper | None = None
         self.requests: WorkerRequests | None = None
         self._jobs = PeriodicJobs(
-            options.interval("interval", interval),
             steady(options.function("clock", clock)),
+            driver_of(clock),
             self._is_idle,
             [
                 *self._log_jobs(options.text("name", name), log_interval, steady(clock)),
@@ -766,7 +767,7 @@ class Cache(SavedMap):
     def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
         super()._written(due, now, removed, written)
         # The first write of the process starts the line a minute, and with it the thread. Requests before it count.
-        if self._jobs.resting:
+        if self._jobs.paused:
             self._jobs.start()
 
     def _count_from_zero(self) -> None:

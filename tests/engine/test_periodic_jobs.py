@@ -9,6 +9,7 @@ import pytest
 from wheelcache import Cache, ManualClock
 from wheelcache.errors import CacheClosed
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
+from wheelcache.runtime.wheel_thread import wheel_thread
 
 
 class Noted:
@@ -45,7 +46,9 @@ def idle():
 @pytest.fixture
 def make(clock, notes, idle):
     def make_jobs(*periods, **options):
-        return PeriodicJobs(1, clock, lambda: idle[0], [Noted(period, clock, notes, **options) for period in periods])
+        return PeriodicJobs(
+            clock, clock, lambda: idle[0], [Noted(period, clock, notes, **options) for period in periods]
+        )
 
     return make_jobs
 
@@ -65,7 +68,7 @@ def test_jobs_run_after_their_period_and_again_and_again(make, clock, notes):
 def test_nothing_is_started_twice(make, clock, notes):
     jobs = make(10)
     for _ in range(3):
-        if jobs.resting:
+        if jobs.paused:
             jobs.start()
         jobs.start()
     clock.advance(10)
@@ -81,10 +84,10 @@ def test_of_many_threads_that_start_them_one_does(make, clock, notes, together):
 
 def test_without_jobs_there_is_nothing_to_start(make):
     jobs = make()
-    assert not jobs.resting
+    assert not jobs.paused
     jobs.start()
     jobs.start_over()
-    assert jobs._timers is None
+    assert jobs.wake_at == inf
     jobs.close()
 
 
@@ -95,7 +98,7 @@ def test_whether_to_rest_is_found_out_in_the_longest_period_and_then_all_run_onc
     clock.advance(100)
     assert runs(notes, 3) == [3, 6, 9, 10]
     assert runs(notes, 10) == [10]
-    assert jobs._timers.wake_at == inf
+    assert jobs.wake_at == inf
     idle[0] = False
     jobs.start()
     clock.advance(10)
@@ -106,7 +109,7 @@ def test_whether_to_rest_is_found_out_in_the_longest_period_and_then_all_run_onc
 def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_rest(clock, notes):
     """The answer is of the time since the last look, so a second look at once would find nothing."""
     looks = []
-    jobs = PeriodicJobs(1, clock, lambda: looks.append(clock()), [Noted(10, clock, notes) for _ in range(3)])
+    jobs = PeriodicJobs(clock, clock, lambda: looks.append(clock()), [Noted(10, clock, notes) for _ in range(3)])
     jobs.start()
     clock.advance(30)
     assert looks == [10, 20, 30]
@@ -124,7 +127,7 @@ def test_a_cache_that_only_misses_goes_on_with_its_samples_though_the_line_has_t
 def test_who_writes_while_it_is_found_that_nobody_does_has_the_jobs_go_on(clock, notes):
     """The write comes between the look and the rest, sees that nobody rests, and is the last for a long time."""
     answers = iter([True, False])
-    jobs = PeriodicJobs(1, clock, lambda: next(answers, False), [Noted(10, clock, notes)])
+    jobs = PeriodicJobs(clock, clock, lambda: next(answers, False), [Noted(10, clock, notes)])
     jobs.start()
     clock.advance(30)
     assert runs(notes, 10) == [10, 20, 30]
@@ -135,7 +138,7 @@ def test_a_job_that_raises_when_all_are_to_rest_does_not_keep_them_from_starting
         if clock() == 10:
             raise LookupError
 
-    jobs = PeriodicJobs(1, clock, lambda: idle[0], [Noted(10, clock, notes), Noted(3, clock, notes, run=fail)])
+    jobs = PeriodicJobs(clock, clock, lambda: idle[0], [Noted(10, clock, notes), Noted(3, clock, notes, run=fail)])
     jobs.start()
     idle[0] = True
     clock.advance(20)
@@ -170,7 +173,7 @@ def test_after_close_none_runs_and_none_is_started(make, clock, notes):
     jobs = make(3)
     jobs.start()
     jobs.close()
-    assert not jobs.resting
+    assert not jobs.paused
     jobs.start()
     clock.advance(100)
     assert [what for *_, what in notes] == ["begin", "close"]
@@ -189,7 +192,7 @@ def test_in_the_child_of_a_fork_they_start_with_the_next_write_and_only_once(mak
     jobs = make(3)
     jobs.start()
     jobs.start_over()
-    assert jobs.resting
+    assert jobs.paused
     clock.advance(3)
     assert runs(notes, 3) == []
     jobs.start()
@@ -224,7 +227,7 @@ def test_a_jump_of_centuries_ends(make, seconds):
 
 def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes):
     ran = threading.Event()
-    jobs = PeriodicJobs(1, time.monotonic, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
+    jobs = PeriodicJobs(time.monotonic, wheel_thread, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
     jobs.start()
     assert ran.wait(10)
     jobs.close()

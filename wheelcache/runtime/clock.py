@@ -66,10 +66,16 @@ def unfrozen(clock: Clock) -> Clock:
 
 
 class Steppable(Protocol):
-    """What a ``ManualClock`` or the wheel thread advances."""
+    """What a ``ManualClock`` or the wheel thread advances: ``advance(clock())`` once ``clock()`` comes to ``wake_at``.
 
-    clock: Clock
-    wake_at: float
+    Attributes:
+        wake_at: when there is something to do next, in seconds on ``clock``; inf if nothing is scheduled.
+    """
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def wake_at(self) -> float: ...
 
     def advance(self, now: float) -> None: ...
 
