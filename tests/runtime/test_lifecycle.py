@@ -15,6 +15,7 @@ import pytest
 import wheelcache
 from tests.engine.interruptions import Delivery, Worker, quiet
 from tests.scripts import FORKING
+from tests.waiting import until
 from wheelcache import Cache, Timers
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.held_lock import HeldLock
@@ -59,13 +60,18 @@ def fork(work=lambda: None):
 
 
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.deep)])
-def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(step, monkeypatch):
+def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(step, monkeypatch, tmp_path):
     # Python cannot raise what a hook of a fork raises. It calls this instead.
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
     left = threading.Event()
     expiring = Cache(**SILENT, interval=0.01, on_removal=lambda *removal: left.set())
     caches = [Cache(**SILENT, ttl=30) for _ in range(2)]
+    tmp_path.chmod(0o700)
+    caches.append(Cache(**SILENT, snapshot_dir=tmp_path))
     timers = Timers(0.01, 8, lambda key, value: None)
+
+    def savers():
+        return [each for each in threading.enumerate() if each.name == "wheelcache-save" and each.is_alive()]
 
     def use_all():
         for cache in caches:
@@ -82,6 +88,7 @@ def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent
             assert works == [True], f"{delivery.where}: the child does not work"
             assert worker.does(lambda: (use_all(), fork())), f"{delivery.where}: a lock is taken for ever"
             assert left.wait(10), f"{delivery.where}: the wheel thread does not start again"
+            assert until(lambda: len(savers()) == 1), f"{delivery.where}: {len(savers())} threads wait to save"
             assert not lifecycle.is_forking()
             left.clear()
             if delivery.where is None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.contexts import own_context
 from wheelcache.runtime.lazy import Lazy, end_under_a_patch
-from wheelcache.runtime.thread_end import wait_for_end
+from wheelcache.runtime.threads import wait_for_end
 
 logger = logging.getLogger("wheelcache")
 
