@@ -47,6 +47,11 @@ class _Closed:
         """Never reached: nothing gets in."""
 
 
+def driver_of(clock: Clock) -> WheelThread | ManualClock:
+    """What advances the wheels that go by ``clock``."""
+    return clock if isinstance(clock, ManualClock) else wheel_thread
+
+
 class Driven:
     """A wheel, its lock and its clocks.
 
@@ -88,7 +93,7 @@ class Driven:
         self._thawed_clock = self.clock
         self._wheel = TimingWheel(interval, slots, self.steady())
         self._lock: Any = threading.RLock()
-        self._driver: WheelThread | ManualClock = clock if isinstance(clock, ManualClock) else wheel_thread
+        self._driver = driver_of(clock)
         self.wake_at = inf
         self._forked = False
         self._frozen = False

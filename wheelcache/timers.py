@@ -12,9 +12,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import Context
 from enum import Enum
+from functools import partial
+from math import inf, isfinite
 from operator import attrgetter
 from typing import Any, Final
 
@@ -25,6 +27,7 @@ from wheelcache.errors import WheelClosed
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.saved_timers import load_timers, save_timers
 from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.runtime.worker_pool import PoolStopped, RefreshPool
 
 logger = logging.getLogger("wheelcache")
 
@@ -104,7 +107,7 @@ class Timers(Driven):
         self._timers: dict[Hashable, _KeyedTimer] = {}
         self._broadcasts: dict[int, _Broadcast] = {}
         self._jobs: set[_PeriodicJob] = set()
-        self._pool = _pool()
+        self._pool = RefreshPool(WORKERS, inf, name="wheelcache-timers", finishes=True)
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(interval, slots, clock)
 
@@ -310,12 +313,11 @@ class Timers(Driven):
             broadcast.event.set()
         for timer in timers.values():
             _cut_loose(timer)
-        self._pool.shutdown(wait=False)
+        self._pool.stop()
 
     def after_fork_in_child(self) -> None:
         super().after_fork_in_child()
         self._handles.forget_locks()
-        self._pool = _pool()
         self._forget_all()
 
     def _take_out(self, due: list[Any]) -> list[Any]:
@@ -348,11 +350,13 @@ class Timers(Driven):
 
     def _submit(self, timer: _KeyedTimer) -> None:
         try:
-            self._pool.submit(self._call, self._execute, timer)
-        except RuntimeError as error:
-            # After stop(), and while the interpreter exits, pools refuse: these timers have come to their end.
-            if "shutdown" not in str(error):
-                logger.exception("The timer of %r found no thread to run on.", unwrap(timer.key))
+            # In a context of its own: what drives the wheel is part of some load or request, or of none.
+            self._pool.submit(partial(self._call, self._execute, timer), context=Context())
+        except PoolStopped:
+            # After stop(), and while the interpreter exits: these timers have come to their end.
+            pass
+        except RuntimeError:
+            logger.exception("The timer of %r found no thread to run on.", original(timer.key))
 
     def _call(self, fn: Callable[[Any, Any], object], timer: _KeyedTimer) -> None:
         key = unwrap(timer.key)
@@ -395,9 +399,10 @@ class Timers(Driven):
         self._wheel = self._wheel.emptied()
 
 
-def _pool() -> ThreadPoolExecutor:
-    """Starts a thread when there is something to run, and not before."""
-    return ThreadPoolExecutor(WORKERS, thread_name_prefix="wheelcache-timers")
+def _finite(seconds: Any) -> float:
+    if not isfinite(seconds):
+        raise ValueError(f"a timer is due in {seconds!r} s")
+    return float(seconds)
 
 
 def _cut_loose(timer: Timer) -> None:

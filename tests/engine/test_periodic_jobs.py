@@ -7,8 +7,9 @@ import pytest
 
 from tests.waiting import until
 from wheelcache import Cache, ManualClock
-
-JOBS = {"log_interval": 10, "sample_interval": 10}
+from wheelcache.errors import CacheClosed
+from wheelcache.runtime.periodic_jobs import PeriodicJobs
+from wheelcache.runtime.wheel_thread import wheel_thread
 
 
 def sampled(cache):
@@ -32,9 +33,79 @@ def on_line(caplog):
         logger.removeHandler(handler)
 
 
-def test_of_many_threads_that_write_first_one_starts_them(clock, together):
-    cache = Cache(clock=clock, **JOBS)
-    together(lambda number: cache.set(number, 1))
+@pytest.fixture
+def idle():
+    return [False]
+
+
+@pytest.fixture
+def make(clock, notes, idle):
+    def make_jobs(*periods, **options):
+        return PeriodicJobs(
+            clock, clock, lambda: idle[0], [Noted(period, clock, notes, **options) for period in periods]
+        )
+
+    return make_jobs
+
+
+def runs(notes, period):
+    return [at for at, of, what in notes if of == period and what == "run"]
+
+
+def test_jobs_run_after_their_period_and_again_and_again(make, clock, notes):
+    make(3, 10).start()
+    assert [(of, what) for _, of, what in notes] == [(3, "begin"), (10, "begin")]
+    clock.advance(20)
+    assert runs(notes, 3) == [3, 6, 9, 12, 15, 18]
+    assert runs(notes, 10) == [10, 20]
+
+
+def test_nothing_is_started_twice(make, clock, notes):
+    jobs = make(10)
+    for _ in range(3):
+        if jobs.paused:
+            jobs.start()
+        jobs.start()
+    clock.advance(10)
+    assert runs(notes, 10) == [10]
+
+
+def test_of_many_threads_that_start_them_one_does(make, clock, notes, together):
+    jobs = make(10)
+    together(lambda _: jobs.start())
+    clock.advance(10)
+    assert len(notes) == 2
+
+
+def test_without_jobs_there_is_nothing_to_start(make):
+    jobs = make()
+    assert not jobs.paused
+    jobs.start()
+    jobs.start_over()
+    assert jobs.wake_at == inf
+    jobs.close()
+
+
+def test_whether_to_rest_is_found_out_in_the_longest_period_and_then_all_run_once_more(make, clock, notes, idle):
+    jobs = make(3, 10)
+    jobs.start()
+    idle[0] = True
+    clock.advance(100)
+    assert runs(notes, 3) == [3, 6, 9, 10]
+    assert runs(notes, 10) == [10]
+    assert jobs.wake_at == inf
+    idle[0] = False
+    jobs.start()
+    clock.advance(10)
+    assert runs(notes, 3)[4:] == [103, 106, 109]
+    assert runs(notes, 10)[1:] == [110]
+
+
+def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_rest(clock, notes):
+    """The answer is of the time since the last look, so a second look at once would find nothing."""
+    looks = []
+    jobs = PeriodicJobs(clock, clock, lambda: looks.append(clock()), [Noted(10, clock, notes) for _ in range(3)])
+    jobs.start()
     clock.advance(30)
     assert sampled(cache) == [0, 10, 20, 30]
 
@@ -48,9 +119,33 @@ def test_a_cache_that_only_misses_goes_on_with_its_samples_though_the_line_has_t
     assert len(sampled(cache)) == 21
 
 
-@pytest.mark.parametrize("log_interval", [5, 10, 20])
-def test_a_job_that_raises_is_logged_and_all_go_on_and_start_again(clock, caplog, on_line, log_interval):
-    def fail(record):
+def test_who_writes_while_it_is_found_that_nobody_does_has_the_jobs_go_on(clock, notes):
+    """The write comes between the look and the rest, sees that nobody rests, and is the last for a long time."""
+    answers = iter([True, False])
+    jobs = PeriodicJobs(clock, clock, lambda: next(answers, False), [Noted(10, clock, notes)])
+    jobs.start()
+    clock.advance(30)
+    assert runs(notes, 10) == [10, 20, 30]
+
+
+def test_a_job_that_raises_when_all_are_to_rest_does_not_keep_them_from_starting_again(clock, notes, idle, caplog):
+    def fail():
+        if clock() == 10:
+            raise LookupError
+
+    jobs = PeriodicJobs(clock, clock, lambda: idle[0], [Noted(10, clock, notes), Noted(3, clock, notes, run=fail)])
+    jobs.start()
+    idle[0] = True
+    clock.advance(20)
+    assert "LookupError" in caplog.text
+    idle[0] = False
+    jobs.start()
+    clock.advance(10)
+    assert runs(notes, 10) == [10, 30]
+
+
+def test_a_job_that_raises_is_logged_and_runs_again(make, clock, notes, caplog):
+    def fail():
         raise LookupError
 
     cache = Cache(clock=clock, ttl=5, sample_interval=10, log_interval=log_interval)
@@ -71,13 +166,60 @@ def test_a_job_that_raises_is_logged_and_all_go_on_and_start_again(clock, caplog
     assert sampled(cache)[rested:] == [1040, 1050]
 
 
-def test_a_cache_that_is_closed_by_what_a_job_sets_off_ends_them_and_logs_nothing(clock, caplog, on_line):
-    cache = Cache(clock=clock, **JOBS)
-    cache.set("a", 1)
-    cache.get("a")
-    on_line(lambda record: cache.close())
+def test_a_job_that_finds_its_cache_closed_by_another_thread_ends_without_a_word(make, clock, notes, caplog):
+    def fail():
+        raise CacheClosed("just now")
+
+    make(10, run=fail).start()
+    clock.advance(30)
+    assert runs(notes, 10) == [10]
+    assert caplog.records == []
+
+
+def test_after_close_none_runs_and_none_is_started(make, clock, notes):
+    jobs = make(3)
+    jobs.start()
+    jobs.close()
+    assert not jobs.paused
+    jobs.start()
     clock.advance(100)
-    assert [record.name for record in caplog.records] == ["wheelcache.stats"]
+    assert [what for *_, what in notes] == ["begin", "close"]
+
+
+def test_jobs_that_are_being_started_while_they_are_closed_do_not_run(make, clock, notes):
+    """The first write of one thread, and ``close`` in another."""
+    jobs = make(3)
+    jobs._jobs[0].begin = jobs.close
+    jobs.start()
+    clock.advance(100)
+    assert runs(notes, 3) == []
+
+
+def test_in_the_child_of_a_fork_they_start_with_the_next_write_and_only_once(make, clock, notes):
+    jobs = make(3)
+    jobs.start()
+    jobs.start_over()
+    assert jobs.paused
+    clock.advance(3)
+    assert runs(notes, 3) == []
+    jobs.start()
+    clock.advance(6)
+    assert runs(notes, 3) == [6, 9]
+
+
+def test_a_jump_of_years_runs_what_matters_of_it(make, clock, notes):
+    """In ten years a sample would be taken 30 million times, and 360 are kept."""
+    make(3, matters=5).start()
+    clock.advance(10**9)
+    at = runs(notes, 3)
+    assert at[0] == 3
+    assert at[1:] == [10**9 - 3 * number for number in (5, 4, 3, 2, 1, 0)]
+
+
+def test_a_jump_of_no_more_than_what_matters_leaves_nothing_out(make, clock, notes):
+    make(3, matters=100).start()
+    clock.advance(300)
+    assert runs(notes, 3) == [3 * number for number in range(1, 101)]
 
 
 @pytest.mark.parametrize("seconds", [1e9, pytest.param(1e12, marks=pytest.mark.deep)])
@@ -90,8 +232,9 @@ def test_a_jump_of_centuries_ends(seconds):
     assert cache.get("a") == 1
 
 
-def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread():
-    cache = Cache(clock=lambda: time.monotonic() + 1000, sample_interval=0.01)
-    cache.set("a", 1)
-    assert until(lambda: len(sampled(cache)) > 3)
-    cache.close()
+def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes):
+    ran = threading.Event()
+    jobs = PeriodicJobs(time.monotonic, wheel_thread, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
+    jobs.start()
+    assert ran.wait(10)
+    jobs.close()

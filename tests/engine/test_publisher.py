@@ -19,7 +19,7 @@ import pytest
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
-from wheelcache.errors import FileUnusable
+from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.figures_directory import DEPARTED, LOCK, FiguresDirectory, directory_of
 from wheelcache.observability.publisher import INTERVAL, RETIRE_EVERY
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
@@ -344,7 +344,12 @@ def test_caches_that_are_closed_while_they_publish_leave_nothing_and_log_nothing
     for _ in range(100):
         cache = Cache("pages", figures_dir=path, log_interval=None)
         cache.set("a", 1)
-        other = threading.Thread(target=cache.publisher.run)
+
+        def publish(publisher=cache.publisher):
+            with suppress(CacheClosed):
+                publisher.run()
+
+        other = threading.Thread(target=publish)
         other.start()
         cache.close()
         other.join()

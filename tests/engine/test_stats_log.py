@@ -57,6 +57,7 @@ def test_an_empty_and_idle_cache_logs_nothing_until_it_is_written_again(clock, l
     cache.get("a")
     clock.advance(180)
     assert len(lines()) == 1
+    assert cache.wake_at == cache._jobs.wake_at == float("inf")
     cache.get("a")
     cache.set("a", 1, ttl=1000)
     clock.advance(60)
@@ -68,15 +69,7 @@ def test_no_line_if_none_is_wanted(clock, lines):
     cache.get("a")
     clock.advance(600)
     assert lines() == []
-
-
-def test_no_line_of_a_closed_cache(clock, lines):
-    cache = Cache(clock=clock)
-    cache.set("a", 1)
-    cache.get("a")
-    cache.close()
-    clock.advance(600)
-    assert lines() == []
+    assert cache._jobs.wake_at == float("inf")
 
 
 def test_reading_the_figures_does_not_change_them(clock):

@@ -88,7 +88,7 @@ def test_what_is_due_fires_at_once_and_in_order(make, path, wall, monkeypatch):
     wall.now += 60
     submitted = []
     other, _ = make()
-    monkeypatch.setattr(other._pool, "submit", lambda call, execute, timer: submitted.append(timer.key))
+    monkeypatch.setattr(other._pool, "submit", lambda job, context: submitted.append(job.args[1].key))
     assert other.load(path) == 51
     assert submitted == [1, 2, 3, 4, 5, 6, 7, 25, *(number for number in range(8, 51) if number != 25)]
     assert len(other) == 1

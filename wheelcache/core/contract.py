@@ -299,7 +299,8 @@ class Core(Protocol):
         close a core for good, shut the gate first and then clear."""
 
     def before_fork(self) -> None:
-        """Return when no step is in progress. Until ``after_fork``, no other thread begins one."""
+        """Return when no step is in progress. Until ``after_fork``, no other thread begins one. One thread at a time
+        forks. Both methods may be called again after an asynchronous exception interrupted them."""
 
     def after_fork(self, *, in_child: bool) -> None:
         """Go on. In the child: fresh locks, counts from zero, watches closed and broken, scans ended, and the jitter's

@@ -60,6 +60,7 @@ class PythonCore:
         "_gate_error",
         "_gate_thread",
         "_hits",
+        "_is_held",
         "_jitter",
         "_lock",
         "_map",
@@ -89,6 +90,7 @@ class PythonCore:
         stamps: Stamps | None = None,
     ) -> None:
         self._lock: Any = threading.RLock()
+        self._is_held = False
         self._clock: Callable[[], float] = time.monotonic if clock is None else clock
         self._max_entries: float = inf if max_entries is None else max_entries
         self._max_weight: float = inf if max_weight is None else max_weight
@@ -432,11 +434,16 @@ class PythonCore:
             self._gate_error = error
 
     def before_fork(self) -> None:
-        self._lock.acquire()
+        if not self._is_held:
+            # An exception from outside comes when a call returned. ``map`` acquires after that, and no call follows.
+            (self._is_held,) = map(self._lock.acquire, (True,))
 
     def after_fork(self, *, in_child: bool) -> None:
+        # No call comes between this and the release.
+        was_held, self._is_held = self._is_held, False
         if not in_child:
-            self._lock.release()
+            if was_held:
+                self._lock.release()
             return
         self._lock = threading.RLock()
         if self._map.stamps is not None:

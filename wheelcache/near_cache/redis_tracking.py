@@ -42,9 +42,12 @@ from typing import Any, Final, Protocol
 import redis
 from redis.exceptions import AuthenticationError, AuthorizationError, InvalidResponse, RedisError, ResponseError
 
-from wheelcache.runtime import lifecycle
+from wheelcache.near_cache.waker import Waker
+from wheelcache.runtime import lifecycle, threads
 from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.runtime.lazy import lazy_lock
+from wheelcache.runtime.lifecycle import is_forking
+from wheelcache.runtime.threads import wait_for_end
 from wheelcache.runtime.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
@@ -151,6 +154,27 @@ EXPECTED: Final = (RedisError, OSError, Silent, ListenerRaised)
 REFUSED: Final = (ResponseError, AuthenticationError, AuthorizationError)
 
 
+class _Link:
+    """A connection that delivers, as one tracking thread leaves it to the next one at a fork.
+
+    Attributes:
+        number: of the last PING.
+        asked: when the last PING was sent, or a time before tracking was on.
+        waiting: for the answer to that.
+        behind: that answer was overdue once already.
+        due: when the next PING, or the answer, is.
+    """
+
+    __slots__ = ("asked", "behind", "connection", "due", "number", "waiting")
+
+    def __init__(self, connection: Connection, asked: float, due: float) -> None:
+        self.connection = connection
+        self.asked = asked
+        self.due = due
+        self.number = 0
+        self.waiting = self.behind = False
+
+
 class Tracking:
     """Tells ``listener`` of every write under ``prefixes``, and whether it can.
 
@@ -203,24 +227,43 @@ class Tracking:
         self._logged: str | None = None
         self._lost_at = 0.0
         self._connection: Connection | None = None
+        self._link: _Link | None = None
         self._thread: threading.Thread | None = None
+        # What the thread was started with. Another thread ends at once: its start was interrupted.
+        self._ticket: object = None
+        # There is no thread, since a fork is in progress or was.
+        self._is_paused = False
+        # The thread connects, or runs the listener.
+        self._is_busy = False
+        self._waker: Waker | None = None
         self._stopping = threading.Event()
         self._lock = lazy_lock()
 
     def start(self) -> None:
         """Connect, in a thread of its own. Nothing happens if that runs, or after ``stop()``."""
-        with self._lock.get():
-            if self._stopped or self._thread is not None:
-                return
-            self._thread = thread = threading.Thread(target=self._run, name="wheelcache-tracking", daemon=True)
+        ticket = object()
+        thread = threading.Thread(target=self._run, args=(ticket,), name="wheelcache-tracking", daemon=True)
         try:
+            with self._lock.get():
+                if self._stopped or self._thread is not None:
+                    return
+                if is_forking():
+                    self._is_paused = True
+                    return
+                self._thread, self._ticket, self._is_paused = thread, ticket, False
             # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
-            thread.start()
+            threads.start(thread)
         except RuntimeError as error:
-            self._thread = None
+            self._thread = self._ticket = None
             if not self._start_failed:
                 self._start_failed = True
                 logger.warning("The tracking thread cannot start (%s); no local copies are used.", error)
+        except BaseException:
+            if self._ticket is ticket and thread.ident is None:
+                # If it comes up all the same, it finds that its ticket is not good.
+                self._thread = self._ticket = None
+                self._is_paused = True
+            raise
 
     def stop(self) -> None:
         """Disconnect, for good. The listener is told not to trust, and not called any more when this returns, unless it
@@ -231,6 +274,11 @@ class Tracking:
             thread = self._thread
         self.trusted_until = -inf
         self._stopping.set()
+        if self._waker is not None:
+            self._waker.wake()
+        if thread is None:
+            self._disconnect()
+            self._distrust()
         # Wakes the thread. To close the socket here might have it read from another that got the same number.
         sock = getattr(self._connection, "_sock", None)
         if sock is not None:
@@ -239,9 +287,23 @@ class Tracking:
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(self._timeout)
 
-    def _run(self) -> None:
+    def _run(self, ticket: object) -> None:
+        self._waker = waker = Waker()
+        try:
+            self._run_until_stopped(ticket)
+        finally:
+            waker.close()
+
+    def _run_until_stopped(self, ticket: object) -> None:
         pause = FIRST_PAUSE
         while not self._stopping.is_set():
+            with self._lock.get():
+                if self._ticket is not ticket:
+                    return
+                if is_forking():
+                    self._thread = self._ticket = None
+                    self._is_paused = True
+                    return
             began = self._clock()
             try:
                 self._track()
@@ -255,29 +317,44 @@ class Tracking:
                     pause = FIRST_PAUSE
                 self._wait(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
+        self._disconnect()
         self._distrust()
 
     def _wait(self, seconds: float) -> None:
-        self._stopping.wait(seconds * (0.5 + random() / 2))
+        if self._waker is not None and not self._stopping.is_set() and not is_forking():
+            self._waker.wait(None, seconds * (0.5 + random() / 2))
 
     def _track(self) -> None:
-        """Connect and deliver until stopped, or until something is wrong, which is raised."""
-        connection = self._connect(self._timeout)
-        self._connection = connection
+        """Connect and deliver until stopped, until a fork, or until something is wrong, which is raised."""
         try:
+            if self._link is None:
+                self._link = self._connected()
+            self._deliver(self._link)
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def _disconnect(self) -> None:
+        connection, self._connection, self._link = self._connection, None, None
+        if connection is not None:
+            connection.disconnect()
+
+    def _connected(self) -> _Link:
+        self._is_busy = True
+        try:
+            self._connection = connection = self._connect(self._timeout)
             connection.connect()
             asked = self._subscribe(connection)
-            self._told_trusted = True
-            self._tell(self._listener.trust, True)
-            self._answered(asked)
-            if self._logged is not None:
-                self._logged = None
-                # A warning like the one before: whoever saw that one is to see this one.
-                logger.warning("%s are told again, after %.1f s.", self, self._clock() - self._lost_at)
-            self._deliver(connection, asked)
         finally:
-            connection.disconnect()
-            self._connection = None
+            self._is_busy = False
+        self._told_trusted = True
+        self._tell(self._listener.trust, True)
+        self._answered(asked)
+        if self._logged is not None:
+            self._logged = None
+            # A warning like the one before: an operator who saw that one is to see this one.
+            logger.warning("%s are told again, after %.1f s.", self, self._clock() - self._lost_at)
+        return _Link(connection, asked, asked + self._interval)
 
     def _subscribe(self, connection: Connection) -> float:
         """Turn tracking on; a time at which it was not yet."""
@@ -291,39 +368,51 @@ class Tracking:
         connection.read_response()
         return asked
 
-    def _deliver(self, connection: Connection, asked: float) -> None:
-        number = 0
-        waiting = False
-        due = asked + self._interval
-        while not self._stopping.is_set():
+    def _deliver(self, link: _Link) -> None:
+        if link.waiting:
+            # The server may have answered while no thread was there.
+            link.due = max(link.due, self._clock() + self._timeout)
+        while not self._stopping.is_set() and not is_forking():
             now = self._clock()
-            if now >= due and not waiting:
-                number += 1
-                connection.send_command("PING", str(number))
-                asked, due = now, now + self._timeout
-                waiting, behind = True, False
-            if not connection.can_read(max(due - self._clock(), 0.0)):
-                if waiting and self._clock() >= due:
+            if now >= link.due and not link.waiting:
+                link.number += 1
+                link.connection.send_command("PING", str(link.number))
+                link.asked, link.due = now, now + self._timeout
+                link.waiting, link.behind = True, False
+            if not self._can_read(link):
+                if link.waiting and self._clock() >= link.due:
                     raise Silent(f"no answer within {self._timeout} s")
                 continue
-            if waiting and self._clock() >= due:
+            if link.waiting and self._clock() >= link.due:
                 # The answer may be behind what is there, as this thread did not run or the listener took long:
                 # trusted_until has passed meanwhile. One timeout to catch up, or all that is left is given up.
-                if behind:
+                if link.behind:
                     raise Silent(f"more than {self._timeout} s behind")
-                behind, due = True, self._clock() + self._timeout
-            message = connection.read_response()
+                link.behind, link.due = True, self._clock() + self._timeout
+            message = link.connection.read_response()
             match message:
                 case [b"message", _, None]:
                     self._tell(self._listener.flushed)
                 case [b"message", _, list()]:
                     self._tell(self._listener.invalidated, message[2])
                 case [b"pong", answer]:
-                    if answer == str(number).encode():
-                        self._answered(asked)
-                        waiting, due = False, asked + self._interval
+                    if answer == str(link.number).encode():
+                        self._answered(link.asked)
+                        link.waiting, link.due = False, link.asked + self._interval
                 case _:
                     raise InvalidResponse(f"{message!r:.100} among messages")
+
+    def _can_read(self, link: _Link) -> bool:
+        """Whether there is a message. Waits for one until something else is due, or this thread is woken."""
+        # What the connection has read already, no poll of its socket would find.
+        if link.connection.can_read(0):
+            return True
+        seconds = max(link.due - self._clock(), 0.0)
+        sock = getattr(link.connection, "_sock", None)
+        if sock is None or self._waker is None:
+            return link.connection.can_read(seconds)
+        self._waker.wait(sock, seconds)
+        return link.connection.can_read(0)
 
     def _answered(self, asked: float) -> None:
         """All that was written before ``asked`` has been told."""
@@ -356,21 +445,33 @@ class Tracking:
                 self._tell(self._listener.trust, False)
 
     def _tell(self, what: Callable[..., object], *arguments: object) -> None:
+        self._is_busy = True
         try:
             what(*arguments)
         except BaseException as error:
             logger.exception("%r raised.", what)
             raise ListenerRaised(f"the listener raised {type(error).__name__}") from error
+        finally:
+            self._is_busy = False
 
     def pause(self) -> None:
-        pass
+        """End the thread before a fork. The connection stays, and with it what the copies are worth."""
+        thread, waker = self._thread, self._waker
+        if waker is not None:
+            waker.wake()
+        if thread is not None:
+            wait_for_end(thread, lambda: self._is_busy)
 
     def resume(self) -> None:
-        pass
+        """Have another thread go on with the connection."""
+        if self._is_paused:
+            self.start()
 
     def after_fork_in_child(self) -> None:
-        connection, told_trusted = self._connection, self._told_trusted
+        connection, told_trusted, waker = self._connection, self._told_trusted, self._waker
         self._reset()
+        if waker is not None:
+            waker.close()
         # Closed, or the server would go on sending to this copy of it after the parent's death; not shut down, which
         # would end the parent's. disconnect() would take locks, of a telemetry that may be there.
         sock = getattr(connection, "_sock", None)

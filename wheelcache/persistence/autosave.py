@@ -21,8 +21,12 @@ from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused, Unknow
 from wheelcache.persistence.exit_save import exit_save
 from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.persistence.snapshot_file import refuse
-from wheelcache.persistence.worker_number import WorkerNumber
-from wheelcache.runtime.lazy import lazy_lock
+from wheelcache.runtime import lifecycle, threads
+from wheelcache.runtime.alarm import Alarm
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.lazy import Lazy, end_under_a_patch, lazy_lock
+from wheelcache.runtime.threads import wait_for_end
+from wheelcache.runtime.weak_registry import WeakRegistry
 from wheelcache.runtime.worker_pool import refresh_pool
 
 logger = logging.getLogger("wheelcache")
@@ -208,3 +212,136 @@ def stem_of(name: str) -> str:
     """A file name for the name of a cache: what can be read of it, and what tells it from all others."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:NAME_LENGTH]
     return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+
+
+_keepers: Final[WeakRegistry[SnapshotKeeper]] = WeakRegistry()
+
+
+class _Watch:
+    """A thread that waits for the exit, and what it waits for.
+
+    Attributes:
+        thread: None if it was not started.
+        called_off: the thread ends without saving.
+    """
+
+    __slots__ = ("_ticket", "asked", "called_off", "done", "thread")
+
+    def __init__(self) -> None:
+        # What the thread was started with. One with another ticket ends at once: its start was interrupted.
+        self._ticket: object = None
+        self.thread: threading.Thread | None = None
+        self.asked = Alarm()
+        self.done = threading.Event()
+        self.called_off = False
+
+    def start(self) -> None:
+        """Start the thread, unless it was started."""
+        ticket = object()
+        thread = threading.Thread(target=self._wait, args=(ticket,), name="wheelcache-save", daemon=True)
+        # No call comes in between, so no other thread and no exception from outside does.
+        before, self._ticket = self._ticket, self._ticket or ticket
+        if before is not None:
+            return
+        try:
+            threads.start(thread)
+            self.thread = thread
+        except RuntimeError:
+            # Where no thread can be had, the thread that exits saves.
+            self._ticket = None
+        except BaseException:
+            self._ticket = None
+            self.asked.set()
+            self.asked = Alarm()
+            raise
+
+    def _wait(self, ticket: object) -> None:
+        asked = self.asked
+        if self._ticket is ticket:
+            asked.wait(None)
+        try:
+            if self._ticket is ticket and not self.called_off:
+                _save_all()
+        finally:
+            self.done.set()
+            end_under_a_patch()
+
+
+class _ExitSaver:
+    """A thread that waits for the exit: a value that cannot be pickled in any time must not keep a process from it.
+
+    It is started early, since some interpreters start none while they exit. It ends before a fork, and starts again in
+    the parent.
+    """
+
+    def __init__(self) -> None:
+        # Events made before gevent patches would have the waiting greenlet stop all others.
+        self._watch: Lazy[_Watch] = Lazy(_Watch)
+        self._is_wanted = False
+
+    def start(self) -> None:
+        """There is something to save at the exit."""
+        self._is_wanted = True
+        self._watch.get().start()
+
+    def save(self) -> None:
+        """Save all caches, once, and for so long."""
+        watch = next((each for each in self._watch.all() if each.thread is not None and not each.called_off), None)
+        if watch is None:
+            _save_all()
+        else:
+            watch.asked.set()
+            watch.done.wait(AT_EXIT + 1)
+
+    def pause(self) -> None:
+        for watch in self._watch.all():
+            if watch.thread is not None and (watch.called_off or not watch.asked.is_set):
+                watch.called_off = True
+                watch.asked.set()
+                wait_for_end(watch.thread)
+
+    def resume(self) -> None:
+        if any(watch.called_off for watch in self._watch.all()):
+            self._watch.forget()
+        if self._is_wanted:
+            self.start()
+
+    def after_fork_in_child(self) -> None:
+        self._watch.forget()
+        self._is_wanted = False
+
+
+def exit_on_sigterm() -> None:
+    """Where SIGTERM would kill the process at once, have it exit instead, which saves. For the main thread.
+
+    An exit waits for threads, and may be caught. If the process is still there after 10 seconds, it saves and ends.
+    """
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _exit)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    # A second one, such as a process gets that is told together with its parent, is not to end the saving.
+    signal.signal(number, signal.SIG_IGN)
+    with suppress(RuntimeError):
+        threading.Thread(target=_end, args=(128 + number,), name="wheelcache-end", daemon=True).start()
+    sys.exit(128 + number)
+
+
+def _end(status: int) -> None:
+    time.sleep(AT_EXIT)
+    _exit_saver.save()
+    os._exit(status)
+
+
+def _save_all() -> None:
+    deadline = SystemClock.steady() + AT_EXIT
+    for keeper in _keepers:
+        left = deadline - SystemClock.steady()
+        if keeper._target.is_in_use() and left > 0:
+            keeper.save(left)
+
+
+_exit_saver: Final = _ExitSaver()
+lifecycle.EXIT_SAVER.add(_exit_saver)
+lifecycle.SAVE.add(_exit_saver.save)

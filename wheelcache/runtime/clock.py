@@ -66,7 +66,11 @@ def unfrozen(clock: Clock) -> Clock:
 
 
 class Steppable(Protocol):
-    """What a ``ManualClock`` or the wheel thread advances."""
+    """What a ``ManualClock`` or the wheel thread advances: ``advance(clock())`` once ``clock()`` comes to ``wake_at``.
+
+    Attributes:
+        wake_at: when there is something to do next, in seconds on ``clock``; inf if nothing is scheduled.
+    """
 
     @property
     def clock(self) -> Clock: ...

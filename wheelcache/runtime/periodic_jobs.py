@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
-from typing import Any, Final, Protocol
+from math import inf
+from typing import Protocol
 
-from wheelcache.errors import CacheClosed, WheelClosed
-from wheelcache.runtime.clock import Clock, ManualClock
-from wheelcache.timers import STOP, Timers
+from wheelcache.errors import CacheClosed
+from wheelcache.runtime.clock import Clock, ManualClock, Steppable
 
-SLOTS: Final = 64
+logger = logging.getLogger("wheelcache")
 
 
 class PeriodicJob(Protocol):
@@ -32,106 +31,147 @@ class PeriodicJob(Protocol):
     def close(self) -> None: ...
 
 
-class PeriodicJobs:
-    """Jobs that run while there is something to hit, or somebody asks; else they rest, and the wheel thread may sleep.
+class Driver(Protocol):
+    """The wheel thread, or a ``ManualClock``."""
 
-    Args:
-        tick: seconds by which a job may be late, at least.
-        clock: seconds.
-        is_idle: whether nothing was asked for since it was last called, and nothing could be hit.
-        jobs: what to do.
+    def attach(self, driven: Steppable) -> None: ...
+    def wake(self) -> None: ...
 
-    Attributes:
-        resting: not empty while no job is scheduled. Whoever writes then calls ``start``.
+
+class _IdleChecker:
+    """The job that pauses all jobs. It goes by the longest period, so that each job runs between two of its runs.
+
+    There is one. If there were two, the first would leave the second nothing to see.
     """
 
-    __slots__ = ("_clock", "_closed", "_due", "_is_idle", "_jobs", "_judge", "_round", "_tick", "_timers", "resting")
+    __slots__ = ("matters", "period", "run")
 
-    def __init__(self, tick: float, clock: Clock, is_idle: Callable[[], bool], jobs: Sequence[PeriodicJob]) -> None:
-        self._tick = min([tick, *(job.period for job in jobs)])
-        self._clock = clock
+    def __init__(self, slowest: PeriodicJob, run: Callable[[], None]) -> None:
+        self.period = slowest.period
+        self.matters = slowest.matters
+        self.run = run
+
+
+_Runnable = PeriodicJob | _IdleChecker
+
+
+class PeriodicJobs:
+    """Runs jobs while their cache is used; then they are paused, and the wheel thread may sleep.
+
+    Args:
+        clock: seconds.
+        driver: advances this when a job is due.
+        is_idle: whether nothing was asked for since its last call, and the cache has no entries.
+        jobs: what to do. Those that are due together run in this order.
+
+    Attributes:
+        paused: before the first write, and since the cache was found idle. The next write calls ``start``.
+    """
+
+    __slots__ = ("__weakref__", "_closed", "_driver", "_generation", "_is_idle", "_jobs", "clock", "paused")
+
+    def __init__(self, clock: Clock, driver: Driver, is_idle: Callable[[], bool], jobs: Sequence[PeriodicJob]) -> None:
+        self.clock = clock
+        self._driver = driver
         self._is_idle = is_idle
-        self._jobs = jobs
-        # The one that finds out whether all may rest: were it two, the first would leave the second nothing to see.
-        self._judge = max(jobs, key=lambda job: job.period, default=None)
+        self._jobs = tuple(jobs)
         self._closed = False
-        # Of the last start: jobs of an earlier one stop.
-        self._round = 0
-        self._timers: Timers | None = None
-        self._due: dict[PeriodicJob, float] = {}
-        # Holds one item, which whoever starts them takes: one C call, so no lock.
-        self.resting: list[bool] = [True] if jobs else []
+        # When each job of the last start is due. A run that began before belongs to another generation, and changes
+        # nothing in this one. A generation never changes its size, so it may be read while another thread writes.
+        self._generation: dict[_Runnable, float] = {}
+        self.paused = bool(self._jobs)
+
+    @property
+    def wake_at(self) -> float:
+        return min(self._generation.values(), default=inf)
 
     def start(self) -> None:
-        """Have the jobs run, for the first time after a period of each."""
-        with suppress(IndexError, WheelClosed):
-            self.resting.pop()
-            self._round += 1
-            if self._timers is None:
-                self._timers = Timers(self._tick, SLOTS, _nothing, clock=self._clock)
+        """Have the jobs run, for the first time after a period of each. Nothing happens unless they are paused."""
+        # No call comes in between, so no other thread and no exception from outside does.
+        self.paused, was_paused = False, self.paused
+        if not was_paused:
+            return
+        try:
+            now = self.clock()
             for job in self._jobs:
                 job.begin()
-                self._due[job] = self._clock() + job.period
-                self._timers.every(job.period, partial(self._turn, job, self._round))
+            slowest = max(self._jobs, key=lambda job: job.period)
+            jobs: list[_Runnable] = [*self._jobs, _IdleChecker(slowest, self._check_idle)]
+            self._generation = {job: now + job.period for job in jobs}
             if self._closed:
                 # By another thread, just now.
-                self._timers.stop()
+                self._generation = {}
+                return
+            self._driver.attach(self)
+            self._driver.wake()
+        except BaseException:
+            # Interrupted: the next write starts them.
+            self._pause()
+            raise
+
+    def advance(self, now: float) -> None:
+        """Run what is due at ``now``."""
+        generation = self._generation
+        for job in tuple(generation):
+            if generation is not self._generation:
+                return
+            if generation[job] <= now:
+                self._run(job, generation)
 
     def close(self) -> None:
         """No job runs any more."""
         self._closed = True
-        self.resting.clear()
-        if self._timers is not None:
-            self._timers.stop()
+        self.paused = False
+        self._generation = {}
         for job in self._jobs:
             job.close()
 
     def start_over(self) -> None:
-        """In the child of a fork."""
-        self._round += 1
-        self.resting = [True] if self._jobs else []
+        """In the child of a fork: the next write starts the jobs."""
+        self._generation = {}
+        self.paused = bool(self._jobs) and not self._closed
         for job in self._jobs:
             job.start_over()
 
-    def _turn(self, job: PeriodicJob, number: int) -> object:
-        if number != self._round:
-            return STOP
+    def _run(self, job: _Runnable, generation: dict[_Runnable, float]) -> None:
+        # Before the run, since that may be interrupted.
+        generation[job] = self._next_due(job, generation[job])
         try:
             job.run()
-            if job is self._judge and self._is_idle():
-                self._rest()
-                return STOP
         except CacheClosed:
             # By another thread, just now.
-            return STOP
-        return self._pause(job)
+            self._generation = {}
+        except Exception:
+            logger.exception("The periodic job %r raised.", job)
+        if generation[job] <= self.clock():
+            # It took longer than its period.
+            generation[job] = self.clock() + job.period
 
-    def _rest(self) -> None:
-        """Nothing can be hit, and a write starts the jobs again."""
-        self._round += 1
-        try:
-            for each in self._jobs:
-                if each is not self._judge:
-                    # What they know is the last for a while.
-                    each.run()
-        finally:
-            self.resting.append(True)
-        if not self._is_idle():
-            # Written after the first look, when nobody rested, and maybe for the last time.
-            self.start()
-
-    def _pause(self, job: PeriodicJob) -> float:
-        """Seconds to the next run, by when it was due: counted from its end, each would come a tick later."""
-        now = self._clock()
-        due = self._due[job] + job.period
-        if due <= now:
-            due = now + job.period
-        if isinstance(self._clock, ManualClock):
+    def _next_due(self, job: _Runnable, due: float) -> float:
+        """By when it was due: counted from the end of its run, each run would come a little later."""
+        now = self.clock()
+        following = due + job.period
+        if following <= now:
+            following = now + job.period
+        if isinstance(self.clock, ManualClock):
             # In a jump of ten years a sample would be taken 30 million times.
-            due = max(due, self._clock.target - job.matters * job.period)
-        self._due[job] = due
-        return due - now
+            following = max(following, self.clock.target - job.matters * job.period)
+        return following
 
+    def _check_idle(self) -> None:
+        if self._is_idle():
+            try:
+                # What they know is the last for a while. Those of the longest period have run just now.
+                longest = max(job.period for job in self._jobs)
+                for job in self._jobs:
+                    if job.period < longest:
+                        job.run()
+            finally:
+                self._pause()
+            if not self._is_idle():
+                # Written after the first look, when the jobs were not paused, and maybe for the last time.
+                self.start()
 
-def _nothing(key: Any, value: Any) -> None:
-    """These timers are periodic jobs; none has a key."""
+    def _pause(self) -> None:
+        self._generation = {}
+        self.paused = not self._closed

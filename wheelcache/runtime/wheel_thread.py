@@ -9,17 +9,16 @@ what is due, a bounded amount at a time.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from math import inf
 from typing import Final
 
-from wheelcache.runtime import lifecycle
+from wheelcache.runtime import lifecycle, threads
 from wheelcache.runtime.clock import Steppable
 from wheelcache.runtime.lazy import Lazy, end_under_a_patch
 from wheelcache.runtime.lifecycle import is_forking
-from wheelcache.runtime.thread_end import wait_for_end
+from wheelcache.runtime.threads import wait_for_end
 from wheelcache.runtime.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
@@ -148,19 +147,14 @@ class WheelThread:
         ticket = object()
         thread = threading.Thread(target=self._run, args=(sleep, ticket), name="wheelcache-wheel", daemon=True)
         error = None
-        handled = sys.exception()
         try:
             with sleep.lock:
                 if sleep.is_taken() or self._exiting or is_forking():
                     return
                 sleep.thread, sleep.ticket = thread, ticket
             # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
-            thread.start()
+            threads.start(thread)
         except RuntimeError as refused:
-            interruption = refused.__context__
-            if interruption is not None and interruption is not handled:
-                # An exception from outside interrupted start(), which then released a lock that it no longer had.
-                raise interruption from None
             error = refused
         finally:
             if thread.ident is None and sleep.thread is thread:

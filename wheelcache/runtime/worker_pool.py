@@ -1,8 +1,8 @@
-"""The few threads of the process that load values while nobody waits, or while somebody waits only so long.
+"""Pools of a few threads: for refreshes, for loads with a timeout, and for what each ``Timers`` executes.
 
-They start when there is something to do, are daemons, and end after half a minute without, or before a fork; a child of
-fork starts its own. The queue before them is bounded. ``ThreadPoolExecutor`` is no choice: its queue has no bound, and
-the interpreter would not exit before a loader that hangs.
+The threads start when there is something to do, are daemons, and end after half a minute without, or before a fork; a
+child of fork starts its own. The queue before them is bounded. ``ThreadPoolExecutor`` is no choice: its queue has no
+bound, its idle threads survive to a fork, and the interpreter would not exit before a loader that hangs.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final
 
-from wheelcache.runtime import lifecycle
+from wheelcache.runtime import lifecycle, threads
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.contexts import own_context
 from wheelcache.runtime.lazy import Lazy, end_under_a_patch
-from wheelcache.runtime.thread_end import wait_for_end
+from wheelcache.runtime.threads import wait_for_end
+from wheelcache.runtime.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
 
@@ -33,10 +35,17 @@ QUEUE: Final = 128
 IDLE: Final = 30.0
 """Seconds without a job after which a thread ends."""
 
+AT_EXIT: Final = 10.0
+"""Seconds that the exit waits for the jobs of pools that finish theirs."""
+
 Job = Callable[[], object]
 
 cleanups: Final[list[Job]] = []
 """What every thread calls after every job, as frameworks do after every request."""
+
+
+class PoolStopped(RuntimeError):
+    """A job was submitted to a pool that takes no more."""
 
 
 class _Crew:
@@ -66,17 +75,32 @@ class _Crew:
         self.workers: set[threading.Thread] = set()
         self.idle: set[threading.Thread] = set()
 
+    def is_done(self) -> bool:
+        return not self.jobs and not self.running
+
 
 class RefreshPool:
-    """Runs jobs, each in a copy of the context that submitted it, on at most ``workers`` threads."""
+    """Runs jobs, each in a copy of the context that submitted it, on at most ``workers`` threads.
 
-    def __init__(self, workers: int, queue_size: int) -> None:
+    Args:
+        queue_size: how many jobs wait at most; inf for no bound.
+        name: of the threads.
+        finishes: at the exit, jobs that were submitted are waited for, for ten seconds.
+    """
+
+    def __init__(
+        self, workers: int, queue_size: float, *, name: str = "wheelcache-refresh", finishes: bool = False
+    ) -> None:
         self._most_workers = workers
         self._queue_size = queue_size
-        self._exiting = False
+        self._name = name
+        self._finishes = finishes
+        self._stopped = False
         # Conditions made before gevent patches would have an idle greenlet stop all others.
         self._crews: Lazy[_Crew] = Lazy(_Crew)
         self._tasks: set[asyncio.Task[None]] = set()
+        _pools.add(self)
+        lifecycle.POOLS.add_weakly(self)
 
     def submit(self, job: Job, *, context: Context | None = None, patience: float = 0.0) -> bool:
         """Have ``job`` run. False if the queue was full for ``patience`` seconds.
@@ -85,10 +109,11 @@ class RefreshPool:
             context: what it runs in; a copy of the caller's, on its own, if not given.
 
         Raises:
-            RuntimeError: there is no thread, and none can be started; or the interpreter exits.
+            PoolStopped: (a RuntimeError) the pool was stopped, perhaps since the interpreter exits.
+            RuntimeError: there is no thread, and none can be started.
         """
-        if self._exiting:
-            raise RuntimeError("the interpreter exits")
+        if self._stopped:
+            raise PoolStopped("this pool was stopped, as at the exit of the interpreter")
         item = (own_context() if context is None else context, job)
         crew = self._crews.get()
         with crew.lock:
@@ -117,7 +142,7 @@ class RefreshPool:
             if not task.get_loop().is_running():
                 # Closed or left, with this in it. If it is run again, it holds what it has to do.
                 self._tasks.discard(task)
-        if self._exiting or (bounded and len(self._tasks) >= self._queue_size):
+        if self._stopped or (bounded and len(self._tasks) >= self._queue_size):
             work.close()
             return None
         task = asyncio.get_running_loop().create_task(work, context=own_context() if context is None else context)
@@ -142,8 +167,15 @@ class RefreshPool:
         return threading.current_thread() in self._crews.get().workers
 
     def stop(self) -> None:
-        """No more jobs; for the exit of the interpreter."""
-        self._exiting = True
+        """No more jobs are taken. Those that were submitted run on."""
+        self._stopped = True
+
+    def finish(self, seconds: float) -> None:
+        """Wait until no job waits or runs, for so long; for the exit, if this pool finishes its jobs."""
+        if self._finishes:
+            for crew in self._crews.all():
+                with crew.lock:
+                    crew.room.wait_for(crew.is_done, seconds)
 
     def pause(self) -> None:
         """End the threads that wait for a job: before a fork."""
@@ -167,14 +199,14 @@ class RefreshPool:
         if not self._needs_worker(crew):
             return
         # Made without the lock: the collector may run here, and a __del__ that submits a job starts this thread itself.
-        worker = threading.Thread(target=self._work, args=(crew,), name="wheelcache-refresh", daemon=True)
+        worker = threading.Thread(target=self._work, args=(crew,), name=self._name, daemon=True)
         with crew.lock:
             if not self._needs_worker(crew):
                 return
             crew.starting.add(worker)
         try:
             # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
-            worker.start()
+            threads.start(worker)
         except BaseException:
             with crew.lock:
                 crew.starting.discard(worker)
@@ -194,6 +226,8 @@ class RefreshPool:
                 del context, job, item
                 with crew.lock:
                     crew.running -= 1
+                    if self._finishes:
+                        crew.room.notify_all()
         end_under_a_patch()
 
     def _next(self, crew: _Crew, me: threading.Thread) -> tuple[Context, Job] | None:
@@ -228,8 +262,17 @@ class RefreshPool:
         self._tasks = set()
 
 
+_pools: Final[WeakRegistry[RefreshPool]] = WeakRegistry()
+
+
+def _stop_all() -> None:
+    until = SystemClock.steady() + AT_EXIT
+    for pool in _pools:
+        pool.stop()
+    for pool in _pools:
+        pool.finish(max(0.0, until - SystemClock.steady()))
+
+
+lifecycle.STOP_POOLS.add(_stop_all)
 refresh_pool: Final = RefreshPool(REFRESHES, QUEUE)
 timed_load_pool: Final = RefreshPool(TIMED_LOADS, QUEUE)
-for _pool in (refresh_pool, timed_load_pool):
-    lifecycle.POOLS.add(_pool)
-    lifecycle.STOP_POOLS.add(_pool.stop)

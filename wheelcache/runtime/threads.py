@@ -1,4 +1,4 @@
-"""Waits for the end of a thread before a fork."""
+"""Starting a thread, and waiting for its end before a fork."""
 
 from __future__ import annotations
 
@@ -21,6 +21,25 @@ LOOK: Final = 0.01
 KERNEL_LOOK: Final = 0.0001
 KERNEL_LOOKS: Final = 1000
 """Seconds between two looks at whether the kernel still lists a thread, and how many."""
+
+
+def start(thread: threading.Thread) -> None:
+    """Start ``thread``.
+
+    Raises:
+        RuntimeError: the system refuses it.
+        BaseException: what interrupted the call from outside. The thread may come up all the same; as long as its
+            ``ident`` is None, it has not.
+    """
+    handled = sys.exception()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        interruption = error.__context__
+        if interruption is None or interruption is handled:
+            raise
+        # Where start() waits for the thread to come up, an interruption has it release a lock that it no longer has.
+        raise interruption from None
 
 
 def wait_for_end(thread: threading.Thread, is_busy: Callable[[], bool] = lambda: False) -> None:

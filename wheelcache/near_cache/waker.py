@@ -1,0 +1,47 @@
+"""Waits for a socket, and ends that wait from another thread."""
+
+from __future__ import annotations
+
+import select
+import socket
+from contextlib import suppress
+
+
+class Waker:
+    """Belongs to one thread, which waits. Others wake it.
+
+    It is made in that thread and keeps what ``select`` is at the time. If gevent patches later, its poll would make a
+    hub in a thread that has none.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self._poll = getattr(select, "poll", None)
+        self._select = select.select
+
+    def wake(self) -> None:
+        """End the wait, or the next one."""
+        with suppress(OSError):
+            self._writer.send(b"\0")
+
+    def wait(self, sock: socket.socket | None, seconds: float) -> None:
+        """Wait until there is something to read from ``sock``, at most so many seconds."""
+        files = [self._reader.fileno()]
+        if sock is not None:
+            files.append(sock.fileno())
+        if self._poll is None:
+            self._select(files, [], [], seconds)
+        else:
+            # select() refuses descriptors from 1024 on.
+            poll = self._poll()
+            for file in files:
+                poll.register(file, select.POLLIN)
+            poll.poll(1000 * seconds)
+        with suppress(OSError):
+            self._reader.recv(4096)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
