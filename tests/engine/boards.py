@@ -22,7 +22,7 @@ QUIET = {"log_interval": None, "sample_interval": None}
 PRELUDE = f"""
 {FORK_PRELUDE}
 from pathlib import Path
-from wheelcache.coherence.shared_stamps import Board
+from wheelcache.coherence.shared_stamps import SharedStamps
 """
 
 
@@ -46,7 +46,7 @@ def run(script, *args, **environ):
 
 def share(one, other):
     """Whether a write on either board ends the entry of a cache on the other. Each board is used once."""
-    caches = [Cache(board=board, **QUIET) for board in (one, other)]
+    caches = [Cache(stamps=board, **QUIET) for board in (one, other)]
     for key, (writer, reader) in {"a": caches, "b": caches[::-1]}.items():
         reader.set(key, "old")
         assert reader.get(key) == "old"

@@ -6,8 +6,8 @@ import threading
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 from wheelcache.near_cache import near_cache
-from wheelcache.near_cache.near_cache import FirstLevel
-from wheelcache.near_cache.trust_epoch import Epoch
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 MISSING = near_cache.MISSING
 
@@ -17,9 +17,9 @@ TIMEOUT = 60.0
 
 def level_of(clock, *, tracked=False, **options):
     """A level that is told of writes, but not trusted yet, if ``tracked``; else one that is told nothing."""
-    epoch = Epoch() if tracked else None
-    cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, board=epoch)
-    return FirstLevel(cache, TIMEOUT, epoch=epoch, **options)
+    epoch = TrustEpoch() if tracked else None
+    cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
+    return NearCache(cache, TIMEOUT, epoch=epoch, **options)
 
 
 class Down(ConnectionError):

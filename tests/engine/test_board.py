@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.engine.boards import BOARD_CHECK, FILL_WINDOW, NAME, QUIET, run
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache, ManualClock, RemovalCause
-from wheelcache.coherence.shared_stamps import SLOTS, Board
-from wheelcache.leases.fill_leases import end_request
+from wheelcache.coherence.shared_stamps import SLOTS, SharedStamps
+from wheelcache.leases.fill_scope import end_request
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def board_of(tmp_path):
     """Another process's look at the board of this test."""
 
     def make(slots=SLOTS):
-        return Board(NAME, tmp_path, slots)
+        return SharedStamps(NAME, tmp_path, slots)
 
     return make
 
@@ -35,7 +35,7 @@ def cache(board_of, clock):
     """Make a cache that acts like a process of its own; all are on the same board and the same clock."""
 
     def make(slots=SLOTS, **arguments):
-        return Cache(board=board_of(slots), clock=clock, jitter=0, **QUIET, **arguments)
+        return Cache(stamps=board_of(slots), clock=clock, jitter=0, **QUIET, **arguments)
 
     return make
 
@@ -80,7 +80,7 @@ WRITES = {
     "delete_many": lambda cache: cache.delete_many(["k"]),
     "pop": lambda cache: cache.pop("k"),
     "touch": lambda cache: cache.touch("k", 500),
-    "transform": lambda cache: cache.transform("k", str.upper),
+    "transform": lambda cache: cache.update("k", str.upper),
     "clear": lambda cache: cache.clear(),
 }
 
@@ -282,7 +282,7 @@ def test_a_caller_that_joins_a_load_after_a_write_elsewhere_does_not_get_what_it
 
 
 def test_a_waiter_for_a_lease_does_not_get_a_fill_that_was_dropped(cache, board_of):
-    one = Cache(board=board_of(), **QUIET)
+    one = Cache(stamps=board_of(), **QUIET)
     other = cache()
     truth = ["old"]
 
@@ -306,7 +306,7 @@ def test_a_waiter_for_a_lease_does_not_get_a_fill_that_was_dropped(cache, board_
 
 
 def test_a_lease_that_was_passed_on_fills_quietly(board_of):
-    one, other = (Cache(board=board_of(), **QUIET) for _ in range(2))
+    one, other = (Cache(stamps=board_of(), **QUIET) for _ in range(2))
     filled(other)
 
     def wait():
@@ -393,7 +393,7 @@ def test_the_weight_of_what_was_ended_elsewhere_is_given_back(cache):
 
 
 def test_threads_of_one_cache_never_get_what_was_written_before_they_asked(board_of, together):
-    one, other = (Cache(board=board_of(), **QUIET) for _ in range(2))
+    one, other = (Cache(stamps=board_of(), **QUIET) for _ in range(2))
     truth, done = [0], [0]
     lock = threading.Lock()
 
@@ -498,7 +498,7 @@ def test_a_sum_does_not_outlive_a_write_elsewhere_while_it_was_made(pair):
         return value + 1
 
     with pytest.raises(KeyError):
-        one.transform("k", add_one)
+        one.update("k", add_one)
     assert one.get("k") is None
     assert other.get("k") == 100
 
@@ -539,7 +539,7 @@ def test_a_board_that_was_removed_is_made_anew_and_the_cache_emptied(pair, path,
 def test_a_child_of_a_fork_is_a_process_of_its_own_on_the_board(tmp_path):
     assert run(
         """
-        cache = Cache(board=Board("test", Path(sys.argv[1])))
+        cache = Cache(stamps=SharedStamps("test", Path(sys.argv[1])))
         cache.set("k", "old")
         cache.set("l", "old")
 
@@ -562,7 +562,7 @@ def test_a_child_of_a_fork_is_a_process_of_its_own_on_the_board(tmp_path):
 def test_children_forked_in_the_middle_of_writes_go_on_and_never_get_an_old_value(tmp_path):
     assert run(
         """
-        cache = Cache(board=Board("test", Path(sys.argv[1])), interval=0.01)
+        cache = Cache(stamps=SharedStamps("test", Path(sys.argv[1])), interval=0.01)
         stop = threading.Event()
 
         def work(number):
@@ -602,8 +602,8 @@ def test_a_child_forked_after_the_board_was_removed_finds_no_entry_of_before_cur
     assert run(
         """
         folder = Path(sys.argv[1])
-        cache = Cache(board=Board("test", folder))
-        other = Cache(board=Board("test", folder))
+        cache = Cache(stamps=SharedStamps("test", folder))
+        other = Cache(stamps=SharedStamps("test", folder))
         assert cache.get("k") is None
         cache.set("k", "old")
         other.delete("k")
@@ -639,7 +639,7 @@ def test_a_child_that_cannot_open_the_board_has_caches_that_work(tmp_path):
 
         folder = Path(sys.argv[1]) / "folder"
         folder.mkdir()
-        caches = [Cache(), Cache(board=Board("test", folder)), Cache()]
+        caches = [Cache(), Cache(stamps=SharedStamps("test", folder)), Cache()]
         caches[1].set("k", 1)
         folder.rename(folder.with_name("elsewhere"))
         logging.disable()
@@ -673,9 +673,9 @@ def test_no_process_writes_a_stamp_that_its_parent_or_child_writes(tmp_path):
     assert (
         run(
             """
-        from wheelcache.leases.fill_leases import end_request
+        from wheelcache.leases.fill_scope import end_request
 
-        caches = [Cache(board=Board("test", Path(sys.argv[1]), 1)) for _ in range(2)]
+        caches = [Cache(stamps=SharedStamps("test", Path(sys.argv[1]), 1)) for _ in range(2)]
         (asked, ask), (answered, answer) = os.pipe(), os.pipe()
 
         def write():
@@ -733,7 +733,7 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.caches = [
             Cache(
-                board=Board(NAME, Path(self.directory.name), slots),
+                stamps=SharedStamps(NAME, Path(self.directory.name), slots),
                 max_entries=max_entries,
                 clock=self.clock,
                 jitter=0,

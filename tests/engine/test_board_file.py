@@ -19,7 +19,7 @@ import pytest
 
 from tests.engine.boards import NAME, run, share, start
 from tests.waiting import until
-from wheelcache.coherence.shared_stamps import MAGIC, SLOTS, Board
+from wheelcache.coherence.shared_stamps import MAGIC, SLOTS, SharedStamps
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
 from wheelcache.runtime.private_files import runtime_directory
@@ -36,7 +36,7 @@ def board_of(tmp_path):
     """Another process's look at the board of this test."""
 
     def make(slots=SLOTS):
-        return Board(NAME, tmp_path, slots)
+        return SharedStamps(NAME, tmp_path, slots)
 
     return make
 
@@ -66,7 +66,7 @@ def room_for(size):
 def test_the_file_is_its_owners_only_and_a_mebibyte_whatever_the_umask(tmp_path):
     before = os.umask(0)
     try:
-        Board(NAME, tmp_path)
+        SharedStamps(NAME, tmp_path)
     finally:
         os.umask(before)
     (file,) = tmp_path.iterdir()
@@ -81,7 +81,7 @@ def test_the_file_is_its_owners_only_and_a_mebibyte_whatever_the_umask(tmp_path)
 def test_names_of_any_length_and_letters_have_files_of_their_own_in_the_directory(tmp_path):
     names = ["", "a", "../../etc/passwd", "x" * 5000, "\0", "naïve\n", "A"]
     for name in names:
-        Board(name, tmp_path, 8)
+        SharedStamps(name, tmp_path, 8)
     assert len(list(tmp_path.iterdir())) == len(names)
 
 
@@ -160,7 +160,7 @@ def test_processes_killed_while_they_open_the_board_harm_nothing(tmp_path, board
         while True:
             for file in Path(sys.argv[1]).iterdir():
                 file.unlink(missing_ok=True)
-            Cache(board=Board("test", Path(sys.argv[1]))).clear()
+            Cache(stamps=SharedStamps("test", Path(sys.argv[1]))).clear()
     """
     for _ in range(5):
         process = start(script, tmp_path)
@@ -199,25 +199,25 @@ def test_a_lock_held_by_a_stopped_process_is_waited_for_only_so_long(path, board
 @pytest.mark.parametrize("size", [0, 64, 10_000], ids=["nothing", "the header", "a part"])
 def test_no_room_leaves_no_file(tmp_path, size):
     with room_for(size), pytest.raises(FileUnusable, match="cannot be made"):
-        Board(NAME, tmp_path)
+        SharedStamps(NAME, tmp_path)
     assert list(tmp_path.iterdir()) == []
-    Board(NAME, tmp_path)
+    SharedStamps(NAME, tmp_path)
 
 
 def test_what_a_killed_process_left_is_removed_if_there_is_no_room_for_the_rest(tmp_path):
-    Board(NAME, tmp_path)
+    SharedStamps(NAME, tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:10_000])
     with room_for(10_000), pytest.raises(FileUnusable, match="cannot be made"):
-        Board(NAME, tmp_path)
+        SharedStamps(NAME, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_whole_board_is_left_alone_where_there_is_no_room(tmp_path):
-    one = Board(NAME, tmp_path)
+    one = SharedStamps(NAME, tmp_path)
     with room_for(0), pytest.raises(FileUnusable, match="cannot be made"):
-        Board(NAME, tmp_path)
-    assert share(one, Board(NAME, tmp_path))
+        SharedStamps(NAME, tmp_path)
+    assert share(one, SharedStamps(NAME, tmp_path))
 
 
 def test_processes_that_open_the_board_while_others_find_no_room_share_one_in_the_end(tmp_path):
@@ -225,7 +225,7 @@ def test_processes_that_open_the_board_while_others_find_no_room_share_one_in_th
     script = """
     import resource, sys
     from pathlib import Path
-    from wheelcache.coherence.shared_stamps import Board
+    from wheelcache.coherence.shared_stamps import SharedStamps
     from wheelcache.errors import FileUnusable
 
     if sys.argv[2] == "no room":
@@ -234,7 +234,7 @@ def test_processes_that_open_the_board_while_others_find_no_room_share_one_in_th
     boards = []
     for _ in range(200):
         try:
-            boards = [Board("test", Path(sys.argv[1]), 1024)]
+            boards = [SharedStamps("test", Path(sys.argv[1]), 1024)]
         except FileUnusable:
             pass
     print(boards[0].is_gone() if boards else "no room", flush=True)
@@ -262,9 +262,9 @@ def test_a_truncated_board_kills_what_maps_it_as_the_documentation_says(tmp_path
     import os, sys
     from pathlib import Path
     from wheelcache import Cache
-    from wheelcache.coherence.shared_stamps import Board
+    from wheelcache.coherence.shared_stamps import SharedStamps
 
-    cache = Cache(board=Board("test", Path(sys.argv[1])))
+    cache = Cache(stamps=SharedStamps("test", Path(sys.argv[1])))
     cache.set("k", 1)
     (file,) = Path(sys.argv[1]).iterdir()
     os.truncate(file, 0)
@@ -279,7 +279,7 @@ def test_a_truncated_board_kills_what_maps_it_as_the_documentation_says(tmp_path
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(FileUnusable, match="cannot be opened"):
-        Board(NAME, tmp_path / "missing")
+        SharedStamps(NAME, tmp_path / "missing")
 
 
 def test_no_descriptor_stays_open_but_that_of_the_map(board_of):
@@ -314,7 +314,7 @@ def test_a_directory_that_others_may_use_is_refused(no_shared_memory):
     no_shared_memory.mkdir()
     no_shared_memory.chmod(0o770)
     with pytest.raises(FileUnusable, match=f"{no_shared_memory} must be for its owner only, not have the mode 770"):
-        Board(NAME)
+        SharedStamps(NAME)
 
 
 @pytest.mark.parametrize("target", [None, "missing", "."])
@@ -324,24 +324,24 @@ def test_a_file_or_a_link_in_the_place_of_the_directory_is_refused(no_shared_mem
     else:
         no_shared_memory.symlink_to(no_shared_memory.parent / target)
     with pytest.raises(FileUnusable, match=f"{no_shared_memory} must be a directory"):
-        Board(NAME)
+        SharedStamps(NAME)
 
 
 def test_a_directory_that_cannot_be_made_is_an_error_that_says_why(no_shared_memory, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(no_shared_memory / "missing"))
     with pytest.raises(FileUnusable, match=f"{no_shared_memory}.* cannot be made: .*No such file"):
-        Board(NAME)
+        SharedStamps(NAME)
 
 
 def test_a_directory_that_was_removed_with_all_in_it_is_made_anew(no_shared_memory):
-    board = Board(NAME)
+    board = SharedStamps(NAME)
     for file in no_shared_memory.iterdir():
         file.unlink()
     no_shared_memory.rmdir()
     assert board.is_gone()
     board.open()
     assert not board.is_gone()
-    assert share(board, Board(NAME))
+    assert share(board, SharedStamps(NAME))
 
 
 def test_a_board_that_is_out_of_sight_since_the_server_became_another_user_is_not_gone(board_of, monkeypatch):
@@ -374,7 +374,7 @@ def test_a_board_is_gone_when_its_file_was_removed_or_replaced_and_opens_anew(pa
 def test_the_slot_of_a_key_is_the_same_in_every_process(tmp_path, board_of):
     keys = ["a", "", ":1:user 5", "naïve \N{SNOWMAN}", "\ud800", ("a b",), ("f", 1, None, 2.5, b"x", ("y", True))]
     script = f"""
-        board = Board("test", Path(sys.argv[1]))
+        board = SharedStamps("test", Path(sys.argv[1]))
         print(*map(board.slot, {keys!a}))
     """
     here = [str(board_of().slot(key)) for key in keys]

@@ -13,7 +13,7 @@ import pytest
 from tests.engine.lease_callers import LONG, MISS, QUIET, SHORT, Caller, in_a_thread, is_free
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until_waiting, waiting
 from wheelcache import Cache, CacheClosed
-from wheelcache.leases.fill_leases import end_request
+from wheelcache.leases.fill_scope import end_request
 
 
 @pytest.fixture(autouse=True)

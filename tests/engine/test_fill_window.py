@@ -10,8 +10,8 @@ import pytest
 
 from tests.waiting import PATIENCE
 from wheelcache import Cache
-from wheelcache.coherence.shared_stamps import Board
-from wheelcache.leases.fill_leases import end_request
+from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.leases.fill_scope import end_request
 from wheelcache.loading.policy import PLAIN
 
 FILL_WINDOW = 10.0
@@ -22,7 +22,7 @@ FILL_WINDOW = 10.0
 def processes(tmp_path, clock):
     """Two caches that act like processes of their own: each has a board on the same file."""
     return [
-        Cache(board=Board("test", tmp_path), clock=clock, jitter=0, log_interval=None, sample_interval=None)
+        Cache(stamps=SharedStamps("test", tmp_path), clock=clock, jitter=0, log_interval=None, sample_interval=None)
         for _ in range(2)
     ]
 
@@ -140,7 +140,7 @@ def test_a_load_of_many_beside_another_load_is_quiet_and_drops_what_it_finds_to_
 OWN_WRITES = {
     "touch": lambda cache: cache.touch("k"),
     "incr": lambda cache: cache.incr("k"),
-    "transform": lambda cache: cache.transform("k", lambda value: value + 1),
+    "transform": lambda cache: cache.update("k", lambda value: value + 1),
     "pop": lambda cache: cache.pop("k"),
 }
 
@@ -239,10 +239,10 @@ CONSUMER = """
 import sys
 from pathlib import Path
 from wheelcache import Cache, ManualClock
-from wheelcache.coherence.shared_stamps import Board
+from wheelcache.coherence.shared_stamps import SharedStamps
 
 clock = ManualClock()
-cache = Cache(board=Board("test", Path(sys.argv[1])), clock=clock)
+cache = Cache(stamps=SharedStamps("test", Path(sys.argv[1])), clock=clock)
 for line in sys.stdin:
     what, *arguments = line.split()
     print(clock.advance(float(*arguments)) if what == "advance" else getattr(cache, what)(*arguments), flush=True)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.engine.boards import BOARD_CHECK, QUIET, share
 from wheelcache import Cache
-from wheelcache.coherence.shared_stamps import Board
+from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import FiguresDirectory, directory_of
 from wheelcache.runtime import private_files
@@ -56,7 +56,7 @@ def warnings(caplog):
 
 def test_a_directory_of_another_user_is_replaced_by_a_private_one_with_one_warning(preferred, caplog):
     take(preferred)
-    assert share(Board("test"), Board("test"))
+    assert share(SharedStamps("test"), SharedStamps("test"))
     directory = runtime_directory()
     assert directory.parent == preferred.parent
     assert directory != preferred
@@ -81,9 +81,9 @@ def test_what_another_user_has_put_beside_it_is_not_used(preferred):
 
 def test_when_the_other_user_has_left_later_processes_find_those_that_run(preferred):
     take(preferred)
-    one = Board("test")
+    one = SharedStamps("test")
     preferred.rmdir()
-    assert share(one, Board("test"))
+    assert share(one, SharedStamps("test"))
     assert not one.is_gone()
 
 
@@ -105,7 +105,7 @@ def test_a_process_from_before_the_name_was_taken_meets_those_that_start_later(p
     """systemd removed the directory at the user's logout, and then another user made it."""
 
     def process():
-        return Cache(board=Board("test"), clock=clock, jitter=0, **QUIET)
+        return Cache(stamps=SharedStamps("test"), clock=clock, jitter=0, **QUIET)
 
     before = process()
     before.get("k")
@@ -122,7 +122,7 @@ def test_a_process_from_before_the_name_was_taken_meets_those_that_start_later(p
 
 
 def test_a_process_from_before_the_name_was_taken_meets_them_also_if_it_may_not_look_into_it(preferred, monkeypatch):
-    before = Board("test")
+    before = SharedStamps("test")
     shutil.rmtree(preferred)
     take(preferred)
     look = os.stat
@@ -136,19 +136,19 @@ def test_a_process_from_before_the_name_was_taken_meets_them_also_if_it_may_not_
         patched.setattr(os, "stat", denied)
         assert before.is_gone()
     before.open()
-    assert share(before, Board("test"))
+    assert share(before, SharedStamps("test"))
 
 
 def test_processes_that_were_kept_from_choosing_together_meet(preferred):
     take(preferred)
     later = preferred.with_name(f"{preferred.name}.b")
     later.mkdir(mode=0o700)
-    one = Board("test")
+    one = SharedStamps("test")
     preferred.with_name(f"{preferred.name}.a").mkdir(mode=0o700)
     assert one.is_gone()
     one.open()
     assert not one.is_gone()
-    assert share(one, Board("test"))
+    assert share(one, SharedStamps("test"))
 
 
 def test_a_lock_of_the_place_that_another_user_holds_delays_no_process_for_long(preferred, monkeypatch):

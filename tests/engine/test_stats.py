@@ -323,7 +323,7 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
             stamps=self.boards[0] if board else None,
             on_removal=self.tell if listens else None,
         )
-        self.elsewhere = Cache(clock=self.clock, board=self.boards[1]) if board else None
+        self.elsewhere = Cache(clock=self.clock, stamps=self.boards[1]) if board else None
         self.model = OrderedDict()
         self.counts = Counter()
         self.sets = 0
