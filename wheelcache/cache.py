@@ -12,27 +12,20 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from wheelcache import options
-from wheelcache.bounded_map import (
-    CENTURIES,
-    DEFAULT_TTL,
-    DELETED,
-    EXPIRED,
-    MISSING,
-    TTL,
-    Detached,
-    GracedEntry,
-    RemovalCause,
-    Removals,
-    stale_until,
-)
-from wheelcache.coherence.shared_stamps import NOTHING_SEEN, AnyBoard
-from wheelcache.driven import driver_of
-from wheelcache.errors import CacheClosed, LoadTimeout, NothingToStore
-from wheelcache.isolation import size_of
-from wheelcache.keys import original
-from wheelcache.leases.fill_leases import Waiter, current_holder
-from wheelcache.load_first import LoadFirst, behind
-from wheelcache.loading.backoff import Backoff
+from wheelcache.coherence.shared_stamps import Stamps
+from wheelcache.core.access import DEFAULT_TTL, TTL, CacheAccess
+from wheelcache.core.contract import ABSENT, BATCH, CHANGED, KEEP, MISSING, SAME, STORED, RemovalCause, Times
+from wheelcache.core.python_core import PythonCore
+from wheelcache.entry_writer import EntryWriter, Weigher, batched
+from wheelcache.errors import MissingKey, Unloaded
+from wheelcache.expiry import Expiry
+from wheelcache.gate import Gate
+from wheelcache.keys import KeyProxies, unwrap
+from wheelcache.leases.fill_leases import FillLeases, Waiter
+from wheelcache.leases.fill_scope import current_scope
+from wheelcache.loading.groups import Groups, group_of
+from wheelcache.loading.key_loading import KeyLoading
+from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import load_policy
 from wheelcache.loading.wait_graph import is_loading
@@ -47,7 +40,7 @@ from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, unfrozen
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
 from wheelcache.runtime.weak_registry import WeakRegistry
-from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
 from wheelcache.snapshots import Snapshots
 from wheelcache.stats import Stats
 
@@ -129,6 +122,7 @@ class Cache(CacheAccess):
         "_loads",
         "_observers",
         "_snapshots",
+        "_writer",
         "keeper",
         "loading",
         "name",
@@ -155,24 +149,23 @@ class Cache(CacheAccess):
         stamps: Stamps | None = None,
         clock: Clock = SystemClock.monotonic,
     ) -> None:
-        clock = unfrozen(clock)
-        self._backoff = Backoff()
-        # The keys of refreshes that wait for a thread or run, and the loops of those that need one.
-        self._refreshing: dict[Any, asyncio.AbstractEventLoop | None] = {}
-        self._history: History | None = None
-        self.publisher: Publisher | None = None
-        self.keeper: SnapshotKeeper | None = None
-        self.requests: WorkerRequests | None = None
-        self._jobs = PeriodicJobs(
-            steady(options.function("clock", clock)),
-            driver_of(clock),
-            self._is_idle,
-            [
-                *self._log_jobs(options.text("name", name), log_interval, steady(clock)),
-                *self._history_jobs(sample_interval, steady(clock)),
-                *self._snapshot_jobs(snapshot_dir, snapshot_interval, snapshot_key),
-                *self._publishing_jobs(name, figures_dir),
-            ],
+        self.name = options.text("name", name)
+        max_entries = options.count_or_none("max_entries", max_entries)
+        max_weight = options.count_or_none("max_weight", max_weight)
+        weigher = options.function_or_none("weigher", weigher)
+        if (max_weight is None) != (weigher is None):
+            raise TypeError("max_weight and weigher must be given together")
+        self._ttl = options.ttl("ttl", ttl)
+        interval = options.interval("interval", interval)
+        core = PythonCore(
+            max_entries=max_entries,
+            max_weight=max_weight,
+            jitter=options.fraction("jitter", jitter),
+            max_jitter=MAX_JITTER,
+            interval=interval,
+            slots=options.slots("slots", slots),
+            clock=unfrozen(options.function("clock", clock)),
+            stamps=options.stamps_or_none("stamps", stamps),
         )
         listener = RemovalListener(name, on_removal)
         self._keys = KeyProxies()
@@ -180,6 +173,7 @@ class Cache(CacheAccess):
         self._leases = FillLeases(core, self._driver.clock)
         writes = EntryWriter(name, core, self._driver, self._leases, listener, weigher, stamps)
         self._bind(core, writes)
+        self._writer = writes
         self._loads = Loads(core, writes)
         self.loading = KeyLoading(self._loads, self._keys, self._ttl, writes)
         self._groups = Groups()
@@ -213,7 +207,8 @@ class Cache(CacheAccess):
             weigher=weigher,
         )
         jobs = self._observers.jobs if self.keeper is None else [*self._observers.jobs, self.keeper]
-        self._jobs = PeriodicJobs(interval, self._driver.clock, IdleChecker(stats, writes.expect_first_write), jobs)
+        idle_checker = IdleChecker(stats, writes.expect_first_write)
+        self._jobs = PeriodicJobs(self._driver.clock, driver_of(clock), idle_checker, jobs)
         writes.on_first_write = self._jobs.start
         # Last: from here on the wheel thread, forks, and whatever freezes the time in tests, know of this object.
         self._driver.start()
@@ -254,8 +249,8 @@ class Cache(CacheAccess):
         value = self._core.find(key, MISSING)
         if value is not MISSING:
             return value
-        if self._writes.hears_misses:
-            self._writes.missed(key)
+        if self._writer.hears_misses:
+            self._writer.missed(key)
         return default
 
     @_loads_first
@@ -267,8 +262,8 @@ class Cache(CacheAccess):
             for key, adapted, value in zip(batch, plain, self._core.get_many(plain), strict=True):
                 if value is not MISSING:
                     found[key] = value
-                elif self._writes.hears_misses:
-                    self._writes.missed(adapted)
+                elif self._writer.hears_misses:
+                    self._writer.missed(adapted)
         return found
 
     @_loads_first
@@ -296,8 +291,8 @@ class Cache(CacheAccess):
         """
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
-        seen = self._writes.noted(key)
-        return bool(self._writes.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
+        seen = self._writer.noted(key)
+        return bool(self._writer.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
 
     @_loads_first
     def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
@@ -310,7 +305,7 @@ class Cache(CacheAccess):
         refused = []
         for batch in batched(values.items()):
             items = [(self._adapt(key), value) for key, value in batch]
-            outcomes = self._writes.set_many(items, seconds, exact=not jitter)
+            outcomes = self._writer.set_many(items, seconds, exact=not jitter)
             refused += [key for (key, _), outcome in zip(batch, outcomes, strict=True) if not outcome & STORED]
         return refused
 
@@ -318,7 +313,7 @@ class Cache(CacheAccess):
     def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
         """Give an entry a new TTL from now, exactly, without jitter. False if the key isn't there."""
         key = self._adapt(key)
-        return self._writes.touch(key, self.loading.seconds(ttl))
+        return self._writer.touch(key, self.loading.seconds(ttl))
 
     @_loads_first
     def renew(self, key: Hashable, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
@@ -331,7 +326,7 @@ class Cache(CacheAccess):
         record = self._core.peek(key)
         if record is None or type(record.value) is not type(value) or record.value != value:
             return False
-        outcome = self._writes.set(
+        outcome = self._writer.set(
             key, record.value, seconds, exact=True, mode=SAME, expected=record.value, seen=record.seen
         )
         return bool(outcome & STORED)
@@ -355,13 +350,13 @@ class Cache(CacheAccess):
             MissingKey: (a KeyError) the key isn't there.
         """
         plain = self._adapt(key)
-        self._writes.noted(plain)
+        self._writer.noted(plain)
         while True:
             record = self._core.peek(plain)
             if record is None or not self._is_fresh(plain, record.times):
                 raise MissingKey(key)
             value = function(record.value)
-            outcome = self._writes.set(plain, value, KEEP, mode=SAME, expected=record.value)
+            outcome = self._writer.set(plain, value, KEEP, mode=SAME, expected=record.value)
             if not outcome & CHANGED:
                 return value
 
@@ -381,7 +376,7 @@ class Cache(CacheAccess):
     @_loads_first
     def delete_many(self, keys: Iterable[Hashable]) -> int:
         """``delete`` for many. How many were there. One step of the core for every 1,024 keys."""
-        return self._writes.delete_many([self._adapt(key) for key in keys])
+        return self._writer.delete_many([self._adapt(key) for key in keys])
 
     @_loads_first
     def delete_group(self, name: str) -> int:
@@ -392,28 +387,29 @@ class Cache(CacheAccess):
         while records := scan.step(BATCH):
             keys |= {record.key: None for record in records if group_of(unwrap(record.key)) == name}
         # Which of them other processes have is not known.
-        self._writes.write_all_stamps()
-        return self._writes.delete_many(keys)
+        self._writer.write_all_stamps()
+        return self._writer.delete_many(keys)
 
     @_loads_first
     def evict_to(self, size: int) -> None:
         """Evict the least recently used entries until at most ``size``, an int >= 0, are left."""
-        self._writes.evict_to(options.whole("size", size))
+        self._writer.evict_to(options.whole("size", size))
 
     def clear(self) -> None:
         """Remove every entry. With a listener, it is told of each before this returns."""
         self._gate.skip_load()
-        self._writes.clear()
+        self._writer.clear()
         self._loads.forget_failures()
 
     @property
     def on_removal(self) -> Listener | None:
         """The listener, which may be set, and set to None, at any time."""
-        return self._writes.listener.function
+        function: Listener | None = self._writer.listener.function
+        return function
 
     @on_removal.setter
     def on_removal(self, function: Listener | None) -> None:
-        self._writes.listen(function)
+        self._writer.listen(function)
 
     # Loading.
 
@@ -585,7 +581,7 @@ class Cache(CacheAccess):
 
     def discard_stale(self, key: Hashable) -> None:
         """``key`` is gone from the store: what was kept of it past its time is dropped."""
-        self._writes.discard(self._adapt(key))
+        self._writer.discard(self._adapt(key))
 
     def count_miss(self) -> None:
         """A caller had to look elsewhere, without looking here."""
@@ -684,7 +680,7 @@ class Cache(CacheAccess):
     @property
     def is_coherent(self) -> bool:
         """Whether the cache learns of what other processes write."""
-        return self._writes.is_coherent
+        return self._writer.is_coherent
 
     def is_in_use(self) -> bool:
         """Whether it was used, and not closed since."""
@@ -701,7 +697,7 @@ class Cache(CacheAccess):
         self._gate.close()
         self._loads.close()
         self._leases.close()
-        self._writes.clear()
+        self._writer.clear()
 
     def before_fork(self) -> None:
         self._core.before_fork()
@@ -713,7 +709,7 @@ class Cache(CacheAccess):
             self._driver.after_fork_in_child()
             self._leases.after_fork_in_child()
             self._loads.after_fork_in_child()
-            self._writes.after_fork_in_child()
+            self._writer.after_fork_in_child()
             self._gate.after_fork_in_child()
             self._observers.after_fork_in_child()
             self._jobs.start_over()
@@ -727,403 +723,22 @@ class Cache(CacheAccess):
     def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
-        return bool(self._writes.set(key, value, seconds, seen=self._writes.noted(key)) & STORED)
+        return bool(self._writer.set(key, value, seconds, seen=self._writer.noted(key)) & STORED)
 
     @_loads_first
     def _delete(self, key: Any) -> Any:
-        return self._writes.delete(self._adapt(key))
+        return self._writer.delete(self._adapt(key))
 
     def _find_times(self, key: Any) -> Times | None:
         times = self._core.times(key)
         return times if times is not None and self._is_fresh(key, times) else None
 
-    def _written(self, due: float, now: float, removed: Removals, written: int = 1) -> None:
-        super()._written(due, now, removed, written)
-        # The first write of the process starts the line a minute, and with it the thread. Requests before it count.
-        if self._jobs.paused:
-            self._jobs.start()
-
-    def _count_from_zero(self) -> None:
-        super()._count_from_zero()
-        self._loads = 0
-        self._load_failures = 0
-        self._load_times = LoadTimes()
-        self._load_timeouts = 0
-        self._stale_hits = 0
-        self._refreshes = 0
-        self._refreshes_dropped = 0
-        self._coalesced = Tally()
-        self._requests_seen = 0
-
-    def _is_idle(self) -> bool:
-        """Whether nothing was asked for since the last call, and nothing can be hit."""
-        stats = self.stats()
-        seen, self._requests_seen = self._requests_seen, stats.requests
-        return seen == stats.requests and not stats.size
-
-    def _missed(self, load: _Load) -> _Load:
-        """``load``, which is about to be done, because its key was missed."""
-        self._due(load.ttl, 0.0)  # A wrong TTL is better known before the load than after it.
-        if self._board is not None:
-            # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
-            self._seen_at_miss(load.plain)
-        return load
-
-    def _join(self, flight: Flight, *, blocking: bool) -> tuple[Any, Seat | None]:
-        """The value, if it is there by now; else a seat on the flight that brings it: ``flight``, or one before it."""
-        with self._lock:
-            # Whoever led a flight until a moment ago has stored its value before it landed.
-            found = self._live(flight.key, flight.started)
-            if found is not None:
-                return found.value, None
-            seat = self._flights.join(flight, blocking=blocking)
-            if self._board is not None:
-                seen = self._seen(flight.key)
-                if seat.leads:
-                    flight.seen = seen
-                elif seat.flight.seen != seen:
-                    # Written elsewhere since the leader began: what he brings may be older than that.
-                    seat.late = True
-            return MISSING, seat
-
-    def _landed(self, seat: Seat, load: _Load, value: Any, error: BaseException | None) -> Any:
-        """What a flight brought to one who waited for it; MISSING if he has to look again."""
-        if error is None:
-            if seat.late:
-                return MISSING
-            if not seat.leads:
-                next(self._coalesced.ticks)
-            return value
-        if isinstance(error, Exception):
-            stale = self._stale(load) if load.policy.fail_safe else MISSING
-            if stale is MISSING:
-                raise error
-            return stale
-        if seat.leads:
-            raise error
-        # What is no Exception (a cancellation, an exit) is about the leader, not about the value.
-        return MISSING
-
-    def _loaded(self, flight: Flight, value: Any, load: _Load) -> None:
-        now = self.clock()
-        ttl, grace = load.ttl, load.policy.grace or load.policy.keep
-        if value is None and load.policy.negative_ttl is not None:
-            ttl, grace = load.policy.negative_ttl, 0.0
-        due = self._jittered_due(ttl, now)
-        weight = self._weigh(flight.key, value)
-        removed: Removals = []
-        try:
-            with self._lock:
-                self._load_times.add(now - flight.started)
-                self._backoff.succeeded(flight.key)
-                kept = self._flights.land(flight)
-                self._loads += 1
-                if kept:
-                    self._put(flight.key, value, due, weight, now, removed, grace=grace, seen=flight.seen)
-            flight.end(value, None)
-            self._written(due, now, removed)
-        except BaseException:
-            self._interrupted()
-            raise
-
-    def _lead_many(self, keys: list[Any], flights: list[Flight]) -> None:
-        """Begin flights for those keys that have none. They go to ``flights``, even if this is interrupted."""
-        plain = [self._plain(key) for key in keys]
-        for key in plain:
-            # What was missed is loaded, under a stamp of its own: what the caller sets later is news.
-            self._seen_at_miss(key)
-        started = self.clock()
-        with self._lock:
-            for key in plain:
-                if key not in self._flights.in_progress:
-                    flight = self._flights.flight(key, started)
-                    flight.seen = self._seen(key)
-                    flights.append(flight)
-                    self._flights.join(flight, blocking=False)
-
-    def _loaded_many(self, flights: list[Flight], values: Mapping[Any, Any], ttl: TTL, policy: LoadPolicy) -> None:
-        for flight in flights:
-            key = original(flight.key)
-            if key in values:
-                self._loaded(flight, values[key], _Load(flight.key, key, _no_loader, ttl, policy))
-            else:
-                self._load_failed(flight, NothingToStore(key))
-
-    def _loaded_beside(self, keys: list[Any], flights: list[Flight], values: Mapping[Any, Any]) -> None:
-        """After loading ``keys``, some of which others were loading: those without a flight in ``flights``."""
-        if len(flights) < len(keys):
-            led = {flight.key for flight in flights}
-            for key in keys:
-                if self._plain(key) not in led:
-                    self.read_beside(key, values.get(key, MISSING))
-
-    def _load_failed_many(self, flights: list[Flight], error: BaseException) -> None:
-        try:
-            for flight in flights:
-                self._load_failed(flight, error)
-        except BaseException:
-            # Once more, as it was interrupted.
-            for flight in flights:
-                self._load_failed(flight, error)
-            raise
-
-    def _load_failed(self, flight: Flight, error: BaseException) -> None:
-        try:
-            now = self.clock()
-            with self._lock:
-                if self._flights.leads(flight):
-                    if isinstance(error, NothingToStore):
-                        self._loads += 1
-                    else:
-                        self._load_failures += 1
-                    self._load_times.add(now - flight.started)
-                    self._flights.land(flight)
-        finally:
-            flight.end(None, error)
-
-    def _load_in_background(self, flight: Flight, load: _Load, *, is_refresh: bool) -> None:
-        """Run the loader of a flight that was joined, where there is nobody to raise its failure to."""
-        try:
-            with flight:
-                value = load.loader()
-            self._loaded(flight, value, load)
-        except BaseException as error:
-            self._failed_in_background(flight, load, error, is_refresh)
-
-    async def _aload_in_background(self, flight: Flight, load: _Load, *, is_refresh: bool) -> None:
-        try:
-            with flight:
-                value = load.loader()
-                if isawaitable(value):
-                    value = await value
-            self._loaded(flight, value, load)
-        except Exception as error:
-            self._failed_in_background(flight, load, error, is_refresh)
-        except BaseException as error:
-            # A cancellation: the loop ends.
-            self._load_failed(flight, error)
-            raise
-
-    def _failed_in_background(self, flight: Flight, load: _Load, error: BaseException, is_refresh: bool) -> None:
-        if flight.outcome is not None:
-            # The value is stored; it was a listener that raised what is no Exception.
-            logger.error("After loading %r into the cache %r:", load.key, self.name, exc_info=error)
-            return
-        now = self.clock()
-        removed: Removals = []
-        pause = 0.0
-        if self._is_closed():
-            flight.end(None, error)
-            return
-        with suppress(CacheClosed), self._lock:
-            pause = self._backoff.failed(load.plain, now)
-            entry = self.entries.get(load.plain)
-            if entry is not None and entry.due <= now and not load.policy.fail_safe:
-                # Else it would be served as if nothing had happened, and nobody would ever see the error.
-                self._unlink(entry, EXPIRED, now, removed)
-        # Before anybody else's code runs: who waits must not wait for ever.
-        with suppress(CacheClosed):
-            self._load_failed(flight, error)
-        if is_refresh or load.policy.fail_safe or load.given_up:
-            # Otherwise it is raised to those who wait.
-            self._log_failure(load, error, pause)
-        self._removed(removed)
-
-    def _stale_instead(self, load: _Load, error: BaseException) -> Any:
-        """The stale value, where the caller himself loaded, failed, and may have it; else MISSING."""
-        if not load.policy.fail_safe or not isinstance(error, Exception):
-            return MISSING
-        stale = self._stale(load)
-        if stale is not MISSING:
-            now = self.clock()
-            with self._lock:
-                pause = self._backoff.failed(load.plain, now)
-            self._log_failure(load, error, pause)
-        return stale
-
-    def _log_failure(self, load: _Load, error: BaseException, pause: float) -> None:
-        logger.warning(
-            "Loading %r into the cache %r failed; the next refresh waits for %.1f s.",
-            load.key,
-            self.name,
-            pause,
-            exc_info=error,
-        )
-
-    def _loads_elsewhere(self, flight: Flight, load: _Load, deadline: float) -> bool:
-        """Have the pool load, until ``deadline`` on the system's clock. False if the caller has to do it.
-
-        That is so where no thread can be had, and in a thread of the pool: those who wait for a load of their own could
-        take up all threads, and its caller has a timeout already.
-
-        Raises:
-            _NoRoom: the deadline passed before there was room.
-        """
-        if timed_load_pool.runs_here():
-            return False
-        # The caller waits for what it led, and no loop has a part in it.
-        flight.waited_for = True
-        loop, flight.lead.loop = flight.lead.loop, None
-        job = partial(self._load_in_background, flight, load, is_refresh=False)
-        try:
-            patience = _seconds_until(deadline) or 0.0
-            taken = timed_load_pool.submit(job, context=copy_context(), patience=patience)
-        except RuntimeError:
-            flight.lead.loop = loop
-            return False
-        if not taken:
-            with self._lock:
-                self._refreshes_dropped += 1
-                self._flights.land(flight)
-            # No failure of the loader's: who waits looks again.
-            flight.end(None, asyncio.CancelledError())
-            raise _NoRoom
-        return True
-
-    def _loads_in_a_task(self, flight: Flight, load: _Load) -> bool:
-        """Have the event loop load. False if the interpreter exits: then the caller does."""
-        flight.waited_for = True
-        work = self._aload_in_background(flight, load, is_refresh=False)
-        # However many there are: the callers are tasks as well.
-        task = timed_load_pool.spawn(work, copy_context(), bounded=False)
-        if task is None:
-            return False
-        # A task that is cancelled before its first step never gets to say so.
-        task.add_done_callback(lambda _: self._never_loaded(flight))
-        return True
-
-    def _never_loaded(self, flight: Flight) -> None:
-        with suppress(CacheClosed):
-            self._load_failed(flight, asyncio.CancelledError())
-
-    def _timed_out(self, load: _Load) -> Any:
-        load.given_up = True
-        with self._lock:
-            self._load_timeouts += 1
-        stale = self._stale(load)
-        if stale is MISSING:
-            raise LoadTimeout(load.key, load.policy.timeout or 0.0)
-        return stale
-
-    # Below: stale values and refreshes.
-
-    def _stale(self, load: _Load) -> Any:
-        """The value of an entry that is past its TTL and within its grace, and the caller's; else MISSING."""
-        now = self.clock()
-        with self._lock:
-            entry = self.entries.get(load.plain)
-            if type(entry) is not GracedEntry or not self._is_current(entry):
-                return MISSING
-            if not entry.due <= now < entry.due + min(entry.grace, load.policy.grace):
-                return MISSING
-            self.entries.move_to_end(load.plain)
-            self._stale_hits += 1
-        if load.stale_hits is not None:
-            next(load.stale_hits)
-        load.due = entry.due
-        return entry.value
-
-    def _stale_meanwhile(self, load: _Load, refresh: Callable[[_Load], None]) -> Any:
-        """A stale value that may be served at once; then its refresh is on its way. Else MISSING."""
-        if load.policy.timeout is not None and self._backoff.is_over(load.plain, self.clock()):
-            # Fresh is better, for so long.
-            return MISSING
-        stale = self._stale(load)
-        if stale is not MISSING:
-            refresh(load)
-        return stale
-
-    def _ageing(self, key: Hashable, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy) -> _Load:
-        load = _Load(self._plain(key), key, loader, ttl, policy)
-        entry = self.entries.get(load.plain)
-        if entry is not None:
-            load.due = entry.due
-        return load
-
-    def _refresh(self, load: _Load) -> None:
-        """Load anew on a thread, unless that is being done, or failed lately."""
-        try:
-            if self._may_refresh(load):
-                try:
-                    started = refresh_pool.submit(partial(self._refresh_now, load))
-                except RuntimeError:
-                    # No thread to be had.
-                    started = False
-                self._refresh_started(load, started)
-        except BaseException:
-            # Interrupted: it may be tried again.
-            self._refreshed(load)
-            raise
-
-    def _arefresh(self, load: _Load) -> None:
-        """Load anew in a task of the running loop, unless that is being done, or failed lately."""
-        try:
-            if self._may_refresh(load):
-                task = refresh_pool.spawn(self._arefresh_now(load))
-                if task is not None:
-                    task.add_done_callback(lambda _: self._refreshed(load))
-                self._refresh_started(load, task is not None)
-        except BaseException:
-            # Interrupted: it may be tried again.
-            self._refreshed(load)
-            raise
-
-    def _may_refresh(self, load: _Load) -> bool:
-        key = load.plain
-        now = self.clock()
-        loop = asyncio._get_running_loop()
-        with self._lock:
-            if key in self._refreshing:
-                of_loop = self._refreshing[key]
-                if of_loop is None or of_loop.is_running():
-                    return False
-            entry = self.entries.get(key)
-            if entry is None or entry.due > load.due:
-                # Deleted, or loaded, since the caller looked.
-                return False
-            if key in self._flights.in_progress or not self._backoff.is_over(key, now):
-                return False
-            self._refreshing[key] = loop
-        return True
-
-    def _refresh_started(self, load: _Load, started: bool) -> None:
-        with self._lock:
-            if started:
-                self._refreshes += 1
-            else:
-                self._refreshes_dropped += 1
-                self._refreshing.pop(load.plain, None)
-
-    def _refresh_now(self, load: _Load) -> None:
-        flight = self._flights.flight(load.plain, self.clock())
-        try:
-            if self._leads_refresh(flight):
-                self._load_in_background(flight, load, is_refresh=True)
-        except BaseException as error:
-            # Interrupted on the way: no waiter may wait for ever.
-            with suppress(CacheClosed):
-                self._load_failed(flight, error)
-            raise
-        finally:
-            self._refreshed(load)
-
-    async def _arefresh_now(self, load: _Load) -> None:
-        flight = self._flights.flight(load.plain, self.clock())
-        try:
-            if self._leads_refresh(flight):
-                await self._aload_in_background(flight, load, is_refresh=True)
-        except BaseException as error:
-            with suppress(CacheClosed):
-                self._load_failed(flight, error)
-            raise
-
-    def _leads_refresh(self, flight: Flight) -> bool:
-        """Whether ``flight`` is now the one of its key; not if there is another one by now, or the key was deleted."""
-        with suppress(CacheClosed), self._lock:
-            wanted = flight.key in self.entries and flight.key not in self._flights.in_progress
-            if wanted and self._flights.join(flight, blocking=False).leads:
-                flight.seen = self._seen(flight.key)
-                return True
+    def _is_fresh(self, key: Any, times: Times) -> bool:
+        if times.is_current and times.fresh_until > self._core.now():
+            return True
+        if self._driver.is_frozen:
+            # What a test has found expired must not come back when it moves the time back.
+            self._writer.discard(key, RemovalCause.EXPIRED)
         return False
 
     @_loads_first
@@ -1133,9 +748,9 @@ class Cache(CacheAccess):
             return found, None
         # Amid a step, in a __del__ that the collector runs, no other thread could set anything meanwhile.
         may_wait = may_wait and not is_loading() and not self._core.in_step and not self._leases.in_step
-        if self._writes.hears_misses:
-            self._writes.missed(key)
-        slot = self._writes.slot(key)
+        if self._writer.hears_misses:
+            self._writer.missed(key)
+        slot = self._writer.slot(key)
         waiter = self._leases.miss(key, slot, current_scope(), wait, may_wait=may_wait)
         # Once more: what was set before the lease began to watch the key is found now.
         found = self._core.find(key, MISSING)
@@ -1152,9 +767,9 @@ class Cache(CacheAccess):
             self._loads.count_coalesced()
             return waiter.value
         self._core.count(misses=1)
-        if self._writes.hears_misses:
+        if self._writer.hears_misses:
             # The lease has passed to this caller, which computes the value from here on.
-            self._writes.missed(waiter.key)
+            self._writer.missed(waiter.key)
         return default
 
     def _load_snapshot(self) -> None:

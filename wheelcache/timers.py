@@ -16,7 +16,7 @@ from contextlib import suppress
 from contextvars import Context
 from enum import Enum
 from functools import partial
-from math import inf, isfinite
+from math import inf
 from operator import attrgetter
 from typing import Any, Final
 
@@ -356,7 +356,7 @@ class Timers(Driven):
             # After stop(), and while the interpreter exits: these timers have come to their end.
             pass
         except RuntimeError:
-            logger.exception("The timer of %r found no thread to run on.", original(timer.key))
+            logger.exception("The timer of %r found no thread to run on.", unwrap(timer.key))
 
     def _call(self, fn: Callable[[Any, Any], object], timer: _KeyedTimer) -> None:
         key = unwrap(timer.key)
@@ -397,12 +397,6 @@ class Timers(Driven):
         self._broadcasts = {}
         self._jobs = set()
         self._wheel = self._wheel.emptied()
-
-
-def _finite(seconds: Any) -> float:
-    if not isfinite(seconds):
-        raise ValueError(f"a timer is due in {seconds!r} s")
-    return float(seconds)
 
 
 def _cut_loose(timer: Timer) -> None:

@@ -1,36 +1,41 @@
-"""Jobs of a cache that come round: its samples, and its line a minute."""
+"""Jobs of a cache that come round: when they run, when they rest, and what ends them."""
 
-import logging
+import threading
 import time
+from math import inf
 
 import pytest
 
-from tests.waiting import until
 from wheelcache import Cache, ManualClock
 from wheelcache.errors import CacheClosed
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
 from wheelcache.runtime.wheel_thread import wheel_thread
 
 
-def sampled(cache):
-    return [each.at for each in cache.figures().samples]
+class Noted:
+    """A job that notes what is done with it, and when."""
+
+    def __init__(self, period, clock, notes, matters=1000, run=None):
+        self.period = period
+        self.matters = matters
+        self.clock = clock
+        self.notes = notes
+        self.on_run = run
+
+    def run(self):
+        self.notes.append((self.clock(), self.period, "run"))
+        if self.on_run is not None:
+            self.on_run()
+
+    def __getattr__(self, name):
+        if name not in ("begin", "start_over", "close"):
+            raise AttributeError(name)
+        return lambda: self.notes.append((self.clock(), self.period, name))
 
 
 @pytest.fixture
-def on_line(caplog):
-    """Have a function called with each line of statistics that is logged."""
-    logger = logging.getLogger("wheelcache.stats")
-    caplog.set_level(logging.INFO, "wheelcache.stats")
-    handlers = []
-
-    def add(function):
-        handlers.append(logging.Handler())
-        handlers[-1].emit = function
-        logger.addHandler(handlers[-1])
-
-    yield add
-    for handler in handlers:
-        logger.removeHandler(handler)
+def notes():
+    return []
 
 
 @pytest.fixture
@@ -107,16 +112,16 @@ def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_rest(c
     jobs = PeriodicJobs(clock, clock, lambda: looks.append(clock()), [Noted(10, clock, notes) for _ in range(3)])
     jobs.start()
     clock.advance(30)
-    assert sampled(cache) == [0, 10, 20, 30]
+    assert looks == [10, 20, 30]
 
 
 def test_a_cache_that_only_misses_goes_on_with_its_samples_though_the_line_has_the_same_period(clock):
-    cache = Cache(clock=clock, ttl=5, **JOBS)
+    cache = Cache(clock=clock, ttl=5, log_interval=10, sample_interval=10)
     cache.set("a", 1)
     for _ in range(20):
         cache.get("missing")
         clock.advance(10)
-    assert len(sampled(cache)) == 21
+    assert len(cache.figures().samples) == 21
 
 
 def test_who_writes_while_it_is_found_that_nobody_does_has_the_jobs_go_on(clock, notes):
@@ -148,22 +153,10 @@ def test_a_job_that_raises_is_logged_and_runs_again(make, clock, notes, caplog):
     def fail():
         raise LookupError
 
-    cache = Cache(clock=clock, ttl=5, sample_interval=10, log_interval=log_interval)
-    cache.set("a", 1)
-    on_line(fail)
-    for _ in range(4):
-        cache.get("a")
-        clock.advance(10)
-    assert sampled(cache) == [0, 10, 20, 30, 40]
-    failures = [record for record in caplog.records if record.exc_info]
-    assert {record.exc_info[0] for record in failures} == {LookupError}
-    assert len(failures) == 40 // max(10, log_interval)
-    # They rest, and start again.
-    clock.advance(1000)
-    rested = len(sampled(cache))
-    cache.set("a", 1)
-    clock.advance(10)
-    assert sampled(cache)[rested:] == [1040, 1050]
+    make(10, run=fail).start()
+    clock.advance(30)
+    assert runs(notes, 10) == [10, 20, 30]
+    assert [record.exc_info[0] for record in caplog.records] == [LookupError] * 3
 
 
 def test_a_job_that_finds_its_cache_closed_by_another_thread_ends_without_a_word(make, clock, notes, caplog):
@@ -223,7 +216,7 @@ def test_a_jump_of_no_more_than_what_matters_leaves_nothing_out(make, clock, not
 
 
 @pytest.mark.parametrize("seconds", [1e9, pytest.param(1e12, marks=pytest.mark.deep)])
-def test_a_jump_of_centuries_ends(seconds):
+def test_a_jump_of_centuries_ends(make, seconds):
     clock = ManualClock()
     cache = Cache(clock=clock)
     cache.set("a", 1)

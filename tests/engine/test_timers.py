@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.engine.interruptions import Worker
 from tests.waiting import until
 from wheelcache import STOP, ManualClock, Timers, WheelClosed
-from wheelcache.runtime import lifecycle
 
 SOON = 10
 """Seconds that a test waits for another thread before it fails."""

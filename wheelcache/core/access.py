@@ -40,15 +40,17 @@ class Writes(Protocol):
     """What happens beside the core when an entry is missed or written.
 
     Attributes:
+        leases: the waits for values, if any are ``in_force``.
         quiet: the outcome of a ``set`` after which there is nothing more to do.
         is_plain: nothing but the core has a part in a ``set`` or ``delete``.
         hears_misses: a miss is to be told to ``missed``.
     """
 
     quiet: int
+    leases: Any
 
-    @property
-    def is_plain(self) -> bool: ...
+    is_plain: bool
+
     @property
     def hears_misses(self) -> bool: ...
     def missed(self, key: Any) -> None: ...

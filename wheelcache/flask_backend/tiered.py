@@ -180,13 +180,13 @@ class TieredCache(WheelCache):
         """Whether other processes have other entries, as those of the second level are."""
         return isinstance(self.l2, WheelCache | cachelib.SimpleCache)
 
-    def get(self, key: str) -> Any:
-        """The value of ``key``, or None."""
+    def get(self, key: str, default: Any = None, version: int | None = None) -> Any:
+        """The value of ``key``, or ``default``."""
         made = self._made(key)
         stored = self._level.get(made, lambda: self._read(key, or_none=self._fill_wait(key) > 0))
         if stored is MISSING:
             wait = self._fill_wait(key)
-            stored = self._lease(key, made, wait) if wait else None
+            stored = self._lease(key, made, wait) if wait else default
         return self._isolation.restore(stored)
 
     def _lease(self, key: str, made: str, wait: float) -> Any:

@@ -55,14 +55,18 @@ class KeyLoading:
         loader: Callable[[], Any],
         ttl: TTL,
         policy: LoadPolicy,
-        count_stale: Iterator[int] | None = None,
+        count_hit: Iterator[int] | None = None,
     ) -> Any:
         """The value of ``key``, after a ``find`` that missed.
 
         Args:
-            count_stale: a tally's ticks, which counts a stale value that is served.
+            count_hit: a tally's ticks, which counts a value that was stale, or there after all.
         """
-        return self._loads.load(self._request(key, loader, ttl, policy, count_stale))
+        request = self._request(key, loader, ttl, policy)
+        value = self._loads.load(request)
+        if request.is_hit and count_hit is not None:
+            next(count_hit)
+        return value
 
     async def aload(
         self,
@@ -70,10 +74,14 @@ class KeyLoading:
         loader: Callable[[], Any],
         ttl: TTL,
         policy: LoadPolicy,
-        count_stale: Iterator[int] | None = None,
+        count_hit: Iterator[int] | None = None,
     ) -> Any:
         """``load`` for coroutines: what ``loader()`` returns is awaited if it can be."""
-        return await self._loads.aload(self._request(key, loader, ttl, policy, count_stale))
+        request = self._request(key, loader, ttl, policy)
+        value = await self._loads.aload(request)
+        if request.is_hit and count_hit is not None:
+            next(count_hit)
+        return value
 
     def load_many(
         self, keys: Iterable[Any], loader: Callable[[list[Any]], Mapping[Any, Any]], ttl: TTL, policy: LoadPolicy
@@ -119,13 +127,12 @@ class KeyLoading:
         loader: Callable[[], Any],
         ttl: TTL,
         policy: LoadPolicy,
-        count_stale: Iterator[int] | None = None,
     ) -> LoadRequest:
         plain = self._keys.adapt(key)
         # A wrong TTL is better known before the load than after it.
         seconds = self.seconds(ttl)
         self._notes.noted(plain)
-        return LoadRequest(plain, key, loader, seconds, policy, count_stale)
+        return LoadRequest(plain, key, loader, seconds, policy)
 
     def _adapted(self, keys: Iterable[Any]) -> dict[Any, Any]:
         """The callers' keys, by those of the core."""

@@ -8,13 +8,13 @@ and starts again in the parent.
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
 from typing import Final, Protocol
 
-from wheelcache.runtime import lifecycle
+from wheelcache.runtime import lifecycle, threads
+from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.lazy import Lazy, end_under_a_patch
-from wheelcache.runtime.thread_end import wait_for_end
+from wheelcache.runtime.threads import wait_for_end
 from wheelcache.runtime.weak_registry import WeakRegistry
 
 SECONDS: Final = 10.0
@@ -35,13 +35,14 @@ class ExitSave:
         seconds: what all saves may take together.
     """
 
-    __slots__ = ("_saved", "_watch", "seconds")
+    __slots__ = ("_is_wanted", "_saved", "_watch", "seconds")
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._saved: WeakRegistry[Saved] = WeakRegistry()
         # Events made before gevent patches would have the waiting greenlet stop all others.
         self._watch: Lazy[_Watch] = Lazy(lambda: _Watch(self))
+        self._is_wanted = False
 
     def add(self, saved: Saved) -> None:
         """Save ``saved`` at the exit. It is held weakly."""
@@ -49,6 +50,7 @@ class ExitSave:
 
     def start(self) -> None:
         """There is something to save at the exit."""
+        self._is_wanted = True
         self._watch.get().start()
 
     def run(self) -> None:
@@ -70,7 +72,7 @@ class ExitSave:
 
     def pause(self) -> None:
         for watch in self._watch.all():
-            if watch.thread is not None and not watch.asked.is_set():
+            if watch.thread is not None and (watch.called_off or not watch.asked.is_set):
                 watch.called_off = True
                 watch.asked.set()
                 wait_for_end(watch.thread)
@@ -78,45 +80,59 @@ class ExitSave:
     def resume(self) -> None:
         if any(watch.called_off for watch in self._watch.all()):
             self._watch.forget()
+        if self._is_wanted:
             self.start()
 
     def after_fork_in_child(self) -> None:
         self._watch.forget()
+        self._is_wanted = False
 
 
 class _Watch:
     """A thread that waits for the exit, and what it waits for.
 
     Attributes:
-        unstarted: holds one item, which the caller that starts the thread takes: one C call, so no lock.
+        thread: None if it was not started.
         called_off: the thread ends without saving.
     """
 
-    __slots__ = ("_exit_save", "asked", "called_off", "done", "thread", "unstarted")
+    __slots__ = ("_exit_save", "_ticket", "asked", "called_off", "done", "thread")
 
     def __init__(self, exit_save: ExitSave) -> None:
         self._exit_save = exit_save
-        self.unstarted = [True]
+        # What the thread was started with. One with another ticket ends at once: its start was interrupted.
+        self._ticket: object = None
         self.thread: threading.Thread | None = None
-        self.asked = threading.Event()
+        self.asked = Alarm()
         self.done = threading.Event()
         self.called_off = False
 
     def start(self) -> None:
-        thread = threading.Thread(target=self._wait, name="wheelcache-save", daemon=True)
-        with suppress(IndexError):
-            self.unstarted.pop()
-            try:
-                thread.start()
-                self.thread = thread
-            except RuntimeError:
-                # Where no thread can be had, the thread that exits saves.
-                self.unstarted.append(True)
-
-    def _wait(self) -> None:
-        self.asked.wait()
+        """Start the thread, unless it was started."""
+        ticket = object()
+        thread = threading.Thread(target=self._wait, args=(ticket,), name="wheelcache-save", daemon=True)
+        # No call comes in between, so no other thread and no exception from outside does.
+        before, self._ticket = self._ticket, self._ticket or ticket
+        if before is not None:
+            return
         try:
-            if not self.called_off:
+            threads.start(thread)
+            self.thread = thread
+        except RuntimeError:
+            # Where no thread can be had, the thread that exits saves.
+            self._ticket = None
+        except BaseException:
+            self._ticket = None
+            self.asked.set()
+            self.asked = Alarm()
+            raise
+
+    def _wait(self, ticket: object) -> None:
+        asked = self.asked
+        if self._ticket is ticket:
+            asked.wait(None)
+        try:
+            if self._ticket is ticket and not self.called_off:
                 self._exit_save.save_all()
         finally:
             self.done.set()

@@ -23,6 +23,11 @@ FAR_BEHIND: Final = 10
 """Intervals (but at least one second) of lag that are worth a warning."""
 
 
+def driver_of(clock: Clock) -> WheelThread | ManualClock:
+    """What advances the wheels that go by ``clock``."""
+    return clock if isinstance(clock, ManualClock) else wheel_thread
+
+
 class Wheel(Protocol):
     """What is driven.
 
@@ -79,7 +84,7 @@ class WheelDriver:
         self._wheel = wheel
         self._thawed_clock = unfrozen(clock)
         self.clock = steady(self._thawed_clock)
-        self._driver: WheelThread | ManualClock = clock if isinstance(clock, ManualClock) else wheel_thread
+        self._driver = driver_of(clock)
         self.is_frozen = False
         self.calls_for_thread = False
         self._patience = 2 * interval
