@@ -180,7 +180,7 @@ def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters)
 
 
 def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monkeypatch):
-    """Threads that were never started, and counted as if they were, would leave fewer and fewer, and in the end none."""
+    """A thread that was never started, and counted as if it was, would leave the pool one less each time."""
     with quiet():
         for target in count(1):
             pool = RefreshPool(2, 8)
