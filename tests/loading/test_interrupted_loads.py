@@ -10,6 +10,7 @@ import pytest
 from tests.engine.interruptions import Delivery, Worker, quiet
 from tests.loading.harness import Held, Site, outcome, returns
 from tests.waiting import PATIENCE, until
+from wheelcache.runtime.worker_pool import RefreshPool
 
 KEYS = ("k", "other", "stale")
 
@@ -173,6 +174,27 @@ def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters)
             assert leader.result(PATIENCE) == "loaded"
             assert site.take("k", returns("unreached")) == "loaded"
             assert until(lambda site=site: site.loads.is_idle)
+            if not interrupted:
+                break
+    assert target > 20
+
+
+def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monkeypatch):
+    """A thread that was never started, and counted as if it was, would leave the pool one less each time."""
+    with quiet():
+        for target in count(1):
+            pool = RefreshPool(2, 8)
+            monkeypatch.setattr("wheelcache.loading.background.refresh_pool", pool)
+            site = make()
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda site=site: site.take("stale", returns(7), grace=5))
+            assert until(lambda site=site: site.loads.is_idle)
+            both = [PlainlyHeld(None), PlainlyHeld(None)]
+            assert all(pool.submit(each) for each in both)
+            began = until(lambda both=both: all(each.began for each in both), 2)
+            for each in both:
+                each.go.release()
+            assert began, delivery.where
             if not interrupted:
                 break
     assert target > 20

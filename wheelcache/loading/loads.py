@@ -204,10 +204,6 @@ class Loads:
     def _look_up(self, request: LoadRequest, background: Background) -> Steps:
         policy = request.policy
         outcome: Outcome | None = None
-        if not policy.grace and not policy.keep:
-            # It can only be a miss. So figures show it while the loader runs.
-            request.is_counted = True
-            self._core.count(misses=1)
         try:
             # With a timeout, a fresh value is preferred for that long, unless loading failed lately.
             if policy.grace and (policy.timeout is None or not self._may_try(request.key)):
@@ -311,10 +307,6 @@ class Loads:
         return self._core.in_step or self._flights.in_step or wait_graph.in_step()
 
     def _find(self, request: LoadRequest) -> Any:
-        if request.is_counted:
-            record = self._core.peek(request.key, use=True)
-            is_there = record is not None and record.times.is_current and record.times.fresh_until > self._core.now()
-            return record.value if record is not None and is_there else MISSING
         # Marked first: one look-up counts at most once, whatever interrupts it.
         request.is_counted = True
         found = self._core.find(request.key, MISSING)

@@ -200,11 +200,11 @@ class RefreshPool:
             return
         # Made without the lock: the collector may run here, and a __del__ that submits a job starts this thread itself.
         worker = threading.Thread(target=self._work, args=(crew,), name=self._name, daemon=True)
-        with crew.lock:
-            if not self._needs_worker(crew):
-                return
-            crew.starting.add(worker)
         try:
+            with crew.lock:
+                if not self._needs_worker(crew):
+                    return
+                crew.starting.add(worker)
             # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
             threads.start(worker)
         except BaseException:
