@@ -624,6 +624,7 @@ class BoundedMap(Driven):
             self._cleared(gone, now)
         finally:
             self._count_cleared(gone, now)
+            self._leases.wake()
 
     def keys(self) -> list[Any]:
         """The keys that are there, least recently used first. A snapshot."""
