@@ -180,7 +180,7 @@ def test_a_value_lives_no_longer_than_its_entry_and_the_callers_that_got_it(cach
 # A lease that ends without a set.
 
 
-@pytest.mark.parametrize("remove", ["delete", "delete_many", "pop"])
+@pytest.mark.parametrize("remove", ["delete", "delete_many", "pop", "clear"])
 def test_after_the_holders_delete_exactly_one_waiter_gets_the_lease(cache, callers, remove):
     holder, *others = callers
     holder.gets("k")
@@ -190,6 +190,7 @@ def test_after_the_holders_delete_exactly_one_waiter_gets_the_lease(cache, calle
         "delete": lambda: cache.delete("k"),
         "delete_many": lambda: cache.delete_many(["k"]),
         "pop": lambda: cache.pop("k", None),
+        "clear": cache.clear,
     }
     holder.does(remove_it[remove])
     until_waiting(4)
