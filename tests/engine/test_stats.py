@@ -314,6 +314,7 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
         if board:
             self.folder = tempfile.TemporaryDirectory()
             self.boards = [Board("test", slots=1 << 10, directory=Path(self.folder.name)) for _ in range(2)]
+            self.elsewhere = Cache(clock=self.clock, board=self.boards[1])
         self.cache = Cache(
             clock=self.clock,
             max_entries=max_entries,
@@ -323,7 +324,6 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
             board=self.boards[0] if board else None,
             on_removal=self.tell if listens else None,
         )
-        self.elsewhere = Cache(clock=self.clock, board=self.boards[1]) if board else None
         self.model = OrderedDict()
         self.counts = Counter()
         self.sets = 0
@@ -332,7 +332,7 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "cache"):
             self.cache.close()
-        if getattr(self, "boards", None):
+        if hasattr(self, "elsewhere"):
             self.elsewhere.close()
             self.folder.cleanup()
 
