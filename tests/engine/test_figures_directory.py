@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -22,6 +23,7 @@ import pytest
 from tests.scripts import FORKING
 from tests.waiting import until
 from wheelcache.errors import FileUnusable
+from wheelcache.observability import figures_directory
 from wheelcache.observability.figures_directory import (
     DEPARTED,
     FORGOTTEN,
@@ -160,17 +162,16 @@ def test_the_default_directory_is_the_same_for_a_site_and_another_for_others():
         path.rmdir()
 
 
-def test_without_a_directory_for_this_user_alone_there_is_no_default_and_that_is_logged(monkeypatch, tmp_path, caplog):
-    tmp_path.chmod(0o755)
-    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path)
+def test_without_a_directory_for_this_user_alone_there_is_no_default_and_that_is_logged(runtime_parent, caplog):
+    runtime_parent.mkdir(mode=0o755)
     assert directory_of("shop") is None
     assert "The figures of the caches are not published" in caplog.text
 
 
 def test_without_any_temporary_directory_there_is_no_default_and_that_is_logged(monkeypatch, caplog):
     # As in a container whose file systems are all read-only.
-    monkeypatch.setattr(private_files.os, "access", lambda path, mode: False)
-    monkeypatch.setattr(private_files.tempfile, "gettempdir", Mock(side_effect=FileNotFoundError("no usable one")))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(tempfile, "gettempdir", Mock(side_effect=FileNotFoundError("no usable one")))
     assert directory_of("shop") is None
     assert "no usable one" in caplog.text
 
@@ -347,18 +348,18 @@ def test_what_was_replaced_since_it_was_opened_is_looked_at_anew(directory, monk
 def test_who_is_counted_by_another_reader_between_two_steps_is_counted_once(directory, monkeypatch):
     """Found living, and among the departed a moment later: the reader looks again."""
     file = directory.publish(figures())
-    look = FiguresDirectory._look_at_all
+    load = figures_directory.load_document
     moments = []
 
-    def and_then_it_dies(self):
-        found = look(self)
-        if not moments:
-            moments.append(1)
+    def load_departed(path):
+        moments.append(path)
+        if len(moments) == 2:
+            # Before it is loaded for the second time, and after the look at all workers.
             os.close(file)
             directory.remove("1-a")
-        return found
+        return load(path)
 
-    monkeypatch.setattr(FiguresDirectory, "_look_at_all", and_then_it_dies)
+    monkeypatch.setattr(figures_directory, "load_document", load_departed)
     found = only(directory)
     assert (found.stats + found.departed).hits == 10
 
@@ -665,8 +666,7 @@ def test_a_directory_that_is_gone_is_empty_for_who_reads_and_an_error_for_who_pu
     os.close(directory.publish(figures()))
 
 
-def test_a_default_directory_is_made_again_with_its_parent(monkeypatch, tmp_path):
-    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+def test_a_default_directory_is_made_again_with_its_parent(runtime_parent):
     directory = FiguresDirectory(directory_of("shop"))
     directory.path.rmdir()
     directory.path.parent.rmdir()
@@ -675,9 +675,7 @@ def test_a_default_directory_is_made_again_with_its_parent(monkeypatch, tmp_path
     assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
 
 
-def test_default_directories_that_nobody_used_for_long_go_unless_somebody_lives_there(monkeypatch, tmp_path):
-    ours = tmp_path / "ours"
-    monkeypatch.setattr(private_files, "_runtime_directory", lambda: ours)
+def test_default_directories_that_nobody_used_for_long_go_unless_somebody_lives_there(runtime_parent, tmp_path):
     names = ["left", "stopped", "resting", "recent", "strange"]
     directories = {name: FiguresDirectory(directory_of(name)) for name in names}
     os.close(directories["stopped"].publish(figures()))
@@ -690,7 +688,7 @@ def test_default_directories_that_nobody_used_for_long_go_unless_somebody_lives_
         if path != directories["recent"].path:
             os.utime(path, (0, time.time() - FORGOTTEN - 1))
     remove_forgotten()
-    found = set(ours.iterdir())
+    found = set(runtime_parent.iterdir())
     os.close(living)
     assert found == {directories[name].path for name in ("resting", "recent", "strange")}
     assert len(list(directories["resting"].path.glob("*.worker"))) == 1

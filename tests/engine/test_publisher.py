@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -23,7 +24,6 @@ from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.figures_directory import DEPARTED, LOCK, FiguresDirectory, directory_of
 from wheelcache.observability.publisher import INTERVAL, RETIRE_EVERY
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
-from wheelcache.runtime import private_files
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.private_files import locked_file
 
@@ -311,8 +311,7 @@ def test_a_long_lived_process_counts_the_dead_once_a_minute(make, path, clock, m
     assert file not in path.iterdir()
 
 
-def test_who_publishes_in_a_default_directory_removes_those_that_were_forgotten(tmp_path, clock, monkeypatch):
-    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+def test_who_publishes_in_a_default_directory_removes_those_that_were_forgotten(runtime_parent, tmp_path, clock):
     forgotten = directory_of("forgotten")
     os.utime(forgotten, (0, 0))
     for path in (tmp_path / "figures", directory_of("shop")):
@@ -324,7 +323,8 @@ def test_who_publishes_in_a_default_directory_removes_those_that_were_forgotten(
 
 
 def test_a_directory_of_ones_own_is_published_in_though_there_is_no_temporary_one(cache, path, clock, monkeypatch):
-    monkeypatch.setattr(private_files, "_runtime_directory", Mock(side_effect=FileUnusable("none")))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(tempfile, "gettempdir", Mock(side_effect=FileNotFoundError("none")))
     cache.set("a", 1)
     clock.advance(INTERVAL)
     assert len(workers(path)) == 1

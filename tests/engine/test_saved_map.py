@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine import invariants
-from tests.waiting import THREADS
+from tests.engine.background import is_idle
+from tests.waiting import THREADS, until
 from wheelcache import Cache, CacheClosed, ManualClock, RemovalCause
-from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.coherence.shared_stamps import Board
 from wheelcache.errors import SnapshotDamaged
 from wheelcache.persistence.snapshot_file import SnapshotWriter, open_snapshot
 
@@ -116,7 +117,8 @@ def test_what_is_saved_is_loaded_with_the_time_that_is_left_in_order_of_use(secr
         for index in used:
             if index < len(entries):
                 cache.get(entries[index][0])
-        expected = [(key, cache.get_stale(key), cache.expires_in(key)) for key in cache.keys()]
+        # From the oldest to the youngest, so the order stays.
+        expected = [(key, cache.get(key), cache.expires_in(key)) for key in cache.keys()]
         other = make(clock=ManualClock(12345.0))
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "a.snapshot"
@@ -130,7 +132,7 @@ def test_what_is_saved_is_loaded_with_the_time_that_is_left_in_order_of_use(secr
         time.time = real
     assert other.keys() == [key for key, _, _ in alive]
     for key, value, left in alive:
-        found = other.get_stale(key)
+        found = other.get(key)
         assert (type(found), found) == (type(value), value)
         assert other.expires_in(key) == (None if left is None else pytest.approx(left - away, abs=1e-4))
     invariants.check(other)
@@ -164,30 +166,34 @@ def test_time_spent_switched_off_counts_and_no_clock_makes_anything_live_longer(
 
 
 def test_a_stale_value_keeps_the_rest_of_its_grace(path, wall):
-    cache = make()
+    clock = ManualClock()
+    cache = make(clock=clock)
     cache.take("a", lambda: "old", 10, grace=100)
-    cache.clock.advance(30)
+    clock.advance(30)
     assert cache.get("a") is None
     assert cache.save(path) == 1
     wall.now += 40
-    other = make()
-    assert other.load(path) == 1
-    assert other.get("a") is None
-    assert other.get_stale("a") == "old"
-    other.clock.advance(39)
-    assert other.get_stale("a") == "old"
-    other.clock.advance(2)
-    assert other.get_stale("a") is None
-    assert len(other) == 0
+    clocks = [ManualClock(), ManualClock()]
+    served, gone = (make(clock=each) for each in clocks)
+    for other in (served, gone):
+        assert other.load(path) == 1
+        assert other.get("a") is None
+    clocks[0].advance(39)
+    assert served.take("a", lambda: "new", 10, grace=100) == "old"
+    clocks[1].advance(41)
+    assert len(gone) == 0
+    assert gone.take("a", lambda: "new", 10, grace=100) == "new"
     wall.now += 100
     assert make().load(path) == 0
+    assert until(is_idle)
 
 
 def test_what_is_past_its_time_and_still_in_memory_is_not_saved(path):
-    cache = make()
+    clock = ManualClock()
+    cache = make(clock=clock)
     cache.set("a", 1, 0.25)
     cache.set("b", 1)
-    cache.clock.advance(0.5)
+    clock.advance(0.5)
     assert len(cache) == 2
     assert cache.save(path) == 1
 
@@ -251,10 +257,11 @@ def test_what_is_here_already_stays_and_so_does_its_time(path):
     cache.set_many({"a": "old", "b": "old", "c": "old"}, None)
     cache.save(path)
     removed = []
-    other = make(on_removal=lambda *removal: removed.append(removal))
+    clock = ManualClock()
+    other = make(clock=clock, on_removal=lambda *removal: removed.append(removal))
     other.set("b", "new", 10)
     other.set("c", "expired", 0.25)
-    other.clock.advance(0.5)
+    clock.advance(0.5)
     assert other.load(path) == 2
     assert other.get_many("abc") == {"a": "old", "b": "new", "c": "old"}
     assert other.expires_in("b") == 9.5
@@ -356,7 +363,6 @@ def test_a_cache_that_is_closed_meanwhile_leaves_no_part_of_itself_as_the_whole(
 REFUSED = {
     "empty": lambda path: path.write_bytes(b""),
     "text": lambda path: path.write_text("something else"),
-    "newer": lambda path: path.write_bytes(path.read_bytes()[:20] + b"\x63" + path.read_bytes()[21:]),
     "cut in the header": lambda path: path.write_bytes(path.read_bytes()[:40]),
     "header": lambda path: path.write_bytes(path.read_bytes().replace(b"entries", b"Entries")),
     "others may write": lambda path: path.chmod(0o666),
@@ -655,7 +661,7 @@ def test_what_is_saved_among_threads_that_write_was_there_at_some_time(together,
 
 
 def boarded(tmp_path, **options):
-    return make(stamps=SharedStamps("saved", tmp_path), **options)
+    return make(board=Board("saved", tmp_path), **options)
 
 
 def test_a_coherent_cache_takes_only_what_nobody_has_written_since(tmp_path, path):
@@ -680,11 +686,11 @@ def test_a_coherent_cache_in_another_process_does_so_too(tmp_path, path):
         import sys
         from pathlib import Path
         from wheelcache import Cache
-        from wheelcache.coherence.shared_stamps import SharedStamps
+        from wheelcache.coherence.shared_stamps import Board
         folder = Path(sys.argv[1])
-        elsewhere = Cache(stamps=SharedStamps("saved", folder))
+        elsewhere = Cache(board=Board("saved", folder))
         elsewhere.set("b", 2)
-        cache = Cache(stamps=SharedStamps("saved", folder))
+        cache = Cache(board=Board("saved", folder))
         print(cache.load(folder / "a.snapshot"), cache.get_many("ab"))
         """
     done = subprocess.run(

@@ -143,7 +143,6 @@ FIRST_USES = {
     "take": lambda cache: cache.take("a", lambda: 1 / 0) == 1,
     "atake": lambda cache: asyncio.run(cache.atake("a", lambda: 1 / 0)) == 1,
     "get_or_lease": lambda cache: cache.get_or_lease("a", wait=1) == 1,
-    "get_stale": lambda cache: cache.get_stale("a") == 1,
     "save": lambda cache: cache.save(cache.keeper.directory / "by hand") == 5,
 }
 
@@ -166,8 +165,6 @@ NO_USES = {
     "decorating": lambda cache: cache.memoize()(lambda: 1),
     "lag": lambda cache: cache.lag,
     "a listener": lambda cache: setattr(cache, "on_removal", print),
-    "evict_to": lambda cache: cache.evict_to(3),
-    "its clock": lambda cache: cache.clock.advance(1000),
     "saving": lambda cache: cache.keeper.save(),
 }
 
@@ -175,8 +172,10 @@ NO_USES = {
 @pytest.mark.parametrize("use", NO_USES)
 def test_nothing_is_loaded_by_what_asks_for_no_entry(make, saved, folder, use):
     saved()
-    cache = make()
+    clock = ManualClock()
+    cache = make(clock=clock)
     NO_USES[use](cache)
+    clock.advance(1000)
     assert not cache.is_in_use()
     assert len(cache) == 0
     assert cache.get("a") == 1
@@ -284,9 +283,9 @@ def test_nothing_that_expired_while_it_was_loaded_is_returned_to_who_waited(make
     first.set("long", 1, 100)
     first.set("slow", Value())
     first.keeper.save()
-    cache = make()
-
-    Value.loading = staticmethod(lambda: cache.clock.advance(20))
+    clock = ManualClock()
+    cache = make(clock=clock)
+    Value.loading = staticmethod(lambda: clock.advance(20))
     assert cache.get(key) is None
     assert cache.get("long") == 1
 
@@ -413,13 +412,14 @@ def test_each_process_has_a_number_and_takes_none_of_who_lives(folder):
 
 
 def test_it_is_saved_every_interval_by_the_pool(make, folder):
-    cache = make(snapshot_interval=60)
+    clock = ManualClock()
+    cache = make(snapshot_interval=60, clock=clock)
     cache.set("a", Value())
     threads = set()
     Value.saving = staticmethod(lambda: threads.add(threading.current_thread().name))
-    cache.clock.advance(59)
+    clock.advance(59)
     assert files(folder) == []
-    cache.clock.advance(1)
+    clock.advance(1)
     assert until(is_idle)
     assert threads == {"wheelcache-refresh"}
     (name,) = files(folder)
@@ -427,24 +427,25 @@ def test_it_is_saved_every_interval_by_the_pool(make, folder):
     assert stat.S_IMODE(first.st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     cache.set("b", 1)
-    cache.clock.advance(60)
+    clock.advance(60)
     assert until(is_idle)
     assert (folder / name).stat().st_ino != first.st_ino
     assert make().get("b") == 1
 
 
 def test_a_save_that_takes_longer_than_the_interval_takes_one_thread_and_not_one_more_each_time(make):
-    cache = make(snapshot_interval=60)
+    clock = ManualClock()
+    cache = make(snapshot_interval=60, clock=clock)
     cache.set("a", Value())
     begun, go_on = [], threading.Event()
     Value.saving = staticmethod(lambda: (begun.append(1), go_on.wait(PATIENCE)))
-    cache.clock.advance(60)
+    clock.advance(60)
     assert until(lambda: begun)
-    cache.clock.advance(600)
+    clock.advance(600)
     go_on.set()
     assert until(is_idle)
     assert begun == [1]
-    cache.clock.advance(60)
+    clock.advance(60)
     assert until(is_idle)
     assert begun == [1, 1]
 
