@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import settings
 
-from tests import boards
+from tests import boards, tracking
 from tests.waiting import PATIENCE, THREADS
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
@@ -90,6 +90,14 @@ def loop():
 def own_boards(monkeypatch, tmp_path):
     """What the processes of this machine share is the test's own."""
     boards.keep_in(tmp_path, monkeypatch.setattr)
+
+
+@pytest.fixture
+def trackings(monkeypatch):
+    """The connections by which Redis tells near caches of writes, in the order in which they were made."""
+    tracking.note(monkeypatch.setattr)
+    yield lambda: tracking.Noted.made
+    tracking.stop_all()
 
 
 def pytest_unconfigure():
