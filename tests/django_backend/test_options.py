@@ -17,6 +17,8 @@ import wheelcache
 from tests.django_backend import serializers
 from tests.engines import engine
 from wheelcache.django_backend import WheelCache, site, stores
+from wheelcache.errors import FileUnusable
+from wheelcache.observability import figures_directory as figures_directory_module
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.runtime import private_files
 
@@ -301,7 +303,7 @@ def test_figures_are_published_in_a_directory_of_the_site_that_is_the_same_for_a
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
     """The figures directory of a project that is installed in a folder: one settings module, one SECRET_KEY."""
-    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+    monkeypatch.setattr(figures_directory_module, "runtime_directory", lambda: tmp_path)
 
     def directory(folder, **configured):
         (tmp_path / folder).mkdir(exist_ok=True)
@@ -341,14 +343,13 @@ def test_figures_dir_may_be_a_path_and_equal_ones_are_one_store(make, tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"FIGURES_DIR": None}, {}], ids=["none is wanted", "none is private"])
-def test_without_a_directory_of_this_user_alone_nothing_is_published(
-    make, clock, monkeypatch, caplog, tmp_path, options
-):
-    tmp_path.chmod(0o755)
-    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path)
+def test_without_a_directory_of_this_user_alone_nothing_is_published(make, clock, monkeypatch, caplog, options):
+    def refuse():
+        raise FileUnusable("it is another user's")
+
+    monkeypatch.setattr(figures_directory_module, "runtime_directory", refuse)
     cache = make(options)
     assert ("are not published" in caplog.text) is (not options)
     cache.set("a", 1)
-    assert cache.get("a") == 1
     clock.advance(10)
-    assert list(tmp_path.iterdir()) == []
+    assert cache.get("a") == 1

@@ -13,6 +13,7 @@ from tests.engines import engine, noted
 from tests.flask_backend.conftest import BACKEND
 from wheelcache.flask_backend import WheelCache
 from wheelcache.flask_backend.backend import figures_directory
+from wheelcache.observability import figures_directory as figures_directory_module
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.runtime import private_files
 
@@ -275,7 +276,7 @@ def test_figures_are_published_in_a_directory_of_the_app(clock):
 
 
 def test_two_sites_of_one_installed_package_are_told_by_their_instance_folders(tmp_path, monkeypatch):
-    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+    monkeypatch.setattr(figures_directory_module, "runtime_directory", lambda: tmp_path)
     apps = [
         flask.Flask("shop", root_path=str(tmp_path), instance_path=str(tmp_path / folder))
         for folder in ("one", "one", "two")
@@ -285,7 +286,7 @@ def test_two_sites_of_one_installed_package_are_told_by_their_instance_folders(t
 
 
 def test_an_app_that_is_run_as_a_script_publishes_where_the_command_looks(tmp_path, monkeypatch):
-    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+    monkeypatch.setattr(figures_directory_module, "runtime_directory", lambda: tmp_path)
     script = types.ModuleType("__main__")
     script.__file__ = str(tmp_path / "shop.py")
     monkeypatch.setitem(sys.modules, "__main__", script)
