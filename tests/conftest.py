@@ -7,8 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import settings
 
+<<<<<<< HEAD
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache.runtime.alarm import Alarm
+=======
+from tests import boards, tracking
+from tests.waiting import PATIENCE, THREADS
+>>>>>>> t3
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
 # that a script does not flush what it prints before it forks. pytest-xdist sets COLUMNS. pytest-django has added
@@ -75,6 +80,14 @@ def waiters(monkeypatch):
 
     wait_until.begun = begun
     return wait_until
+
+
+@pytest.fixture
+def trackings(monkeypatch):
+    """The connections by which Redis tells near caches of writes, in the order in which they were made."""
+    tracking.note(monkeypatch.setattr)
+    yield lambda: tracking.Noted.made
+    tracking.stop_all()
 
 
 def pytest_unconfigure():

@@ -47,8 +47,8 @@ def load(tests_folder: str) -> unittest.TestSuite:
 
     import django.core.cache.backends.locmem as locmem
 
+    import wheelcache
     from wheelcache.django_backend import WheelCache
-    from wheelcache.django_backend.stores import _stores as stores
 
     class InLocMemsPlace(WheelCache):
         """With default options, but for the three tests of recency: they set MAX_ENTRIES and count on a cull, which
@@ -80,8 +80,8 @@ def load(tests_folder: str) -> unittest.TestSuite:
 
         def tearDown(self):
             # LocMemCache has one store for a LOCATION whatever its OPTIONS, so clearing one alias clears them all.
-            for store in stores.values():
-                store.cache.clear()
+            for each in wheelcache.caches():
+                each.clear()
 
     loader = unittest.defaultTestLoader
     classes = [

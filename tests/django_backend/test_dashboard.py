@@ -4,9 +4,6 @@ import asyncio
 import json
 import logging
 import re
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -20,9 +17,8 @@ from django.utils.deprecation import MiddlewareMixin
 
 from tests.django_backend.conftest import BACKEND
 from tests.engines import engine
-from tests.waiting import until
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, WITHIN
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.worker_requests import RequestBox
 
@@ -421,50 +417,3 @@ def test_it_works_under_asgi():
         return statuses, await cache.aget("k")
 
     assert asyncio.run(visit()) == ([200, 200, 200, 401], None)
-
-
-WORKER = """
-import sys, time
-from django.conf import settings
-
-settings.configure(CACHES={"default": {"BACKEND": sys.argv[1], "LOCATION": "default", "OPTIONS": {
-    "JITTER": 0, "LOG_INTERVAL": None, "FIGURES_DIR": sys.argv[2]}}})
-
-from django.core.cache import cache
-
-cache.set("k", "v", None)
-print("set", flush=True)
-while cache.get("k") is not None:
-    time.sleep(0.05)
-print("cleared", flush=True)
-cache.set("k", "after", None)
-sys.stdin.readline()
-print(cache.get("k"), flush=True)
-"""
-
-
-@pytest.mark.deep
-def test_a_clear_takes_effect_in_another_process(tmp_path):
-    staff = client("staff")
-    command = [sys.executable, "-c", WORKER, BACKEND, str(tmp_path / "figures")]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
-        try:
-            assert worker.stdout.readline() == "set\n"
-
-            def pids():
-                return [each["pid"] for each in staff.get(READS[1]).json()["caches"][0]["workers"]]
-
-            assert until(lambda: worker.pid in pids())
-            message = press(staff, ACTIONS[0], {"cache": "default"}).json()["message"]
-            assert message.endswith(f"at once, and in {worker.pid} within 6 seconds.")
-            said = time.monotonic()
-            assert worker.stdout.readline() == "cleared\n"
-            assert time.monotonic() - said < WITHIN
-            # Once.
-            assert until(lambda: staff.get(READS[1]).json()["caches"][0]["total"]["entries"] == 1)
-            worker.stdin.write("\n")
-            worker.stdin.flush()
-            assert worker.stdout.readline() == "after\n"
-        finally:
-            worker.kill()
-    assert until(lambda: worker.pid not in pids())

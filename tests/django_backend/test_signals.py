@@ -7,6 +7,7 @@ import threading
 import pytest
 from django.core.cache import caches
 
+import wheelcache
 from tests.engines import engine
 from tests.waiting import until
 from wheelcache import RemovalCause
@@ -43,8 +44,8 @@ def settings_with_tiers(settings):
 
 
 def listening():
-    """The stores that have a listener."""
-    return [store for store in stores._stores.values() if store.cache.on_removal is not None]
+    """The caches that have a listener."""
+    return [each for each in wheelcache.caches() if each.on_removal is not None]
 
 
 def test_every_cause_is_sent_once_with_the_key_as_it_was_made(make, clock, removed):
@@ -110,7 +111,7 @@ def test_without_a_receiver_no_cache_has_a_listener(make):
 
     entry_removed.connect(receiver)
     during = make()
-    assert {before.store, during.store} <= set(listening())
+    assert {engine(before), engine(during)} <= set(listening())
     assert entry_removed.disconnect(receiver)
     assert not listening()
     assert not stores.watchers
@@ -126,7 +127,7 @@ def test_a_receiver_that_is_gone_is_noticed_at_the_next_removal(make):
     entry_removed.connect(receiver)
     cache = make()
     cache.set("a", 1)
-    assert cache.store in listening()
+    assert engine(cache) in listening()
     del receiver
     gc.collect()
     cache.delete("a")

@@ -27,8 +27,8 @@ def server():
 
 
 @pytest.fixture
-def cache(server):
-    with tiered(server, FAIL_SAFE=True, L1_TIMEOUT=600) as cache:
+def cache(server, trackings):
+    with tiered(server, FAIL_SAFE=True, L1_TIMEOUT=600) as (cache, _):
         yield cache
 
 

@@ -13,6 +13,7 @@ from django.test import override_settings
 
 from tests.engines import engine
 from tests.redis_server import RedisServer
+from tests.tracking import Noted
 from tests.waiting import PATIENCE, until
 from wheelcache.errors import StoreUnavailable
 
@@ -37,6 +38,16 @@ def server():
         yield server
 
 
+@pytest.fixture(autouse=True)
+def _trackings(trackings):
+    """What is made in a test is noted, and stopped at its end."""
+
+
+def answers(cache):
+    """Whether the cache behind takes a write, which a circuit that is open keeps from it."""
+    return cache.set_many({"probe": 1}) == []
+
+
 @contextmanager
 def tiered(server, backend="django.core.cache.backends.redis.RedisCache", **options):
     url = f"redis://{server.host}:{server.port}/0"
@@ -51,12 +62,10 @@ def tiered(server, backend="django.core.cache.backends.redis.RedisCache", **opti
     }
     with override_settings(CACHES=configured):
         cache = caches["tiered"]
-        cache._level.start_tracking()
-        assert until(lambda: cache._level.trusted)
-        try:
-            yield cache
-        finally:
-            cache._level.start_tracking.__self__.stop()
+        connection = Noted.made[-1]
+        connection.start()
+        assert until(lambda: connection.told.trusted)
+        yield cache, connection.told
 
 
 class Load:
@@ -164,13 +173,12 @@ OUTAGES = {"kill -9 and restart": kill, "SIGSTOP": stop, "CLIENT PAUSE": client_
 
 @pytest.mark.parametrize("outage", OUTAGES.values(), ids=OUTAGES)
 def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recovery(server, outage, capsys):
-    with tiered(server, FAIL_SAFE=True, GRACE=60, L1_TIMEOUT=30) as cache, Load(server) as load:
+    with tiered(server, FAIL_SAFE=True, GRACE=60, L1_TIMEOUT=30) as (cache, told), Load(server) as load:
         time.sleep(0.5)
         began = time.monotonic()
         outage(server)
         ended = time.monotonic()
-        level = cache._level
-        assert until(lambda: level.trusted and not level._breaker.is_open())
+        assert until(lambda: told.trusted and answers(cache))
         recovered = time.monotonic()
         hits = engine(cache).stats().hits
         time.sleep(1.0)
@@ -196,11 +204,10 @@ def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recov
 
 
 def test_without_fail_safe_the_errors_reach_the_caller_each_after_one_timeout(server):
-    with tiered(server) as cache:
+    with tiered(server) as (cache, told):
         cache.set("k", 1)
         server.pause()
-        level = cache._level
-        assert until(lambda: not level.trusted)
+        assert until(lambda: not told.trusted)
         calls = [
             lambda: cache.get("k"),
             lambda: cache.set("k", 2),
@@ -221,25 +228,18 @@ def test_without_fail_safe_the_errors_reach_the_caller_each_after_one_timeout(se
             with pytest.raises(redis.ConnectionError):
                 call()
         server.start()
-        assert until(lambda: level.trusted)
+        assert until(lambda: told.trusted)
         assert cache.get("k") is None
 
 
-def test_with_fail_safe_stale_copies_are_served_and_writes_are_dropped_with_one_line_each_way(
-    server, caplog, monkeypatch
-):
-    with tiered(server, FAIL_SAFE=True) as cache:
-        level = cache._level
-        told = []
-        invalidated = level.invalidated
-        monkeypatch.setattr(level, "invalidated", lambda keys: (invalidated(keys), told.extend(keys)))
-        assert until(lambda: level.trusted)
+def test_with_fail_safe_stale_copies_are_served_and_writes_are_dropped_with_one_line_each_way(server, caplog):
+    with tiered(server, FAIL_SAFE=True) as (cache, told):
         cache.set("k", 1)
         # Redis tells of this write as well, and a copy that was made before that is dropped.
-        assert until(lambda: told)
+        assert until(lambda: told.keys)
         assert until(lambda: cache.get("k") == 1 and engine(cache).keys())
         server.kill()
-        assert until(lambda: not level.trusted)
+        assert until(lambda: not told.trusted)
         for _ in range(20):
             assert cache.get("k") == 1
         assert cache.get_many(["k", "none"]) == {"k": 1}
@@ -253,8 +253,8 @@ def test_with_fail_safe_stale_copies_are_served_and_writes_are_dropped_with_one_
             cache.incr("l")
         cache.delete_many(["l"])
         server.start()
-        assert until(lambda: cache.get("l") or not level._breaker.is_open())
-        assert until(lambda: level.trusted)
+        assert until(lambda: answers(cache))
+        assert until(lambda: told.trusted)
         assert cache.get("k") is None
         cache.set("k", 2)
         assert cache.get("k") == 2
@@ -267,7 +267,7 @@ def test_with_fail_safe_stale_copies_are_served_and_writes_are_dropped_with_one_
 
 
 def test_writes_are_refused_where_that_is_asked_for(server):
-    with tiered(server, FAIL_SAFE=True, WRITES_WITHOUT_L2="refuse") as cache:
+    with tiered(server, FAIL_SAFE=True, WRITES_WITHOUT_L2="refuse") as (cache, _):
         server.kill()
         for _ in range(5):
             with pytest.raises((redis.ConnectionError, StoreUnavailable)):
@@ -276,7 +276,7 @@ def test_writes_are_refused_where_that_is_asked_for(server):
 
 
 def test_a_cleared_cache_is_empty_also_if_the_server_is_down(server):
-    with tiered(server, FAIL_SAFE=True) as cache:
+    with tiered(server, FAIL_SAFE=True) as (cache, _):
         cache.set("k", 1)
         assert until(lambda: cache.get("k") == 1 and engine(cache).keys())
         server.kill()
@@ -299,10 +299,7 @@ def test_a_server_that_is_down_at_the_start_is_found_when_it_comes(server, backe
     }
     with override_settings(CACHES=configured):
         cache = caches["tiered"]
-        try:
-            assert cache.get("k", "default") == "default"
-            server.start()
-            assert until(lambda: cache.set("k", 1) or cache.get("k") == 1)
-            assert until(lambda: cache.get("k") == 1 and engine(cache).keys() == [":1:k"])
-        finally:
-            cache._level.start_tracking.__self__.stop()
+        assert cache.get("k", "default") == "default"
+        server.start()
+        assert until(lambda: cache.set("k", 1) or cache.get("k") == 1)
+        assert until(lambda: cache.get("k") == 1 and engine(cache).keys() == [":1:k"])

@@ -21,7 +21,7 @@ from tests.engine import invariants
 from tests.engine.background import is_idle
 from tests.waiting import THREADS, until
 from wheelcache import Cache, CacheClosed, ManualClock, RemovalCause
-from wheelcache.coherence.shared_stamps import Board
+from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import SnapshotDamaged
 from wheelcache.persistence.snapshot_file import SnapshotWriter, open_snapshot
 
@@ -661,7 +661,7 @@ def test_what_is_saved_among_threads_that_write_was_there_at_some_time(together,
 
 
 def boarded(tmp_path, **options):
-    return make(board=Board("saved", tmp_path), **options)
+    return make(stamps=SharedStamps("saved", tmp_path), **options)
 
 
 def test_a_coherent_cache_takes_only_what_nobody_has_written_since(tmp_path, path):
@@ -686,11 +686,11 @@ def test_a_coherent_cache_in_another_process_does_so_too(tmp_path, path):
         import sys
         from pathlib import Path
         from wheelcache import Cache
-        from wheelcache.coherence.shared_stamps import Board
+        from wheelcache.coherence.shared_stamps import SharedStamps
         folder = Path(sys.argv[1])
-        elsewhere = Cache(board=Board("saved", folder))
+        elsewhere = Cache(stamps=SharedStamps("saved", folder))
         elsewhere.set("b", 2)
-        cache = Cache(board=Board("saved", folder))
+        cache = Cache(stamps=SharedStamps("saved", folder))
         print(cache.load(folder / "a.snapshot"), cache.get_many("ab"))
         """
     done = subprocess.run(

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.waiting import THREADS, until
 from wheelcache import Cache, ManualClock, RemovalCause, caches
-from wheelcache.coherence.shared_stamps import Board
+from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.loading.policy import load_policy
 from wheelcache.stats import COUNTS, LOAD_BOUNDS, LoadTimes, Stats, Tally
 
@@ -137,7 +137,7 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
         max_weight=None if weigher is None else 250,
         interval=0.005,
         on_removal=on_removal,
-        board=Board("test", slots=1 << 16, directory=tmp_path) if board else None,
+        stamps=SharedStamps("test", slots=1 << 16, directory=tmp_path) if board else None,
     )
     stored = [0] * THREADS
 
@@ -304,7 +304,7 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
         max_entries=st.sampled_from([2, 4, None]),
         max_weight=st.sampled_from([8, None]),
         listens=st.booleans(),
-        board=st.booleans(),
+        stamps=st.booleans(),
     )
     def make(self, max_entries, max_weight, listens, board):
         self.clock = ManualClock()
@@ -313,15 +313,15 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
         self.boards = []
         if board:
             self.folder = tempfile.TemporaryDirectory()
-            self.boards = [Board("test", slots=1 << 10, directory=Path(self.folder.name)) for _ in range(2)]
-            self.elsewhere = Cache(clock=self.clock, board=self.boards[1])
+            self.boards = [SharedStamps("test", slots=1 << 10, directory=Path(self.folder.name)) for _ in range(2)]
+            self.elsewhere = Cache(clock=self.clock, stamps=self.boards[1])
         self.cache = Cache(
             clock=self.clock,
             max_entries=max_entries,
             max_weight=max_weight,
             weigher=(lambda key, value: value) if max_weight else None,
             jitter=0,
-            board=self.boards[0] if board else None,
+            stamps=self.boards[0] if board else None,
             on_removal=self.tell if listens else None,
         )
         self.model = OrderedDict()

@@ -3,9 +3,6 @@
 import json
 import logging
 import re
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import cachelib
@@ -16,9 +13,8 @@ from flask_wtf import CSRFProtect
 from werkzeug.wrappers import Response as WerkzeugResponse
 
 from tests.flask_backend.conftest import BACKEND
-from tests.waiting import until
 from wheelcache.flask_backend.dashboard import COOKIE, HEADER, dashboard
-from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, WITHIN
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
 
 ROOT = Path(__file__).parents[2]
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
@@ -447,38 +443,3 @@ def test_an_unknown_cache_is_404_whatever_it_is_called(site, name):
 def test_where_nothing_is_published_a_reset_is_409(site):
     app, _ = site(CACHE_OPTIONS={"figures_dir": None})
     assert press(app.test_client(), RESET).status_code == 409
-
-
-WORKER = """
-import sys, time
-from wheelcache.flask_backend import WheelCache
-
-cache = WheelCache(name="atlas", figures_dir=sys.argv[1], log_interval=None)
-cache.set("k", "v", 0)
-print("set", flush=True)
-while cache.get("k") is not None:
-    time.sleep(0.05)
-print("cleared", flush=True)
-"""
-
-
-@pytest.mark.deep
-def test_a_clear_takes_effect_in_another_process(site, tmp_path):
-    app, _ = site()
-    client = app.test_client()
-    command = [sys.executable, "-c", WORKER, str(tmp_path / "figures")]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as worker:
-        try:
-            assert worker.stdout.readline() == "set\n"
-
-            def pids():
-                return [each["pid"] for each in client.get(FIGURES).json["caches"][0]["workers"]]
-
-            assert until(lambda: worker.pid in pids())
-            message = press(client, CLEAR, {"cache": "atlas"}).json["message"]
-            assert message.endswith(f"at once, and in {worker.pid} within 6 seconds.")
-            said = time.monotonic()
-            assert worker.stdout.readline() == "cleared\n"
-            assert time.monotonic() - said < WITHIN
-        finally:
-            worker.kill()

@@ -9,31 +9,23 @@ import flask_caching
 import pytest
 from cachelib.serializers import BaseSerializer, JSONSerializer
 
-from tests.engines import engine
+from tests.engines import engine, noted
 from tests.flask_backend.conftest import BACKEND
-from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend import WheelCache
 from wheelcache.flask_backend.backend import figures_directory
+from wheelcache.observability import figures_directory as figures_directory_module
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.runtime import private_files
 
 NAN, INF = float("nan"), float("inf")
 
-COUNT = "a whole number >= 1"
 WHOLE = "a whole number >= 0"
-SECONDS = "a number of seconds > 0"
 TIMEOUT = "a number of seconds (0 for never) or a timedelta"
 
 WRONG = [
     *(("threshold", wrong, WHOLE) for wrong in (-1, 1.5, 10.0, "10", True, None, NAN, [10])),
     *(("default_timeout", wrong, TIMEOUT) for wrong in (None, True, NAN, [60], b"60")),
     *(("key_prefix", wrong, "a string") for wrong in (b"p", 1, ["p"], lambda: "p")),
-    *(("max_bytes", wrong, COUNT) for wrong in (0, -1, 1e6, "1MB", False, [])),
-    *(("jitter", wrong, "a fraction, 0 <= fraction < 1") for wrong in (-0.1, 1, "0.1", None, True, NAN, INF)),
-    *(("interval", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, timedelta(1))),
-    *(("slots", wrong, "a whole number") for wrong in (0, -8, 8.0, "8", None, True)),
-    *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF, 1e-7, 1e-320)),
-    *(("figures_dir", wrong, "an absolute path, or None") for wrong in (1, True, b"/tmp/x", "", "figures", "/a\0b")),
     *(("name", wrong, "a string") for wrong in (None, 1, b"name")),
 ]
 
@@ -42,7 +34,7 @@ def backend_of(**config):
     app = flask.Flask("shop")
     app.config.update(CACHE_TYPE=BACKEND, **config)
     cache = flask_caching.Cache(app)
-    return app.extensions["cache"][cache]
+    return noted(app.extensions["cache"][cache])
 
 
 @pytest.mark.parametrize(("option", "wrong", "takes"), WRONG, ids=[f"{name}={wrong!r:.20}" for name, wrong, _ in WRONG])
@@ -136,16 +128,11 @@ def test_a_refused_app_has_no_cache():
     "options",
     [
         {},
-        {"threshold": 1},
         {"default_timeout": 0.5},
         {"default_timeout": timedelta(days=1)},
         {"ignore_delete_many_errors": True},
         {"key_prefix": ""},
-        {"max_bytes": None},
         {"max_bytes": 1 << 20, "threshold": 10},
-        {"jitter": 0.99, "interval": 0.001, "slots": 1},
-        {"log_interval": None},
-        {"log_interval": 1e9, "interval": 1e9},
         {"name": "é"},
     ],
     ids=repr,
@@ -265,23 +252,6 @@ def test_the_settings_of_the_app_are_left_as_they_were():
     assert app.config["CACHE_OPTIONS"] == {"slots": 8}
 
 
-def test_jitter_shortens_timeouts_by_at_most_its_fraction(clock):
-    backend = backend_of(CACHE_THRESHOLD=1000, CACHE_KEY_PREFIX="", CACHE_OPTIONS={"jitter": 0.5})
-    backend.set_many({str(number): number for number in range(1000)}, 100)
-    remaining = [engine(backend).expires_in(str(number)) for number in range(1000)]
-    assert 50 <= min(remaining) < 60
-    assert 90 < max(remaining) <= 100
-
-
-def test_interval_is_how_soon_an_expired_entry_leaves_memory(clock):
-    backend = backend_of(CACHE_OPTIONS={"jitter": 0, "interval": 30, "slots": 2})
-    backend.set("key", 1, 10)
-    clock.advance(29)
-    assert (backend.get("other"), len(engine(backend))) == (None, 1)
-    clock.advance(1)
-    assert len(engine(backend)) == 0
-
-
 @pytest.mark.parametrize(("options", "name"), [({}, "shop"), ({"name": "fragments"}, "fragments")])
 def test_the_line_on_the_log_names_the_app_unless_told_otherwise(clock, caplog, options, name):
     caplog.set_level("INFO", "wheelcache.stats")
@@ -295,20 +265,18 @@ def test_the_line_on_the_log_names_the_app_unless_told_otherwise(clock, caplog, 
     assert caplog.messages == [f"cache({name}) - qpm: 12, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
 
 
-def test_figures_are_published_in_a_directory_of_the_app(tmp_path):
-    first, second = backend_of(), backend_of(CACHE_OPTIONS={"name": "second"})
-    paths = {engine(each).publisher.directory.path for each in (first, second)}
-    assert len(paths) == 1
-    (path,) = paths
-    assert path.parent == private_files.runtime_directory()
-    other = flask.Flask("another")
-    other.config.update(CACHE_TYPE=BACKEND)
-    cache = flask_caching.Cache(other)
-    assert other.extensions["cache"][cache]._cache.publisher.directory.path not in paths
+def test_figures_are_published_in_a_directory_of_the_app(clock):
+    for name in ("first", "second"):
+        backend_of(CACHE_OPTIONS={"name": name}).set("key", 1)
+    clock.advance(10)
+    (directory, other) = (figures_directory(flask.Flask(name)) for name in ("shop", "another"))
+    assert {"first", "second"} <= {each.name for each in FiguresDirectory(directory).read()}
+    assert directory.parent == private_files.runtime_directory()
+    assert directory != other
 
 
 def test_two_sites_of_one_installed_package_are_told_by_their_instance_folders(tmp_path, monkeypatch):
-    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+    monkeypatch.setattr(figures_directory_module, "runtime_directory", lambda: tmp_path)
     apps = [
         flask.Flask("shop", root_path=str(tmp_path), instance_path=str(tmp_path / folder))
         for folder in ("one", "one", "two")
@@ -318,30 +286,9 @@ def test_two_sites_of_one_installed_package_are_told_by_their_instance_folders(t
 
 
 def test_an_app_that_is_run_as_a_script_publishes_where_the_command_looks(tmp_path, monkeypatch):
-    monkeypatch.setattr(private_files, "_runtime_directory", lambda: tmp_path / "ours")
+    monkeypatch.setattr(figures_directory_module, "runtime_directory", lambda: tmp_path)
     script = types.ModuleType("__main__")
     script.__file__ = str(tmp_path / "shop.py")
     monkeypatch.setitem(sys.modules, "__main__", script)
     run, imported = (flask.Flask(name, root_path=str(tmp_path)) for name in ("__main__", "shop"))
     assert figures_directory(run) == figures_directory(imported)
-
-
-def test_figures_dir_is_where_they_are_published(clock, tmp_path):
-    backend = backend_of(CACHE_OPTIONS={"figures_dir": str(tmp_path / "figures"), "name": "pages"})
-    backend.set("a", 1)
-    clock.advance(10)
-    (found,) = FiguresDirectory(tmp_path / "figures").read()
-    assert (found.name, found.stats.size) == ("pages", 1)
-
-
-def test_without_a_figures_dir_nothing_is_published():
-    assert backend_of(CACHE_OPTIONS={"figures_dir": None})._cache.publisher is None
-
-
-@pytest.mark.parametrize("name", ["no/parent", "a file", "for all"])
-def test_a_figures_dir_that_cannot_be_used_is_an_error_at_init_app_that_names_it_and_says_why(tmp_path, name):
-    (tmp_path / "a file").touch()
-    (tmp_path / "for all").mkdir(mode=0o755)
-    with pytest.raises(FileUnusable, match="figures_dir must be a directory for this user alone") as refused:
-        backend_of(CACHE_OPTIONS={"figures_dir": tmp_path / name})
-    assert str(tmp_path / name) in str(refused.value)

@@ -2,7 +2,6 @@
 
 import logging
 import pickle
-import threading
 import time
 from collections import Counter
 from contextlib import suppress
@@ -16,11 +15,12 @@ from cachelib.serializers import JSONSerializer
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from tests.engines import engine
+from tests.engines import engine, noted
 from tests.redis_server import RedisServer
-from tests.waiting import PATIENCE, THREADS, until
-from wheelcache import Cache, ManualClock
-from wheelcache.flask_backend import TieredCache, WheelCache, tiered
+from tests.tracking import Noted
+from tests.waiting import PATIENCE, THREADS, until, until_waiting
+from wheelcache.flask_backend import TieredCache, WheelCache
+from wheelcache.near_cache.redis_tracking import client_of
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_boards")]
 
@@ -35,11 +35,10 @@ class Counting(cachelib.SimpleCache):
         super().__init__(**options)
         self.asked = Counter()
         self.down = False
-        self.pause = 0
+        self.timeouts = {}
 
     def _count(self, what):
         self.asked[what] += 1
-        time.sleep(self.pause)
         if self.down:
             raise ConnectionError("down")
 
@@ -57,6 +56,7 @@ class Counting(cachelib.SimpleCache):
 
     def set(self, key, value, timeout=None):
         self._count("set")
+        self.timeouts[key] = timeout
         return super().set(key, value, timeout)
 
     def delete(self, key):
@@ -69,29 +69,23 @@ class Counting(cachelib.SimpleCache):
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    manual = ManualClock(1_000_000.0)
-    monkeypatch.setattr(tiered, "Cache", partial(Cache, clock=manual))
-    return manual
-
-
-@pytest.fixture
-def tracked():
-    """What listens to a Redis is told to stop when the test is over."""
+def tracked(trackings):
+    """A cache that was just made. What listens to a Redis stops when the test is over."""
     listening = []
 
     def note(cache):
         listening.append(cache)
-        return cache
+        return noted(cache)
 
     yield note
     for cache in listening:
-        tracking = getattr(cache._level.start_tracking, "__self__", None)
-        if tracking is not None:
-            tracking.stop()
-        client = getattr(cache.l2, "_write_client", None)
-        if client is not None:
-            client.close()
+        with suppress(TypeError):
+            client_of(cache.l2).close()
+
+
+def is_told():
+    """Whether the Redis of the cache that was made last tells of writes. The first read starts it."""
+    return until(lambda: Noted.made[-1].told.trusted)
 
 
 @pytest.fixture
@@ -134,32 +128,14 @@ def over_redis(server, make):
     def over_redis(l2_options=None, **options):
         l2 = cachelib.RedisCache(server.client(socket_timeout=5), **(l2_options or {}))
         cache = make(l2, **options)
-        assert is_told(cache)
+        cache.get("a first key")
+        assert is_told()
         return cache
 
     return over_redis
 
 
-def is_told(cache):
-    """The first read starts the tracking."""
-    cache.get("a first key")
-    return until(lambda: cache._level.trusted)
-
-
 # Reading.
-
-
-def test_what_is_read_is_asked_for_once_and_kept_for_l1_timeout(clock, make):
-    cache = make(l1_timeout=60)
-    cache.l2.set("key", ["value"], 3600)
-    assert [cache.get("key") for _ in range(3)] == [["value"]] * 3
-    assert cache.l2.asked["get"] == 1
-    clock.advance(59.9)
-    assert cache.get("key") == ["value"]
-    assert cache.l2.asked["get"] == 1
-    clock.advance(0.1)
-    assert cache.get("key") == ["value"]
-    assert cache.l2.asked["get"] == 2
 
 
 def test_who_changes_what_he_got_does_not_change_the_copy(make):
@@ -171,14 +147,6 @@ def test_who_changes_what_he_got_does_not_change_the_copy(make):
         got.append("more")
 
 
-def test_all_who_miss_a_key_together_ask_the_second_level_once(make, together):
-    cache = make()
-    cache.l2.set("key", "value")
-    cache.l2.pause = 0.2
-    assert together(lambda _: cache.get("key")) == ["value"] * THREADS
-    assert cache.l2.asked["get"] == 1
-
-
 def test_get_many_asks_once_for_what_is_not_here(make):
     cache = make()
     cache.l2.set_many({"a": 1, "b": [2], "c": 3})
@@ -187,16 +155,6 @@ def test_get_many_asks_once_for_what_is_not_here(make):
     assert cache.get_dict("c", "b") == {"c": 3, "b": [2]}
     assert cache.get_many() == []
     assert cache.l2.asked == {"get": 1, "get_many": 1, "set": 3}
-
-
-def test_has_asks_only_if_there_is_no_copy(make):
-    cache = make()
-    cache.l2.set("key", 1)
-    assert cache.has("key")
-    assert not cache.has("none")
-    cache.get("key")
-    assert cache.has("key")
-    assert cache.l2.asked["has"] == 2
 
 
 def test_a_none_is_the_second_levels_and_not_kept(make):
@@ -233,55 +191,16 @@ def test_a_write_is_done_in_the_second_level_and_drops_the_copy(make, write, res
     assert cache.get("key") == value
 
 
-@pytest.mark.parametrize(("write", "result", "value"), WRITES.values(), ids=WRITES)
-def test_a_write_that_fails_raises_and_drops_the_copy(make, write, result, value):
-    cache = make()
-    cache.l2.set("key", 1)
-    cache.get("key")
-    cache.l2.down = True
-    with suppress(ConnectionError):
-        write(cache)
-        pytest.fail("no error")
-    cache.l2.down = False
-    cache.l2.set("key", "another's")
-    assert cache.get("key") == "another's"
-
-
-def test_what_is_set_while_it_is_read_wins(make):
-    cache = make()
-    cache.l2.set("key", "old")
-    reading, written = threading.Event(), threading.Event()
-    read = cache.l2.get
-
-    def get(key):
-        value = read(key)
-        reading.set()
-        written.wait(PATIENCE)
-        return value
-
-    cache.l2.get = get
-    reader = threading.Thread(target=cache.get, args=["key"])
-    reader.start()
-    reading.wait(PATIENCE)
-    cache.set("key", "new")
-    written.set()
-    reader.join(PATIENCE)
-    assert cache.get("key") == "new"
-
-
 def test_timeouts_are_the_second_levels(make):
     cache = make(Counting(default_timeout=7))
     assert cache.default_timeout == 7
     cache.set("default", 1)
     cache.set("given", 1, 100)
     cache.set("never", 1, 0)
-    expires = {key: expires for key, (expires, _) in cache.l2._cache.items()}
-    assert expires["default"] == pytest.approx(time.time() + 7, abs=2)
-    assert expires["given"] == pytest.approx(time.time() + 100, abs=2)
-    assert expires["never"] == 0
+    assert cache.l2.timeouts == {"default": 7, "given": 100, "never": 0}
     cache = make(default_timeout=9)
     cache.set("default", 1)
-    assert cache.l2._cache["default"][0] == pytest.approx(time.time() + 9, abs=2)
+    assert cache.l2.timeouts == {"default": 9}
 
 
 def test_a_cache_is_bounded_by_its_own_threshold(make):
@@ -315,26 +234,16 @@ def test_get_or_load_knows_a_none_from_a_miss(make):
     assert calls == [1]
 
 
-@pytest.mark.parametrize("value", [["loaded"], None], ids=repr)
-def test_however_many_threads_miss_a_key_together_one_loads_it(make, together, value):
+def test_however_many_threads_miss_a_key_together_one_loads_a_none(make, together):
     cache = make()
-    cache.l2.pause = 0.01
     calls = []
 
     def load():
         calls.append(1)
-        time.sleep(0.1)
-        return value
+        until_waiting(THREADS - 1)
 
-    assert together(lambda _: cache.get_or_load("key", load)) == [value] * THREADS
+    assert together(lambda _: cache.get_or_load("key", load)) == [None] * THREADS
     assert calls == [1]
-
-
-def test_get_or_load_raises_what_the_loader_raises_and_keeps_nothing(make):
-    cache = make()
-    with pytest.raises(ZeroDivisionError):
-        cache.get_or_load("key", lambda: 1 / 0)
-    assert cache.get_or_load("key", lambda: 1) == 1
 
 
 def test_get_or_load_returns_what_somebody_else_was_first_with(make):
@@ -350,28 +259,20 @@ def test_get_or_load_returns_what_somebody_else_was_first_with(make):
 # fill_wait.
 
 
-def test_who_waits_gets_what_is_set(make):
+def test_a_waiter_gets_what_is_set(make, in_thread):
     cache = make(fill_wait=PATIENCE)
     assert cache.get("key") is None
-    results = []
-    waiter = threading.Thread(target=lambda: results.append(cache.get("key")))
-    waiter.start()
-    time.sleep(0.1)
-    assert results == []
+    waiter = in_thread(cache.get, "key")
+    until_waiting()
     cache.set("key", ["value"])
-    waiter.join(PATIENCE)
-    assert results == [["value"]]
+    assert waiter.result(PATIENCE) == ["value"]
 
 
-def test_a_none_that_was_set_holds_nobody_up(make):
+def test_a_none_that_was_set_holds_no_reader_up(make, in_thread):
     cache = make(fill_wait=PATIENCE)
     cache.set("key", None)
     assert cache.get("key") is None
-    results = []
-    other = threading.Thread(target=lambda: results.append(cache.get("key")))
-    other.start()
-    other.join(PATIENCE / 2)
-    assert results == [None]
+    assert in_thread(cache.get, "key").result(PATIENCE / 2) is None
 
 
 # A Redis behind it.
@@ -382,7 +283,7 @@ def test_copies_have_the_keys_that_redis_has(over_redis, server):
     cache.set("key", ["value"])
     assert server.client().keys() == [b"shop:key"]
     # Not at once, perhaps: what is told of this set drops what is read before.
-    assert until(lambda: cache.get("key") == ["value"] and list(engine(cache).entries) == ["shop:key"])
+    assert until(lambda: cache.get("key") == ["value"] and engine(cache).keys() == ["shop:key"])
 
 
 @pytest.mark.parametrize(
@@ -426,7 +327,7 @@ def test_two_caches_see_each_others_writes(over_redis):
 def test_the_serializer_is_that_of_both_levels(over_redis, server):
     cache = over_redis()
     cache.serializer = JSONSerializer()
-    cache.l2._write_client.set("key", b"[1, 2]")
+    client_of(cache.l2).set("key", b"[1, 2]")
     assert cache.get("key") == [1, 2]
     cache.get("key").append(3)
     assert cache.get("key") == [1, 2]
@@ -438,13 +339,15 @@ def test_the_serializer_is_that_of_both_levels(over_redis, server):
 def test_without_redis_old_copies_are_returned_and_writes_dropped_if_it_is_to_be_fail_safe(make):
     with RedisServer() as server:
         cache = make(cachelib.RedisCache(server.client(socket_timeout=1, retry=None)), fail_safe=True)
-        assert is_told(cache)
+        cache.get("a first key")
+        assert is_told()
+        told = Noted.made[-1].told
         cache.set("key", ["old"])
+        # Redis tells of this write as well, and a copy that was made before that is dropped.
+        assert until(lambda: b"key" in told.keys)
         assert until(lambda: cache.get("key") == ["old"] and len(engine(cache)))
-        time.sleep(0.2)
-        assert cache.get("key") == ["old"]
         server.kill()
-        assert until(lambda: not cache._level.trusted)
+        assert until(lambda: not told.trusted)
         for _ in range(5):
             assert cache.get("key") == ["old"]
         assert cache.get("none") is None
@@ -471,10 +374,11 @@ def test_without_redis_errors_reach_the_caller_unless_it_is_to_be_fail_safe(make
             cachelib.RedisCache(server.client(socket_timeout=1, retry=None)), fail_safe=True, writes_without_l2="refuse"
         )
         plain = make(cachelib.RedisCache(server.client(socket_timeout=1, retry=None)))
-        assert is_told(refusing)
-        assert is_told(plain)
+        for each in (refusing, plain):
+            each.get("a first key")
+        assert until(lambda: all(each.told.trusted for each in Noted.made))
         server.kill()
-        assert until(lambda: not plain._level.trusted and not refusing._level.trusted)
+        assert until(lambda: not any(each.told.trusted for each in Noted.made))
         assert refusing.get("key") is None
         with pytest.raises(RedisConnectionError):
             refusing.set("key", 1)
@@ -497,9 +401,12 @@ def test_that_nothing_tells_is_logged(make, caplog):
 
 
 def test_a_redis_that_is_read_from_replicas_is_not_trusted_to_tell(make, caplog, server):
-    l2 = cachelib.RedisCache(server.client())
-    l2._read_client = server.client()
-    make(l2)
+    class ReadsFromReplicas(cachelib.RedisCache):
+        def __init__(self, client):
+            super().__init__(client)
+            self._read_client = server.client()
+
+    make(ReadsFromReplicas(server.client()))
     assert "what other processes write" in caplog.text
 
 
@@ -548,7 +455,7 @@ def test_no_socket_waits_for_ever(make_app, server, where):
     }[where]
     for options, seconds in [({}, 1), ({"l2_timeout": 0.5}, 0.5), ({"l2_options": {"socket_timeout": 7}}, 7)]:
         _, _, backend = make_app(l2="RedisCache", options=options, **config)
-        kwargs = backend.l2._write_client.connection_pool.connection_kwargs
+        kwargs = client_of(backend.l2).connection_pool.connection_kwargs
         assert kwargs["socket_timeout"] == seconds
         assert kwargs["socket_connect_timeout"] == (0.5 if "l2_timeout" in options else 1)
 
@@ -599,7 +506,10 @@ def test_threshold_timeout_and_serializer_are_those_of_the_settings(make_app):
     _, _, backend = make_app(
         options={"threshold": 5}, CACHE_THRESHOLD=7, CACHE_DEFAULT_TIMEOUT=60, CACHE_SERIALIZER=serializer
     )
-    assert engine(backend)._max_entries == 5
+    for number in range(7):
+        backend.set(str(number), [number])
+        backend.get(str(number))
+    assert len(engine(backend)) == 5
     assert backend.l2._threshold == 7
     assert backend.default_timeout == backend.l2.default_timeout == 60
     assert backend.serializer is backend.l2.serializer is serializer
@@ -652,7 +562,7 @@ def test_a_tiered_cache_is_no_second_level_and_a_made_one_takes_no_options(make_
 
 def test_cached_and_memoized_functions(make_app, server):
     server.client().flushall()
-    app, cache, backend = make_app(
+    app, cache, _ = make_app(
         l2="RedisCache",
         options={"fill_wait": 5},
         CACHE_REDIS_HOST=server.host,
@@ -676,7 +586,8 @@ def test_cached_and_memoized_functions(make_app, server):
         return "the page"
 
     with app.app_context():
-        assert is_told(backend)
+        cache.get("a first key")
+        assert is_told()
         assert [square(3), square(3), square(4)] == [9, 9, 16]
         assert [nothing(), nothing()] == [None, None]
         cache.delete_memoized(square, 3)

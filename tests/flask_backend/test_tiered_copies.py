@@ -3,7 +3,7 @@
 import cachelib
 import pytest
 
-from tests.engines import engine
+from tests.engines import engine, noted
 from tests.redis_server import RedisServer
 from tests.waiting import until
 from wheelcache.flask_backend import TieredCache
@@ -16,10 +16,10 @@ READS = {
 
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
-def test_a_process_that_has_read_the_new_value_does_not_go_back_to_the_old_one(read, caplog):
+def test_a_process_that_has_read_the_new_value_does_not_go_back_to_the_old_one(read, trackings, caplog):
     with RedisServer() as server:
         behind = cachelib.RedisCache(server.client(socket_timeout=1, retry=None))
-        cache = TieredCache(behind, fail_safe=True, name=f"copies {server.port}", log_interval=None)
+        cache = noted(TieredCache(behind, fail_safe=True, log_interval=None))
         cache.set("k", "v1")
         # Once it is told of writes, what it reads is found without Redis.
         assert until(lambda: read(cache, "k") == "v1" and engine(cache).keys() == ["k"])

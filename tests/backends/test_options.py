@@ -1,0 +1,76 @@
+"""The options that both backends hand to the engine: what is taken and refused, and that each has its effect."""
+
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+
+from wheelcache.observability.figures_directory import FiguresDirectory
+
+NAN, INF = float("nan"), float("inf")
+
+COUNT_OR_NONE = "a whole number >= 1, or None"
+FRACTION = "a fraction, 0 <= fraction < 1"
+SECONDS = "a number of seconds > 0"
+SLOTS = "a whole number from 1 to 16,384"
+PATH = "an absolute path, or None"
+PATHS = (1, True, b"/tmp/x", "", "figures", "./figures", "/tmp/a\0b", ["/tmp"])
+
+WRONG = [
+    *(("max_bytes", wrong, COUNT_OR_NONE) for wrong in (0, -1, 1e6, "1MB", False, [], Decimal(5))),
+    *(("jitter", wrong, FRACTION) for wrong in (-0.1, 1, 1.0, 5, "0.1", None, True, NAN, INF, [0.1])),
+    *(("interval", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, (1,), {}, timedelta(1), 10**400)),
+    *(("slots", wrong, SLOTS) for wrong in (0, -8, 8.0, "8", None, True, [8], 10**30)),
+    *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF, [60], 1e-7, 1e-320, 10**400)),
+    *(("figures_dir", wrong, PATH) for wrong in PATHS),
+]
+
+
+@pytest.mark.parametrize(("option", "wrong", "takes"), WRONG, ids=[f"{name}={wrong!r:.20}" for name, wrong, _ in WRONG])
+def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(adapter, option, wrong, takes):
+    with pytest.raises(adapter.refused) as refused:
+        adapter.make(**{option: wrong})
+    for part in (adapter.spelled(option), takes, repr(wrong)):
+        assert part in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"max_entries": 1},
+        {"max_bytes": None},
+        {"max_bytes": 1 << 30},
+        {"jitter": 0.99, "interval": 0.001, "slots": 1},
+        {"jitter": Fraction(1, 3), "interval": Fraction(1, 2)},
+        {"interval": 1e9, "log_interval": 1e9},
+        {"log_interval": None},
+    ],
+    ids=repr,
+)
+def test_a_right_option_makes_a_cache_that_works(make, options):
+    cache = make(**options)
+    cache.set("key", ["value"], 60)
+    assert cache.get("key") == ["value"]
+
+
+def test_log_interval_is_the_time_between_lines_of_figures_which_name_the_cache(make, clock, caplog):
+    caplog.set_level("INFO", "wheelcache.stats")
+    cache = make("figures of its own", log_interval=10)
+    cache.set("key", 1, None)
+    cache.get("key")
+    cache.get("missing")
+    clock.advance(9)
+    assert caplog.messages == []
+    clock.advance(1)
+    assert caplog.messages == ["cache(figures of its own) - qpm: 12, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_figures_dir_is_where_figures_are_published(make, clock, tmp_path, kind):
+    cache = make("published", figures_dir=kind(tmp_path / "figures"))
+    cache.set("a", 1)
+    clock.advance(10)
+    (found,) = FiguresDirectory(tmp_path / "figures").read()
+    assert (found.name, found.stats.size) == ("published", 1)
