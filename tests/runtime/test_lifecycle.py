@@ -96,7 +96,9 @@ def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent
     waiting = ["wheelcache-save", "wheelcache-tracking"]
 
     def alive():
-        return sorted(each.name for each in threading.enumerate() if each.name in waiting and each.is_alive())
+        # A join() that is interrupted marks a running thread as stopped, so is_alive() may be wrong.
+        running = sys._current_frames()
+        return sorted(each.name for each in threading.enumerate() if each.name in waiting and each.ident in running)
 
     def use_all():
         for cache in caches:
