@@ -7,13 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import settings
 
-<<<<<<< HEAD
+from tests import tracking
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache.runtime.alarm import Alarm
-=======
-from tests import boards, tracking
-from tests.waiting import PATIENCE, THREADS
->>>>>>> t3
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
 # that a script does not flush what it prints before it forks. pytest-xdist sets COLUMNS. pytest-django has added

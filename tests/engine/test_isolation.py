@@ -8,7 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from wheelcache.isolation import Isolation, Packed, Pickle, is_bare, is_immutable, size_of
+from wheelcache.core.access import Serialized
+from wheelcache.isolation import Isolation, Pickle, is_bare, is_immutable, size_of
 
 
 class Zone(tzinfo):
@@ -54,7 +55,7 @@ def test_what_is_restored_is_equal_and_nobody_elses():
     isolation = Isolation(Pickle())
     value = {"a": [1]}
     stored = isolation.store(value)
-    assert type(stored) is Packed
+    assert type(stored) is Serialized
     value["a"].append(2)
     assert isolation.restore(stored) == {"a": [1]}
     assert isolation.restore(stored) is not isolation.restore(stored)
