@@ -123,6 +123,7 @@ class Cache(CacheAccess):
         "_observers",
         "_snapshots",
         "_writer",
+        "find_plain",
         "keeper",
         "loading",
         "name",
@@ -173,6 +174,7 @@ class Cache(CacheAccess):
         self._leases = FillLeases(core, self._driver.clock)
         writes = EntryWriter(name, core, self._driver, self._leases, listener, weigher, stamps)
         self._bind(core, writes)
+        self.find_plain = core.find
         self._writer = writes
         self._loads = Loads(core, writes)
         self.loading = KeyLoading(self._loads, self._keys, self._ttl, writes)
@@ -237,16 +239,16 @@ class Cache(CacheAccess):
     def __contains__(self, key: Hashable) -> bool:
         return self._find_times(self._adapt(key)) is not None
 
-    @property
-    def find_plain(self) -> Callable[..., Any]:
-        """The core's ``find``, for keys that are strings: what a hit of a backend calls. It raises Unloaded."""
-        return self._core.find
-
-    @_loads_first
     def find(self, key: Hashable, default: Any = None) -> Any:
-        """``get``, without counting a miss: for a caller that goes on with ``load``, which counts it."""
-        key = self._adapt(key)
-        value = self._core.find(key, MISSING)
+        """``get``, without counting a miss: for a caller that goes on with ``loading.load``, which counts it."""
+        if type(key) is not str:
+            key = self._adapt(key)
+        try:
+            find = self.find_plain
+            value = find(key, MISSING)
+        except Unloaded:
+            self._load_snapshot()
+            return self.find(key, default)
         if value is not MISSING:
             return value
         if self._writer.hears_misses:
@@ -449,14 +451,22 @@ class Cache(CacheAccess):
             LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
         """
         found = self.find(key, MISSING)
-        # What is wrong is wrong for a hit, too.
-        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
         if found is MISSING:
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return self.loading.load(key, loader, ttl, policy)
-        if ttl is not DEFAULT_TTL:
-            self.loading.seconds(ttl)
-        if refresh_ahead is not None and self.loading.needs_refresh(key, found, ttl, policy):
-            self.loading.refresh(key, loader, ttl, policy)
+        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
+        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL):
+            options.ttl("ttl", ttl)
+        if (
+            refresh_ahead is not None
+            or grace is not None
+            or timeout is not None
+            or negative_ttl is not None
+            or fail_safe is not False
+        ):
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            if refresh_ahead is not None and self.loading.needs_refresh(key, found, ttl, policy):
+                self.loading.refresh(key, loader, ttl, policy)
         return found
 
     async def atake(
