@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from wheelcache import options
 from wheelcache.coherence.shared_stamps import Stamps
-from wheelcache.core.access import DEFAULT_TTL, TTL, CacheAccess
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
 from wheelcache.core.contract import ABSENT, BATCH, CHANGED, KEEP, MISSING, SAME, STORED, RemovalCause, Times
 from wheelcache.core.python_core import PythonCore
 from wheelcache.entry_writer import EntryWriter, Weigher, batched
