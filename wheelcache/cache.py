@@ -16,10 +16,7 @@ from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
 from wheelcache.core.contract import ABSENT, BATCH, CHANGED, KEEP, MISSING, SAME, STORED, RemovalCause, Times
 from wheelcache.core.python_core import PythonCore
-from wheelcache.entry_writer import EntryWriter, Weigher, batched
 from wheelcache.errors import MissingKey, Unloaded
-from wheelcache.expiry import Expiry
-from wheelcache.gate import Gate
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases, Waiter
 from wheelcache.leases.fill_scope import current_scope
@@ -29,20 +26,23 @@ from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import load_policy
 from wheelcache.loading.wait_graph import is_loading
+from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.observers import IdleChecker, Observers, StatsReader
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE, WorkerRequests
 from wheelcache.observability.worker_stats import WorkerFigures
 from wheelcache.persistence.autosave import Autosave
+from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
-from wheelcache.removal_listener import Listener, RemovalListener
+from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, unfrozen
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
-from wheelcache.runtime.weak_registry import WeakRegistry
 from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
-from wheelcache.snapshots import Snapshots
 from wheelcache.stats import Stats
+from wheelcache.writing.entry_writer import EntryWriter, Weigher, batched
+from wheelcache.writing.expiry import Expiry
+from wheelcache.writing.removal_listener import Listener, RemovalListener
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -215,7 +215,7 @@ class Cache(CacheAccess):
         # Last: from here on the wheel thread, forks, and whatever freezes the time in tests, know of this object.
         self._driver.start()
         lifecycle.HELD.add_weakly(self)
-        _caches.add(self)
+        registry.add(self)
 
     def _autosave(self, snapshot_dir: Path | None, interval: float, key: str | bytes | None) -> Autosave | None:
         directory = snapshot_directory_or_none("snapshot_dir", snapshot_dir)
@@ -692,6 +692,11 @@ class Cache(CacheAccess):
         """Whether the cache learns of what other processes write."""
         return self._writer.is_coherent
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._gate.is_closed
+
     def is_in_use(self) -> bool:
         """Whether it was used, and not closed since."""
         return self._gate.is_in_use()
@@ -786,9 +791,6 @@ class Cache(CacheAccess):
         self._gate.open()
 
 
-_caches: Final[WeakRegistry[Cache]] = WeakRegistry()
-
-
 def caches() -> list[Cache]:
     """The caches of this process that are in use, oldest first."""
-    return [each for each in _caches if not each._gate.is_closed]
+    return [cache for cache in observed_caches() if isinstance(cache, Cache)]
