@@ -288,8 +288,8 @@ class PythonCore:
                     if seen is None or map_.table is None or map_.table[slot] == seen[1]:
                         told |= self._tell(key, value, watch)
                     else:
-                        # Suspect from the start, and no value for a caller that waits.
-                        self._watches.deleted(key)
+                        # Not current from the start, and no value for a caller that waits.
+                        self._watches.deleted(key, watch)
                 if weight > self._max_weight:
                     outcome = self._refuse_heavy(key, now, slot, seen, removed, gone)
                     break
