@@ -56,8 +56,8 @@ class StampWords:
         stamp = self.next
         self.next += 1
         self.table[entry.slot] = stamp
-        # A processor may read ahead of what it writes, but not across a lock. Another thread may run once the lock is
-        # released: with the entry's stamp written after that, readers would miss the key.
+        # A processor may read ahead of what it writes, but not across a lock. Taking it lets no other thread run, but
+        # releasing it does: with the entry's stamp written after that, readers would miss the key.
         with self._fence:
             if self.news[entry.slot] != entry.news:
                 return False

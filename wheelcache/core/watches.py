@@ -91,7 +91,7 @@ class Watches:
         return told
 
     def deleted(self, key: Any, under: Any = None) -> None:
-        """``key`` was deleted, or set under ``under`` to a value that completes no watch: break the other watches."""
+        """``key`` was deleted, or set under the watch ``under`` to a value that completes none: break the others."""
         for watch in self._of(key):
             if watch is not under:
                 watch.broken = True
