@@ -163,9 +163,9 @@ class Cache(CacheAccess):
         self._writer = writes
         self._loads = Loads(core, writes)
         self.loading = KeyLoading(self._loads, self._keys, self._ttl, writes)
-        self._leased = LeasedReads(core, self._leases, writes, self._loads)
         self._groups = Groups()
         self._gate = Gate(name, core)
+        self._leased = LeasedReads(core, self._gate, self._leases, writes, self._loads)
         self._snapshots = Snapshots(
             name,
             core,
@@ -683,7 +683,7 @@ class Cache(CacheAccess):
         self._gate.close()
         self._loads.close()
         self._leases.close()
-        self._writer.clear()
+        self._writer.close()
 
     def before_fork(self) -> None:
         self._core.before_fork()
