@@ -10,37 +10,26 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from wheelcache import options
+from wheelcache.cache_options import CacheOptions
+from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
 from wheelcache.core.contract import ABSENT, BATCH, CHANGED, KEEP, MISSING, SAME, STORED, RemovalCause, Times
-from wheelcache.core.python_core import PythonCore
 from wheelcache.errors import MissingKey, Unloaded
-from wheelcache.keys import KeyProxies, unwrap
-from wheelcache.leases.fill_leases import FillLeases
+from wheelcache.keys import unwrap
 from wheelcache.leases.fill_scope import current_scope
-from wheelcache.leases.leased_reads import LeasedReads
-from wheelcache.loading.groups import Groups, group_of
-from wheelcache.loading.key_loading import KeyLoading
-from wheelcache.loading.loads import Loads
+from wheelcache.loading.groups import group_of
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import load_policy
 from wheelcache.observability.observed import observed_caches, registry
-from wheelcache.observability.observers import IdleChecker, Observers, StatsReader
 from wheelcache.observability.publisher import Publisher
-from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE, WorkerRequests
+from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerFigures
-from wheelcache.persistence.autosave import Autosave
-from wheelcache.persistence.gate import Gate
-from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
-from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import Clock, SystemClock, unfrozen
-from wheelcache.runtime.periodic_jobs import PeriodicJobs
-from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
+from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.stats import Stats
-from wheelcache.writing.entry_writer import EntryWriter, Weigher, batched
-from wheelcache.writing.expiry import Expiry
-from wheelcache.writing.removal_listener import Listener, RemovalListener
+from wheelcache.writing.entry_writer import Weigher, batched
+from wheelcache.writing.removal_listener import Listener
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,23 +85,7 @@ class Cache(CacheAccess):
             cannot be made.
     """
 
-    __slots__ = (
-        "_driver",
-        "_gate",
-        "_groups",
-        "_jobs",
-        "_keys",
-        "_leased",
-        "_leases",
-        "_loads",
-        "_observers",
-        "_snapshots",
-        "_writer",
-        "find_plain",
-        "keeper",
-        "loading",
-        "name",
-    )
+    __slots__ = ("_gate", "_keys", "_parts", "_writer", "find_plain", "keeper", "loading", "name")
 
     def __init__(
         self,
@@ -135,83 +108,41 @@ class Cache(CacheAccess):
         stamps: Stamps | None = None,
         clock: Clock = SystemClock.monotonic,
     ) -> None:
-        self.name = options.text("name", name)
-        max_entries = options.count_or_none("max_entries", max_entries)
-        max_weight = options.count_or_none("max_weight", max_weight)
-        weigher = options.function_or_none("weigher", weigher)
-        if (max_weight is None) != (weigher is None):
-            raise TypeError("max_weight and weigher must be given together")
-        self._ttl = options.ttl("ttl", ttl)
-        interval = options.interval("interval", interval)
-        core = PythonCore(
-            max_entries=max_entries,
-            max_weight=max_weight,
-            jitter=options.fraction("jitter", jitter),
-            max_jitter=MAX_JITTER,
-            interval=interval,
-            slots=options.slots("slots", slots),
-            clock=unfrozen(options.function("clock", clock)),
-            stamps=options.stamps_or_none("stamps", stamps),
+        parts = CacheParts(
+            CacheOptions(
+                name=name,
+                max_entries=max_entries,
+                max_weight=max_weight,
+                weigher=weigher,
+                ttl=ttl,
+                jitter=jitter,
+                interval=interval,
+                slots=slots,
+                log_interval=log_interval,
+                sample_interval=sample_interval,
+                figures_dir=figures_dir,
+                snapshot_dir=snapshot_dir,
+                snapshot_interval=snapshot_interval,
+                snapshot_key=snapshot_key,
+                on_removal=on_removal,
+                stamps=stamps,
+                clock=clock,
+            )
         )
-        listener = RemovalListener(name, on_removal)
-        self._keys = KeyProxies()
-        self._driver = WheelDriver(Expiry(name, core, listener), interval, clock)
-        self._leases = FillLeases(core, self._driver.clock)
-        writes = EntryWriter(name, core, self._driver, self._leases, listener, weigher, stamps)
-        self._bind(core, writes)
-        self.find_plain = core.find
-        self._writer = writes
-        self._loads = Loads(core, writes)
-        self.loading = KeyLoading(self._loads, self._keys, self._ttl, writes)
-        self._leased = LeasedReads(core, self._leases, writes, self._loads)
-        self._groups = Groups()
-        self._gate = Gate(name, core)
-        self._snapshots = Snapshots(
-            name,
-            core,
-            writes,
-            self._keys,
-            max_entries=max_entries,
-            is_coherent=stamps is not None,
-            is_portable=self._groups.is_portable,
-            is_in_use=self._gate.is_in_use,
-        )
-        self.keeper = self._autosave(snapshot_dir, snapshot_interval, snapshot_key)
-        actions: dict[str, Callable[[], object]] = {CLEAR: writes.clear}
-        if self.keeper is not None:
-            actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
-        stats = StatsReader(core, self._loads)
-        self._observers = Observers(
-            name,
-            stats,
-            self._driver,
-            log_interval=log_interval,
-            sample_interval=sample_interval,
-            figures_dir=figures_dir,
-            actions=actions,
-            is_in_use=self._gate.is_in_use,
-            max_entries=max_entries,
-            max_weight=max_weight,
-            weigher=weigher,
-        )
-        jobs = self._observers.jobs if self.keeper is None else [*self._observers.jobs, self.keeper]
-        idle_checker = IdleChecker(stats, writes.expect_first_write)
-        self._jobs = PeriodicJobs(self._driver.clock, driver_of(clock), idle_checker, jobs)
-        writes.on_first_write = self._jobs.start
+        self.name = name
+        self.loading = parts.loading
+        self.keeper = parts.keeper
+        self.find_plain = parts.core.find
+        self._bind(parts.core, parts.writer)
+        self._ttl = parts.options.ttl
+        self._parts = parts
+        self._gate = parts.gate
+        self._keys = parts.keys
+        self._writer = parts.writer
         # Last: from here on the wheel thread, forks, and whatever freezes the time in tests, know of this object.
-        self._driver.start()
+        parts.driver.start()
         lifecycle.HELD.add_weakly(self)
         registry.add(self)
-
-    def _autosave(self, snapshot_dir: Path | None, interval: float, key: str | bytes | None) -> Autosave | None:
-        directory = snapshot_directory_or_none("snapshot_dir", snapshot_dir)
-        period = options.interval("snapshot_interval", interval)
-        secret = options.secret_or_none("snapshot_key", key)
-        if directory is None:
-            return None
-        keeper = Autosave(directory, period, secret, self._snapshots)
-        self._gate.load_first(keeper.load)
-        return keeper
 
     # Entries.
 
@@ -370,7 +301,7 @@ class Cache(CacheAccess):
         """Delete every key that is a tuple whose first item is ``name``. How many were there."""
         self._gate.open()
         # First what is being loaded: what lands in between is an entry by then.
-        keys = {key: None for key in self._loads.keys_in_progress() if group_of(unwrap(key)) == name}
+        keys = {key: None for key in self._parts.loads.keys_in_progress() if group_of(unwrap(key)) == name}
         scan = self._core.scan()
         while records := scan.step(BATCH):
             keys |= {record.key: None for record in records if group_of(unwrap(record.key)) == name}
@@ -385,9 +316,7 @@ class Cache(CacheAccess):
 
     def clear(self) -> None:
         """Remove every entry. With a listener, it is told of each before this returns."""
-        self._gate.skip_load()
-        self._writer.clear()
-        self._loads.forget_failures()
+        self._parts.clear()
 
     @property
     def on_removal(self) -> Listener | None:
@@ -517,7 +446,7 @@ class Cache(CacheAccess):
 
     def group(self, name: str) -> str:
         """The group of the keys of a function called ``name``: see ``Groups.add``."""
-        return self._groups.add(name)
+        return self._parts.groups.add(name)
 
     # Leases.
 
@@ -536,28 +465,28 @@ class Cache(CacheAccess):
             TypeError, ValueError: naming the argument.
         """
         self._gate.open()
-        found = self._leased.get(self._adapt(key), options.seconds("wait", wait), may_wait=may_wait)
+        found = self._parts.leased.get(self._adapt(key), options.seconds("wait", wait), may_wait=may_wait)
         return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
         """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
         self._gate.open()
-        found = await self._leased.aget(self._adapt(key), options.seconds("wait", wait))
+        found = await self._parts.leased.aget(self._adapt(key), options.seconds("wait", wait))
         return default if found is MISSING else found
 
     def is_leased(self, key: Hashable) -> bool:
         """Whether the running thread or task has a lease on ``key``."""
-        return self._leases.is_of(self._adapt(key), current_scope())
+        return self._parts.leases.is_of(self._adapt(key), current_scope())
 
     def fill_lease(self, key: Hashable, value: Any) -> None:
         """Give ``value`` to the callers that wait for a lease on ``key``, without storing it."""
-        self._leases.fill(self._adapt(key), value)
+        self._parts.leases.fill(self._adapt(key), value)
 
     # Beside a store that this cache is in front of.
 
     def invalidate(self, key: Hashable) -> None:
         """``delete``, because ``key`` was written in the store: a caller that waits for a lease may find it there."""
-        self._leases.refuse(self._adapt(key))
+        self._parts.leases.refuse(self._adapt(key))
         self.delete(key)
 
     def discard_stale(self, key: Hashable) -> None:
@@ -600,7 +529,7 @@ class Cache(CacheAccess):
             SnapshotRefused: this is Windows.
         """
         self._gate.open()
-        return self._snapshots.save(path, secret=secret, seconds=seconds)
+        return self._parts.snapshots.save(path, secret=secret, seconds=seconds)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Take in the entries of a file that ``save`` wrote, if they have not expired since. How many.
@@ -620,43 +549,43 @@ class Cache(CacheAccess):
             CacheClosed: the cache was closed.
         """
         self._gate.open()
-        return self._snapshots.load(Path(path), options.secret_or_none("secret", secret))
+        return self._parts.snapshots.load(Path(path), options.secret_or_none("secret", secret))
 
     # Figures.
 
     def stats(self) -> Stats:
         """The figures since the cache was made."""
         self._gate.open()
-        return self._observers.stats()
+        return self._parts.observers.stats()
 
     def figures(self) -> WorkerFigures:
         """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot."""
-        return self._observers.figures()
+        return self._parts.observers.figures()
 
     @property
     def publisher(self) -> Publisher | None:
         """Publishes the figures, if there is a ``figures_dir``."""
-        return self._observers.publisher
+        return self._parts.observers.publisher
 
     @property
     def requests(self) -> WorkerRequests | None:
         """Runs what operators ask for, if there is a ``figures_dir``."""
-        return self._observers.requests
+        return self._parts.observers.requests
 
     @property
     def lag(self) -> float:
         """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        return self._driver.lag
+        return self._parts.driver.lag
 
     @property
     def thread_state(self) -> str:
         """That of what advances the wheel: see ``WheelThread.state``."""
-        return self._driver.thread_state
+        return self._parts.driver.thread_state
 
     @property
     def steady(self) -> Clock:
         """The clock that was given, which no test freezes."""
-        return self._driver.clock
+        return self._parts.driver.clock
 
     @property
     def is_coherent(self) -> bool:
@@ -676,14 +605,8 @@ class Cache(CacheAccess):
 
     def close(self) -> None:
         """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
-        if self._gate.is_closed:
-            return
-        # First, as what was counted is published once more.
-        self._jobs.close()
-        self._gate.close()
-        self._loads.close()
-        self._leases.close()
-        self._writer.clear()
+        if not self._gate.is_closed:
+            self._parts.close()
 
     def before_fork(self) -> None:
         self._core.before_fork()
@@ -691,14 +614,7 @@ class Cache(CacheAccess):
     def after_fork(self, *, in_child: bool) -> None:
         self._core.after_fork(in_child=in_child)
         if in_child:
-            self._keys.forget_locks()
-            self._driver.after_fork_in_child()
-            self._leases.after_fork_in_child()
-            self._loads.after_fork_in_child()
-            self._writer.after_fork_in_child()
-            self._gate.after_fork_in_child()
-            self._observers.after_fork_in_child()
-            self._jobs.start_over()
+            self._parts.after_fork_in_child()
 
     # Below: for the calls above.
 
@@ -722,7 +638,7 @@ class Cache(CacheAccess):
     def _is_fresh(self, key: Any, times: Times) -> bool:
         if times.is_current and times.fresh_until > self._core.now():
             return True
-        if self._driver.is_frozen:
+        if self._parts.driver.is_frozen:
             # What a test has found expired must not come back when it moves the time back.
             self._writer.discard(key, RemovalCause.EXPIRED)
         return False

@@ -233,8 +233,8 @@ class Core(Protocol):
 
     def touch(self, key: Hashable, ttl: float | None, exact: bool = True) -> int:
         """Give a fresh and current entry a new TTL, keeping its grace; an entry that never expires has none. STORED,
-        perhaps with WAKE, or 0. With stamps it gets a fresh stamp and no news; 0 if its slot has news since the value was
-        stored."""
+        perhaps with WAKE, or 0. With stamps it gets a fresh stamp and no news; 0 if its slot has news since the value
+        was stored."""
 
     def delete(
         self,
