@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from wheelcache import options
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.access import DEFAULT_TTL, TTL, CacheAccess
-from wheelcache.core.contract import ABSENT, BATCH, CHANGED, KEEP, MISSING, SAME, STORED, RemovalCause, Times
+from wheelcache.core.contract import ABSENT, BATCH, CHANGED, KEEP, MISSING, SAME, STORED, Times
 from wheelcache.core.python_core import PythonCore
 from wheelcache.entry_writer import EntryWriter, Weigher, batched
 from wheelcache.errors import MissingKey, Unloaded
@@ -649,7 +649,12 @@ class Cache(CacheAccess):
         return self._observers.stats()
 
     def figures(self) -> WorkerFigures:
-        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot."""
+        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot.
+
+        Raises:
+            CacheClosed: the cache was closed.
+        """
+        self._gate.check()
         return self._observers.figures()
 
     @property
@@ -736,9 +741,7 @@ class Cache(CacheAccess):
     def _is_fresh(self, key: Any, times: Times) -> bool:
         if times.is_current and times.fresh_until > self._core.now():
             return True
-        if self._driver.is_frozen:
-            # What a test has found expired must not come back when it moves the time back.
-            self._writer.discard(key, RemovalCause.EXPIRED)
+        self._writer.found_expired(key)
         return False
 
     @_loads_first
