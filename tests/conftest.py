@@ -1,3 +1,4 @@
+import asyncio
 import logging
 import os
 import threading
@@ -7,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import settings
 
-from tests import tracking
+from tests import boards, tracking
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache.runtime.alarm import Alarm
 
@@ -18,7 +19,7 @@ for name in [*os.environ]:
     if name.startswith("PYTHON") or name in ("COLUMNS", "DJANGO_SETTINGS_MODULE"):
         del os.environ[name]
 
-FOLDERS = {"browser", "conformance"}
+FOLDERS = {"browser", "conformance", "servers"}
 """Each of the same name as the marker of all its tests."""
 
 settings.register_profile("quick", max_examples=20, stateful_step_count=30, deadline=None)
@@ -53,6 +54,43 @@ def together():
             return list(pool.map(one, range(THREADS), timeout=60))
 
     return run
+
+
+@pytest.fixture
+def in_thread():
+    """Start a function in a thread of its own, each call in a new one; what it returns comes by ``result``."""
+    pools = []
+
+    def start(function, *args):
+        pools.append(ThreadPoolExecutor(1))
+        return pools[-1].submit(function, *args)
+
+    yield start
+    for pool in pools:
+        pool.shutdown()
+
+
+@pytest.fixture
+def loop():
+    """Run a coroutine on an event loop that goes on afterwards, as a server's does; call with what makes it."""
+    running = asyncio.new_event_loop()
+    thread = threading.Thread(target=running.run_forever)
+    thread.start()
+
+    async def in_time(make):
+        async with asyncio.timeout(PATIENCE):
+            return await make()
+
+    yield lambda make: asyncio.run_coroutine_threadsafe(in_time(make), running).result(PATIENCE * 2)
+    running.call_soon_threadsafe(running.stop)
+    thread.join(PATIENCE)
+    running.close()
+
+
+@pytest.fixture
+def own_boards(monkeypatch, tmp_path):
+    """What the processes of this machine share is the test's own."""
+    boards.keep_in(tmp_path, monkeypatch.setattr)
 
 
 @pytest.fixture

@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from enum import Enum
-from functools import wraps
 from math import inf
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from wheelcache import options
 from wheelcache.coherence.shared_stamps import Stamps
-from wheelcache.core.access import DEFAULT_TTL, TTL, CacheAccess
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
 from wheelcache.core.contract import ABSENT, BATCH, CHANGED, KEEP, MISSING, SAME, STORED, Times
 from wheelcache.core.python_core import PythonCore
-from wheelcache.entry_writer import EntryWriter, Weigher, batched
 from wheelcache.errors import MissingKey, Unloaded
-from wheelcache.expiry import Expiry
-from wheelcache.gate import Gate
 from wheelcache.keys import KeyProxies, unwrap
-from wheelcache.leases.fill_leases import FillLeases, Waiter
+from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.leases.fill_scope import current_scope
+from wheelcache.leases.leased_reads import LeasedReads
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import load_policy
-from wheelcache.loading.wait_graph import is_loading
+from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.observers import IdleChecker, Observers, StatsReader
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE, WorkerRequests
 from wheelcache.observability.worker_stats import WorkerFigures
 from wheelcache.persistence.autosave import Autosave
+from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
-from wheelcache.removal_listener import Listener, RemovalListener
+from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, unfrozen
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
-from wheelcache.runtime.weak_registry import WeakRegistry
 from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
-from wheelcache.snapshots import Snapshots
 from wheelcache.stats import Stats
+from wheelcache.writing.entry_writer import EntryWriter, Weigher, batched
+from wheelcache.writing.expiry import Expiry
+from wheelcache.writing.removal_listener import Listener, RemovalListener
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,20 +54,6 @@ class _Default(Enum):
 
     def __repr__(self) -> str:
         return self.value
-
-
-def _loads_first(method: Callable[Concatenate[Cache, P], T]) -> Callable[Concatenate[Cache, P], T]:
-    """Have the snapshot loaded by the first call that needs an entry."""
-
-    @wraps(method)
-    def call(self: Cache, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(self, *args, **kwargs)
-        except Unloaded:
-            self._load_snapshot()
-            return method(self, *args, **kwargs)
-
-    return call
 
 
 class Cache(CacheAccess):
@@ -118,11 +102,13 @@ class Cache(CacheAccess):
         "_groups",
         "_jobs",
         "_keys",
+        "_leased",
         "_leases",
         "_loads",
         "_observers",
         "_snapshots",
         "_writer",
+        "find_plain",
         "keeper",
         "loading",
         "name",
@@ -173,9 +159,11 @@ class Cache(CacheAccess):
         self._leases = FillLeases(core, self._driver.clock)
         writes = EntryWriter(name, core, self._driver, self._leases, listener, weigher, stamps)
         self._bind(core, writes)
+        self.find_plain = core.find
         self._writer = writes
         self._loads = Loads(core, writes)
         self.loading = KeyLoading(self._loads, self._keys, self._ttl, writes)
+        self._leased = LeasedReads(core, self._leases, writes, self._loads)
         self._groups = Groups()
         self._gate = Gate(name, core)
         self._snapshots = Snapshots(
@@ -213,7 +201,7 @@ class Cache(CacheAccess):
         # Last: from here on the wheel thread, forks, and whatever freezes the time in tests, know of this object.
         self._driver.start()
         lifecycle.HELD.add_weakly(self)
-        _caches.add(self)
+        registry.add(self)
 
     def _autosave(self, snapshot_dir: Path | None, interval: float, key: str | bytes | None) -> Autosave | None:
         directory = snapshot_directory_or_none("snapshot_dir", snapshot_dir)
@@ -233,29 +221,29 @@ class Cache(CacheAccess):
     def __len__(self) -> int:
         return len(self._core)
 
-    @_loads_first
     def __contains__(self, key: Hashable) -> bool:
+        self._gate.open()
         return self._find_times(self._adapt(key)) is not None
 
-    @property
-    def find_plain(self) -> Callable[..., Any]:
-        """The core's ``find``, for keys that are strings: what a hit of a backend calls. It raises Unloaded."""
-        return self._core.find
-
-    @_loads_first
     def find(self, key: Hashable, default: Any = None) -> Any:
-        """``get``, without counting a miss: for a caller that goes on with ``load``, which counts it."""
-        key = self._adapt(key)
-        value = self._core.find(key, MISSING)
+        """``get``, without counting a miss: for a caller that goes on with ``loading.load``, which counts it."""
+        if type(key) is not str:
+            key = self._adapt(key)
+        try:
+            find = self.find_plain
+            value = find(key, MISSING)
+        except Unloaded:
+            self._load_snapshot()
+            return self.find(key, default)
         if value is not MISSING:
             return value
         if self._writer.hears_misses:
             self._writer.missed(key)
         return default
 
-    @_loads_first
     def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         """The values of those keys that are there. One step of the core for every 1,024 keys."""
+        self._gate.open()
         found: dict[Any, Any] = {}
         for batch in batched(keys):
             plain = [self._adapt(key) for key in batch]
@@ -266,41 +254,41 @@ class Cache(CacheAccess):
                     self._writer.missed(adapted)
         return found
 
-    @_loads_first
     def keys(self) -> list[Any]:
         """The keys that are there, least recently used first. A snapshot."""
+        self._gate.open()
         return [unwrap(key) for key in (*self._core.keys(),)]
 
-    @_loads_first
     def expires_in(self, key: Hashable) -> float | None:
         """Seconds until an entry expires; None if it never does.
 
         Raises:
             MissingKey: (a KeyError) the key isn't there.
         """
+        self._gate.open()
         times = self._find_times(self._adapt(key))
         if times is None:
             raise MissingKey(key)
         return None if times.fresh_until == inf else times.fresh_until - self._core.now()
 
-    @_loads_first
     def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
         """Store ``value`` unless the key is there. Whether it was stored.
 
         The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
         """
+        self._gate.open()
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
         seen = self._writer.noted(key)
         return bool(self._writer.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
 
-    @_loads_first
     def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
         """``set`` for many. The keys that were not stored. One step of the core for every 1,024 keys.
 
         Args:
             jitter: False to keep the TTL exactly, as ``add`` does.
         """
+        self._gate.open()
         seconds = self.loading.seconds(ttl)
         refused = []
         for batch in batched(values.items()):
@@ -309,18 +297,18 @@ class Cache(CacheAccess):
             refused += [key for (key, _), outcome in zip(batch, outcomes, strict=True) if not outcome & STORED]
         return refused
 
-    @_loads_first
     def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
         """Give an entry a new TTL from now, exactly, without jitter. False if the key isn't there."""
+        self._gate.open()
         key = self._adapt(key)
         return self._writer.touch(key, self.loading.seconds(ttl))
 
-    @_loads_first
     def renew(self, key: Hashable, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
         """Give an entry that has ``value`` already a new TTL from now, exactly. False if there is none.
 
         Unlike ``touch``, this is no news: it leaves the entries of other processes as they are.
         """
+        self._gate.open()
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
         record = self._core.peek(key)
@@ -340,7 +328,6 @@ class Cache(CacheAccess):
         """
         return self.update(key, lambda value: value + delta)
 
-    @_loads_first
     def update(self, key: Hashable, function: Callable[[Any], Any]) -> Any:
         """Put ``function(value)`` in the place of a value, keep its expiry, and return the new value. Atomic.
 
@@ -349,6 +336,7 @@ class Cache(CacheAccess):
         Raises:
             MissingKey: (a KeyError) the key isn't there.
         """
+        self._gate.open()
         plain = self._adapt(key)
         self._writer.noted(plain)
         while True:
@@ -373,14 +361,14 @@ class Cache(CacheAccess):
             raise MissingKey(key)
         return default
 
-    @_loads_first
     def delete_many(self, keys: Iterable[Hashable]) -> int:
         """``delete`` for many. How many were there. One step of the core for every 1,024 keys."""
+        self._gate.open()
         return self._writer.delete_many([self._adapt(key) for key in keys])
 
-    @_loads_first
     def delete_group(self, name: str) -> int:
         """Delete every key that is a tuple whose first item is ``name``. How many were there."""
+        self._gate.open()
         # First what is being loaded: what lands in between is an entry by then.
         keys = {key: None for key in self._loads.keys_in_progress() if group_of(unwrap(key)) == name}
         scan = self._core.scan()
@@ -390,9 +378,9 @@ class Cache(CacheAccess):
         self._writer.write_all_stamps()
         return self._writer.delete_many(keys)
 
-    @_loads_first
     def evict_to(self, size: int) -> None:
         """Evict the least recently used entries until at most ``size``, an int >= 0, are left."""
+        self._gate.open()
         self._writer.evict_to(options.whole("size", size))
 
     def clear(self) -> None:
@@ -449,14 +437,22 @@ class Cache(CacheAccess):
             LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
         """
         found = self.find(key, MISSING)
-        # What is wrong is wrong for a hit, too.
-        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
         if found is MISSING:
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return self.loading.load(key, loader, ttl, policy)
-        if ttl is not DEFAULT_TTL:
-            self.loading.seconds(ttl)
-        if refresh_ahead is not None and self.loading.needs_refresh(key, found, ttl, policy):
-            self.loading.refresh(key, loader, ttl, policy)
+        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
+        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL):
+            options.ttl("ttl", ttl)
+        if (
+            refresh_ahead is not None
+            or grace is not None
+            or timeout is not None
+            or negative_ttl is not None
+            or fail_safe is not False
+        ):
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            if refresh_ahead is not None and self.loading.needs_refresh(key, found, ttl, policy):
+                self.loading.refresh(key, loader, ttl, policy)
         return found
 
     async def atake(
@@ -539,30 +535,15 @@ class Cache(CacheAccess):
         Raises:
             TypeError, ValueError: naming the argument.
         """
-        may_wait = may_wait and asyncio._get_running_loop() is None
-        found, waiter = self._find_or_lease(self._adapt(key), options.seconds("wait", wait), may_wait)
-        if waiter is None:
-            return default if found is MISSING else found
-        try:
-            while not self._leases.is_done(waiter):
-                waiter.told.wait(self._leases.seconds_to_look(waiter))
-        except BaseException:
-            self._leases.leave(waiter)
-            raise
-        return self._waited(waiter, default)
+        self._gate.open()
+        found = self._leased.get(self._adapt(key), options.seconds("wait", wait), may_wait=may_wait)
+        return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
         """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
-        found, waiter = self._find_or_lease(self._adapt(key), options.seconds("wait", wait), True)
-        if waiter is None:
-            return default if found is MISSING else found
-        try:
-            while not self._leases.is_done(waiter):
-                await waiter.told.wait_async(self._leases.seconds_to_look(waiter))
-        except BaseException:
-            self._leases.leave(waiter)
-            raise
-        return self._waited(waiter, default)
+        self._gate.open()
+        found = await self._leased.aget(self._adapt(key), options.seconds("wait", wait))
+        return default if found is MISSING else found
 
     def is_leased(self, key: Hashable) -> bool:
         """Whether the running thread or task has a lease on ``key``."""
@@ -589,7 +570,6 @@ class Cache(CacheAccess):
 
     # Files.
 
-    @_loads_first
     def save(
         self,
         path: str | os.PathLike[str],
@@ -619,9 +599,9 @@ class Cache(CacheAccess):
             CacheClosed: the cache was closed, perhaps meanwhile. Nothing is left of the file.
             SnapshotRefused: this is Windows.
         """
+        self._gate.open()
         return self._snapshots.save(path, secret=secret, seconds=seconds)
 
-    @_loads_first
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Take in the entries of a file that ``save`` wrote, if they have not expired since. How many.
 
@@ -639,6 +619,7 @@ class Cache(CacheAccess):
             TypeError, ValueError: naming the argument.
             CacheClosed: the cache was closed.
         """
+        self._gate.open()
         return self._snapshots.load(Path(path), options.secret_or_none("secret", secret))
 
     # Figures.
@@ -687,6 +668,11 @@ class Cache(CacheAccess):
         """Whether the cache learns of what other processes write."""
         return self._writer.is_coherent
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._gate.is_closed
+
     def is_in_use(self) -> bool:
         """Whether it was used, and not closed since."""
         return self._gate.is_in_use()
@@ -724,14 +710,14 @@ class Cache(CacheAccess):
     def _adapt(self, key: Any) -> Any:
         return key if type(key) is str else self._keys.adapt(key)
 
-    @_loads_first
     def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
+        self._gate.open()
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
         return bool(self._writer.set(key, value, seconds, seen=self._writer.noted(key)) & STORED)
 
-    @_loads_first
     def _delete(self, key: Any) -> Any:
+        self._gate.open()
         return self._writer.delete(self._adapt(key))
 
     def _find_times(self, key: Any) -> Times | None:
@@ -744,44 +730,10 @@ class Cache(CacheAccess):
         self._writer.found_expired(key)
         return False
 
-    @_loads_first
-    def _find_or_lease(self, key: Any, wait: float, may_wait: bool) -> tuple[Any, Waiter | None]:
-        found = self._core.find(key, MISSING)
-        if found is not MISSING:
-            return found, None
-        # Amid a step, in a __del__ that the collector runs, no other thread could set anything meanwhile.
-        may_wait = may_wait and not is_loading() and not self._core.in_step and not self._leases.in_step
-        if self._writer.hears_misses:
-            self._writer.missed(key)
-        slot = self._writer.slot(key)
-        waiter = self._leases.miss(key, slot, current_scope(), wait, may_wait=may_wait)
-        # Once more: what was set before the lease began to watch the key is found now.
-        found = self._core.find(key, MISSING)
-        if found is not MISSING:
-            self._leases.fill(key, found)
-            return found, None
-        if waiter is None:
-            self._core.count(misses=1)
-        return found, waiter
-
-    def _waited(self, waiter: Waiter, default: Any) -> Any:
-        if waiter.is_filled:
-            self._core.count(hits=1)
-            self._loads.count_coalesced()
-            return waiter.value
-        self._core.count(misses=1)
-        if self._writer.hears_misses:
-            # The lease has passed to this caller, which computes the value from here on.
-            self._writer.missed(waiter.key)
-        return default
-
     def _load_snapshot(self) -> None:
         self._gate.open()
 
 
-_caches: Final[WeakRegistry[Cache]] = WeakRegistry()
-
-
 def caches() -> list[Cache]:
     """The caches of this process that are in use, oldest first."""
-    return [each for each in _caches if not each._gate.is_closed]
+    return [cache for cache in observed_caches() if isinstance(cache, Cache)]

@@ -23,21 +23,6 @@ def run(coroutine):
     return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
 
 
-class NotesItsThread:
-    """Remembers in which threads it was pickled and unpickled."""
-
-    threads: ClassVar[set[int]] = set()
-
-    def __reduce__(self):
-        self.threads.add(threading.get_ident())
-        return _unpickled, ()
-
-
-def _unpickled():
-    NotesItsThread.threads.add(threading.get_ident())
-    return NotesItsThread()
-
-
 @pytest.fixture
 def cache(make):
     return make()
@@ -109,29 +94,6 @@ def test_no_async_method_of_basecache_is_left_to_hop_to_a_thread(make, monkeypat
     assert len(methods) >= 16
     for name in sorted(methods):
         run(use(name))
-
-
-def test_pickling_and_loading_run_in_the_thread_of_the_loop(cache):
-    NotesItsThread.threads.clear()
-
-    def default():
-        NotesItsThread.threads.add(threading.get_ident())
-        return NotesItsThread()
-
-    async def async_default():
-        return default()
-
-    async def use():
-        await cache.aset("set", NotesItsThread())
-        await cache.aget("set")
-        await cache.aadd("add", NotesItsThread())
-        await cache.aget_many(["set", "add"])
-        await cache.aset_many({"many": NotesItsThread()})
-        await cache.aget_or_set("loaded", default)
-        await cache.aget_or_set("awaited", async_default)
-        return threading.get_ident()
-
-    assert {run(use())} == NotesItsThread.threads
 
 
 def test_no_async_method_lets_another_task_in_between(cache):

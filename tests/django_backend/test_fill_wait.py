@@ -314,44 +314,6 @@ def test_of_all_tasks_that_miss_together_one_goes_on_and_its_value_is_also_for_t
     assert len(set(map(id, values))) == TASKS + 3
 
 
-@pytest.mark.parametrize("end", ["return", "raise", "cancel", "delete", "timeout of 0"])
-def test_the_lease_of_a_task_ends_with_it_and_one_waiter_is_the_next(cache, end):
-    async def hold(has, over):
-        assert await cache.aget("key") is None
-        has.set()
-        await over.wait()
-        if end == "raise":
-            raise LookupError
-        if end == "delete":
-            await cache.adelete("key")
-            await asyncio.sleep(PATIENCE * 2)
-        if end == "timeout of 0":
-            await cache.aset("key", 1, 0)
-            await asyncio.sleep(PATIENCE * 2)
-
-    async def ask():
-        value = await cache.aget("key")
-        if value is None:
-            await cache.aset("key", "value")
-        return value
-
-    async def use():
-        has, over = asyncio.Event(), asyncio.Event()
-        holder = asyncio.create_task(hold(has, over))
-        await has.wait()
-        waiters = [asyncio.create_task(ask()) for _ in range(5)]
-        await auntil_waiting(5)
-        over.set()
-        if end == "cancel":
-            holder.cancel()
-        values = await asyncio.gather(*waiters)
-        holder.cancel()
-        await asyncio.gather(holder, return_exceptions=True)
-        return values
-
-    assert sorted(value or "missed" for value in run(use())) == ["missed", *["value"] * 4]
-
-
 def test_a_sync_get_in_an_event_loop_never_waits_since_that_would_stop_the_loop(cache, in_thread):
     async def use():
         return cache.get("key", "missed")

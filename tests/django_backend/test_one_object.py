@@ -69,19 +69,6 @@ def test_all_threads_and_tasks_may_use_it_at_once_while_requests_end(make, toget
     assert engine(cache).stats().size == len(engine(cache)) <= options.get("MAX_ENTRIES", 10_000)
 
 
-def test_no_increment_is_lost(make, together):
-    cache = make()
-    cache.set("sum", 0, None)
-
-    def add(number):
-        for _ in range(50):
-            cache.incr("sum")
-            cache.close()
-
-    together(add)
-    assert cache.get("sum") == THREADS * 50
-
-
 def test_the_end_of_a_request_ends_the_leases_of_its_thread_though_no_backend_of_that_thread_is_closed(make, start):
     """Django closes those that the thread itself got from ``caches``, and an object in a module is none of them."""
     cache = make({"FILL_WAIT": LONG})

@@ -18,7 +18,7 @@ import pytest
 import time_machine
 
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause, Timers
 from wheelcache.runtime.wheel_driver import WheelDriver
 
@@ -172,20 +172,10 @@ def test_if_freezegun_is_told_to_ignore_wheelcache_it_stays_in_real_time(cache):
 
 
 def test_a_wait_for_a_lease_ends_and_not_before_its_time(cache, library):
-    with library.freeze(FAR):
-        assert Context().run(_keep_lease, cache) is None
+    with ThreadPoolExecutor(1) as holder, library.freeze(FAR):
+        assert holder.submit(cache.get_or_lease, "a", wait=0.2).result(PATIENCE) is None
         seconds = _seconds_for(lambda: Context().run(cache.get_or_lease, "a", wait=0.2))
     assert 0.1 < seconds < PATIENCE
-
-
-_holders = []
-
-
-def _keep_lease(cache):
-    from wheelcache.leases.fill_scope import current_scope
-
-    _holders.append(current_scope())
-    return cache.get_or_lease("a", wait=0.2)
 
 
 def _seconds_for(function):
@@ -196,9 +186,10 @@ def _seconds_for(function):
 
 
 def test_a_wait_for_a_lease_that_a_freeze_overtakes_ends_with_the_value(cache, library):
-    assert Context().run(_keep_lease, cache) is None
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as holder, ThreadPoolExecutor(1) as pool:
+        assert holder.submit(cache.get_or_lease, "a", wait=PATIENCE).result(PATIENCE) is None
         waiting = pool.submit(cache.get_or_lease, "a", wait=PATIENCE)
+        until_waiting()
         with library.freeze(FAR):
             assert not waiting.done()
             cache.set("a", 1, 300)

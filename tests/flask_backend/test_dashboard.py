@@ -1,7 +1,6 @@
-"""The dashboard in Flask: what a guard may say, which requests are forged, and what the buttons do."""
+"""The dashboard in Flask: what a guard may say, which requests are forged. The rest is in ``tests/backends``."""
 
 import json
-import logging
 import re
 from pathlib import Path
 
@@ -173,44 +172,6 @@ def test_the_guard_is_asked_every_time(site):
     assert asked == ALL
 
 
-# Methods.
-
-
-@pytest.mark.parametrize(("urls", "methods"), [(READS, ["post", "put", "patch", "delete"]), (ACTIONS, ["get", "put"])])
-def test_other_methods_are_refused_and_have_no_effect(site, urls, methods):
-    app, cache = site()
-    client = app.test_client()
-    token = token_of(client)
-    with app.app_context():
-        cache.set("k", "v")
-    for url in urls:
-        for method in (*methods, *["head"][: urls is ACTIONS]):
-            assert getattr(client, method)(f"{url}?cache=atlas", headers=token).status_code == 405
-    with app.app_context():
-        assert cache.get("k") == "v"
-    assert client.get(FIGURES).json["since"] is None
-
-
-@pytest.mark.parametrize("url", READS)
-def test_head_has_the_headers_of_get_and_no_body(site, url):
-    app, _ = site()
-    response = app.test_client().head(url)
-    assert (response.status_code, response.data) == (200, b"")
-    assert has_the_headers(response)
-
-
-def test_the_types_of_the_files(site):
-    app, _ = site()
-    client = app.test_client()
-    types = [client.get(url).headers["Content-Type"] for url in READS]
-    assert types == [
-        "text/html; charset=utf-8",
-        "application/json",
-        "text/css; charset=utf-8",
-        "text/javascript; charset=utf-8",
-    ]
-
-
 # Forged requests.
 
 
@@ -241,9 +202,6 @@ def test_a_cookie_that_was_not_made_here_is_replaced(site, planted):
 
 
 FORGERIES = {
-    "no token": {HEADER: None},
-    "empty token": {HEADER: ""},
-    "wrong token": {HEADER: "x" * 43},
     "no ASCII": {HEADER: "\xe9"},
     "another site": {"Sec-Fetch-Site": "cross-site"},
     "a site beside it": {"Sec-Fetch-Site": "same-site"},
@@ -260,23 +218,18 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize("url", ACTIONS)
-@pytest.mark.parametrize("forgery", [*FORGERIES, "no cookie", "another's cookie", "empty cookie"])
+@pytest.mark.parametrize("forgery", [*FORGERIES, "empty cookie"])
 def test_a_forged_request_is_refused_and_has_no_effect(site, url, forgery):
     app, cache = site()
     client = app.test_client()
     headers = {**token_of(client), **FORGERIES.get(forgery, {})}
-    if "cookie" in forgery:
-        client.delete_cookie(COOKIE, path=FOLDER)
-        client.set_cookie(COOKIE, {"no cookie": "", "empty cookie": ""}.get(forgery, "x" * 43), path=FOLDER)
-    if forgery == "no cookie":
-        client = app.test_client()
     if forgery == "empty cookie":
+        client.delete_cookie(COOKIE, path=FOLDER)
+        client.set_cookie(COOKIE, "", path=FOLDER)
         headers[HEADER] = ""
     with app.app_context():
         cache.set("k", "v")
-    response = client.post(
-        url, data={"cache": "atlas"}, headers={name: value for name, value in headers.items() if value is not None}
-    )
+    response = client.post(url, data={"cache": "atlas"}, headers=headers)
     assert response.status_code == 403
     assert response.json == {"error": "This page is older than your login, reload it"}
     assert has_the_headers(response)
@@ -407,39 +360,3 @@ def test_it_may_be_elsewhere_and_twice(site):
     assert client.get(FIGURES).status_code == 403
     with app.test_request_context():
         assert flask.url_for("wheelcache.page") == "/admin/caches/"
-
-
-def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
-    caplog.set_level(logging.INFO, "wheelcache")
-    app, cache = site()
-    client = app.test_client()
-    with app.app_context():
-        cache.get("k")
-    cleared = press(client, CLEAR, {"cache": "atlas"}).json["message"]
-    assert re.fullmatch(r"Cleared atlas\. Takes effect in worker \d+, the only one\.", cleared)
-    assert press(client, RESET).json == {"message": "The figures start from zero."}
-    assert client.get(FIGURES).json["caches"][0]["total"]["misses"] == 0
-    assert [each.message for each in caplog.records if each.name == "wheelcache"] == [
-        "The cache 'atlas' was cleared from the dashboard",
-        "The figures of the dashboard were reset",
-    ]
-
-
-@pytest.mark.parametrize(
-    "name", ["", "Atlas", "../figures", "\0", "a\r\nSet-Cookie: a=b", "</script>", "💥", "x" * 100_000]
-)
-def test_an_unknown_cache_is_404_whatever_it_is_called(site, name):
-    app, cache = site()
-    with app.app_context():
-        cache.set("k", "v")
-    response = press(app.test_client(), CLEAR, {"cache": name})
-    assert response.status_code == 404
-    assert response.json["error"].startswith("There is no cache ")
-    assert has_the_headers(response)
-    with app.app_context():
-        assert cache.get("k") == "v"
-
-
-def test_where_nothing_is_published_a_reset_is_409(site):
-    app, _ = site(CACHE_OPTIONS={"figures_dir": None})
-    assert press(app.test_client(), RESET).status_code == 409

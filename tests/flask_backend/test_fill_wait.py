@@ -454,45 +454,6 @@ def test_forgetting_a_memoized_function_does_not_wait_for_who_computes_it(make_w
     assert first.result(PATIENCE) == 1
 
 
-def test_functions_that_are_called_and_forgotten_by_many_all_the_time_never_wait_to_the_end(make_waiting_app, together):
-    app, cache, _ = make_waiting_app()
-    double = cache.memoize(timeout=60)(lambda number: 2 * number)
-
-    def use(number):
-        for step in range(20):
-            with app.app_context():
-                if number % 8 == 0:
-                    cache.delete_memoized(double)
-                assert double(step % 3) == 2 * (step % 3)
-        return True
-
-    start = time.perf_counter()
-    assert together(use) == [True] * THREADS
-    assert time.perf_counter() - start < LONG / 2
-
-
-def test_a_memoized_function_that_calls_another_runs_each_once(make_waiting_app, together, calls):
-    app, cache, _ = make_waiting_app()
-
-    @cache.memoize(timeout=60)
-    def inner():
-        calls["inner"] += 1
-        time.sleep(0.05)
-        return "inner"
-
-    @cache.memoize(timeout=60)
-    def outer():
-        calls["outer"] += 1
-        return f"outer of {inner()}"
-
-    def call(number):
-        with app.app_context():
-            return outer()
-
-    assert together(call) == ["outer of inner"] * THREADS
-    assert calls == {"inner": 1, "outer": 1}
-
-
 def test_a_memoized_function_that_calls_itself_does_not_wait_for_itself(make_waiting_app, calls):
     app, cache, _ = make_waiting_app()
 

@@ -1,0 +1,240 @@
+"""The dashboard, in both frameworks: methods, headers, forged requests, and what the buttons do.
+
+The figures and the page are the engine's; who gets in is each framework's own.
+"""
+
+import json
+import logging
+import re
+from contextlib import ExitStack
+
+import flask
+import flask_caching
+import pytest
+from django.core.cache import caches
+from django.http import HttpResponse
+from django.test import Client, override_settings
+from django.urls import include, path
+
+from wheelcache.errors import FileUnusable
+from wheelcache.flask_backend import dashboard as flask_dashboard
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
+from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.worker_requests import RequestBox
+
+CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
+PAGE = "/wheelcache/"
+FIGURES = f"{PAGE}figures.json"
+READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
+CLEAR, RESET = ACTIONS = [f"{PAGE}clear", f"{PAGE}reset"]
+
+urlpatterns = [path("wheelcache/", include("wheelcache.django_backend.urls")), path("", lambda _: HttpResponse())]
+
+
+class Staff:
+    """Logs everyone in, as staff."""
+
+    def __init__(self, get_response):
+        self.get_response = get_response
+
+    def __call__(self, request):
+        from django.contrib.auth.models import User
+
+        request.user = User(username="staff", is_staff=True)
+        return self.get_response(request)
+
+
+class DjangoSite:
+    foreign = "https://elsewhere.example"
+
+    def __init__(self, stack, figures_dir, name="atlas", *middleware):
+        options = {"LOG_INTERVAL": None, "FIGURES_DIR": figures_dir}
+        cache = {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": name, "OPTIONS": options}
+        stack.enter_context(
+            override_settings(
+                CACHES={"default": cache},
+                INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "wheelcache.django_backend"],
+                MIDDLEWARE=[*middleware, f"{__name__}.Staff"],
+                ROOT_URLCONF=__name__,
+            )
+        )
+        self.cache = caches["default"]
+
+    def browser(self):
+        return Client(enforce_csrf_checks=True)
+
+    def ask(self, browser, method, url, data=None, headers=None):
+        """Status, headers and text."""
+        response = getattr(browser, method)(url, data or {}, headers=headers or {})
+        return response.status_code, response.headers, response.content.decode()
+
+
+class FlaskSite:
+    foreign = "http://elsewhere.example"
+
+    def __init__(self, stack, figures_dir, name="atlas"):
+        self.app = flask.Flask(name)
+        self.app.config.update(
+            CACHE_TYPE="wheelcache.flask_backend.WheelCache",
+            CACHE_OPTIONS={"log_interval": None, "figures_dir": figures_dir},
+            SECRET_KEY="not secret",
+        )
+        cache = flask_caching.Cache(self.app)
+        self.app.register_blueprint(flask_dashboard.dashboard(lambda: True))
+        self.cache = self.app.extensions["cache"][cache]
+
+    def browser(self):
+        return self.app.test_client()
+
+    def ask(self, browser, method, url, data=None, headers=None):
+        response = getattr(browser, method)(url, data=data, headers=headers)
+        return response.status_code, response.headers, response.text
+
+
+class CsrfDjangoSite(DjangoSite):
+    def __init__(self, stack, figures_dir, name="atlas"):
+        super().__init__(stack, figures_dir, name, "django.middleware.csrf.CsrfViewMiddleware")
+
+
+SITES = {"django": DjangoSite, "django with the CSRF middleware": CsrfDjangoSite, "flask": FlaskSite}
+
+
+@pytest.fixture(params=SITES.values(), ids=SITES)
+def make_site(request):
+    """Make a site with a dashboard, which all may see: ``make_site(figures_dir)``."""
+    with ExitStack() as stack:
+        yield lambda *args: request.param(stack, *args)
+
+
+@pytest.fixture
+def site(make_site, tmp_path):
+    site = make_site(tmp_path / "figures")
+    site.cache.clear()
+    site.cache.set("k", "v")
+    return site
+
+
+def token_of(site, browser):
+    """Open the page, as everybody does who presses its buttons."""
+    config = json.loads(CONFIG.search(site.ask(browser, "get", PAGE)[2])[1])
+    return {config["token_header"]: config["token"]}
+
+
+def press(site, url, data=None, **headers):
+    browser = site.browser()
+    status, _, text = site.ask(browser, "post", url, data, {**token_of(site, browser), **headers})
+    return status, json.loads(text)
+
+
+def figures(site):
+    return json.loads(site.ask(site.browser(), "get", FIGURES)[2])
+
+
+def is_untouched(site):
+    return site.cache.get("k") == "v" and figures(site)["since"] is None
+
+
+def has_the_headers(headers):
+    return all(headers.get(name) == value for name, value in HEADERS.items())
+
+
+def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
+    types = {}
+    for url in READS:
+        status, headers, text = site.ask(site.browser(), "get", url)
+        assert (status, bool(text), has_the_headers(headers)) == (200, True, True)
+        types[url.removeprefix(PAGE)] = headers["Content-Type"]
+        status, headers, text = site.ask(site.browser(), "head", url)
+        assert (status, text, has_the_headers(headers)) == (200, "", True)
+    assert types == {
+        "": "text/html; charset=utf-8",
+        "figures.json": "application/json",
+        "dashboard.css": "text/css; charset=utf-8",
+        "dashboard.js": "text/javascript; charset=utf-8",
+    }
+
+
+def test_what_is_read_is_only_read_and_actions_are_only_posted(site):
+    for urls, methods in ((READS, ["post", "put", "patch", "delete"]), (ACTIONS, ["get", "head", "put", "patch"])):
+        for url in urls:
+            for method in methods:
+                browser = site.browser()
+                assert site.ask(browser, method, f"{url}?cache=atlas", headers=token_of(site, browser))[0] == 405
+    assert is_untouched(site)
+
+
+@pytest.mark.parametrize("url", ACTIONS)
+@pytest.mark.parametrize(
+    "forgery", ["no token", "empty token", "wrong token", "no cookie", "another's cookie", "cross-origin", "query"]
+)
+def test_a_forged_request_is_refused_and_has_no_effect(site, url, forgery):
+    browser = site.browser()
+    token = token_of(site, browser)
+    headers = {
+        "no token": {},
+        "empty token": dict.fromkeys(token, ""),
+        "wrong token": dict.fromkeys(token, "x" * 43),
+        "cross-origin": {**token, "Origin": site.foreign},
+        "query": {},
+    }.get(forgery, token)
+    if forgery == "no cookie":
+        browser = site.browser()
+    if forgery == "another's cookie":
+        browser = site.browser()
+        token_of(site, browser)
+    if forgery == "query":
+        url += f"?csrfmiddlewaretoken={next(iter(token.values()))}"
+    status, answered, text = site.ask(browser, "post", url, {"cache": "atlas"}, headers)
+    assert status == 403
+    assert json.loads(text) == {"error": "This page is older than your login, reload it"}
+    assert has_the_headers(answered)
+    assert is_untouched(site)
+
+
+def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
+    caplog.set_level(logging.INFO, "wheelcache")
+    site.cache.get("missing")
+    status, answer = press(site, CLEAR, {"cache": "atlas"})
+    assert status == 200
+    assert re.fullmatch(r"Cleared atlas\. Takes effect in worker \d+, the only one\.", answer["message"])
+    assert site.cache.get("k") is None
+    assert press(site, RESET) == (200, {"message": "The figures start from zero."})
+    assert figures(site)["caches"][0]["total"]["misses"] == 0
+    assert ["atlas" in each.message for each in caplog.records if each.name == "wheelcache"] == [True, False]
+
+
+def test_looking_does_not_change_the_figures(site):
+    before = figures(site)["caches"]
+    for url in READS:
+        site.ask(site.browser(), "get", url)
+    assert [each["total"] for each in figures(site)["caches"]] == [each["total"] for each in before]
+
+
+@pytest.mark.parametrize(
+    "name", [None, "", "Atlas", "../figures", "\0", "a\r\nSet-Cookie: a=b", "</script>", "💥", "x" * 100_000]
+)
+def test_an_unknown_cache_is_404_whatever_it_is_called(site, name, caplog):
+    caplog.set_level(logging.INFO, "wheelcache")
+    status, answer = press(site, CLEAR, {} if name is None else {"cache": name})
+    assert status == 404
+    assert answer["error"].startswith("There is no cache ")
+    assert not answer["error"].endswith(".")
+    assert is_untouched(site)
+    assert not [each for each in caplog.records if each.name == "wheelcache"]
+
+
+def test_where_nothing_is_published_a_reset_is_409(make_site):
+    status, answer = press(make_site(None, "not published"), RESET)
+    assert status == 409
+    assert answer["error"].startswith("These caches do not publish")
+
+
+@pytest.mark.parametrize("error", [FileUnusable("it is another user's"), PermissionError(13, "Permission denied")])
+def test_where_files_cannot_be_used_it_says_so(site, monkeypatch, error):
+    def fail(*args):
+        raise error
+
+    for owner, name in ((RequestBox, "ask"), (FiguresDirectory, "reset")):
+        monkeypatch.setattr(owner, name, fail)
+    for url in ACTIONS:
+        assert press(site, url, {"cache": "atlas"}) == (503, {"error": str(error)})
