@@ -489,7 +489,12 @@ class Cache(CacheAccess):
         return self._parts.observers.stats()
 
     def figures(self) -> WorkerFigures:
-        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot."""
+        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot.
+
+        Raises:
+            CacheClosed: the cache was closed.
+        """
+        self._gate.check()
         return self._parts.observers.figures()
 
     @property

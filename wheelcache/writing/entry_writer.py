@@ -161,21 +161,24 @@ class EntryWriter:
         times = self._core.times(key)
         if times is not None and times.is_current and times.fresh_until > self._core.now():
             return times
-        if self._driver.is_frozen:
-            # What a test has found expired must not come back when it moves the time back.
-            self.discard(key, RemovalCause.EXPIRED)
+        self.found_expired(key)
         return None
 
     def missed(self, key: Any) -> None:
         """``key`` was missed, and may be set soon."""
-        if self._driver.is_frozen:
-            # What a test has found expired must not come back when it moves the time back.
-            self.discard(key, RemovalCause.EXPIRED)
+        self.found_expired(key)
         if self._stamps is not None:
             self._check_stamps()
             seen = None if self._notes is None else self.seen(key)
             if self._notes is not None and seen is not None:
                 self._notes.missed(key, seen)
+
+    def found_expired(self, key: Any) -> None:
+        """A call found no fresh entry. What a test has found expired must not come back when it moves the time back."""
+        if self._driver.is_frozen:
+            times = self._core.times(key)
+            if times is not None and times.expires_at <= self._core.now():
+                self.discard(key, RemovalCause.EXPIRED)
 
     def noted(self, key: Any) -> Seen | None:
         """What the stamps showed at the miss that a write of ``key`` answers; None if it is news. Forgotten now."""
@@ -321,8 +324,8 @@ class EntryWriter:
         except BaseException:
             self._interrupted()
             raise
-        if not outcome and self._driver.is_frozen:
-            self.discard(key, RemovalCause.EXPIRED)
+        if not outcome:
+            self.found_expired(key)
         return bool(outcome & STORED)
 
     def evict_to(self, size: int) -> None:
