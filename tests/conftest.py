@@ -19,7 +19,7 @@ for name in [*os.environ]:
     if name.startswith("PYTHON") or name in ("COLUMNS", "DJANGO_SETTINGS_MODULE"):
         del os.environ[name]
 
-FOLDERS = {"browser", "conformance"}
+FOLDERS = {"browser", "conformance", "servers"}
 """Each of the same name as the marker of all its tests."""
 
 settings.register_profile("quick", max_examples=20, stateful_step_count=30, deadline=None)

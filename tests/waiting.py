@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 import time
 
 from wheelcache.runtime.alarm import Alarm
@@ -27,8 +28,10 @@ def waiting():
     Those that were woken and did not run since are still counted.
     """
     count = 0
-    for innermost in sys._current_frames().values():
-        count += innermost.f_code is Alarm.wait.__code__
+    # That thread waits for the exit.
+    at_exit = {thread.ident for thread in threading.enumerate() if thread.name == "wheelcache-save"}
+    for ident, innermost in sys._current_frames().items():
+        count += innermost.f_code is Alarm.wait.__code__ and ident not in at_exit
         frame = innermost
         while frame is not None:
             if frame.f_code is asyncio.BaseEventLoop.run_forever.__code__:

@@ -2,47 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from enum import Enum
-from functools import wraps
 from math import inf
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from wheelcache import options
+from wheelcache.cache_options import CacheOptions
+from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.shared_stamps import Stamps
-from wheelcache.core.access import DEFAULT_TTL, TTL, CacheAccess
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
 from wheelcache.core.contract import ABSENT, BATCH, CHANGED, KEEP, MISSING, SAME, STORED, RemovalCause, Times
-from wheelcache.core.python_core import PythonCore
-from wheelcache.entry_writer import EntryWriter, Weigher, batched
 from wheelcache.errors import MissingKey, Unloaded
-from wheelcache.expiry import Expiry
-from wheelcache.gate import Gate
-from wheelcache.keys import KeyProxies, unwrap
-from wheelcache.leases.fill_leases import FillLeases, Waiter
+from wheelcache.keys import unwrap
 from wheelcache.leases.fill_scope import current_scope
-from wheelcache.loading.groups import Groups, group_of
-from wheelcache.loading.key_loading import KeyLoading
-from wheelcache.loading.loads import Loads
+from wheelcache.loading.groups import group_of
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import load_policy
-from wheelcache.loading.wait_graph import is_loading
-from wheelcache.observability.observers import IdleChecker, Observers, StatsReader
+from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.publisher import Publisher
-from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE, WorkerRequests
+from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerFigures
-from wheelcache.persistence.autosave import Autosave
-from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
-from wheelcache.removal_listener import Listener, RemovalListener
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import Clock, SystemClock, unfrozen
-from wheelcache.runtime.periodic_jobs import PeriodicJobs
-from wheelcache.runtime.weak_registry import WeakRegistry
-from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
-from wheelcache.snapshots import Snapshots
+from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.stats import Stats
+from wheelcache.writing.entry_writer import Weigher, batched
+from wheelcache.writing.removal_listener import Listener
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,20 +43,6 @@ class _Default(Enum):
 
     def __repr__(self) -> str:
         return self.value
-
-
-def _loads_first(method: Callable[Concatenate[Cache, P], T]) -> Callable[Concatenate[Cache, P], T]:
-    """Have the snapshot loaded by the first call that needs an entry."""
-
-    @wraps(method)
-    def call(self: Cache, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
-            return method(self, *args, **kwargs)
-        except Unloaded:
-            self._load_snapshot()
-            return method(self, *args, **kwargs)
-
-    return call
 
 
 class Cache(CacheAccess):
@@ -112,21 +85,7 @@ class Cache(CacheAccess):
             cannot be made.
     """
 
-    __slots__ = (
-        "_driver",
-        "_gate",
-        "_groups",
-        "_jobs",
-        "_keys",
-        "_leases",
-        "_loads",
-        "_observers",
-        "_snapshots",
-        "_writer",
-        "keeper",
-        "loading",
-        "name",
-    )
+    __slots__ = ("_gate", "_keys", "_parts", "_writer", "find_plain", "keeper", "loading", "name")
 
     def __init__(
         self,
@@ -149,81 +108,41 @@ class Cache(CacheAccess):
         stamps: Stamps | None = None,
         clock: Clock = SystemClock.monotonic,
     ) -> None:
-        self.name = options.text("name", name)
-        max_entries = options.count_or_none("max_entries", max_entries)
-        max_weight = options.count_or_none("max_weight", max_weight)
-        weigher = options.function_or_none("weigher", weigher)
-        if (max_weight is None) != (weigher is None):
-            raise TypeError("max_weight and weigher must be given together")
-        self._ttl = options.ttl("ttl", ttl)
-        interval = options.interval("interval", interval)
-        core = PythonCore(
-            max_entries=max_entries,
-            max_weight=max_weight,
-            jitter=options.fraction("jitter", jitter),
-            max_jitter=MAX_JITTER,
-            interval=interval,
-            slots=options.slots("slots", slots),
-            clock=unfrozen(options.function("clock", clock)),
-            stamps=options.stamps_or_none("stamps", stamps),
+        parts = CacheParts(
+            CacheOptions(
+                name=name,
+                max_entries=max_entries,
+                max_weight=max_weight,
+                weigher=weigher,
+                ttl=ttl,
+                jitter=jitter,
+                interval=interval,
+                slots=slots,
+                log_interval=log_interval,
+                sample_interval=sample_interval,
+                figures_dir=figures_dir,
+                snapshot_dir=snapshot_dir,
+                snapshot_interval=snapshot_interval,
+                snapshot_key=snapshot_key,
+                on_removal=on_removal,
+                stamps=stamps,
+                clock=clock,
+            )
         )
-        listener = RemovalListener(name, on_removal)
-        self._keys = KeyProxies()
-        self._driver = WheelDriver(Expiry(name, core, listener), interval, clock)
-        self._leases = FillLeases(core, self._driver.clock)
-        writes = EntryWriter(name, core, self._driver, self._leases, listener, weigher, stamps)
-        self._bind(core, writes)
-        self._writer = writes
-        self._loads = Loads(core, writes)
-        self.loading = KeyLoading(self._loads, self._keys, self._ttl, writes)
-        self._groups = Groups()
-        self._gate = Gate(name, core)
-        self._snapshots = Snapshots(
-            name,
-            core,
-            writes,
-            self._keys,
-            max_entries=max_entries,
-            is_coherent=stamps is not None,
-            is_portable=self._groups.is_portable,
-            is_in_use=self._gate.is_in_use,
-        )
-        self.keeper = self._autosave(snapshot_dir, snapshot_interval, snapshot_key)
-        actions: dict[str, Callable[[], object]] = {CLEAR: writes.clear}
-        if self.keeper is not None:
-            actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
-        stats = StatsReader(core, self._loads)
-        self._observers = Observers(
-            name,
-            stats,
-            self._driver,
-            log_interval=log_interval,
-            sample_interval=sample_interval,
-            figures_dir=figures_dir,
-            actions=actions,
-            is_in_use=self._gate.is_in_use,
-            max_entries=max_entries,
-            max_weight=max_weight,
-            weigher=weigher,
-        )
-        jobs = self._observers.jobs if self.keeper is None else [*self._observers.jobs, self.keeper]
-        idle_checker = IdleChecker(stats, writes.expect_first_write)
-        self._jobs = PeriodicJobs(self._driver.clock, driver_of(clock), idle_checker, jobs)
-        writes.on_first_write = self._jobs.start
+        self.name = name
+        self.loading = parts.loading
+        self.keeper = parts.keeper
+        self.find_plain = parts.core.find
+        self._bind(parts.core, parts.writer)
+        self._ttl = parts.options.ttl
+        self._parts = parts
+        self._gate = parts.gate
+        self._keys = parts.keys
+        self._writer = parts.writer
         # Last: from here on the wheel thread, forks, and whatever freezes the time in tests, know of this object.
-        self._driver.start()
+        parts.driver.start()
         lifecycle.HELD.add_weakly(self)
-        _caches.add(self)
-
-    def _autosave(self, snapshot_dir: Path | None, interval: float, key: str | bytes | None) -> Autosave | None:
-        directory = snapshot_directory_or_none("snapshot_dir", snapshot_dir)
-        period = options.interval("snapshot_interval", interval)
-        secret = options.secret_or_none("snapshot_key", key)
-        if directory is None:
-            return None
-        keeper = Autosave(directory, period, secret, self._snapshots)
-        self._gate.load_first(keeper.load)
-        return keeper
+        registry.add(self)
 
     # Entries.
 
@@ -233,29 +152,29 @@ class Cache(CacheAccess):
     def __len__(self) -> int:
         return len(self._core)
 
-    @_loads_first
     def __contains__(self, key: Hashable) -> bool:
+        self._gate.open()
         return self._find_times(self._adapt(key)) is not None
 
-    @property
-    def find_plain(self) -> Callable[..., Any]:
-        """The core's ``find``, for keys that are strings: what a hit of a backend calls. It raises Unloaded."""
-        return self._core.find
-
-    @_loads_first
     def find(self, key: Hashable, default: Any = None) -> Any:
-        """``get``, without counting a miss: for a caller that goes on with ``load``, which counts it."""
-        key = self._adapt(key)
-        value = self._core.find(key, MISSING)
+        """``get``, without counting a miss: for a caller that goes on with ``loading.load``, which counts it."""
+        if type(key) is not str:
+            key = self._adapt(key)
+        try:
+            find = self.find_plain
+            value = find(key, MISSING)
+        except Unloaded:
+            self._load_snapshot()
+            return self.find(key, default)
         if value is not MISSING:
             return value
         if self._writer.hears_misses:
             self._writer.missed(key)
         return default
 
-    @_loads_first
     def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         """The values of those keys that are there. One step of the core for every 1,024 keys."""
+        self._gate.open()
         found: dict[Any, Any] = {}
         for batch in batched(keys):
             plain = [self._adapt(key) for key in batch]
@@ -266,41 +185,41 @@ class Cache(CacheAccess):
                     self._writer.missed(adapted)
         return found
 
-    @_loads_first
     def keys(self) -> list[Any]:
         """The keys that are there, least recently used first. A snapshot."""
+        self._gate.open()
         return [unwrap(key) for key in (*self._core.keys(),)]
 
-    @_loads_first
     def expires_in(self, key: Hashable) -> float | None:
         """Seconds until an entry expires; None if it never does.
 
         Raises:
             MissingKey: (a KeyError) the key isn't there.
         """
+        self._gate.open()
         times = self._find_times(self._adapt(key))
         if times is None:
             raise MissingKey(key)
         return None if times.fresh_until == inf else times.fresh_until - self._core.now()
 
-    @_loads_first
     def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
         """Store ``value`` unless the key is there. Whether it was stored.
 
         The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
         """
+        self._gate.open()
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
         seen = self._writer.noted(key)
         return bool(self._writer.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
 
-    @_loads_first
     def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
         """``set`` for many. The keys that were not stored. One step of the core for every 1,024 keys.
 
         Args:
             jitter: False to keep the TTL exactly, as ``add`` does.
         """
+        self._gate.open()
         seconds = self.loading.seconds(ttl)
         refused = []
         for batch in batched(values.items()):
@@ -309,18 +228,18 @@ class Cache(CacheAccess):
             refused += [key for (key, _), outcome in zip(batch, outcomes, strict=True) if not outcome & STORED]
         return refused
 
-    @_loads_first
     def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
         """Give an entry a new TTL from now, exactly, without jitter. False if the key isn't there."""
+        self._gate.open()
         key = self._adapt(key)
         return self._writer.touch(key, self.loading.seconds(ttl))
 
-    @_loads_first
     def renew(self, key: Hashable, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
         """Give an entry that has ``value`` already a new TTL from now, exactly. False if there is none.
 
         Unlike ``touch``, this is no news: it leaves the entries of other processes as they are.
         """
+        self._gate.open()
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
         record = self._core.peek(key)
@@ -340,7 +259,6 @@ class Cache(CacheAccess):
         """
         return self.update(key, lambda value: value + delta)
 
-    @_loads_first
     def update(self, key: Hashable, function: Callable[[Any], Any]) -> Any:
         """Put ``function(value)`` in the place of a value, keep its expiry, and return the new value. Atomic.
 
@@ -349,6 +267,7 @@ class Cache(CacheAccess):
         Raises:
             MissingKey: (a KeyError) the key isn't there.
         """
+        self._gate.open()
         plain = self._adapt(key)
         self._writer.noted(plain)
         while True:
@@ -373,16 +292,16 @@ class Cache(CacheAccess):
             raise MissingKey(key)
         return default
 
-    @_loads_first
     def delete_many(self, keys: Iterable[Hashable]) -> int:
         """``delete`` for many. How many were there. One step of the core for every 1,024 keys."""
+        self._gate.open()
         return self._writer.delete_many([self._adapt(key) for key in keys])
 
-    @_loads_first
     def delete_group(self, name: str) -> int:
         """Delete every key that is a tuple whose first item is ``name``. How many were there."""
+        self._gate.open()
         # First what is being loaded: what lands in between is an entry by then.
-        keys = {key: None for key in self._loads.keys_in_progress() if group_of(unwrap(key)) == name}
+        keys = {key: None for key in self._parts.loads.keys_in_progress() if group_of(unwrap(key)) == name}
         scan = self._core.scan()
         while records := scan.step(BATCH):
             keys |= {record.key: None for record in records if group_of(unwrap(record.key)) == name}
@@ -390,16 +309,14 @@ class Cache(CacheAccess):
         self._writer.write_all_stamps()
         return self._writer.delete_many(keys)
 
-    @_loads_first
     def evict_to(self, size: int) -> None:
         """Evict the least recently used entries until at most ``size``, an int >= 0, are left."""
+        self._gate.open()
         self._writer.evict_to(options.whole("size", size))
 
     def clear(self) -> None:
         """Remove every entry. With a listener, it is told of each before this returns."""
-        self._gate.skip_load()
-        self._writer.clear()
-        self._loads.forget_failures()
+        self._parts.clear()
 
     @property
     def on_removal(self) -> Listener | None:
@@ -449,14 +366,22 @@ class Cache(CacheAccess):
             LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
         """
         found = self.find(key, MISSING)
-        # What is wrong is wrong for a hit, too.
-        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
         if found is MISSING:
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
             return self.loading.load(key, loader, ttl, policy)
-        if ttl is not DEFAULT_TTL:
-            self.loading.seconds(ttl)
-        if refresh_ahead is not None and self.loading.needs_refresh(key, found, ttl, policy):
-            self.loading.refresh(key, loader, ttl, policy)
+        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
+        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL):
+            options.ttl("ttl", ttl)
+        if (
+            refresh_ahead is not None
+            or grace is not None
+            or timeout is not None
+            or negative_ttl is not None
+            or fail_safe is not False
+        ):
+            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+            if refresh_ahead is not None and self.loading.needs_refresh(key, found, ttl, policy):
+                self.loading.refresh(key, loader, ttl, policy)
         return found
 
     async def atake(
@@ -521,7 +446,7 @@ class Cache(CacheAccess):
 
     def group(self, name: str) -> str:
         """The group of the keys of a function called ``name``: see ``Groups.add``."""
-        return self._groups.add(name)
+        return self._parts.groups.add(name)
 
     # Leases.
 
@@ -539,44 +464,29 @@ class Cache(CacheAccess):
         Raises:
             TypeError, ValueError: naming the argument.
         """
-        may_wait = may_wait and asyncio._get_running_loop() is None
-        found, waiter = self._find_or_lease(self._adapt(key), options.seconds("wait", wait), may_wait)
-        if waiter is None:
-            return default if found is MISSING else found
-        try:
-            while not self._leases.is_done(waiter):
-                waiter.told.wait(self._leases.seconds_to_look(waiter))
-        except BaseException:
-            self._leases.leave(waiter)
-            raise
-        return self._waited(waiter, default)
+        self._gate.open()
+        found = self._parts.leased.get(self._adapt(key), options.seconds("wait", wait), may_wait=may_wait)
+        return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
         """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
-        found, waiter = self._find_or_lease(self._adapt(key), options.seconds("wait", wait), True)
-        if waiter is None:
-            return default if found is MISSING else found
-        try:
-            while not self._leases.is_done(waiter):
-                await waiter.told.wait_async(self._leases.seconds_to_look(waiter))
-        except BaseException:
-            self._leases.leave(waiter)
-            raise
-        return self._waited(waiter, default)
+        self._gate.open()
+        found = await self._parts.leased.aget(self._adapt(key), options.seconds("wait", wait))
+        return default if found is MISSING else found
 
     def is_leased(self, key: Hashable) -> bool:
         """Whether the running thread or task has a lease on ``key``."""
-        return self._leases.is_of(self._adapt(key), current_scope())
+        return self._parts.leases.is_of(self._adapt(key), current_scope())
 
     def fill_lease(self, key: Hashable, value: Any) -> None:
         """Give ``value`` to the callers that wait for a lease on ``key``, without storing it."""
-        self._leases.fill(self._adapt(key), value)
+        self._parts.leases.fill(self._adapt(key), value)
 
     # Beside a store that this cache is in front of.
 
     def invalidate(self, key: Hashable) -> None:
         """``delete``, because ``key`` was written in the store: a caller that waits for a lease may find it there."""
-        self._leases.refuse(self._adapt(key))
+        self._parts.leases.refuse(self._adapt(key))
         self.delete(key)
 
     def discard_stale(self, key: Hashable) -> None:
@@ -589,7 +499,6 @@ class Cache(CacheAccess):
 
     # Files.
 
-    @_loads_first
     def save(
         self,
         path: str | os.PathLike[str],
@@ -619,9 +528,9 @@ class Cache(CacheAccess):
             CacheClosed: the cache was closed, perhaps meanwhile. Nothing is left of the file.
             SnapshotRefused: this is Windows.
         """
-        return self._snapshots.save(path, secret=secret, seconds=seconds)
+        self._gate.open()
+        return self._parts.snapshots.save(path, secret=secret, seconds=seconds)
 
-    @_loads_first
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Take in the entries of a file that ``save`` wrote, if they have not expired since. How many.
 
@@ -639,48 +548,54 @@ class Cache(CacheAccess):
             TypeError, ValueError: naming the argument.
             CacheClosed: the cache was closed.
         """
-        return self._snapshots.load(Path(path), options.secret_or_none("secret", secret))
+        self._gate.open()
+        return self._parts.snapshots.load(Path(path), options.secret_or_none("secret", secret))
 
     # Figures.
 
     def stats(self) -> Stats:
         """The figures since the cache was made."""
         self._gate.open()
-        return self._observers.stats()
+        return self._parts.observers.stats()
 
     def figures(self) -> WorkerFigures:
         """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot."""
-        return self._observers.figures()
+        return self._parts.observers.figures()
 
     @property
     def publisher(self) -> Publisher | None:
         """Publishes the figures, if there is a ``figures_dir``."""
-        return self._observers.publisher
+        return self._parts.observers.publisher
 
     @property
     def requests(self) -> WorkerRequests | None:
         """Runs what operators ask for, if there is a ``figures_dir``."""
-        return self._observers.requests
+        return self._parts.observers.requests
 
     @property
     def lag(self) -> float:
         """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        return self._driver.lag
+        return self._parts.driver.lag
 
     @property
     def thread_state(self) -> str:
         """That of what advances the wheel: see ``WheelThread.state``."""
-        return self._driver.thread_state
+        return self._parts.driver.thread_state
 
     @property
     def steady(self) -> Clock:
         """The clock that was given, which no test freezes."""
-        return self._driver.clock
+        return self._parts.driver.clock
 
     @property
     def is_coherent(self) -> bool:
         """Whether the cache learns of what other processes write."""
         return self._writer.is_coherent
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._gate.is_closed
 
     def is_in_use(self) -> bool:
         """Whether it was used, and not closed since."""
@@ -690,14 +605,8 @@ class Cache(CacheAccess):
 
     def close(self) -> None:
         """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
-        if self._gate.is_closed:
-            return
-        # First, as what was counted is published once more.
-        self._jobs.close()
-        self._gate.close()
-        self._loads.close()
-        self._leases.close()
-        self._writer.clear()
+        if not self._gate.is_closed:
+            self._parts.close()
 
     def before_fork(self) -> None:
         self._core.before_fork()
@@ -705,28 +614,21 @@ class Cache(CacheAccess):
     def after_fork(self, *, in_child: bool) -> None:
         self._core.after_fork(in_child=in_child)
         if in_child:
-            self._keys.forget_locks()
-            self._driver.after_fork_in_child()
-            self._leases.after_fork_in_child()
-            self._loads.after_fork_in_child()
-            self._writer.after_fork_in_child()
-            self._gate.after_fork_in_child()
-            self._observers.after_fork_in_child()
-            self._jobs.start_over()
+            self._parts.after_fork_in_child()
 
     # Below: for the calls above.
 
     def _adapt(self, key: Any) -> Any:
         return key if type(key) is str else self._keys.adapt(key)
 
-    @_loads_first
     def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
+        self._gate.open()
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
         return bool(self._writer.set(key, value, seconds, seen=self._writer.noted(key)) & STORED)
 
-    @_loads_first
     def _delete(self, key: Any) -> Any:
+        self._gate.open()
         return self._writer.delete(self._adapt(key))
 
     def _find_times(self, key: Any) -> Times | None:
@@ -736,49 +638,15 @@ class Cache(CacheAccess):
     def _is_fresh(self, key: Any, times: Times) -> bool:
         if times.is_current and times.fresh_until > self._core.now():
             return True
-        if self._driver.is_frozen:
+        if self._parts.driver.is_frozen:
             # What a test has found expired must not come back when it moves the time back.
             self._writer.discard(key, RemovalCause.EXPIRED)
         return False
-
-    @_loads_first
-    def _find_or_lease(self, key: Any, wait: float, may_wait: bool) -> tuple[Any, Waiter | None]:
-        found = self._core.find(key, MISSING)
-        if found is not MISSING:
-            return found, None
-        # Amid a step, in a __del__ that the collector runs, no other thread could set anything meanwhile.
-        may_wait = may_wait and not is_loading() and not self._core.in_step and not self._leases.in_step
-        if self._writer.hears_misses:
-            self._writer.missed(key)
-        slot = self._writer.slot(key)
-        waiter = self._leases.miss(key, slot, current_scope(), wait, may_wait=may_wait)
-        # Once more: what was set before the lease began to watch the key is found now.
-        found = self._core.find(key, MISSING)
-        if found is not MISSING:
-            self._leases.fill(key, found)
-            return found, None
-        if waiter is None:
-            self._core.count(misses=1)
-        return found, waiter
-
-    def _waited(self, waiter: Waiter, default: Any) -> Any:
-        if waiter.is_filled:
-            self._core.count(hits=1)
-            self._loads.count_coalesced()
-            return waiter.value
-        self._core.count(misses=1)
-        if self._writer.hears_misses:
-            # The lease has passed to this caller, which computes the value from here on.
-            self._writer.missed(waiter.key)
-        return default
 
     def _load_snapshot(self) -> None:
         self._gate.open()
 
 
-_caches: Final[WeakRegistry[Cache]] = WeakRegistry()
-
-
 def caches() -> list[Cache]:
     """The caches of this process that are in use, oldest first."""
-    return [each for each in _caches if not each._gate.is_closed]
+    return [cache for cache in observed_caches() if isinstance(cache, Cache)]

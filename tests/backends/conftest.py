@@ -4,14 +4,11 @@ from functools import partial
 
 import pytest
 
-from tests.backends.on_django import OnDjango
-from tests.backends.on_flask import OnFlask
+from tests.backends.adapters import ADAPTERS
 from wheelcache import Cache, ManualClock
 from wheelcache.django_backend import stores
 from wheelcache.flask_backend import backend as flask_backend
 from wheelcache.leases.fill_scope import end_request
-
-ADAPTERS = {"django": OnDjango, "flask": OnFlask}
 
 
 @pytest.fixture(params=ADAPTERS.values(), ids=ADAPTERS)

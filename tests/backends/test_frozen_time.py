@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.backends.conftest import ADAPTERS
+from tests.backends.adapters import ADAPTERS
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 
 

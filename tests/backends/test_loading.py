@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from tests.backends.adapter import DEFAULT
-from tests.backends.conftest import ADAPTERS
+from tests.backends.adapters import ADAPTERS
 from tests.waiting import PATIENCE, until
 from wheelcache import LoadDeadlock, LoadTimeout
 

@@ -140,7 +140,8 @@ class Model:
                 weight <= self.max_weight < self.weight - old_weight + weight
             ):
                 return NO_ROOM
-        if seen is not None and self.stamps is not None and self.stamps.table[slot] != seen[1]:
+        is_suspect = seen is not None and self.stamps is not None and self.stamps.table[slot] != seen[1]
+        if is_suspect and self.next_stamp is not None:
             if watch is None and live is not None:
                 self.fresh_stamp(slot)
                 self.remove(live, REPLACED)
@@ -148,7 +149,7 @@ class Model:
         if ttl == KEEP:
             fresh_until, expires_at = entry.fresh_until, entry.expires_at
         if mode != RESTORE:
-            self.tell(key, value, watch)
+            self.tell(key, value, watch, completes=not is_suspect)
         if weight > self.max_weight:
             if seen is None:
                 self.fresh_stamp(slot)
@@ -175,11 +176,11 @@ class Model:
         self.watches.append(watch)
         return watch
 
-    def tell(self, key, value, under):
+    def tell(self, key, value, under, completes):
         for each in self.watches:
             if each.key == key and each.is_open and each is not under:
                 each.broken = True
-                if each.wants_value:
+                if each.wants_value and completes:
                     each.value = value
                     each.is_open = False
                     self.told.append(each)

@@ -549,6 +549,26 @@ class TestStamps:
         assert removed == [("key", "news", REPLACED)]
         assert core.get("key") is None
 
+    def test_without_stamps_of_its_own_an_outdated_fill_is_stored_and_not_current(self, make):
+        stamps = LocalStamps(first=None)
+        core = make(stamps=stamps)
+        seen = (stamps.news[1], stamps.table[1])
+        guard, waiting = core.watch("key", slot=1), core.watch("key", slot=1, wants_value=True)
+        leader = core.watch("key", slot=1)
+        stamps.table[1] += 1
+        outcome = core.set("key", "fill", None, slot=1, seen=seen, watch=leader)
+        assert outcome & STORED
+        assert not outcome & TOLD
+        assert core.get("key") is None
+        assert core.peek("key").value == "fill"
+        assert not core.times("key").is_current
+        assert (guard.broken, waiting.broken, leader.broken) == (True, True, False)
+        assert waiting.value is MISSING
+        assert not core.told
+        assert core.set("key", "news", None, slot=1) & TOLD
+        assert waiting.value == "news"
+        assert core.get("key") == "news"
+
     def test_a_slot_that_is_not_there_is_an_error_that_changes_nothing(self, make):
         core = make(stamps=LocalStamps(slots=4))
         for call in (

@@ -1,5 +1,6 @@
 """Caches on a board, which act like processes of their own: none returns what another has written over."""
 
+import sys
 import tempfile
 import threading
 from collections import Counter
@@ -421,6 +422,60 @@ def test_threads_of_one_cache_never_get_what_was_written_before_they_asked(board
         end_request()
 
     assert together(work) == [None] * 32
+
+
+@pytest.fixture
+def _switches_often():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+READS = 20_000
+
+
+@pytest.mark.usefixtures("_switches_often")
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda cache, number: cache.set("k", number),
+        lambda cache, number: cache.set("k", number, 1000 + number),
+        lambda cache, number: cache.set_many({"k": number}),
+        lambda cache, number: cache.incr("k"),
+        lambda cache, number: cache.touch("k", 1000 + number),
+    ],
+    ids=["set", "set with a TTL", "set_many", "incr", "touch"],
+)
+def test_beside_a_writer_in_a_tight_loop_the_readers_of_its_process_never_miss(cache, write):
+    one = cache()
+    one.set("k", 0)
+    start = threading.Barrier(3)
+    is_done = threading.Event()
+
+    def keep_writing():
+        start.wait(PATIENCE)
+        written = 0
+        while not is_done.is_set():
+            written += 1
+            assert write(one, written) is not False
+        return written
+
+    def read():
+        start.wait(PATIENCE)
+        return sum(one.get("k") is None for _ in range(READS))
+
+    with ThreadPoolExecutor(3) as pool:
+        writer = pool.submit(keep_writing)
+        readers = [pool.submit(read) for _ in range(2)]
+        try:
+            missed = [each.result(PATIENCE * 3) for each in readers]
+        finally:
+            is_done.set()
+        assert writer.result(PATIENCE) > 1
+    assert missed == [0, 0]
+    assert one.stats().hits == 2 * READS
+    assert one.stats().misses == 0
 
 
 # What a thread remembers of its misses.

@@ -8,9 +8,7 @@ import pytest
 
 from tests.engines import engine, noted, save_and_close
 from tests.flask_backend.conftest import BACKEND
-from tests.servers import restarts
-from tests.servers.conftest import environment, manage
-from tests.servers.test_command import without_rich
+from tests.servers.sites import MANAGE, environment, run, without_rich
 
 
 @pytest.fixture
@@ -75,12 +73,12 @@ def test_two_caches_of_an_app_that_would_load_each_other_s_entries_are_an_error(
 def test_without_rich_all_works_but_the_table(tmp_path):
     given = environment(snapshot=str(tmp_path / "snapshots"), figures_dir=str(tmp_path / "figures"))
     (tmp_path / "snapshots").mkdir(mode=0o700)
-    command = without_rich(manage("flask"))[1:]
-    done = restarts.run([*command, "inspect", "--json"], **given)
+    command = without_rich(MANAGE["flask"])
+    done = run([*command, "inspect", "--json"], **given)
     assert json.loads(done.stdout)["caches"][0]["snapshots"] == []
-    done = restarts.run([*command, "inspect"], **given)
+    done = run([*command, "inspect"], **given)
     assert done.returncode == 1
     assert 'pip install "wheelcache[cli]"' in done.stderr
-    done = restarts.run([*command, "save"], **given)
+    done = run([*command, "save"], **given)
     assert done.returncode == 1
     assert "No worker of this site publishes figures" in done.stderr

@@ -1,13 +1,11 @@
 """For the tests of restarts: sites that are filled, stopped and started again, and the command that looks at them."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
-from tests.servers.process import ROOT, Server, running
+from tests.servers.process import Server, running
+from tests.servers.sites import run
 from tests.waiting import until
 
 KEYS = [f"key{number}" for number in range(20)]
@@ -48,18 +46,6 @@ class Site(Server):
 
 def served(command, log, workers, **environment):
     return running(command, log, make=partial(Site, workers=workers), **environment)
-
-
-def run(command, **environment):
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
 
 
 def check_commands(server, command, directory, **environment):

@@ -15,8 +15,6 @@ import pytest
 from tests.servers.process import running
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.servers
-
 NUMBER = struct.Struct("<Q")
 WORKERS = 4
 KEYS = 2000

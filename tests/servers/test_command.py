@@ -12,35 +12,11 @@ import time
 
 import pytest
 
-from tests.servers.conftest import MANAGE, environment, manage
 from tests.servers.process import ROOT
+from tests.servers.sites import MANAGE, environment, run, without_rich
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.servers
-
 WORKERS = 2
-
-
-def run(command, **given):
-    return subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **given},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
-def without_rich(command):
-    """``command``, in a Python that has no rich: the module after ``-m`` is run as it would."""
-    assert command[:2] == [sys.executable, "-m"]
-    code = (
-        "import runpy, sys; sys.modules['rich'] = sys.modules['rich.console'] = None; "
-        "sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
-    )
-    return [sys.executable, "-c", code, *command[2:]]
 
 
 class Asked:
@@ -54,7 +30,7 @@ class Asked:
     def __init__(self, framework, server, given):
         self.framework = framework
         self.server = server
-        self.command = manage(framework)
+        self.command = MANAGE[framework]
         self.given = given
         self.gets = {}
 
@@ -222,22 +198,22 @@ def test_what_makes_no_sense_is_refused(site, options, code, complaint):
 @pytest.mark.parametrize("framework", MANAGE)
 def test_without_a_worker_it_says_so_and_where_it_looked(tmp_path, framework):
     given = environment(figures_dir=str(tmp_path / "none"))
-    done = run(manage(framework), **given)
+    done = run(MANAGE[framework], **given)
     assert done.returncode == 0, done.stderr
     assert "No worker of this site publishes figures" in done.stdout
     assert f"{tmp_path / 'none'}, as user" in done.stdout
-    assert json.loads(run([*manage(framework), "--json"], **given).stdout)["caches"] == []
+    assert json.loads(run([*MANAGE[framework], "--json"], **given).stdout)["caches"] == []
 
 
 @pytest.mark.parametrize("framework", MANAGE)
 def test_caches_that_do_not_publish_are_named_as_the_reason(framework):
-    done = run(manage(framework), **environment(figures_dir=None))
+    done = run(MANAGE[framework], **environment(figures_dir=None))
     assert done.returncode == 0
     assert "do not publish their figures" in done.stdout
 
 
 def test_a_django_site_without_our_cache_is_told():
-    done = run(manage("django"), SITE_BACKEND="django.core.cache.backends.locmem.LocMemCache")
+    done = run(MANAGE["django"], SITE_BACKEND="django.core.cache.backends.locmem.LocMemCache")
     assert done.returncode == 1
     assert "None of CACHES is a cache of wheelcache" in done.stderr
 

@@ -7,13 +7,11 @@ from io import StringIO
 import pytest
 
 from tests.servers import restarts
-from tests.servers.conftest import MANAGE, command_of, environment, workers_of
 from tests.servers.process import pausing
+from tests.servers.sites import MANAGE, command_of, environment, run, workers_of
 from tests.waiting import until
 from wheelcache import Cache
 from wheelcache.observability import snapshot_commands
-
-pytestmark = pytest.mark.servers
 
 SERVERS = [
     *(("django", server) for server in ("gunicorn sync", "gunicorn gthread", "uvicorn", "uvicorn with workers")),
@@ -105,10 +103,10 @@ def test_load_brings_back_what_was_deleted(serve, given, tmp_path):
     with serve("django", "waitress") as site:
         site.fill()
         restarts.wait_until_published(site, tmp_path / "figures")
-        assert restarts.run([*MANAGE["django"], "save"], **given()).returncode == 0
+        assert run([*MANAGE["django"], "save"], **given()).returncode == 0
         site("delete/key1")
         site("set/key2?value=newer")
-        assert restarts.run([*MANAGE["django"], "load"], **given()).returncode == 0
+        assert run([*MANAGE["django"], "load"], **given()).returncode == 0
         assert until(lambda: site("get/key1")["value"] == ["warm"])
         assert site("get/key2")["value"] == ["newer"]
 

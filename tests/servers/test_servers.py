@@ -4,8 +4,6 @@ import pytest
 
 from tests.waiting import until
 
-pytestmark = pytest.mark.servers
-
 CALLERS = 24
 OPTIONS = {"interval": 0.02, "jitter": 0, "max_entries": 500, "log_interval": 0.05}
 THREADLESS = ["locked", "refused"]

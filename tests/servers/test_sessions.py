@@ -13,8 +13,6 @@ import pytest
 from tests.servers.process import ROOT, running
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.servers
-
 SITE = "tests.servers.session_site"
 GUNICORN = [
     *("-m", "gunicorn", "--workers", "2", "--worker-class", "gthread", "--threads", "4", "--keep-alive", "75"),

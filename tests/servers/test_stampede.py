@@ -10,8 +10,6 @@ import pytest
 from tests.servers.views import SLOW
 from tests.waiting import until
 
-pytestmark = pytest.mark.servers
-
 CLIENTS = 200
 FEW = 8
 LONG, SHORT = 60, 2

@@ -77,7 +77,8 @@ class CacheAccess:
         if type(key) is not str and type(key) is not int:
             key = self._adapt(key)
         try:
-            value = self._core_get(key, MISSING)
+            get = self._core_get
+            value = get(key, MISSING)
         except Unloaded:
             self._load_snapshot()
             return self.get(key, default)
@@ -102,7 +103,8 @@ class CacheAccess:
         if type(key) is not str or not writes.is_plain:
             return self._set(key, value, ttl)
         try:
-            outcome = self._core_set(key, value, ttl)
+            store = self._core_set
+            outcome = store(key, value, ttl)
         except Unloaded:
             self._load_snapshot()
             return self.set(key, value, ttl)
@@ -116,7 +118,8 @@ class CacheAccess:
         if type(key) is not str or not writes.is_plain or writes.leases.in_force:
             return self._delete(key) is not MISSING
         try:
-            return self._core_delete(key, MISSING) is not MISSING
+            remove = self._core_delete
+            return remove(key, MISSING) is not MISSING
         except Unloaded:
             self._load_snapshot()
             return self.delete(key)
@@ -147,7 +150,8 @@ class PrefixAccess:
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         if version is None:
             try:
-                stored = self._find(f"{self._prefix}{key!s}", MISSING)
+                find = self._find
+                stored = find(f"{self._prefix}{key!s}", MISSING)
             except Unloaded:
                 stored = MISSING
             if stored is not MISSING:

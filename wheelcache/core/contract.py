@@ -104,8 +104,8 @@ class Counts(NamedTuple):
 class Stamps(Protocol):
     """What processes share about writes: two tables of aligned 64-bit words, which a core may access as raw memory, and
     the first of 2**39 stamps reserved for this core. With None, the stamps tell of trust and not of writes: the core
-    writes none, stores under what the table shows, and stores what would be OUTDATED as well, which then is not current
-    and completes no watch."""
+    writes none, stores under what the table shows, and stores what would be OUTDATED as well, which then is not
+    current, and breaks watches but completes none."""
 
     @property
     def table(self) -> memoryview: ...
@@ -232,8 +232,9 @@ class Core(Protocol):
         """``set`` for at most BATCH tuples of key, value, weight, slot and seen in one step. Their outcomes."""
 
     def touch(self, key: Hashable, ttl: float | None, exact: bool = True) -> int:
-        """Give a fresh and current entry a new TTL, keeping its grace. STORED, perhaps with WAKE, or 0. With stamps it
-        gets a fresh stamp and no news; 0 if its slot has news since the value was stored."""
+        """Give a fresh and current entry a new TTL, keeping its grace; an entry that never expires has none. STORED,
+        perhaps with WAKE, or 0. With stamps it gets a fresh stamp and no news; 0 if its slot has news since the value
+        was stored."""
 
     def delete(
         self,

@@ -119,7 +119,8 @@ class PythonCore:
             map_ = self._map
             entries = map_.entries
             entry = entries[key]
-            if entry.fresh_until > self._clock():
+            clock = self._clock
+            if entry.fresh_until > clock():
                 table = map_.table
                 if table is None or table[entry.slot] == entry.stamp:
                     value = entry.value
@@ -139,7 +140,8 @@ class PythonCore:
             map_ = self._map
             entries = map_.entries
             entry = entries[key]
-            if entry.fresh_until > self._clock():
+            clock = self._clock
+            if entry.fresh_until > clock():
                 table = map_.table
                 if table is None or table[entry.slot] == entry.stamp:
                     value = entry.value
@@ -244,7 +246,8 @@ class PythonCore:
         seen: Seen | None = None,
         removed: Removals | None = None,
     ) -> int:
-        now = self._clock()
+        clock = self._clock
+        now = clock()
         if ttl is None:
             fresh_until = expires_at = inf
         else:
@@ -285,8 +288,8 @@ class PythonCore:
                     if seen is None or map_.table is None or map_.table[slot] == seen[1]:
                         told |= self._tell(key, value, watch)
                     else:
-                        # Suspect from the start, and no value for a caller that waits.
-                        self._watches.deleted(key)
+                        # Not current from the start, and no value for a caller that waits.
+                        self._watches.deleted(key, watch)
                 if weight > self._max_weight:
                     outcome = self._refuse_heavy(key, now, slot, seen, removed, gone)
                     break

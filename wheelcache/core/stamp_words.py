@@ -56,13 +56,13 @@ class StampWords:
         stamp = self.next
         self.next += 1
         self.table[entry.slot] = stamp
-        # A processor may read ahead of what it writes, but not across a lock.
+        # A processor may read ahead of what it writes, but not across a lock. Taking it lets no other thread run, but
+        # releasing it does: with the entry's stamp written after that, readers would miss the key.
         with self._fence:
-            pass
-        if self.news[entry.slot] != entry.news:
-            return False
-        entry.stamp = stamp
-        return True
+            if self.news[entry.slot] != entry.news:
+                return False
+            entry.stamp = stamp
+            return True
 
     def forget_locks(self) -> None:
         """After a fork: another thread may have held the fence."""

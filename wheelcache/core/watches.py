@@ -90,10 +90,11 @@ class Watches:
                 told.append(watch)
         return told
 
-    def deleted(self, key: Any) -> None:
-        """``key`` was deleted: break its watches."""
+    def deleted(self, key: Any, under: Any = None) -> None:
+        """``key`` was deleted, or set under the watch ``under`` to a value that completes none: break the others."""
         for watch in self._of(key):
-            watch.broken = True
+            if watch is not under:
+                watch.broken = True
 
     def cleared(self) -> None:
         """All keys were deleted."""

@@ -16,17 +16,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from wheelcache.cache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import CacheClosed, StoreUnavailable
+from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.unstored import Unstored
 from wheelcache.near_cache.circuit_breaker import CircuitBreaker
 from wheelcache.near_cache.trust_epoch import TrustEpoch
+from wheelcache.runtime.clock import Clock
 
 logger = logging.getLogger("wheelcache")
 
@@ -64,6 +65,28 @@ def _is_about_the_value(error: Exception) -> bool:
     return isinstance(error, ABOUT_THE_VALUE) or type(error).__name__ in ABOUT_THE_CALL
 
 
+class Copies(Protocol):
+    """The cache that the copies are kept in, as far as this module is concerned: see ``wheelcache.Cache``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def steady(self) -> Clock: ...
+    @property
+    def loading(self) -> KeyLoading: ...
+
+    def __contains__(self, key: Hashable) -> bool: ...
+    def find(self, key: Hashable, default: Any = None) -> Any: ...
+    def delete(self, key: Hashable) -> bool: ...
+    def clear(self) -> None: ...
+    def get_or_lease(self, key: Hashable, default: Any = None, *, wait: float, may_wait: bool = True) -> Any: ...
+    async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any: ...
+    def fill_lease(self, key: Hashable, value: Any) -> None: ...
+    def invalidate(self, key: Hashable) -> None: ...
+    def discard_stale(self, key: Hashable) -> None: ...
+    def count_miss(self) -> None: ...
+
+
 class NearCache:
     """The copies of one process.
 
@@ -81,7 +104,7 @@ class NearCache:
 
     def __init__(
         self,
-        cache: Cache,
+        cache: Copies,
         timeout: float,
         *,
         epoch: TrustEpoch | None = None,

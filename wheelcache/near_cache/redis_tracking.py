@@ -288,8 +288,13 @@ class Tracking:
             thread.join(self._timeout)
 
     def _run(self, ticket: object) -> None:
-        self._waker = waker = Waker()
+        waker = Waker()
         try:
+            with self._lock.get():
+                if self._ticket is not ticket:
+                    # Another thread runs, which has to be found by those that wake it.
+                    return
+                self._waker = waker
             self._run_until_stopped(ticket)
         finally:
             waker.close()

@@ -26,7 +26,7 @@ from contextlib import suppress
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from wheelcache.cache import Cache
+from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.overview import directories_of, overview, since_reset
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_stats import CacheFigures
@@ -48,7 +48,7 @@ class Unshowable(Exception):
 
 
 def show(
-    caches: Iterable[Cache],
+    caches: Iterable[ObservedCache],
     out: TextIO,
     *,
     watch: float | None = None,
@@ -100,7 +100,7 @@ def seconds(text: str) -> float:
     raise ValueError(f"must be a number of seconds above 0, not {text!r}")
 
 
-def document(caches: Iterable[Cache]) -> dict[str, Any]:
+def document(caches: Iterable[ObservedCache]) -> dict[str, Any]:
     """The figures that the workers of the site publish, to be printed as JSON: see above."""
     caches = list(caches)
     since, found = look(caches)
@@ -119,7 +119,7 @@ def document(caches: Iterable[Cache]) -> dict[str, Any]:
     }
 
 
-def look(caches: Iterable[Cache]) -> tuple[float | None, list[CacheFigures]]:
+def look(caches: Iterable[ObservedCache]) -> tuple[float | None, list[CacheFigures]]:
     """When the figures were reset, and those of the caches that a living worker has."""
     caches = list(caches)
     since, found = since_reset(overview(caches, with_own=False), caches)
@@ -277,7 +277,7 @@ def console_for(out: TextIO, styled: bool) -> Console:
     return Console(file=out, force_terminal=out.isatty(), color_system="auto" if styled else None, highlight=False)
 
 
-def _view(caches: Sequence[Cache], console: Console) -> RenderableType:
+def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
@@ -292,7 +292,7 @@ def _view(caches: Sequence[Cache], console: Console) -> RenderableType:
     return Group(shown, Text(f'Counted {counted}; "now" and "a second" is the last minute.', style="dim"))
 
 
-def nothing_found(caches: Sequence[Cache]) -> str:
+def nothing_found(caches: Sequence[ObservedCache]) -> str:
     directories = [str(each.path) for each in directories_of(caches)]
     if not directories:
         return "The caches of this site do not publish their figures, so there is nowhere to look."

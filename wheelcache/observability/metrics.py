@@ -18,8 +18,8 @@ from enum import Enum
 from math import floor
 from typing import Final
 
-from wheelcache.cache import Cache
 from wheelcache.errors import CacheClosed
+from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.overview import overview
 from wheelcache.observability.worker_stats import CacheFigures
 from wheelcache.stats import Stats
@@ -177,7 +177,7 @@ METRICS: Final = (
 LOAD_TIME: Final = "Seconds that loads took, also those that raised an exception."
 
 
-def read_site(caches: Iterable[Cache]) -> list[Reading]:
+def read_site(caches: Iterable[ObservedCache]) -> list[Reading]:
     """The figures of caches in all processes of the site, by name, as they were last published.
 
     A cache that does not publish, or cannot, is told by its own process.
@@ -194,7 +194,7 @@ def read_site(caches: Iterable[Cache]) -> list[Reading]:
     return _readings([*overview(own, with_own=False), *unpublished])
 
 
-def read_process(caches: Iterable[Cache]) -> list[Reading]:
+def read_process(caches: Iterable[ObservedCache]) -> list[Reading]:
     """The figures of ``caches``, which are of this process, by name."""
     found = []
     for cache in caches:
@@ -204,7 +204,7 @@ def read_process(caches: Iterable[Cache]) -> list[Reading]:
     return _readings(found)
 
 
-def _alone(cache: Cache) -> CacheFigures:
+def _alone(cache: ObservedCache) -> CacheFigures:
     figures = cache.figures()
     return CacheFigures(figures.name, (figures,))
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
 
-from wheelcache.cache import Cache, caches
 from wheelcache.observability.metrics import LOAD_TIME, METRICS, Kind, Metric, read_process
+from wheelcache.observability.observed import ObservedCache, observed_caches
 
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
 """By UCUM. What is counted is no unit there, and written in braces."""
@@ -33,7 +33,9 @@ _LOADS: Final = (
 """In place of a histogram, which OpenTelemetry can't observe: somebody would have to record every single load."""
 
 
-def instrument(meter_provider: MeterProvider | None = None, caches: Callable[[], Iterable[Cache]] = caches) -> None:
+def instrument(
+    meter_provider: MeterProvider | None = None, caches: Callable[[], Iterable[ObservedCache]] = observed_caches
+) -> None:
     """Have OpenTelemetry observe the caches of this process, by the meter "wheelcache".
 
     Each process tells its own figures and nobody else's, as is the custom there: its resource, with
@@ -63,7 +65,9 @@ def _create(meter: Meter, metric: Metric, callback: Callable[[CallbackOptions], 
     create(f"wheelcache.{metric.name}", [callback], unit=unit, description=metric.description)
 
 
-def _observe(metric: Metric, caches: Callable[[], Iterable[Cache]], _: CallbackOptions) -> Iterator[Observation]:
+def _observe(
+    metric: Metric, caches: Callable[[], Iterable[ObservedCache]], _: CallbackOptions
+) -> Iterator[Observation]:
     for reading in read_process(caches()):
         for label, value in metric.read(reading).items():
             attributes = {"cache": reading.cache}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wheelcache.cache import Cache
 from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.worker_stats import CacheFigures, by_name
 from wheelcache.stats import Stats
 
 
-def overview(own: Iterable[Cache], *, with_own: bool = True) -> list[CacheFigures]:
+def overview(own: Iterable[ObservedCache], *, with_own: bool = True) -> list[CacheFigures]:
     """The figures of caches in all processes of the site, by name.
 
     Args:
@@ -27,13 +27,13 @@ def overview(own: Iterable[Cache], *, with_own: bool = True) -> list[CacheFigure
     return by_name(workers, departed)
 
 
-def directories_of(caches: Iterable[Cache]) -> list[FiguresDirectory]:
+def directories_of(caches: Iterable[ObservedCache]) -> list[FiguresDirectory]:
     """Where ``caches`` are published."""
     found = {each.publisher.directory.path: each.publisher.directory for each in caches if each.publisher is not None}
     return list(found.values())
 
 
-def since_reset(figures: list[CacheFigures], own: Iterable[Cache]) -> tuple[float | None, list[CacheFigures]]:
+def since_reset(figures: list[CacheFigures], own: Iterable[ObservedCache]) -> tuple[float | None, list[CacheFigures]]:
     """When the figures were reset, in seconds since 1970, and ``figures`` without what had been counted by then.
 
     None if they never were, or if all workers started after that: they count since then.

@@ -10,8 +10,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.utils import floatToGoString
 
-from wheelcache.cache import Cache, caches
 from wheelcache.observability.metrics import LOAD_TIME, METRICS, Kind, Metric, Reading, read_site
+from wheelcache.observability.observed import ObservedCache, observed_caches
 from wheelcache.stats import LOAD_BOUNDS, Stats
 
 _BOUNDS: Final = tuple(map(floatToGoString, (*LOAD_BOUNDS, float("inf"))))
@@ -39,7 +39,7 @@ class Collector:
             raises.
     """
 
-    def __init__(self, caches: Callable[[], Iterable[Cache]] = caches) -> None:
+    def __init__(self, caches: Callable[[], Iterable[ObservedCache]] = observed_caches) -> None:
         self._caches = caches
 
     def describe(self) -> Iterator[Family]:

@@ -23,10 +23,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from wheelcache.cache import Cache
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
 from wheelcache.observability.console import console_for, date_of, look, nothing_found, size_in_words, width_of
 from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import LOAD, SAVE, RequestBox
 from wheelcache.observability.worker_stats import WorkerFigures
@@ -96,7 +96,7 @@ def check(action: str, *, watch: float | None, as_json: bool) -> None:
         raise Undone(f"--json is for the figures and inspect: leave it out of {action}.")
 
 
-def save(caches: Iterable[Cache], option: str, out: TextIO, *, patience: float = PATIENCE) -> None:
+def save(caches: Iterable[ObservedCache], option: str, out: TextIO, *, patience: float = PATIENCE) -> None:
     """Have all workers save, wait until they have, and print what is there then.
 
     Args:
@@ -132,7 +132,7 @@ def save(caches: Iterable[Cache], option: str, out: TextIO, *, patience: float =
         raise Undone("\n".join(missing))
 
 
-def load(caches: Iterable[Cache], option: str, out: TextIO) -> None:
+def load(caches: Iterable[ObservedCache], option: str, out: TextIO) -> None:
     """Have all workers load the newest snapshot, which takes them seconds, and print who will load what.
 
     Raises:
@@ -156,7 +156,9 @@ def load(caches: Iterable[Cache], option: str, out: TextIO) -> None:
             )
 
 
-def inspect(caches: Iterable[Cache], option: str, out: TextIO, *, as_json: bool = False, styled: bool = True) -> None:
+def inspect(
+    caches: Iterable[ObservedCache], option: str, out: TextIO, *, as_json: bool = False, styled: bool = True
+) -> None:
     """Print which snapshots there are, and whether they are whole. Nothing is changed, and nothing unpickled.
 
     Args:
@@ -193,7 +195,7 @@ def inspect(caches: Iterable[Cache], option: str, out: TextIO, *, as_json: bool 
 # Below: whom to ask, and what they did.
 
 
-def _kept(caches: Iterable[Cache], option: str) -> list[Kept]:
+def _kept(caches: Iterable[ObservedCache], option: str) -> list[Kept]:
     """Once each: caches of one name and place share their snapshots."""
     found: dict[tuple[str, Path], Kept] = {}
     for cache in caches:
@@ -205,7 +207,7 @@ def _kept(caches: Iterable[Cache], option: str) -> list[Kept]:
     return list(found.values())
 
 
-def _ask(action: str, kept: Sequence[Kept], caches: Sequence[Cache]) -> list[Kept]:
+def _ask(action: str, kept: Sequence[Kept], caches: Sequence[ObservedCache]) -> list[Kept]:
     """Those of ``kept`` that a worker has, which was asked."""
     silent = [each for each in kept if each.published is None]
     if silent:
@@ -220,7 +222,7 @@ def _ask(action: str, kept: Sequence[Kept], caches: Sequence[Cache]) -> list[Kep
     return asked
 
 
-def _workers(caches: Sequence[Cache], name: str) -> list[WorkerFigures]:
+def _workers(caches: Sequence[ObservedCache], name: str) -> list[WorkerFigures]:
     _, found = look(caches)
     return [worker for cache in found if cache.name == name for worker in cache.workers]
 
@@ -237,7 +239,7 @@ def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerFigures]], does: str, out
             out.write(f"The cache {each.name!r} is empty in {pids}, and not in use: that {does} nothing.\n")
 
 
-def _wait(caches: Sequence[Cache], expected: Mapping[Kept, set[str]], since: float, patience: float) -> None:
+def _wait(caches: Sequence[ObservedCache], expected: Mapping[Kept, set[str]], since: float, patience: float) -> None:
     """Until there is a new snapshot of everybody who was asked and still lives, or ``patience`` is over."""
     deadline = SystemClock.steady() + patience
     with _bar("snapshots", sum(map(len, expected.values()))) as show:

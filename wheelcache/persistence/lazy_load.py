@@ -47,6 +47,11 @@ class LazyLoad:
         """Whether the load is not begun, or not over yet."""
         return self._closed is None and (not self._begun or self._thread != 0)
 
+    @property
+    def is_shut(self) -> bool:
+        """Whether calls have to wait for the load."""
+        return self._is_shut and self._closed is None
+
     def finish(self) -> None:
         """Load, if that was not begun, or else wait until it is over: for at most 30 seconds, then the gate opens.
 

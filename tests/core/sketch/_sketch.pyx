@@ -665,7 +665,7 @@ cdef class SketchCore:
         cdef double fresh_until, due
         cdef uint64_t news = 0, stamp = 0
         cdef int outcome = 0
-        cdef bint is_new, is_heavy = weight > self.max_weight
+        cdef bint is_new, is_heavy = weight > self.max_weight, is_suspect = False
         check_slot(&self.stamps, slot)
         if self.detached:
             self.drop_detached(DROPPED_PER_SET, gone)
@@ -684,7 +684,8 @@ cdef class SketchCore:
                 return NO_ROOM
         if seen is not None and self.stamps.given:
             news, stamp = seen
-            if load_word(&self.stamps.table[slot]) != stamp:
+            is_suspect = load_word(&self.stamps.table[slot]) != stamp
+            if is_suspect and self.stamps.written:
                 if watch is None and live is not None:
                     self.take(live, REPLACED, now, gone)
                     write_news(&self.stamps, slot)
@@ -695,7 +696,7 @@ cdef class SketchCore:
             fresh_until = now + self.shortened(ttl, exact)
             due = fresh_until + grace
         is_new = entry is None
-        if mode != RESTORE:
+        if mode != RESTORE and not is_suspect:
             note_completed(self.watches, key, watch, gone)
         if is_heavy:
             if not is_new:
@@ -710,7 +711,7 @@ cdef class SketchCore:
             gone.append((REPLACED if entry.fresh_until > now else EXPIRED, key, entry.value))
         # From here on, nothing fails.
         if mode != RESTORE:
-            outcome = break_watches(self.watches, key, value, watch)
+            outcome = break_watches(self.watches, key, MISSING if is_suspect else value, watch)
         if seen is None:
             news = stamp = write_news(&self.stamps, slot)
             if self.stamps.given and not self.stamps.written:

@@ -16,8 +16,8 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Final
 
-from wheelcache.cache import Cache
 from wheelcache.errors import FileUnusable
+from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.overview import directories_of, overview, since_reset
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
@@ -67,7 +67,7 @@ class Dashboard:
         caches: tells the caches of the site in this process.
     """
 
-    def __init__(self, title: str, caches: Callable[[], Iterable[Cache]]) -> None:
+    def __init__(self, title: str, caches: Callable[[], Iterable[ObservedCache]]) -> None:
         self._title = title
         self._caches = caches
 

@@ -42,9 +42,10 @@ class Gate:
         Raises:
             CacheClosed: the cache was closed.
         """
-        if self._lazy_load is not None and not self.is_closed:
+        if self._lazy_load is not None and self._lazy_load.is_shut:
             self._lazy_load.finish()
-        self.check()
+        if self.is_closed:
+            self.check()
 
     def skip_load(self) -> None:
         """Open the gate without loading: the entries would be cleared at once."""

@@ -32,8 +32,8 @@ from wheelcache.core.contract import (
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.keys import unwrap
 from wheelcache.leases.fill_leases import FillLeases
-from wheelcache.removal_listener import RemovalListener
 from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.writing.removal_listener import RemovalListener
 
 logger = logging.getLogger("wheelcache")
 

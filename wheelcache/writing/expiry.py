@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wheelcache.core.contract import Core, Removals
-from wheelcache.removal_listener import RemovalListener
+from wheelcache.writing.removal_listener import RemovalListener
 
 
 class Expiry:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from wheelcache.core.contract import RESTORE, Core, Seen
-from wheelcache.entry_writer import EntryWriter
 from wheelcache.errors import SnapshotRefused
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.loading_snapshot import load_from
 from wheelcache.persistence.saving import save
 from wheelcache.persistence.snapshot_file import refuse
+from wheelcache.writing.entry_writer import EntryWriter
 
 
 class Snapshots:

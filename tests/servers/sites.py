@@ -1,0 +1,81 @@
+"""The commands that start the two sites on each server, and those that look at them."""
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.servers.process import ROOT
+
+GUNICORN = ["-m", "gunicorn", "--bind=127.0.0.1:{port}"]
+WORKERS = [*GUNICORN, "--workers=2"]
+PRELOAD = [*GUNICORN, "--preload", "-k", "gevent", "--log-level", "warning"]
+UWSGI = "import sys, pyuwsgi; pyuwsgi.run(sys.argv[1:])"
+UVICORN = ["-m", "uvicorn", "--backlog=1000", "--port={port}"]
+WAITRESS = ["-m", "waitress", "--threads=32", "--connection-limit=1000", "--backlog=1000", "--listen=127.0.0.1:{port}"]
+SPECIAL = ["-m", "tests.servers.special"]
+
+COMMANDS = {
+    "waitress": [*WAITRESS, "{site}:application"],
+    "uvicorn": [*UVICORN, "--log-level=warning", "{site}:asgi_application"],
+    "uvicorn with workers": [*UVICORN, "--workers=2", "{site}:asgi_application"],
+    "gunicorn sync": [*WORKERS, "{site}:application"],
+    "gunicorn gthread": [*WORKERS, "--threads=4", "{site}:application"],
+    "gevent": [*SPECIAL, "gevent", "{port}"],
+    # gevent patches in the worker, after the site was loaded in the parent; in one of the two also used there.
+    "preload": [*PRELOAD, "{site}:application"],
+    "preload_used": [*PRELOAD, "tests.servers.used_site:application"],
+    # Patched in the middle of its life, without a fork: by gevent when its threads run.
+    "gevent_late": [*SPECIAL, "gevent_late", "{port}"],
+    "eventlet_late": [*SPECIAL, "eventlet_late", "{port}"],
+    "fork": [*SPECIAL, "fork", "{port}", "{other_port}"],
+    "uwsgi": ["-c", UWSGI, "--http-socket=127.0.0.1:{port}", "--module={site}:application", "--die-on-term"],
+    # Two where threads are no help: they start and never run, or cannot be started.
+    "locked": [*SPECIAL, "locked", "{port}"],
+    "refused": [*SPECIAL, "refused", "{port}"],
+    # The servers of the frameworks' own.
+    "runserver": ["-m", "{site}", "runserver", "--noreload", "{port}"],
+    "flask run": ["-m", "flask", "--app={site}:application", "run", "--port={port}"],
+    "waitress in the app": ["-m", "{site}", "{port}"],
+}
+
+MANAGE = {
+    "django": [sys.executable, "-m", "tests.servers.django_site", "wheelcache"],
+    "flask": [sys.executable, "-m", "flask", "--app=tests.servers.flask_site:application", "wheelcache"],
+}
+"""The command of each framework."""
+
+
+def command_of(framework, server):
+    return [part.replace("{site}", f"tests.servers.{framework}_site") for part in COMMANDS[server]]
+
+
+def workers_of(server):
+    return 2 if "gunicorn" in server or "with workers" in server else 1
+
+
+def environment(site_wide=False, **options):
+    return {"SITE_OPTIONS": json.dumps(options), "SITE_WIDE": f"{site_wide:d}"}
+
+
+def run(command, **given):
+    """A command until its end, in the environment ``given``."""
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **given},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+def without_rich(command):
+    """``command``, in a Python that has no rich: the module after ``-m`` is run as it would."""
+    assert command[:2] == [sys.executable, "-m"]
+    code = (
+        "import runpy, sys; sys.modules['rich'] = sys.modules['rich.console'] = None; "
+        "sys.argv = sys.argv[1:]; runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+    )
+    return [sys.executable, "-c", code, *command[2:]]

@@ -1,0 +1,82 @@
+"""Look-ups that wait: of several callers that miss a key, one computes the value, the others wait for its ``set``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from wheelcache.core.contract import MISSING, Core
+from wheelcache.leases.fill_leases import FillLeases, Waiter
+from wheelcache.leases.fill_scope import current_scope
+from wheelcache.loading.loads import Loads
+from wheelcache.loading.wait_graph import is_loading
+from wheelcache.writing.entry_writer import EntryWriter
+
+
+class LeasedReads:
+    """The leased look-ups of one cache. Keys are those of its core."""
+
+    __slots__ = ("_core", "_leases", "_loads", "_writer")
+
+    def __init__(self, core: Core, leases: FillLeases, writer: EntryWriter, loads: Loads) -> None:
+        self._core = core
+        self._leases = leases
+        self._writer = writer
+        self._loads = loads
+
+    def get(self, key: Any, wait: float, *, may_wait: bool) -> Any:
+        """The value, or MISSING: then the caller computes it, perhaps with the lease. See ``Cache.get_or_lease``."""
+        may_wait = may_wait and asyncio._get_running_loop() is None
+        found, waiter = self._find_or_wait(key, wait, may_wait)
+        if waiter is None:
+            return found
+        try:
+            while not self._leases.is_done(waiter):
+                waiter.told.wait(self._leases.seconds_to_look(waiter))
+        except BaseException:
+            self._leases.leave(waiter)
+            raise
+        return self._waited(waiter)
+
+    async def aget(self, key: Any, wait: float) -> Any:
+        """``get`` for coroutines, whose event loop runs on."""
+        found, waiter = self._find_or_wait(key, wait, True)
+        if waiter is None:
+            return found
+        try:
+            while not self._leases.is_done(waiter):
+                await waiter.told.wait_async(self._leases.seconds_to_look(waiter))
+        except BaseException:
+            self._leases.leave(waiter)
+            raise
+        return self._waited(waiter)
+
+    def _find_or_wait(self, key: Any, wait: float, may_wait: bool) -> tuple[Any, Waiter | None]:
+        found = self._core.find(key, MISSING)
+        if found is not MISSING:
+            return found, None
+        # Amid a step, in a __del__ that the collector runs, no other thread could set anything meanwhile.
+        may_wait = may_wait and not is_loading() and not self._core.in_step and not self._leases.in_step
+        if self._writer.hears_misses:
+            self._writer.missed(key)
+        slot = self._writer.slot(key)
+        waiter = self._leases.miss(key, slot, current_scope(), wait, may_wait=may_wait)
+        # Once more: what was set before the lease began to watch the key is found now.
+        found = self._core.find(key, MISSING)
+        if found is not MISSING:
+            self._leases.fill(key, found)
+            return found, None
+        if waiter is None:
+            self._core.count(misses=1)
+        return found, waiter
+
+    def _waited(self, waiter: Waiter) -> Any:
+        if waiter.is_filled:
+            self._core.count(hits=1)
+            self._loads.count_coalesced()
+            return waiter.value
+        self._core.count(misses=1)
+        if self._writer.hears_misses:
+            # The lease has passed to this caller, which computes the value from here on.
+            self._writer.missed(waiter.key)
+        return MISSING
