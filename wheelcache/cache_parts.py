@@ -67,9 +67,9 @@ class CacheParts:
         self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, options.weigher, stamps)
         self.loads = Loads(self.core, self.writer)
         self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.writer)
-        self.leased = LeasedReads(self.core, self.leases, self.writer, self.loads)
         self.groups = Groups()
         self.gate = Gate(name, self.core)
+        self.leased = LeasedReads(self.core, self.gate, self.leases, self.writer, self.loads)
         self.snapshots = Snapshots(
             name,
             self.core,
@@ -112,7 +112,7 @@ class CacheParts:
         self.loads.close()
         self.gate.close()
         self.leases.close()
-        self.writer.clear()
+        self.writer.close()
 
     def before_fork(self) -> None:
         """Return when no step of the core is in progress. Until ``after_fork``, no other thread begins one."""

@@ -351,17 +351,19 @@ class PythonCore:
                 self._check_gate()
             entry = map_.entries.get(key)
             is_live = entry is not None and entry.fresh_until > now and map_.is_current(entry)
+            is_news = False
             if only == DEAD:
                 if entry is None or is_live:
                     return default
             elif cause is not EVICTED:
-                if map_.stamps is not None:
-                    map_.stamps.write(slot)
+                is_news = True
                 if self._watched:
                     self._watches.deleted(key)
             if entry is None:
+                if is_news and map_.stamps is not None:
+                    map_.stamps.write(slot)
                 return default
-            map_.remove(entry, cause, now, removed, gone)
+            map_.remove(entry, cause, now, removed, gone, slot if is_news else None)
             map_.fit_table()
             return entry.value if is_live else default
 
@@ -396,14 +398,12 @@ class PythonCore:
             map_.find_next_due()
         return looked
 
-    def clear(self, *, drop: bool = True) -> int:
+    def clear(self, *, drop: bool = True, news: bool = True) -> int:
         gone: list[Any] = []
         map_ = self._map
         with self._lock:
-            if map_.stamps is not None:
-                map_.stamps.write_all()
             self._watches.cleared()
-            detached = map_.detach_all()
+            detached = map_.detach_all(news=news)
             if drop:
                 map_.drop_detached(BATCH, gone, None)
                 map_.find_next_due()
@@ -493,8 +493,7 @@ class PythonCore:
                 return NO_ROOM
         if seen is not None and map_.stamps is not None and map_.stamps.is_outdated(slot, seen):
             if watch is None and live is not None:
-                map_.stamps.write(slot)
-                map_.remove(live, REPLACED, now, removed, gone)
+                map_.remove(live, REPLACED, now, removed, gone, slot)
             return OUTDATED
         return 0
 
@@ -502,11 +501,11 @@ class PythonCore:
         self, key: Any, now: float, slot: int, seen: Seen | None, removed: Removals | None, gone: list[Any]
     ) -> int:
         map_ = self._map
-        if seen is None and map_.stamps is not None:
-            map_.stamps.write(slot)
         entry = map_.entries.get(key)
         if entry is not None:
-            map_.remove(entry, REPLACED, now, removed, gone)
+            map_.remove(entry, REPLACED, now, removed, gone, slot if seen is None else None)
+        elif seen is None and map_.stamps is not None:
+            map_.stamps.write(slot)
         return TOO_HEAVY
 
     def _tell(self, key: Any, value: Any, under: Watch | None) -> int:

@@ -10,16 +10,18 @@ from wheelcache.leases.fill_leases import FillLeases, Waiter
 from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.wait_graph import is_loading
+from wheelcache.persistence.gate import Gate
 from wheelcache.writing.entry_writer import EntryWriter
 
 
 class LeasedReads:
     """The leased look-ups of one cache. Keys are those of its core."""
 
-    __slots__ = ("_core", "_leases", "_loads", "_writer")
+    __slots__ = ("_core", "_gate", "_leases", "_loads", "_writer")
 
-    def __init__(self, core: Core, leases: FillLeases, writer: EntryWriter, loads: Loads) -> None:
+    def __init__(self, core: Core, gate: Gate, leases: FillLeases, writer: EntryWriter, loads: Loads) -> None:
         self._core = core
+        self._gate = gate
         self._leases = leases
         self._writer = writer
         self._loads = loads
@@ -65,6 +67,7 @@ class LeasedReads:
         found = self._core.find(key, MISSING)
         if found is not MISSING:
             self._leases.fill(key, found)
+            self._writer.noted(key)
             return found, None
         if waiter is None:
             self._core.count(misses=1)
@@ -74,7 +77,11 @@ class LeasedReads:
         if waiter.is_filled:
             self._core.count(hits=1)
             self._loads.count_coalesced()
+            # A miss that was served explains no later set.
+            self._writer.noted(waiter.key)
             return waiter.value
+        # Raised to the waiters of a cache that was closed.
+        self._gate.check()
         self._core.count(misses=1)
         if self._writer.hears_misses:
             # The lease has passed to this caller, which computes the value from here on.
