@@ -154,7 +154,8 @@ class Core(Protocol):
 
     Attributes:
         next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled.
-            Never too late; after deletions it may be too early until the next ``advance``.
+            Never too late; after deletions it may be too early until the next ``advance``, which never makes it
+            earlier.
         told: completed watches, each once. Any thread may take them, with ``popleft``.
         entry_bytes: what an entry takes beside its key and value, for weighers.
         in_step: the calling thread is inside a step, in code run by the garbage collector, and must not wait. Always
@@ -233,8 +234,8 @@ class Core(Protocol):
 
     def touch(self, key: Hashable, ttl: float | None, exact: bool = True) -> int:
         """Give a fresh and current entry a new TTL, keeping its grace; an entry that never expires has none. STORED,
-        perhaps with WAKE, or 0. With stamps it gets a fresh stamp and no news; 0 if its slot has news since the value was
-        stored."""
+        perhaps with WAKE, or 0. With stamps it gets a fresh stamp and no news; 0 if its slot has news since the value
+        was stored."""
 
     def delete(
         self,
