@@ -428,8 +428,8 @@ class EntryMap:
             self._most = size
 
     def find_next_due(self) -> None:
-        """Set ``next_due`` anew, after entries were taken out. It never gets earlier: no entry that is left leaves
-        before, and timers that only move to a finer level, for which the wheel turns earlier, are not late."""
+        """Set ``next_due`` anew, after entries were taken out. It does not get earlier: no entry expires before, and
+        timers that wait to move to a finer level are not late."""
         self.next_due = max(self.next_due, self._wheel.next_wake()) if self._detached is None else -inf
 
     def follow(self, now: float) -> None:

@@ -34,7 +34,7 @@ class StatsReader:
         counts, loads = self._core.counts(), self._loads.stats()
         removals = {cause.value: count for cause, count in counts.removals.items()}
         return Stats(
-            hits=counts.hits,
+            hits=counts.hits + loads.stale_hits,
             misses=counts.misses,
             loads=loads.loads,
             load_failures=loads.load_failures,
