@@ -16,7 +16,33 @@ from wheelcache.writing.removal_listener import Listener
 
 @dataclass(frozen=True, slots=True)
 class CacheOptions:
-    """What ``Cache`` takes: see there.
+    """What ``Cache`` takes.
+
+    Attributes:
+        name: what the cache is called in logs.
+        max_entries: how many entries it holds at most; None for no bound. The least recently used leave first.
+        max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
+        weigher: ``weigher(key, value)``, the weight of an entry, an int >= 0.
+        ttl: seconds until an entry expires unless ``set`` says otherwise; None for never.
+        jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
+            what is set together does not expire together. ``add`` and ``touch`` keep theirs exactly.
+        interval: seconds a tick of the wheel: how soon an expired entry leaves memory. Reads are exact whatever it is.
+        slots: ticks that the wheel's finest level spans.
+        log_interval: seconds between lines on the logger ``wheelcache.stats``; None for none.
+        sample_interval: seconds between samples of ``stats()``, of which the last 360 are kept; None for none.
+        figures_dir: where to publish the figures of this process every three seconds, and see those of the others: see
+            ``figures_directory``. None for not.
+        snapshot_dir: where to keep the entries from one process to the next: see ``snapshot_keeper``. They are loaded
+            when the cache is first used: by whatever asks for an entry, writes one, or counts them (``stats``), but
+            not by ``len`` or ``clear``, nor by decorating a function. None for not.
+        snapshot_interval: seconds between two saves of them.
+        snapshot_key: what these files are signed with; None for no signature.
+        on_removal: ``on_removal(key, value, cause)`` for every entry that leaves, called without a lock by the thread
+            that removed it. An exception in it is logged with the key. Also an attribute, to be set at any time.
+        stamps: tell this cache what other processes of the machine write, and them what this one does, by key, so that
+            no old value is returned after a write elsewhere. Keys are strings, or tuples of what looks the same in
+            every process. Each cache needs an object of its own.
+        clock: seconds. With a ``ManualClock``, moving the clock advances the wheel; otherwise a thread does.
 
     Raises:
         TypeError, ValueError: naming the argument, what it takes and what it got.
@@ -36,10 +62,14 @@ class CacheOptions:
     figures_dir: Path | None
     snapshot_dir: Path | None
     snapshot_interval: float
-    snapshot_key: bytes | None
+    snapshot_key: str | bytes | None
     on_removal: Listener | None
     stamps: Stamps | None
     clock: Clock
+
+    @property
+    def secret(self) -> bytes | None:
+        return options.secret_or_none("snapshot_key", self.snapshot_key)
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from wheelcache.cache_options import CacheOptions
-from wheelcache.core.contract import Core
+from wheelcache.core.contract import BATCH, Core
 from wheelcache.core.python_core import PythonCore
-from wheelcache.keys import KeyProxies
+from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.leases.leased_reads import LeasedReads
-from wheelcache.loading.groups import Groups
+from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
 from wheelcache.observability.observers import IdleChecker, Observers, StatsReader
@@ -88,6 +88,17 @@ class CacheParts:
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
         self.writer.on_first_write = self.jobs.start
 
+    def delete_group(self, name: str) -> int:
+        """Delete every key of a group. How many were there."""
+        # First what is being loaded: what is stored in between is an entry by then.
+        keys = {key: None for key in self.loads.keys_in_progress() if group_of(unwrap(key)) == name}
+        scan = self.core.scan()
+        while records := scan.step(BATCH):
+            keys |= {record.key: None for record in records if group_of(unwrap(record.key)) == name}
+        # Which of them other processes have is not known.
+        self.writer.write_all_stamps()
+        return self.writer.delete_many(keys)
+
     def clear(self) -> None:
         """Remove every entry, and forget which loads failed."""
         self.gate.skip_load()
@@ -103,8 +114,15 @@ class CacheParts:
         self.leases.close()
         self.writer.clear()
 
-    def after_fork_in_child(self) -> None:
-        """Fresh locks, counts from zero, and no thread, task or waiter of the parent. Entries stay."""
+    def before_fork(self) -> None:
+        """Return when no step of the core is in progress. Until ``after_fork``, no other thread begins one."""
+        self.core.before_fork()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """In the child: fresh locks, counts from zero, and no thread, task or waiter of the parent. Entries stay."""
+        self.core.after_fork(in_child=in_child)
+        if not in_child:
+            return
         self.keys.forget_locks()
         self.driver.after_fork_in_child()
         self.leases.after_fork_in_child()
@@ -118,7 +136,7 @@ class CacheParts:
         options = self.options
         if options.snapshot_dir is None:
             return None
-        keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots)
+        keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.secret, self.snapshots)
         self.gate.load_first(keeper.load)
         return keeper
 
