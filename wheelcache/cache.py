@@ -4,49 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from math import inf
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any
 
 from wheelcache import options
+from wheelcache.cache_options import CacheOptions
+from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
-from wheelcache.core.contract import ABSENT, BATCH, CHANGED, KEEP, MISSING, SAME, STORED, RemovalCause, Times
-from wheelcache.core.python_core import PythonCore
+from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.errors import MissingKey, Unloaded
-from wheelcache.keys import KeyProxies, unwrap
-from wheelcache.leases.fill_leases import FillLeases
+from wheelcache.keys import unwrap
 from wheelcache.leases.fill_scope import current_scope
-from wheelcache.leases.leased_reads import LeasedReads
-from wheelcache.loading.groups import Groups, group_of
-from wheelcache.loading.key_loading import KeyLoading
-from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import load_policy
 from wheelcache.observability.observed import observed_caches, registry
-from wheelcache.observability.observers import IdleChecker, Observers, StatsReader
 from wheelcache.observability.publisher import Publisher
-from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE, WorkerRequests
+from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerFigures
-from wheelcache.persistence.autosave import Autosave
-from wheelcache.persistence.gate import Gate
-from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
-from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import Clock, SystemClock, unfrozen
-from wheelcache.runtime.periodic_jobs import PeriodicJobs
-from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
+from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.stats import Stats
-from wheelcache.writing.entry_writer import EntryWriter, Weigher, batched
-from wheelcache.writing.expiry import Expiry
-from wheelcache.writing.removal_listener import Listener, RemovalListener
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-MAX_JITTER: Final = 60.0
-"""Seconds. What is set together expires over a minute at most: 5% of two weeks would end a session 16 hours early."""
+from wheelcache.writing.entry_writer import Weigher, batched
+from wheelcache.writing.removal_listener import Listener
 
 
 class _Default(Enum):
@@ -59,31 +42,7 @@ class _Default(Enum):
 class Cache(CacheAccess):
     """A bounded map in memory whose entries expire on time, safe under threads and forks.
 
-    Args:
-        name: what the cache is called in logs.
-        max_entries: how many entries it holds at most; None for no bound. The least recently used leave first.
-        max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
-        weigher: ``weigher(key, value)``, the weight of an entry, an int >= 0.
-        ttl: seconds until an entry expires unless ``set`` says otherwise; None for never.
-        jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
-            what is set together does not expire together. ``add`` and ``touch`` keep theirs exactly.
-        interval: seconds a tick of the wheel: how soon an expired entry leaves memory. Reads are exact whatever it is.
-        slots: ticks that the wheel's finest level spans.
-        log_interval: seconds between lines on the logger ``wheelcache.stats``; None for none.
-        sample_interval: seconds between samples of ``stats()``, of which the last 360 are kept; None for none.
-        figures_dir: where to publish the figures of this process every three seconds, and see those of the others: see
-            ``figures_directory``. None for not.
-        snapshot_dir: where to keep the entries from one process to the next: see ``snapshot_keeper``. They are loaded
-            when the cache is first used: by whatever asks for an entry, writes one, or counts them (``stats``), but
-            not by ``len`` or ``clear``, nor by decorating a function. None for not.
-        snapshot_interval: seconds between two saves of them.
-        snapshot_key: what these files are signed with; None for no signature.
-        on_removal: ``on_removal(key, value, cause)`` for every entry that leaves, called without a lock by the thread
-            that removed it. An exception in it is logged with the key. Also an attribute, to be set at any time.
-        stamps: tell this cache what other processes of the machine write, and them what this one does, by key, so that
-            no old value is returned after a write elsewhere. Keys are strings, or tuples of what looks the same in
-            every process. Each cache needs an object of its own.
-        clock: seconds. With a ``ManualClock``, moving the clock advances the wheel; otherwise a thread does.
+    Its arguments are the fields of ``CacheOptions``, which describes them.
 
     Keys are hashable. Values are kept by reference. ``len`` counts what is in memory, which may for one interval
     include entries that are expired and no longer returned. No read removes one. Every method but a hit or a miss of
@@ -96,23 +55,7 @@ class Cache(CacheAccess):
             cannot be made.
     """
 
-    __slots__ = (
-        "_driver",
-        "_gate",
-        "_groups",
-        "_jobs",
-        "_keys",
-        "_leased",
-        "_leases",
-        "_loads",
-        "_observers",
-        "_snapshots",
-        "_writer",
-        "find_plain",
-        "keeper",
-        "loading",
-        "name",
-    )
+    __slots__ = ("_gate", "_keys", "_parts", "_writer", "find_plain", "keeper", "loading", "name")
 
     def __init__(
         self,
@@ -135,83 +78,41 @@ class Cache(CacheAccess):
         stamps: Stamps | None = None,
         clock: Clock = SystemClock.monotonic,
     ) -> None:
-        self.name = options.text("name", name)
-        max_entries = options.count_or_none("max_entries", max_entries)
-        max_weight = options.count_or_none("max_weight", max_weight)
-        weigher = options.function_or_none("weigher", weigher)
-        if (max_weight is None) != (weigher is None):
-            raise TypeError("max_weight and weigher must be given together")
-        self._ttl = options.ttl("ttl", ttl)
-        interval = options.interval("interval", interval)
-        core = PythonCore(
-            max_entries=max_entries,
-            max_weight=max_weight,
-            jitter=options.fraction("jitter", jitter),
-            max_jitter=MAX_JITTER,
-            interval=interval,
-            slots=options.slots("slots", slots),
-            clock=unfrozen(options.function("clock", clock)),
-            stamps=options.stamps_or_none("stamps", stamps),
+        parts = CacheParts(
+            CacheOptions(
+                name=name,
+                max_entries=max_entries,
+                max_weight=max_weight,
+                weigher=weigher,
+                ttl=ttl,
+                jitter=jitter,
+                interval=interval,
+                slots=slots,
+                log_interval=log_interval,
+                sample_interval=sample_interval,
+                figures_dir=figures_dir,
+                snapshot_dir=snapshot_dir,
+                snapshot_interval=snapshot_interval,
+                snapshot_key=snapshot_key,
+                on_removal=on_removal,
+                stamps=stamps,
+                clock=clock,
+            )
         )
-        listener = RemovalListener(name, on_removal)
-        self._keys = KeyProxies()
-        self._driver = WheelDriver(Expiry(name, core, listener), interval, clock)
-        self._leases = FillLeases(core, self._driver.clock)
-        writes = EntryWriter(name, core, self._driver, self._leases, listener, weigher, stamps)
-        self._bind(core, writes)
-        self.find_plain = core.find
-        self._writer = writes
-        self._loads = Loads(core, writes)
-        self.loading = KeyLoading(self._loads, self._keys, self._ttl, writes)
-        self._groups = Groups()
-        self._gate = Gate(name, core)
-        self._leased = LeasedReads(core, self._gate, self._leases, writes, self._loads)
-        self._snapshots = Snapshots(
-            name,
-            core,
-            writes,
-            self._keys,
-            max_entries=max_entries,
-            is_coherent=stamps is not None,
-            is_portable=self._groups.is_portable,
-            is_in_use=self._gate.is_in_use,
-        )
-        self.keeper = self._autosave(snapshot_dir, snapshot_interval, snapshot_key)
-        actions: dict[str, Callable[[], object]] = {CLEAR: writes.clear}
-        if self.keeper is not None:
-            actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
-        stats = StatsReader(core, self._loads)
-        self._observers = Observers(
-            name,
-            stats,
-            self._driver,
-            log_interval=log_interval,
-            sample_interval=sample_interval,
-            figures_dir=figures_dir,
-            actions=actions,
-            is_in_use=self._gate.is_in_use,
-            max_entries=max_entries,
-            max_weight=max_weight,
-            weigher=weigher,
-        )
-        jobs = self._observers.jobs if self.keeper is None else [*self._observers.jobs, self.keeper]
-        idle_checker = IdleChecker(stats, writes.expect_first_write)
-        self._jobs = PeriodicJobs(self._driver.clock, driver_of(clock), idle_checker, jobs)
-        writes.on_first_write = self._jobs.start
+        self.name = name
+        self.loading = parts.loading
+        self.keeper = parts.keeper
+        self.find_plain = parts.core.find
+        self._bind(parts.core, parts.writer)
+        self._ttl = parts.options.ttl
+        self._parts = parts
+        self._gate = parts.gate
+        self._keys = parts.keys
+        self._writer = parts.writer
         # Last: from here on the wheel thread, forks, and whatever freezes the time in tests, know of this object.
-        self._driver.start()
-        lifecycle.HELD.add_weakly(self)
+        parts.driver.start()
+        lifecycle.HELD.add_weakly(parts)
         registry.add(self)
-
-    def _autosave(self, snapshot_dir: Path | None, interval: float, key: str | bytes | None) -> Autosave | None:
-        directory = snapshot_directory_or_none("snapshot_dir", snapshot_dir)
-        period = options.interval("snapshot_interval", interval)
-        secret = options.secret_or_none("snapshot_key", key)
-        if directory is None:
-            return None
-        keeper = Autosave(directory, period, secret, self._snapshots)
-        self._gate.load_first(keeper.load)
-        return keeper
 
     # Entries.
 
@@ -223,7 +124,7 @@ class Cache(CacheAccess):
 
     def __contains__(self, key: Hashable) -> bool:
         self._gate.open()
-        return self._find_times(self._adapt(key)) is not None
+        return self._writer.times(self._adapt(key)) is not None
 
     def find(self, key: Hashable, default: Any = None) -> Any:
         """``get``, without counting a miss: for a caller that goes on with ``loading.load``, which counts it."""
@@ -245,13 +146,8 @@ class Cache(CacheAccess):
         """The values of those keys that are there. One step of the core for every 1,024 keys."""
         self._gate.open()
         found: dict[Any, Any] = {}
-        for batch in batched(keys):
-            plain = [self._adapt(key) for key in batch]
-            for key, adapted, value in zip(batch, plain, self._core.get_many(plain), strict=True):
-                if value is not MISSING:
-                    found[key] = value
-                elif self._writer.hears_misses:
-                    self._writer.missed(adapted)
+        for batch in batched((key, self._adapt(key)) for key in keys):
+            found.update(self._writer.get_many(batch))
         return found
 
     def keys(self) -> list[Any]:
@@ -266,7 +162,7 @@ class Cache(CacheAccess):
             MissingKey: (a KeyError) the key isn't there.
         """
         self._gate.open()
-        times = self._find_times(self._adapt(key))
+        times = self._writer.times(self._adapt(key))
         if times is None:
             raise MissingKey(key)
         return None if times.fresh_until == inf else times.fresh_until - self._core.now()
@@ -309,15 +205,7 @@ class Cache(CacheAccess):
         Unlike ``touch``, this is no news: it leaves the entries of other processes as they are.
         """
         self._gate.open()
-        key = self._adapt(key)
-        seconds = self.loading.seconds(ttl)
-        record = self._core.peek(key)
-        if record is None or type(record.value) is not type(value) or record.value != value:
-            return False
-        outcome = self._writer.set(
-            key, record.value, seconds, exact=True, mode=SAME, expected=record.value, seen=record.seen
-        )
-        return bool(outcome & STORED)
+        return self._writer.renew(self._adapt(key), value, self.loading.seconds(ttl))
 
     def incr(self, key: Hashable, delta: Any = 1) -> Any:
         """Add ``delta`` to a value, keep its expiry, and return the sum. Atomic.
@@ -337,16 +225,10 @@ class Cache(CacheAccess):
             MissingKey: (a KeyError) the key isn't there.
         """
         self._gate.open()
-        plain = self._adapt(key)
-        self._writer.noted(plain)
-        while True:
-            record = self._core.peek(plain)
-            if record is None or not self._is_fresh(plain, record.times):
-                raise MissingKey(key)
-            value = function(record.value)
-            outcome = self._writer.set(plain, value, KEEP, mode=SAME, expected=record.value)
-            if not outcome & CHANGED:
-                return value
+        value = self._writer.update(self._adapt(key), function)
+        if value is MISSING:
+            raise MissingKey(key)
+        return value
 
     def pop(self, key: Hashable, default: Any = _Default.RAISE) -> Any:
         """Remove an entry and return its value, or ``default``.
@@ -369,25 +251,16 @@ class Cache(CacheAccess):
     def delete_group(self, name: str) -> int:
         """Delete every key that is a tuple whose first item is ``name``. How many were there."""
         self._gate.open()
-        # First what is being loaded: what lands in between is an entry by then.
-        keys = {key: None for key in self._loads.keys_in_progress() if group_of(unwrap(key)) == name}
-        scan = self._core.scan()
-        while records := scan.step(BATCH):
-            keys |= {record.key: None for record in records if group_of(unwrap(record.key)) == name}
-        # Which of them other processes have is not known.
-        self._writer.write_all_stamps()
-        return self._writer.delete_many(keys)
+        return self._parts.delete_group(name)
 
     def evict_to(self, size: int) -> None:
-        """Evict the least recently used entries until at most ``size``, an int >= 0, are left."""
-        self._gate.open()
-        self._writer.evict_to(options.whole("size", size))
+        """Evict the least recently used entries until at most ``size``, an int >= 0, are left. Loads no snapshot."""
+        with suppress(Unloaded):
+            self._writer.evict_to(options.whole("size", size))
 
     def clear(self) -> None:
         """Remove every entry. With a listener, it is told of each before this returns."""
-        self._gate.skip_load()
-        self._writer.clear()
-        self._loads.forget_failures()
+        self._parts.clear()
 
     @property
     def on_removal(self) -> Listener | None:
@@ -437,22 +310,16 @@ class Cache(CacheAccess):
             LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
         """
         found = self.find(key, MISSING)
-        if found is MISSING:
-            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
-            return self.loading.load(key, loader, ttl, policy)
         # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
         if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL):
             options.ttl("ttl", ttl)
-        if (
-            refresh_ahead is not None
-            or grace is not None
-            or timeout is not None
-            or negative_ttl is not None
-            or fail_safe is not False
-        ):
-            policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
-            if refresh_ahead is not None and self.loading.needs_refresh(key, found, ttl, policy):
-                self.loading.refresh(key, loader, ttl, policy)
+        if grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False and found is not MISSING:
+            return found
+        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+        if found is MISSING:
+            return self.loading.load(key, loader, ttl, policy)
+        if self.loading.needs_refresh(key, found, ttl, policy):
+            self.loading.refresh(key, loader, ttl, policy)
         return found
 
     async def atake(
@@ -471,12 +338,15 @@ class Cache(CacheAccess):
         Refreshes, and loads with a timeout, are tasks of the caller's event loop.
         """
         found = self.find(key, MISSING)
+        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
+        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL):
+            options.ttl("ttl", ttl)
+        if grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False and found is not MISSING:
+            return found
         policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
         if found is MISSING:
             return await self.loading.aload(key, loader, ttl, policy)
-        if ttl is not DEFAULT_TTL:
-            self.loading.seconds(ttl)
-        if refresh_ahead is not None and self.loading.needs_refresh(key, found, ttl, policy):
+        if self.loading.needs_refresh(key, found, ttl, policy):
             self.loading.arefresh(key, loader, ttl, policy)
         return found
 
@@ -493,17 +363,13 @@ class Cache(CacheAccess):
     ) -> Callable[[F], Memoized[F]]:
         """A decorator that caches what a function, method or coroutine function returns, by its arguments.
 
-        Calls that mean the same share a value, however they spell it: by position or by name, with a default given or
-        left out. An instance is an argument like any other: equal instances share values, and one that is part of a
-        key lives as long as its entry. As in ``functools.lru_cache``, arguments that are equal are the same, also 1
-        and 1.0. A function that is decorated anew, such as one inside another function, begins anew. See
-        ``memoize.Memoized`` for what a decorated function has: ``cache_delete``, ``cache_clear``, ``uncached``,
-        ``cache_stats``.
+        Calls that mean the same share a value, however they spell it. Arguments that are equal are the same, as in
+        ``functools.lru_cache``. An instance is an argument like any other. A function that is decorated anew, such as
+        one inside another function, begins anew. See ``memoize.Memoized`` for what a decorated function has.
 
         Args:
             ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as for ``take``.
-            key: ``key(*args, **kwargs)``, the part of the key that the arguments make, in place of the arguments; for
-                some that are not hashable, or that do not matter.
+            key: ``key(*args, **kwargs)``, the part of the key that the arguments make, in place of the arguments.
 
         Raises:
             TypeError, ValueError: naming the argument; or what is decorated is no function, or makes generators, which
@@ -517,7 +383,7 @@ class Cache(CacheAccess):
 
     def group(self, name: str) -> str:
         """The group of the keys of a function called ``name``: see ``Groups.add``."""
-        return self._groups.add(name)
+        return self._parts.groups.add(name)
 
     # Leases.
 
@@ -536,28 +402,28 @@ class Cache(CacheAccess):
             TypeError, ValueError: naming the argument.
         """
         self._gate.open()
-        found = self._leased.get(self._adapt(key), options.seconds("wait", wait), may_wait=may_wait)
+        found = self._parts.leased.get(self._adapt(key), options.seconds("wait", wait), may_wait=may_wait)
         return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
         """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
         self._gate.open()
-        found = await self._leased.aget(self._adapt(key), options.seconds("wait", wait))
+        found = await self._parts.leased.aget(self._adapt(key), options.seconds("wait", wait))
         return default if found is MISSING else found
 
     def is_leased(self, key: Hashable) -> bool:
         """Whether the running thread or task has a lease on ``key``."""
-        return self._leases.is_of(self._adapt(key), current_scope())
+        return self._parts.leases.is_of(self._adapt(key), current_scope())
 
     def fill_lease(self, key: Hashable, value: Any) -> None:
         """Give ``value`` to the callers that wait for a lease on ``key``, without storing it."""
-        self._leases.fill(self._adapt(key), value)
+        self._parts.leases.fill(self._adapt(key), value)
 
     # Beside a store that this cache is in front of.
 
     def invalidate(self, key: Hashable) -> None:
         """``delete``, because ``key`` was written in the store: a caller that waits for a lease may find it there."""
-        self._leases.refuse(self._adapt(key))
+        self._parts.leases.refuse(self._adapt(key))
         self.delete(key)
 
     def discard_stale(self, key: Hashable) -> None:
@@ -579,38 +445,31 @@ class Cache(CacheAccess):
     ) -> int:
         """Write all entries to a file, with the time they have left, in the order of their use. How many.
 
-        Nobody is held up meanwhile, and pickling, which may run anybody's code, is done without a lock. What is written
-        or deleted meanwhile may be in the file or not, and what is used meanwhile may be in it, and be counted, twice:
-        then ``load`` takes the first, which is older.
-        A million short strings take 3 seconds, 4 with a secret. Values that cannot be pickled are left out, which is
-        logged. Left out as well is what functions returned that are memoized and not the only ones of their name, or
-        inside others: in another process, their keys may mean other functions.
+        It holds no other thread up, and pickles without a lock. What is written or deleted meanwhile may be in the file
+        or not. Left out are values that cannot be pickled, which is logged, and those of memoized functions whose name
+        may mean another function in another process.
 
         Args:
             path: of the file, which is replaced when all is written and synced; what was there stays if it cannot be.
-            secret: what the file is to be signed with, so that ``load`` with the same can tell it from others.
+            secret: what the file is signed with.
             seconds: the longest it may take.
-            dir_fd: a descriptor of the directory of ``path``, which then is not looked up by its name.
 
         Raises:
-            OSError: the file cannot be written. Nothing is left of it.
-            TimeoutError: (an OSError) ``seconds`` have passed.
-            RuntimeError: somebody else is saving this cache.
+            OSError: the file cannot be written, or (a TimeoutError) ``seconds`` have passed. Nothing is left of it.
+            RuntimeError: another save of this cache is in progress.
             CacheClosed: the cache was closed, perhaps meanwhile. Nothing is left of the file.
             SnapshotRefused: this is Windows.
         """
         self._gate.open()
-        return self._snapshots.save(path, secret=secret, seconds=seconds)
+        return self._parts.snapshots.save(path, secret=secret, seconds=seconds)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
-        """Take in the entries of a file that ``save`` wrote, if they have not expired since. How many.
+        """Restore the entries of a file that ``save`` wrote, except those that have expired since. How many.
 
-        They come in the order of their use, as if used now. What is here already stays, and so does its value; if there
-        is not room for all, the most recently used come. A coherent cache takes those that nobody has written since
-        they were saved.
-
-        A file that is damaged, foreign, or not this user's own to write, is not loaded, or not beyond the damage; it is
-        renamed to ``<name>.refused``, and one warning says why. None is no error: then there is nothing to load.
+        They come in the order of their use. What is here already stays. If there is not room for all, the most recently
+        used come. A coherent cache takes those that no process has written since. A file that is damaged, foreign, or
+        not this user's own to write, is renamed to ``<name>.refused``, and one warning says why. A missing one is no
+        error.
 
         Args:
             secret: what the file must have been signed with.
@@ -620,43 +479,48 @@ class Cache(CacheAccess):
             CacheClosed: the cache was closed.
         """
         self._gate.open()
-        return self._snapshots.load(Path(path), options.secret_or_none("secret", secret))
+        return self._parts.snapshots.load(Path(path), options.secret_or_none("secret", secret))
 
     # Figures.
 
     def stats(self) -> Stats:
         """The figures since the cache was made."""
         self._gate.open()
-        return self._observers.stats()
+        return self._parts.observers.stats()
 
     def figures(self) -> WorkerFigures:
-        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot."""
-        return self._observers.figures()
+        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot.
+
+        Raises:
+            CacheClosed: the cache was closed.
+        """
+        self._gate.check()
+        return self._parts.observers.figures()
 
     @property
     def publisher(self) -> Publisher | None:
         """Publishes the figures, if there is a ``figures_dir``."""
-        return self._observers.publisher
+        return self._parts.observers.publisher
 
     @property
     def requests(self) -> WorkerRequests | None:
         """Runs what operators ask for, if there is a ``figures_dir``."""
-        return self._observers.requests
+        return self._parts.observers.requests
 
     @property
     def lag(self) -> float:
         """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        return self._driver.lag
+        return self._parts.driver.lag
 
     @property
     def thread_state(self) -> str:
         """That of what advances the wheel: see ``WheelThread.state``."""
-        return self._driver.thread_state
+        return self._parts.driver.thread_state
 
     @property
     def steady(self) -> Clock:
         """The clock that was given, which no test freezes."""
-        return self._driver.clock
+        return self._parts.driver.clock
 
     @property
     def is_coherent(self) -> bool:
@@ -672,33 +536,12 @@ class Cache(CacheAccess):
         """Whether it was used, and not closed since."""
         return self._gate.is_in_use()
 
-    # The end, and forks.
+    # The end.
 
     def close(self) -> None:
         """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
-        if self._gate.is_closed:
-            return
-        # First, as what was counted is published once more.
-        self._jobs.close()
-        self._gate.close()
-        self._loads.close()
-        self._leases.close()
-        self._writer.close()
-
-    def before_fork(self) -> None:
-        self._core.before_fork()
-
-    def after_fork(self, *, in_child: bool) -> None:
-        self._core.after_fork(in_child=in_child)
-        if in_child:
-            self._keys.forget_locks()
-            self._driver.after_fork_in_child()
-            self._leases.after_fork_in_child()
-            self._loads.after_fork_in_child()
-            self._writer.after_fork_in_child()
-            self._gate.after_fork_in_child()
-            self._observers.after_fork_in_child()
-            self._jobs.start_over()
+        if not self._gate.is_closed:
+            self._parts.close()
 
     # Below: for the calls above.
 
@@ -714,18 +557,6 @@ class Cache(CacheAccess):
     def _delete(self, key: Any) -> Any:
         self._gate.open()
         return self._writer.delete(self._adapt(key))
-
-    def _find_times(self, key: Any) -> Times | None:
-        times = self._core.times(key)
-        return times if times is not None and self._is_fresh(key, times) else None
-
-    def _is_fresh(self, key: Any, times: Times) -> bool:
-        if times.is_current and times.fresh_until > self._core.now():
-            return True
-        if self._driver.is_frozen:
-            # What a test has found expired must not come back when it moves the time back.
-            self._writer.discard(key, RemovalCause.EXPIRED)
-        return False
 
     def _load_snapshot(self) -> None:
         self._gate.open()

@@ -1,6 +1,6 @@
 """The dashboard, in both frameworks: methods, headers, forged requests, and what the buttons do.
 
-The figures and the page are the engine's; who gets in is each framework's own.
+The figures and the page are the engine's; how users get in is each framework's own.
 """
 
 import json
@@ -115,7 +115,7 @@ def site(make_site, tmp_path):
 
 
 def token_of(site, browser):
-    """Open the page, as everybody does who presses its buttons."""
+    """Open the page, as every user of its buttons does."""
     config = json.loads(CONFIG.search(site.ask(browser, "get", PAGE)[2])[1])
     return {config["token_header"]: config["token"]}
 

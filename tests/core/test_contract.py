@@ -152,6 +152,16 @@ class TestTimes:
         assert core.advance() == 6
         assert core.next_due == inf
 
+    def test_next_due_gets_no_earlier_while_a_late_wheel_catches_up(self, make, clock):
+        core = make(slots=8)
+        for key in range(10):
+            core.set(key, key, 100)
+        clock.now = 100
+        while len(core):
+            assert core.next_due == 100
+            core.advance(4)
+        assert core.next_due == inf
+
     def test_next_due_is_when_there_is_work_and_wake_tells_of_an_earlier_one(self, make, clock):
         core = make()
         assert core.next_due == inf

@@ -234,6 +234,28 @@ def test_a_reader_never_misses_a_key_that_another_thread_sets_over_and_over(make
     assert missed == 0
 
 
+def test_hits_that_move_entries_do_not_disturb_a_set_that_looks_for_the_oldest(make, quick_switches):
+    core = make(max_entries=8)
+    done = threading.Event()
+
+    def read():
+        while not done.is_set():
+            for key in range(8):
+                core.get(key)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for number in range(50_000):
+            assert core.set(number % 12, number, 100) & STORED
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join(PATIENCE)
+    assert len(core) == 8
+
+
 def test_threads_together_lose_no_count_and_break_no_bound(make, clock, together, quick_switches):
     core = make(max_entries=100)
     rounds = 300

@@ -4,6 +4,8 @@ from functools import partial
 from itertools import count
 
 import pytest
+from django.core.signals import request_finished
+from django.db import close_old_connections
 from django.utils import timezone, translation
 
 from wheelcache import Cache, ManualClock, caches
@@ -11,6 +13,16 @@ from wheelcache.django_backend import WheelCache, stores
 from wheelcache.leases.fill_scope import end_request
 
 BACKEND = "wheelcache.django_backend.WheelCache"
+
+
+def finish_request():
+    """As Django does, but for the database, which a test without the mark may not use."""
+    request_finished.disconnect(close_old_connections)
+    try:
+        request_finished.send(sender=None)
+    finally:
+        request_finished.connect(close_old_connections)
+
 
 _locations = map("store {}".format, count())
 

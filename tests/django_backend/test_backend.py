@@ -14,12 +14,12 @@ import pytest
 from django.core.cache import CacheKeyWarning, InvalidCacheKey, cache, caches, close_caches
 from django.core.cache.backends.base import BaseCache, default_key_func
 from django.core.cache.backends.locmem import LocMemCache
-from django.core.signals import request_finished
 from django.utils.functional import SimpleLazyObject, lazystr
 from django.utils.safestring import mark_safe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.django_backend.conftest import finish_request
 from tests.engines import engine
 from wheelcache import Cache, ManualClock
 from wheelcache.django_backend import WheelCache, stores
@@ -548,7 +548,7 @@ def test_close_leaves_entries_store_and_wheel_alone(make, clock):
     cache.set_many({"short": 1, "long": 2}, 10)
     cache.touch("long", 100)
     cache.close()
-    request_finished.send(sender=object)
+    finish_request()
     assert cache.get_many(["short", "long"]) == {"short": 1, "long": 2}
     cache.close()
     clock.advance(10)

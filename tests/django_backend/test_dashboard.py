@@ -93,7 +93,7 @@ def config_of(page):
 
 
 def token_of(browser):
-    """Open the page, as everybody does who presses its buttons."""
+    """Open the page, as every user of its buttons does."""
     config = config_of(browser.get(PAGE))
     return {config["token_header"]: config["token"]}
 

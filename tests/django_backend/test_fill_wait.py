@@ -22,6 +22,7 @@ from django.test import RequestFactory, override_settings
 from django.views.decorators.cache import cache_control, cache_page
 from django.views.decorators.vary import vary_on_headers
 
+from tests.django_backend.conftest import finish_request
 from tests.engines import engine
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until, until_waiting, waiting
 
@@ -93,7 +94,7 @@ def test_any_key_may_be_waited_for(make, in_thread, key, function):
 GIVES_UP = {
     "touch with a timeout of 0": lambda cache: cache.touch("key", 0),
     "close": lambda cache: cache.close(),
-    "the end of the request": lambda cache: request_finished.send(sender=None),
+    "the end of the request": lambda cache: finish_request(),
     "the close of another alias": lambda cache: type(cache)("another", {"OPTIONS": {"FILL_WAIT": 1}}).close(),
 }
 

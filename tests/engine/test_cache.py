@@ -497,6 +497,6 @@ def test_a_weigher_that_raises_for_one_of_many_leaves_nobody_waiting_for_the_oth
 
     cache = Cache(max_weight=10, weigher=weigh, **SILENT)
     with pytest.raises(ValueError, match="2"):
-        cache.take_many("abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None, PLAIN)
+        cache.loading.load_many("abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None, PLAIN)
     assert cache.take("c", lambda: 4) == 4
     assert cache.take("b", lambda: 5) == 5

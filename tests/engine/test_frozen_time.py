@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from datetime import timedelta
+from math import inf
 from pathlib import Path
 
 import freezegun
@@ -19,6 +20,7 @@ import time_machine
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause, Timers
+from wheelcache.runtime.wheel_driver import WheelDriver
 
 ROOT = Path(__file__).parents[2]
 
@@ -357,6 +359,26 @@ def test_a_child_of_a_fork_is_frozen_and_thaws(cache):
 # How it is noticed.
 
 
+class IdleWheel:
+    """A wheel with nothing to do, which notes its clocks."""
+
+    next_due = inf
+
+    def __init__(self):
+        self.clocks = []
+        self.use_clock = self.clocks.append
+
+
+def test_outside_of_a_freeze_the_clock_is_the_systems_own(library):
+    wheel = IdleWheel()
+    driver = WheelDriver(wheel, 1.0, time.monotonic)
+    driver.start()
+    assert wheel.clocks == []
+    with library.freeze(FAR):
+        assert len(wheel.clocks) == 1
+    assert wheel.clocks[1:] == [time.monotonic]
+
+
 def run(script):
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
@@ -432,7 +454,7 @@ def test_freezegun_is_followed_even_if_it_is_imported_last():
 @pytest.mark.parametrize("name", FREEZE)
 def test_a_library_that_is_imported_when_the_cache_was_made_and_used(name):
     freeze = textwrap.dedent(FREEZE[name])
-    run(f'{MAKE}\ncache.set("x", 1, 300)\ncache.get("x")\ncache.clear()\n{freeze}\ncache.set("y", 1, 10)\n{CHECK}')
+    run(f'{MAKE}\ncache.set("x", 1, 300)\ncache.get("x")\ncache.clear()\n{freeze}\ncache.set("y", 1, 0.2)\n{CHECK}')
 
 
 def test_neither_library_is_imported_or_changed_by_wheelcache():

@@ -15,7 +15,7 @@ import pytest
 
 from tests.engine.test_fork import run
 from tests.scripts import FORKING
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache, LoadTimeout
 from wheelcache.runtime import worker_pool as refresh_pool
 from wheelcache.runtime.worker_pool import RefreshPool
@@ -306,7 +306,7 @@ def test_a_timed_loader_that_raises_an_exit_raises_it_to_its_caller_and_the_wait
         leading = pool.submit(cache.take, "k", loader, timeout=PATIENCE)
         assert began.wait(PATIENCE)
         waiting = pool.submit(cache.take, "k", lambda: "his own")
-        assert until(lambda: len(cache._flights.in_progress["k"].ended._wake_ups) == 2)
+        until_waiting(2)
         go.set()
         assert waiting.result(PATIENCE) == "his own"
         assert isinstance(leading.exception(PATIENCE), SystemExit)
@@ -321,8 +321,7 @@ def test_a_refresh_that_raises_an_exit_is_a_failure_like_any_other(clock, caplog
     cache.take("k", lambda: "old", grace=50, fail_safe=True)
     clock.advance(10)
     assert cache.take("k", loader, grace=50, fail_safe=True) == "old"
-    assert until(lambda: not cache._refreshing)
-    assert "Loading 'k' into the cache 'default' failed" in caplog.text
+    assert until(lambda: "Loading 'k' into the cache 'default' failed" in caplog.text)
     assert cache.stats().load_failures == 1
 
 
@@ -375,7 +374,11 @@ def test_a_child_of_fork_has_threads_of_its_own():
 
         cache = Cache(ttl=0.01, jitter=0)
         hanging = threading.Event()
-        hang = hanging.wait
+        began = []
+
+        def hang():
+            began.append(1)
+            hanging.wait()
 
         for key in (*range(200), "mine"):
             cache.take(key, lambda: "old", grace=100)
@@ -384,7 +387,7 @@ def test_a_child_of_fork_has_threads_of_its_own():
         for key in range(200):
             assert cache.take(key, hang, grace=100) == "old"
             if key < 4:
-                until(lambda: threads() == key + 1 and len(cache._flights.in_progress) == key + 1)
+                until(lambda: threads() == key + 1 and len(began) == key + 1)
         assert threads() == 4
         assert cache.stats().refreshes == 4 + 128, cache.stats()
         try:
@@ -408,6 +411,8 @@ def test_a_child_of_fork_has_threads_of_its_own():
 
 def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
     assert run("""
+        from wheelcache.runtime.worker_pool import refresh_pool
+
         cache = Cache(ttl=0.001, jitter=0, interval=0.01)
         stop = threading.Event()
 
@@ -428,7 +433,7 @@ def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
             for key in range(20):
                 cache.take(key, lambda: 1, grace=5)
                 assert cache.take(("mine", key), lambda: 1, timeout=20) == 1
-            until(lambda: not cache._refreshing)
+            until(lambda: not refresh_pool.pending)
 
         print(sum(in_child(child) for _ in range(15)))
         stop.set()
@@ -509,8 +514,10 @@ def test_a_loop_ends_quietly_with_a_refresh_that_hangs():
             print("timeout")
 
     asyncio.run(main())
-    print(len(cache._flights.in_progress), len(cache._refreshing))
-    """) == ["old", "timeout", "0", "0"]
+    print(cache.take("timed", lambda: "loaded"), cache.take("k", lambda: "new", 100, grace=100))
+    while cache.get("k") != "new":
+        time.sleep(0.001)
+    """) == ["old", "timeout", "loaded", "old"]
 
 
 def test_taking_at_exit_is_no_error():
@@ -567,5 +574,5 @@ def test_loads_in_the_background_use_few_threads(clock):
         assert stats.load_timeouts == 40
     finally:
         jobs.go.set()
-    assert until(lambda: not cache._refreshing and not cache._flights.in_progress)
+    assert until(lambda: not refresh_pool.refresh_pool.pending and not refresh_pool.timed_load_pool.pending)
     assert jobs.most <= refresh_pool.REFRESHES + refresh_pool.TIMED_LOADS

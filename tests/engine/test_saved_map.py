@@ -630,7 +630,7 @@ def test_what_is_saved_among_threads_that_write_was_there_at_some_time(together,
     """A value says how long it may live at most: none is found under the time of another."""
     cache = Cache(jitter=0, log_interval=None, sample_interval=None)
     for key in range(500):
-        cache.set(key, (key, 1000), 1000)
+        cache.set(key, (key, 10_000), 10_000)
     over = threading.Event()
     paths = []
 
@@ -645,7 +645,7 @@ def test_what_is_saved_among_threads_that_write_was_there_at_some_time(together,
             return
         while not over.is_set():
             for key in range(number, 500, 31):
-                ttl = (10, 1000, 100_000)[(key + number) % 3]
+                ttl = (100, 10_000, 1_000_000)[(key + number) % 3]
                 cache.set(key, (key, ttl), ttl)
                 if key % 7 == 0:
                     cache.delete(key)
@@ -718,6 +718,6 @@ def test_after_the_board_was_made_anew_nothing_passes_for_current(tmp_path, path
     cache = boarded(tmp_path)
     cache.set("a", 1)
     cache.save(path)
-    for board in tmp_path.glob("*.board"):
+    for board in tmp_path.glob("*.stamps"):
         board.unlink()
     assert boarded(tmp_path).load(path) == 0

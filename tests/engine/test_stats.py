@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.waiting import THREADS, until
 from wheelcache import Cache, ManualClock, RemovalCause, caches
 from wheelcache.coherence.shared_stamps import SharedStamps
-from wheelcache.loading.policy import load_policy
+from wheelcache.loading.policy import PLAIN
 from wheelcache.stats import COUNTS, LOAD_BOUNDS, LoadTimes, Stats, Tally
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
@@ -98,8 +98,27 @@ def test_loads_that_return_and_loads_that_raise_are_both_in_the_buckets(clock):
 
 def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
     cache = Cache(clock=clock)
-    cache.take_many(range(100), lambda keys: dict.fromkeys(keys, 1), None, load_policy(None, None, False, None, None))
+    cache.loading.load_many(range(100), lambda keys: dict.fromkeys(keys, 1), None, PLAIN)
     assert sum(cache.stats().load_buckets) == cache.stats().loads
+
+
+def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, together):
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
+    cache.take("k", lambda: "old", grace=100)
+    clock.advance(11)
+    over = threading.Event()
+
+    def work(number):
+        if number:
+            while not over.is_set():
+                cache.loading.get_stale("k")
+            return set()
+        try:
+            return {stats.hits - stats.stale_hits for stats in (cache.stats() for _ in range(2000))}
+        finally:
+            over.set()
+
+    assert together(work)[0] == {0}
 
 
 def test_a_tally_is_exact_under_threads_and_reading_does_not_count(together):
@@ -306,12 +325,12 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
         listens=st.booleans(),
         stamps=st.booleans(),
     )
-    def make(self, max_entries, max_weight, listens, board):
+    def make(self, max_entries, max_weight, listens, stamps):
         self.clock = ManualClock()
         self.told = []
         self.max_entries, self.max_weight = max_entries or inf, max_weight or inf
         self.boards = []
-        if board:
+        if stamps:
             self.folder = tempfile.TemporaryDirectory()
             self.boards = [SharedStamps("test", slots=1 << 10, directory=Path(self.folder.name)) for _ in range(2)]
             self.elsewhere = Cache(clock=self.clock, stamps=self.boards[1])
@@ -321,7 +340,7 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
             max_weight=max_weight,
             weigher=(lambda key, value: value) if max_weight else None,
             jitter=0,
-            stamps=self.boards[0] if board else None,
+            stamps=self.boards[0] if stamps else None,
             on_removal=self.tell if listens else None,
         )
         self.model = OrderedDict()

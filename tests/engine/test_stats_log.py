@@ -1,10 +1,27 @@
 """The line a minute, and the figures in it."""
 
 import logging
+from math import inf
 
 import pytest
 
-from wheelcache import Cache
+from wheelcache import Cache, ManualClock
+
+
+class WatchedClock(ManualClock):
+    """A clock that tells when it has something to do next."""
+
+    def __init__(self):
+        super().__init__()
+        self.attached = []
+
+    def attach(self, driven):
+        self.attached.append(driven)
+        super().attach(driven)
+
+    @property
+    def wake_at(self):
+        return min(each.wake_at for each in self.attached)
 
 
 @pytest.fixture
@@ -51,25 +68,27 @@ def test_no_line_for_an_interval_without_traffic(clock, lines):
     assert len(lines()) == 1
 
 
-def test_an_empty_and_idle_cache_logs_nothing_until_it_is_written_again(clock, lines):
+def test_an_empty_and_idle_cache_logs_nothing_until_it_is_written_again(lines):
+    clock = WatchedClock()
     cache = Cache(clock=clock, ttl=5)
     cache.set("a", 1)
     cache.get("a")
     clock.advance(180)
     assert len(lines()) == 1
-    assert cache.wake_at == cache._jobs.wake_at == float("inf")
+    assert clock.wake_at == inf
     cache.get("a")
     cache.set("a", 1, ttl=1000)
     clock.advance(60)
     assert lines()[1].getMessage() == "cache(default) - qpm: 1, hit_ratio: 0.0%, elements: 1, hit: 0, miss: 1"
 
 
-def test_no_line_if_none_is_wanted(clock, lines):
+def test_no_line_if_none_is_wanted(lines):
+    clock = WatchedClock()
     cache = Cache(clock=clock, log_interval=None, sample_interval=None)
     cache.get("a")
     clock.advance(600)
     assert lines() == []
-    assert cache._jobs.wake_at == float("inf")
+    assert clock.wake_at == inf
 
 
 def test_reading_the_figures_does_not_change_them(clock):

@@ -23,10 +23,10 @@ def test_the_shortest_interval_works(name):
     assert cache.get("k") == 1
 
 
-@pytest.mark.parametrize("board", [5, "host", object()])
-def test_a_board_that_is_none_is_refused(board):
-    with pytest.raises(TypeError, match=r"board must be a wheelcache\.board\.SharedStamps, or None, not "):
-        Cache(stamps=board)
+@pytest.mark.parametrize("stamps", [5, "host", object()])
+def test_stamps_that_are_none_are_refused(stamps):
+    with pytest.raises(TypeError, match=r"stamps must be a wheelcache\.coherence\.\S+\.SharedStamps, or None, not "):
+        Cache(stamps=stamps)
 
 
 def test_a_key_that_cannot_be_encoded_is_refused_without_being_shown():

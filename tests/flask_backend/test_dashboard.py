@@ -44,7 +44,7 @@ def config_of(page):
 
 
 def token_of(client, page=PAGE):
-    """Open the page, as everybody does who presses its buttons."""
+    """Open the page, as every user of its buttons does."""
     config = config_of(client.get(page))
     return {config["token_header"]: config["token"]}
 

@@ -101,7 +101,7 @@ def runs_ours(thread):
     return frame is not None
 
 
-@pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("step", [17, pytest.param(1, marks=[pytest.mark.deep, pytest.mark.timeout(600)])])
 def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(step, monkeypatch, tmp_path):
     # Python cannot raise what a hook of a fork raises. It calls this instead.
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)

@@ -428,8 +428,9 @@ class EntryMap:
             self._most = size
 
     def find_next_due(self) -> None:
-        """Set ``next_due`` anew, after entries were taken out."""
-        self.next_due = self._wheel.next_wake() if self._detached is None else -inf
+        """Set ``next_due`` anew, after entries were taken out. It does not get earlier: no entry expires before, and
+        timers that wait to move to a finer level are not late."""
+        self.next_due = max(self.next_due, self._wheel.next_wake()) if self._detached is None else -inf
 
     def follow(self, now: float) -> None:
         """The clock was exchanged. Where time went back, all entries are filed anew: O(n)."""
@@ -440,4 +441,5 @@ class EntryMap:
                 if entry.due != inf:
                     wheel.schedule(entry, entry.due)
             self._wheel = wheel
+            self.next_due = -inf
             self.find_next_due()

@@ -12,6 +12,7 @@ class LoadStats(NamedTuple):
 
     Attributes:
         load_times: (seconds, counts by bucket).
+        stale_hits: hits that the core has not counted.
     """
 
     loads: int

@@ -4,8 +4,8 @@ A look-up that missed comes here with a ``LoadRequest``. It is served a stale va
 one. The leader claims the key in the table, watches it, looks again, runs the loader, and stores the value under the
 watch, which a set, a delete or a clear has broken: then the value is for those who waited by then, and not stored.
 
-A look-up counts as one hit or one miss when it has ended: the core counts a value that it finds, a stale value that is
-served counts as a hit, all else as a miss.
+A look-up counts once, when it has ended: as a hit of the core if the core finds a value, as a stale hit if a stale
+value is served, otherwise as a miss.
 
 No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``finally`` here ends what its
 generator has claimed: an exception that arrives at any point leaves no flight without a leader, no waiter waiting.
@@ -143,7 +143,6 @@ class Loads:
             return default
         with self._flights.lock:
             self._counts.stale_hits += 1
-        self._core.count(hits=1)
         return record.value
 
     def count_coalesced(self) -> None:
@@ -464,7 +463,6 @@ class Loads:
         request.is_counted = request.is_hit = True
         with self._flights.lock:
             self._counts.stale_hits += 1
-        self._core.count(hits=1)
         return record.value
 
     def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
-from wheelcache import options
+from wheelcache.cache_options import CacheOptions
 from wheelcache.core.contract import Core
 from wheelcache.isolation import size_of
 from wheelcache.loading.loads import Loads
@@ -35,7 +34,7 @@ class StatsReader:
         counts, loads = self._core.counts(), self._loads.stats()
         removals = {cause.value: count for cause, count in counts.removals.items()}
         return Stats(
-            hits=counts.hits,
+            hits=counts.hits + loads.stale_hits,
             misses=counts.misses,
             loads=loads.loads,
             load_failures=loads.load_failures,
@@ -60,7 +59,9 @@ class Observers:
     """The observers of one cache.
 
     Args:
+        options: of the cache.
         stats: reads the figures.
+        driver: has the core advanced.
         actions: what operators may ask for, by name.
         is_in_use: whether the cache was used, and not closed since.
 
@@ -69,56 +70,34 @@ class Observers:
         publisher: None if no figures are published; then there are no ``requests`` either.
     """
 
-    __slots__ = (
-        "_driver",
-        "_history",
-        "_max_entries",
-        "_max_weight",
-        "_name",
-        "_started",
-        "_weighs_bytes",
-        "jobs",
-        "publisher",
-        "requests",
-        "stats",
-    )
+    __slots__ = ("_driver", "_history", "_options", "_started", "jobs", "publisher", "requests", "stats")
 
     def __init__(
         self,
-        name: str,
+        options: CacheOptions,
         stats: StatsReader,
         driver: WheelDriver,
-        *,
-        log_interval: float | None,
-        sample_interval: float | None,
-        figures_dir: Path | None,
         actions: Mapping[str, Callable[[], object]],
         is_in_use: Callable[[], bool],
-        max_entries: int | None,
-        max_weight: int | None,
-        weigher: object,
     ) -> None:
-        self._name = name
+        self._options = options
         self.stats = stats
         self._driver = driver
-        self._max_entries = max_entries
-        self._max_weight = max_weight
-        self._weighs_bytes = weigher is size_of
         self._started = SystemClock.time()
         self._history: History | None = None
         self.publisher: Publisher | None = None
         self.requests: WorkerRequests | None = None
         self.jobs: list[PeriodicJob] = [
-            *self._log_jobs(log_interval),
-            *self._history_jobs(sample_interval),
-            *self._publishing_jobs(figures_dir, actions, is_in_use),
+            *self._log_jobs(),
+            *self._history_jobs(),
+            *self._publishing_jobs(actions, is_in_use),
         ]
 
     def figures(self) -> WorkerFigures:
         """All there is to say of the cache in this process."""
         publisher, history = self.publisher, self._history
         return WorkerFigures(
-            name=self._name,
+            name=self._options.name,
             worker=f"{os.getpid()}-{id(self)}" if publisher is None else publisher.worker,
             pid=os.getpid(),
             started=self._started,
@@ -126,9 +105,9 @@ class Observers:
             thread=self._driver.thread_state,
             lag=self._driver.lag,
             interval=None if history is None else history.period,
-            max_entries=self._max_entries,
-            max_weight=self._max_weight,
-            weighs_bytes=self._weighs_bytes,
+            max_entries=self._options.max_entries,
+            max_weight=self._options.max_weight,
+            weighs_bytes=self._options.weigher is size_of,
             stats=self.stats(),
             now=self._driver.clock(),
             samples=() if history is None else tuple(history.samples),
@@ -137,26 +116,26 @@ class Observers:
     def after_fork_in_child(self) -> None:
         self._started = SystemClock.time()
 
-    def _log_jobs(self, interval: float | None) -> Iterator[PeriodicJob]:
-        period = options.interval_or_none("log_interval", interval)
+    def _log_jobs(self) -> Iterator[PeriodicJob]:
+        period = self._options.log_interval
         if period is not None:
-            yield StatsLog(self._name, period, self._driver.clock, self.stats)
+            yield StatsLog(self._options.name, period, self._driver.clock, self.stats)
 
-    def _history_jobs(self, interval: float | None) -> Iterator[PeriodicJob]:
-        period = options.interval_or_none("sample_interval", interval)
+    def _history_jobs(self) -> Iterator[PeriodicJob]:
+        period = self._options.sample_interval
         if period is not None:
             driver = self._driver
             self._history = History(period, driver.clock, self.stats, lambda: driver.lag)
             yield self._history
 
     def _publishing_jobs(
-        self, figures_dir: Path | None, actions: Mapping[str, Callable[[], object]], is_in_use: Callable[[], bool]
+        self, actions: Mapping[str, Callable[[], object]], is_in_use: Callable[[], bool]
     ) -> Iterator[PeriodicJob]:
-        directory = usable_directory("figures_dir", figures_dir)
+        directory = usable_directory("figures_dir", self._options.figures_dir)
         if directory is not None:
-            self.publisher = Publisher(directory, self._name, self.figures, is_in_use)
+            self.publisher = Publisher(directory, self._options.name, self.figures, is_in_use)
             yield self.publisher
-            self.requests = WorkerRequests(RequestBox(directory.path), self._name, actions)
+            self.requests = WorkerRequests(RequestBox(directory.path), self._options.name, actions)
             yield self.requests
 
 

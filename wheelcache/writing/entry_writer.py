@@ -16,10 +16,13 @@ from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.contract import (
     ANY,
     BATCH,
+    CHANGED,
     DEAD,
+    KEEP,
     MISSING,
     MORE,
     OUTDATED,
+    SAME,
     STORED,
     TOLD,
     WAKE,
@@ -27,6 +30,7 @@ from wheelcache.core.contract import (
     RemovalCause,
     Removals,
     Seen,
+    Times,
     Watch,
 )
 from wheelcache.errors import CacheClosed, FileUnusable
@@ -141,16 +145,40 @@ class EntryWriter:
     def watch(self, key: Any) -> Watch:
         return self._core.watch(key, slot=self.slot(key))
 
+    def get_many(self, keys: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
+        """The values of at most BATCH keys, given as the caller's key and the core's. By the caller's."""
+        found = {}
+        values = self._core.get_many([key for _, key in keys])
+        for (caller_key, key), value in zip(keys, values, strict=True):
+            if value is not MISSING:
+                found[caller_key] = value
+            elif self.hears_misses:
+                self.missed(key)
+        return found
+
+    def times(self, key: Any) -> Times | None:
+        """The times of a fresh and current entry."""
+        times = self._core.times(key)
+        if times is not None and times.is_current and times.fresh_until > self._core.now():
+            return times
+        self.found_expired(key)
+        return None
+
     def missed(self, key: Any) -> None:
         """``key`` was missed, and may be set soon."""
-        if self._driver.is_frozen:
-            # What a test has found expired must not come back when it moves the time back.
-            self.discard(key, RemovalCause.EXPIRED)
+        self.found_expired(key)
         if self._stamps is not None:
             self._check_stamps()
             seen = None if self._notes is None else self.seen(key)
             if self._notes is not None and seen is not None:
                 self._notes.missed(key, seen)
+
+    def found_expired(self, key: Any) -> None:
+        """A call found no fresh entry. What a test has found expired must not come back when it moves the time back."""
+        if self._driver.is_frozen:
+            times = self._core.times(key)
+            if times is not None and times.expires_at <= self._core.now():
+                self.discard(key, RemovalCause.EXPIRED)
 
     def noted(self, key: Any) -> Seen | None:
         """What the stamps showed at the miss that a write of ``key`` answers; None if it is news. Forgotten now."""
@@ -207,6 +235,24 @@ class EntryWriter:
         if outcome == OUTDATED:
             self.leases.refuse(key)
         return outcome, removed
+
+    def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
+        """Put ``function(value)`` in the place of a value, with its times. The new value; MISSING without an entry."""
+        self.noted(key)
+        while self.times(key) is not None and (record := self._core.peek(key)) is not None:
+            value = function(record.value)
+            outcome = self.set(key, value, KEEP, mode=SAME, expected=record.value)
+            if not outcome & CHANGED:
+                return value
+        return MISSING
+
+    def renew(self, key: Any, value: Any, ttl: float | None) -> bool:
+        """Give an entry that has ``value`` already ``ttl`` seconds from now, exactly and quietly. Whether there is."""
+        record = self._core.peek(key)
+        if record is None or type(record.value) is not type(value) or record.value != value:
+            return False
+        outcome = self.set(key, record.value, ttl, exact=True, mode=SAME, expected=record.value, seen=record.seen)
+        return bool(outcome & STORED)
 
     def set_many(self, items: Sequence[tuple[Any, Any]], ttl: float | None, *, exact: bool) -> list[int]:
         """``set`` for at most BATCH pairs of key and value. Their outcomes."""
@@ -278,8 +324,8 @@ class EntryWriter:
         except BaseException:
             self._interrupted()
             raise
-        if not outcome and self._driver.is_frozen:
-            self.discard(key, RemovalCause.EXPIRED)
+        if not outcome:
+            self.found_expired(key)
         return bool(outcome & STORED)
 
     def evict_to(self, size: int) -> None:

@@ -1,0 +1,148 @@
+"""The parts of a cache, and how they are put together: each gets what it needs, and knows nothing of the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from wheelcache.cache_options import CacheOptions
+from wheelcache.core.contract import BATCH, Core
+from wheelcache.core.python_core import PythonCore
+from wheelcache.keys import KeyProxies, unwrap
+from wheelcache.leases.fill_leases import FillLeases
+from wheelcache.leases.leased_reads import LeasedReads
+from wheelcache.loading.groups import Groups, group_of
+from wheelcache.loading.key_loading import KeyLoading
+from wheelcache.loading.loads import Loads
+from wheelcache.observability.observers import IdleChecker, Observers, StatsReader
+from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
+from wheelcache.persistence.autosave import Autosave
+from wheelcache.persistence.gate import Gate
+from wheelcache.persistence.snapshots import Snapshots
+from wheelcache.runtime.clock import unfrozen
+from wheelcache.runtime.periodic_jobs import PeriodicJobs
+from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
+from wheelcache.writing.entry_writer import EntryWriter
+from wheelcache.writing.expiry import Expiry
+from wheelcache.writing.removal_listener import RemovalListener
+
+MAX_JITTER: Final = 60.0
+"""Seconds. What is set together expires over a minute at most: 5% of two weeks would end a session 16 hours early."""
+
+
+class CacheParts:
+    """The parts of one cache.
+
+    Attributes:
+        options: what they were made of.
+        core: the entries.
+        keys: adapts the callers' keys to the core.
+        driver: has the core advanced.
+        leases, leased: who fills a key, and the look-ups that wait for that.
+        writer: the way of a write.
+        loads, loading: what loads, by the core's keys and by the callers'.
+        groups: of the keys of memoized functions.
+        gate: whether the cache is unloaded, open or closed.
+        snapshots, keeper: saves and loads the entries, when asked to and, if there is a ``snapshot_dir``, by itself.
+        observers, jobs: what looks at the cache from outside, and what is done every so many seconds.
+    """
+
+    def __init__(self, options: CacheOptions) -> None:
+        self.options = options
+        name, stamps = options.name, options.stamps
+        self.core: Core = PythonCore(
+            max_entries=options.max_entries,
+            max_weight=options.max_weight,
+            jitter=options.jitter,
+            max_jitter=MAX_JITTER,
+            interval=options.interval,
+            slots=options.slots,
+            clock=unfrozen(options.clock),
+            stamps=stamps,
+        )
+        listener = RemovalListener(name, options.on_removal)
+        self.keys = KeyProxies()
+        self.driver = WheelDriver(Expiry(name, self.core, listener), options.interval, options.clock)
+        self.leases = FillLeases(self.core, self.driver.clock)
+        self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, options.weigher, stamps)
+        self.loads = Loads(self.core, self.writer)
+        self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.writer)
+        self.groups = Groups()
+        self.gate = Gate(name, self.core)
+        self.leased = LeasedReads(self.core, self.gate, self.leases, self.writer, self.loads)
+        self.snapshots = Snapshots(
+            name,
+            self.core,
+            self.writer,
+            self.keys,
+            max_entries=options.max_entries,
+            is_coherent=stamps is not None,
+            is_portable=self.groups.is_portable,
+            is_in_use=self.gate.is_in_use,
+        )
+        self.keeper = self._autosave()
+        stats = StatsReader(self.core, self.loads)
+        self.observers = Observers(options, stats, self.driver, self._actions(), self.gate.is_in_use)
+        jobs = self.observers.jobs if self.keeper is None else [*self.observers.jobs, self.keeper]
+        idle_checker = IdleChecker(stats, self.writer.expect_first_write)
+        self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
+        self.writer.on_first_write = self.jobs.start
+
+    def delete_group(self, name: str) -> int:
+        """Delete every key of a group. How many were there."""
+        # First what is being loaded: what is stored in between is an entry by then.
+        keys = {key: None for key in self.loads.keys_in_progress() if group_of(unwrap(key)) == name}
+        scan = self.core.scan()
+        while records := scan.step(BATCH):
+            keys |= {record.key: None for record in records if group_of(unwrap(record.key)) == name}
+        # Which of them other processes have is not known.
+        self.writer.write_all_stamps()
+        return self.writer.delete_many(keys)
+
+    def clear(self) -> None:
+        """Remove every entry, and forget which loads failed."""
+        self.gate.skip_load()
+        self.writer.clear()
+        self.loads.forget_failures()
+
+    def close(self) -> None:
+        """Drop all entries, and shut the gate for good."""
+        # First, as what was counted is published once more.
+        self.jobs.close()
+        self.loads.close()
+        self.gate.close()
+        self.leases.close()
+        self.writer.close()
+
+    def before_fork(self) -> None:
+        """Return when no step of the core is in progress. Until ``after_fork``, no other thread begins one."""
+        self.core.before_fork()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """In the child: fresh locks, counts from zero, and no thread, task or waiter of the parent. Entries stay."""
+        self.core.after_fork(in_child=in_child)
+        if not in_child:
+            return
+        self.keys.forget_locks()
+        self.driver.after_fork_in_child()
+        self.leases.after_fork_in_child()
+        self.loads.after_fork_in_child()
+        self.writer.after_fork_in_child()
+        self.gate.after_fork_in_child()
+        self.observers.after_fork_in_child()
+        self.jobs.start_over()
+
+    def _autosave(self) -> Autosave | None:
+        options = self.options
+        if options.snapshot_dir is None:
+            return None
+        keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.secret, self.snapshots)
+        self.gate.load_first(keeper.load)
+        return keeper
+
+    def _actions(self) -> dict[str, Callable[[], object]]:
+        """What operators may ask for."""
+        actions: dict[str, Callable[[], object]] = {CLEAR: self.clear}
+        if self.keeper is not None:
+            actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
+        return actions
