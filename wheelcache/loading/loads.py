@@ -59,6 +59,9 @@ class Target(Protocol):
         """Tell the listener and the leases, wake the wheel, evict more. Called when no caller waits any more, since a
         listener may look up the key that was loaded."""
 
+    def interrupted(self) -> None:
+        """An exception came between ``store`` and the end of ``announce``."""
+
     @property
     def tells_of_writes(self) -> bool:
         """An entry that is not current was written by another process."""
@@ -339,13 +342,18 @@ class Loads:
             self._flights.land(flight)
             flight.end(value, None)
         except BaseException as error:
+            self._target.interrupted()
             self._failed(flight, error)
             return None, error
         if stored is not None:
-            if flight.superseded:
-                # In between; it cannot be any more.
-                self._target.delete(flight.key)
-            self._target.announce(*stored)
+            try:
+                if flight.superseded:
+                    # In between; it cannot be any more.
+                    self._target.delete(flight.key)
+                self._target.announce(*stored)
+            except BaseException:
+                self._target.interrupted()
+                raise
         return value, None
 
     def _store(self, flight: Flight, request: LoadRequest, value: Any) -> Stored:
