@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from math import inf
 from typing import Any, Final
 
 from wheelcache import options
@@ -70,6 +71,7 @@ class EntryWriter:
         "_notes",
         "_stamps",
         "_stamps_checked",
+        "_table",
         "_weigher",
         "is_plain",
         "leases",
@@ -97,6 +99,8 @@ class EntryWriter:
         self._weigher = weigher
         self._stamps = stamps
         self._stamps_checked = driver.clock()
+        # The one that the core has.
+        self._table = None if stamps is None else stamps.table
         # Stamps that are never written tell no other process of writes, so a fill need not be told from news.
         self._notes = None if stamps is None or stamps.first is None else FillNotes(core.now)
         self.quiet = NOTHING_YET
@@ -422,22 +426,29 @@ class EntryWriter:
         if self._stamps is not None:
             self._stamps.open_in_child()
             self._core.use_stamps(self._stamps, keep=True)
+            self._table = self._stamps.table
 
     def _check_stamps(self) -> None:
         """Every now and then: whether the processes that start now find the stamps that this one has."""
         stamps, now = self._stamps, self._driver.clock()
         if stamps is None or now < self._stamps_checked + STAMPS_CHECK:
             return
+        # First, so that one thread makes them anew.
         self._stamps_checked = now
-        if not stamps.is_gone():
-            return
         try:
+            if self._table is stamps.table and not stamps.is_gone():
+                return
             stamps.open()
             self._core.use_stamps(stamps, keep=False)
+            self._table = stamps.table
         except (FileUnusable, OSError):
             logger.exception("The stamps of the cache %r were removed and cannot be made anew.", self.name)
         except CacheClosed:
             return
+        except BaseException:
+            # Interrupted: perhaps the core has not got them. The next miss or write makes others.
+            self._stamps_checked = -inf
+            raise
         else:
             logger.warning("The stamps of the cache %r were removed; they are new, and the cache empty.", self.name)
             self.drain()
