@@ -6,6 +6,8 @@ import ctypes
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from itertools import count
 from random import Random
 from time import sleep
@@ -14,9 +16,11 @@ from weakref import WeakKeyDictionary, WeakSet
 import pytest
 
 from tests.engine.interruptions import Delivery, Worker, quiet
-from tests.waiting import until
+from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.errors import CacheClosed
+from wheelcache.leases.fill_scope import end_request
 from wheelcache.runtime.clock import ManualClock
 
 KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
@@ -357,6 +361,43 @@ def test_an_exception_at_any_point_leaves_what_expires_to_the_wheel_thread(name,
                 break
     assert not late, f"{len(late)} of {target}:\n" + "\n".join(map(str, late))
     assert target > 10
+
+
+FILLING = {
+    "set": lambda cache: cache.set("k", 7),
+    "set_many": lambda cache: cache.set_many({"k": 7}),
+    "take": lambda cache: cache.take("k", lambda: 7),
+    "fill_lease": lambda cache: cache.fill_lease("k", 7),
+}
+
+
+@pytest.mark.parametrize("name", FILLING)
+def test_an_exception_at_any_point_of_a_fill_leaves_no_caller_waiting(name):
+    late = []
+    with quiet(), ThreadPoolExecutor(1) as pool:
+        for target in count(1):
+            cache = Cache(**SILENT, clock=ManualClock())
+            assert cache.get_or_lease("k", wait=100) is None
+            asked = pool.submit(Context().run, cache.get_or_lease, "k", wait=100)
+            until_waiting(1)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: FILLING[name](cache))
+            if cache.find("k") is None:
+                # The holder tries again.
+                FILLING[name](cache)
+            try:
+                assert asked.result(1) == 7
+            except TimeoutError:
+                late.append(delivery.where)
+                cache.close()
+                assert isinstance(asked.exception(PATIENCE), CacheClosed)
+                if len(late) > 5:
+                    break
+            end_request()
+            if not interrupted:
+                break
+    assert not late, f"{len(late)} of {target}:\n" + "\n".join(map(str, late))
+    assert target > 5
 
 
 class TimeLimit(Exception):

@@ -156,7 +156,7 @@ class Core(Protocol):
         next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled.
             Never too late; after deletions it may be too early until the next ``advance``, which never makes it
             earlier.
-        told: completed watches, each once. Any thread may take them, with ``popleft``.
+        told: completed watches, each once. Any thread may take them.
         entry_bytes: what an entry takes beside its key and value, for weighers.
         in_step: the calling thread is inside a step, in code run by the garbage collector, and must not wait. Always
             False in a core whose steps run no such code.

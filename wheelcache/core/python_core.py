@@ -460,9 +460,7 @@ class PythonCore:
 
     def _tell(self, key: Any, value: Any, under: Watch | None) -> int:
         """``key`` is set. TOLD if that completed watches, else 0."""
-        completed = self._watches.written(key, value, under)
-        self.told.extend(completed)
-        return TOLD if completed else 0
+        return TOLD if self._watches.written(key, value, under, self.told) else 0
 
     def _evict_excess(
         self, budget: int, size: int | None, now: float, removed: Removals | None, gone: list[Any]

@@ -79,20 +79,23 @@ class Watches:
                 self.by_key[key] = more
                 return watch
 
-    def written(self, key: Any, value: Any, under: Any) -> list[Watch]:
+    def written(self, key: Any, value: Any, under: Any, told: deque[Watch]) -> bool:
         """``key`` was set to ``value`` under the watch ``under``, or None: break the others, complete those that want a
-        value. The completed ones."""
+        value. Whether there were any, which are in ``told`` then."""
         self.purge()
-        told = []
+        is_told = False
         for watch in self._of(key):
             if watch is under or not watch.is_open:
                 continue
             watch.broken = True
             if watch.wants_value:
+                # No call comes before it is told, so no exception from outside does.
                 watch.value = value
-                watch.close()
+                watch._ended = True
                 told.append(watch)
-        return told
+                is_told = True
+                watch.close()
+        return is_told
 
     def deleted(self, key: Any, under: Any = None) -> None:
         """``key`` was deleted, or set under the watch ``under`` to a value that completes none: break the others."""
