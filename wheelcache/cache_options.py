@@ -32,7 +32,7 @@ class CacheOptions:
         sample_interval: seconds between samples of ``stats()``, of which the last 360 are kept; None for none.
         figures_dir: where to publish the figures of this process every three seconds, and see those of the others: see
             ``figures_directory``. None for not.
-        snapshot_dir: where to keep the entries from one process to the next: see ``snapshot_keeper``. They are loaded
+        snapshot_dir: where to keep the entries from one process to the next: see ``autosave``. They are loaded
             when the cache is first used: by whatever asks for an entry, writes one, or counts them (``stats``), but
             not by ``len`` or ``clear``, nor by decorating a function. None for not.
         snapshot_interval: seconds between two saves of them.

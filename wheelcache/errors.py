@@ -58,7 +58,7 @@ class FileUnusable(RuntimeError):
 
 
 class StoreUnavailable(ConnectionError):
-    """The store behind a first level failed lately, and is not asked before the next try is due."""
+    """The store behind a near cache failed lately, and is not asked before the next try is due."""
 
 
 class SnapshotRefused(Exception):

@@ -671,7 +671,7 @@ for line in sys.stdin:
 """
 
 
-@pytest.mark.parametrize("kind", ["Redis", "Memcached with a board"])
+@pytest.mark.parametrize("kind", ["Redis", "Memcached with shared stamps"])
 def test_two_processes_see_each_others_writes_within_100_ms_in_the_median(request, kind, capsys):
     if kind == "Redis":
         behind = {"BACKEND": REDIS, "LOCATION": request.getfixturevalue("url")}

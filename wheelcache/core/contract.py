@@ -140,6 +140,9 @@ class Scan(Protocol):
 
     def step(self, count: int) -> list[Record]: ...
 
+    def keys(self, count: int) -> list[Any]:
+        """``step``, for a caller that needs no more than the keys. Entries of some may have left."""
+
     def close(self) -> None: ...
 
 
@@ -260,10 +263,11 @@ class Core(Protocol):
         """Drop detached entries, then remove what has expired, in order of tick, in any order within a tick. ``budget``
         bounds the entries looked at. How many were; ``next_due <= now()`` tells that work is left."""
 
-    def clear(self, *, drop: bool = True) -> int:
-        """Detach all entries and break all watches. How many were detached; they count at once. O(watches). At most
-        BATCH are dropped before the call returns, none without ``drop``; the rest by ``drain``, ``advance`` and, a few
-        each, ``set``, which report them if they are given ``removed``. A caller with a listener passes ``drop=False``
+    def clear(self, *, drop: bool = True, news: bool = True) -> int:
+        """Detach all entries and break all watches. How many were detached; they count at once. O(watches). With stamps
+        and ``news``, every slot gets a fresh stamp; to close a core is no news. At most BATCH are dropped before the
+        call returns, none without ``drop``; the rest by ``drain``, ``advance`` and, a few each, ``set``, which report
+        them if they are given ``removed``. A caller with a listener passes ``drop=False``
         and drains, with ``removed``, to the end."""
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:

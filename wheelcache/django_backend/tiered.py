@@ -1,4 +1,4 @@
-"""A first level in memory, in front of any other cache of ``CACHES``: ``"wheelcache.django_backend.TieredCache"``."""
+"""A near cache in front of any other cache of ``CACHES``: ``"wheelcache.django_backend.TieredCache"``."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class TieredCache(WheelCache):
     and KEY_FUNCTION are its own unless they are given here. Values are isolated as in ``WheelCache``.
 
     ``get`` looks at the copies, then asks the other cache, once for all who miss a key together. Everything that writes
-    goes to the other cache, and drops the copy. See ``first_level``.
+    goes to the other cache, and drops the copy. See ``near_cache``.
     """
 
     store: TieredStore

@@ -1,4 +1,4 @@
-"""A first level in memory, in front of any other cache of cachelib's kind:
+"""A near cache in front of any other cache of cachelib's kind:
 ``CACHE_TYPE = "wheelcache.flask_backend.TieredCache"``."""
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TieredCache(WheelCache):
     """Copies in the memory of the process of what another cache has, the second level.
 
     ``get`` looks at the copies, then asks the second level, once for all who miss a key together. Everything that
-    writes goes to the second level, and drops the copy. See ``first_level``. Keys, timeouts and what a method returns
+    writes goes to the second level, and drops the copy. See ``near_cache``. Keys, timeouts and what a method returns
     are the second level's. Copies are isolated as values are in ``WheelCache``.
 
     A None is not told from a miss by cachelib's ``get``, so it is not kept, and the second level is asked each time:

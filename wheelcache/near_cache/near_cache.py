@@ -93,7 +93,7 @@ class NearCache:
     Args:
         cache: where they are kept.
         timeout: seconds that a copy is kept at most; the jitter of ``cache`` shortens them.
-        epoch: the board of ``cache`` if somebody has to tell this process of every write, and can lose touch.
+        epoch: the stamps of ``cache`` if a connection tells this process of every write, and can be lost.
         fail_safe: while the store behind fails, old copies are returned, for ``grace`` seconds past their time.
         drop_writes: with ``fail_safe``, a write that fails is dropped; else its error reaches the caller.
 
