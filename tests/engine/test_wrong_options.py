@@ -25,9 +25,7 @@ def test_the_shortest_interval_works(name):
 
 @pytest.mark.parametrize("stamps", [5, "host", object()])
 def test_stamps_that_are_none_are_refused(stamps):
-    with pytest.raises(
-        TypeError, match=r"stamps must be a wheelcache\.coherence\.\S+\.SharedStamps, or None, not "
-    ):
+    with pytest.raises(TypeError, match=r"stamps must be a wheelcache\.coherence\.\S+\.SharedStamps, or None, not "):
         Cache(stamps=stamps)
 
 
