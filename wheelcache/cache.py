@@ -25,7 +25,6 @@ from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerFigures
-from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.stats import Stats
 from wheelcache.writing.entry_writer import Weigher, batched
@@ -109,9 +108,8 @@ class Cache(CacheAccess):
         self._gate = parts.gate
         self._keys = parts.keys
         self._writer = parts.writer
-        # Last: from here on the wheel thread, forks, and whatever freezes the time in tests, know of this object.
-        parts.driver.start()
-        lifecycle.HELD.add_weakly(parts)
+        # Last: from here on others know of the cache.
+        parts.start()
         registry.add(self)
 
     # Entries.
