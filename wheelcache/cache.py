@@ -24,7 +24,6 @@ from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerFigures
-from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
 from wheelcache.writing.entry_writer import batched
@@ -68,9 +67,8 @@ class Cache(CacheAccess):
         self._gate = parts.gate
         self._keys = parts.keys
         self._writer = parts.writer
-        # Last: from here on the wheel thread, forks, and whatever freezes the time in tests, know of this object.
-        parts.driver.start()
-        lifecycle.HELD.add_weakly(parts)
+        # Last: from here on others know of the cache.
+        parts.start()
         registry.add(self)
 
     # Entries.
@@ -313,8 +311,7 @@ class Cache(CacheAccess):
             key: ``key(*args, **kwargs)``, the part of the key that the arguments make, in place of the arguments.
 
         Raises:
-            TypeError, ValueError: naming the argument; or what is decorated is no function, or makes generators, which
-                could be read only once.
+            TypeError, ValueError: naming the argument; or what is decorated is no function, or makes generators.
         """
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
@@ -383,12 +380,11 @@ class Cache(CacheAccess):
     ) -> int:
         """Write all entries to a file, with the time they have left, in the order of their use. How many.
 
-        It holds no other thread up, and pickles without a lock. What is written or deleted meanwhile may be in the file
-        or not. Left out are values that cannot be pickled, which is logged, and those of memoized functions whose name
-        may mean another function in another process.
+        It pickles without a lock. What is written meanwhile may be in the file or not. Left out are values that cannot
+        be pickled, which is logged, and those of functions whose name may mean another one in another process.
 
         Args:
-            path: of the file, which is replaced when all is written and synced; what was there stays if it cannot be.
+            path: of the file, which is replaced when all is written and synced.
             secret: what the file is signed with.
             seconds: the longest it may take.
 
