@@ -93,8 +93,8 @@ class CacheParts:
         # First what is being loaded: what is stored in between is an entry by then.
         keys = {key: None for key in self.loads.keys_in_progress() if group_of(unwrap(key)) == name}
         scan = self.core.scan()
-        while records := scan.step(BATCH):
-            keys |= {record.key: None for record in records if group_of(unwrap(record.key)) == name}
+        while some := scan.keys(BATCH):
+            keys |= {key: None for key in some if group_of(unwrap(key)) == name}
         # Which of them other processes have is not known.
         self.writer.write_all_stamps()
         return self.writer.delete_many(keys)

@@ -643,6 +643,18 @@ class TestScans:
         assert core.keys() == found
 
     @pytest.mark.parametrize("ordered", [True, False])
+    def test_a_scan_of_keys_brings_each_key(self, make, ordered):
+        core = make()
+        for key in range(10):
+            core.set(key, key, None)
+        scan = core.scan(ordered=ordered)
+        found = []
+        while some := scan.keys(3):
+            assert len(some) <= 3
+            found += some
+        assert sorted(found) == list(range(10))
+
+    @pytest.mark.parametrize("ordered", [True, False])
     def test_what_is_there_from_start_to_end_comes_at_least_once(self, make, ordered):
         core = make(max_entries=100)
         for key in range(100):

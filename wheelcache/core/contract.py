@@ -140,6 +140,9 @@ class Scan(Protocol):
 
     def step(self, count: int) -> list[Record]: ...
 
+    def keys(self, count: int) -> list[Any]:
+        """``step``, for a caller that needs no more than the keys. Entries of some may have left."""
+
     def close(self) -> None: ...
 
 
