@@ -6,28 +6,25 @@ written: ``SharedStamps`` tell what the processes of this machine write, ``redis
 Redis. A caller that reads while a key is written may get the old value. A caller that begins to read when the write,
 and the word of it, have arrived does not: a copy that was read before that is not kept.
 
-The store behind is reached by functions that the backends give. Whatever they raise is an outage, unless it is about
-the key or the value: TypeError, ValueError, LookupError, AttributeError, what pickle raises, and what Redis or
-Memcached say of a command.
+The store behind is reached by functions that the backends give. See ``outages`` for what they raise.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import pickle
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import CacheClosed, StoreUnavailable
-from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.unstored import Unstored
 from wheelcache.near_cache.circuit_breaker import CircuitBreaker
+from wheelcache.near_cache.copies import Copies
+from wheelcache.near_cache.outages import is_outage
 from wheelcache.near_cache.trust_epoch import TrustEpoch
-from wheelcache.runtime.clock import Clock
 
 logger = logging.getLogger("wheelcache")
 
@@ -35,15 +32,6 @@ T = TypeVar("T")
 
 ValueOf = Callable[[Any], Any]
 """Makes of what a write returned the value that was written, or MISSING."""
-
-ABOUT_THE_VALUE: Final = (
-    *(TypeError, ValueError, LookupError, AttributeError, pickle.PickleError),
-    # What unpickling raises after a class was moved, or of a torn value.
-    *(ImportError, EOFError, RecursionError),
-)
-
-ABOUT_THE_CALL: Final = ("ResponseError", "DataError", "MemcacheIllegalInputError")
-"""The same in the words of redis-py and pymemcache, by exactly these names: what is derived of them may be outages."""
 
 
 def _nothing() -> None:
@@ -60,33 +48,6 @@ def _as_many(key: Any, value: Any) -> dict[Any, Any]:
     return {} if value is MISSING else {key: value}
 
 
-def _is_about_the_value(error: Exception) -> bool:
-    """Whether the same would be raised by a store that is well."""
-    return isinstance(error, ABOUT_THE_VALUE) or type(error).__name__ in ABOUT_THE_CALL
-
-
-class Copies(Protocol):
-    """The cache that the copies are kept in, as far as this module is concerned: see ``wheelcache.Cache``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def steady(self) -> Clock: ...
-    @property
-    def loading(self) -> KeyLoading: ...
-
-    def __contains__(self, key: Hashable) -> bool: ...
-    def find(self, key: Hashable, default: Any = None) -> Any: ...
-    def delete(self, key: Hashable) -> bool: ...
-    def clear(self) -> None: ...
-    def get_or_lease(self, key: Hashable, default: Any = None, *, wait: float, may_wait: bool = True) -> Any: ...
-    async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any: ...
-    def fill_lease(self, key: Hashable, value: Any) -> None: ...
-    def invalidate(self, key: Hashable) -> None: ...
-    def discard_stale(self, key: Hashable) -> None: ...
-    def count_miss(self) -> None: ...
-
-
 class NearCache:
     """The copies of one process.
 
@@ -100,6 +61,7 @@ class NearCache:
     Attributes:
         trusted: whether copies may be used. With an epoch, somebody has to say so first.
         start_tracking: called where copies may not be used; cheap if it was called before.
+        stop_tracking: for the owner to call when the copies are not used any more.
     """
 
     def __init__(
@@ -118,6 +80,7 @@ class NearCache:
         self.drop_writes = drop_writes
         self.trusted = epoch is None
         self.start_tracking: Callable[[], object] = _nothing
+        self.stop_tracking: Callable[[], object] = _nothing
         self._epoch = epoch
         if epoch is not None:
             epoch.is_told = False
@@ -259,7 +222,7 @@ class NearCache:
         try:
             found = self._guarded(ask)
         except Exception as error:
-            if not self.fail_safe or _is_about_the_value(error):
+            if not self.fail_safe or not is_outage(error):
                 raise
             return self.cache.loading.get_stale(key, MISSING) is not MISSING
         if not found:
@@ -273,7 +236,7 @@ class NearCache:
         try:
             found = await self._aguarded(ask)
         except Exception as error:
-            if not self.fail_safe or _is_about_the_value(error):
+            if not self.fail_safe or not is_outage(error):
                 raise
             return self.cache.loading.get_stale(key, MISSING) is not MISSING
         if not found:
@@ -289,7 +252,7 @@ class NearCache:
         try:
             return self._read_beside(key, self._guarded(read))
         except Exception as error:
-            if not self.fail_safe or _is_about_the_value(error):
+            if not self.fail_safe or not is_outage(error):
                 raise
             return MISSING
 
@@ -298,7 +261,7 @@ class NearCache:
         try:
             return self._read_beside(key, await self._aguarded(read))
         except Exception as error:
-            if not self.fail_safe or _is_about_the_value(error):
+            if not self.fail_safe or not is_outage(error):
                 raise
             return MISSING
 
@@ -412,7 +375,7 @@ class NearCache:
         return found
 
     def _check_dropped(self, error: Exception, dropped: Any) -> None:
-        if dropped is MISSING or not self.fail_safe or not self.drop_writes or _is_about_the_value(error):
+        if dropped is MISSING or not self.fail_safe or not self.drop_writes or not is_outage(error):
             raise error
 
     # Without trust.
@@ -495,7 +458,7 @@ class NearCache:
             raise StoreUnavailable(f"the store behind the cache {self.cache.name!r} failed lately and is left alone")
 
     def _failed(self, error: Exception) -> None:
-        if not _is_about_the_value(error) and self._breaker.failed(self.cache.steady()):
+        if is_outage(error) and self._breaker.failed(self.cache.steady()):
             logger.warning("The store behind the cache %r fails, and is left alone: %r", self.cache.name, error)
 
     def _succeeded(self) -> None:
@@ -507,10 +470,10 @@ class NearCache:
         if not self.fail_safe:
             # Counted when it began.
             raise error
-        stale = MISSING if _is_about_the_value(error) else self.cache.loading.get_stale(key, MISSING)
+        stale = self.cache.loading.get_stale(key, MISSING) if is_outage(error) else MISSING
         if stale is MISSING:
             self.cache.count_miss()
-        if _is_about_the_value(error):
+        if not is_outage(error):
             raise error
         return stale
 
@@ -518,7 +481,7 @@ class NearCache:
         if not self.fail_safe:
             # Counted when it began.
             raise error
-        if _is_about_the_value(error):
+        if not is_outage(error):
             self._count_misses_if(True, keys)
             raise error
         found = {key: self.cache.loading.get_stale(key, MISSING) for key in keys}
