@@ -590,7 +590,7 @@ def test_a_board_that_was_removed_is_made_anew_and_the_cache_emptied(pair, path,
     path.unlink()
     clock.advance(BOARD_CHECK)
     assert one.get("missing") is None
-    assert "board of the cache 'default' was removed; it is new" in caplog.text
+    assert "stamps of the cache 'default' were removed; they are new" in caplog.text
     assert len(one) == 0
     assert other.get("missing") is None
     filled(one, other)

@@ -16,20 +16,15 @@ from wheelcache.core.contract import (
     ALL,
     ANY,
     BATCH,
-    CHANGED,
     DEAD,
     KEEP,
     MAX_WEIGHT,
     MISSING,
     MORE,
-    NO_ROOM,
-    OUTDATED,
-    PRESENT,
     RESTORE,
     SAME,
     STORED,
     TOLD,
-    TOO_HEAVY,
     WAKE,
     Counts,
     Record,
@@ -42,6 +37,7 @@ from wheelcache.core.contract import (
 from wheelcache.core.entry import Entry, TrackedEntry
 from wheelcache.core.entry_map import EntryMap
 from wheelcache.core.python_scan import KeyScan, OrderedScan, Scans
+from wheelcache.core.refusals import Refusals
 from wheelcache.core.stamp_words import StampWords
 from wheelcache.core.timing_wheel import TimingWheel
 from wheelcache.core.watches import Watch, Watches
@@ -70,6 +66,7 @@ class PythonCore:
         "_misses",
         "_patience",
         "_random",
+        "_refusals",
         "_scans",
         "_watched",
         "_watches",
@@ -103,6 +100,7 @@ class PythonCore:
         self._patience = 2 * interval
         self._watches = Watches()
         self._watched = self._watches.by_key
+        self._refusals = Refusals(self._map, self._watches, self._max_entries, self._max_weight)
         self._scans = Scans(self._map, self._step, self._step_through)
         self._gate_error: Callable[[], Exception] | None = None
         self._gate_thread = 0
@@ -278,7 +276,7 @@ class PythonCore:
             while not outcome:
                 steps = map_.steps
                 if mode or watch is not None or seen is not None:
-                    outcome = self._refusal(key, now, weight, mode, expected, watch, slot, seen, removed, gone)
+                    outcome = self._refusals.reason(key, now, weight, mode, expected, watch, slot, seen, removed, gone)
                     if outcome:
                         break
                     if ttl == KEEP and mode == SAME:
@@ -291,7 +289,7 @@ class PythonCore:
                         # Not current from the start, and no value for a caller that waits.
                         self._watches.deleted(key, watch)
                 if weight > self._max_weight:
-                    outcome = self._refuse_heavy(key, now, slot, seen, removed, gone)
+                    outcome = self._refusals.heavy(key, now, slot, seen, removed, gone)
                     break
                 entry = map_.entries.get(key)
                 if entry is not None and removed is None:
@@ -351,17 +349,19 @@ class PythonCore:
                 self._check_gate()
             entry = map_.entries.get(key)
             is_live = entry is not None and entry.fresh_until > now and map_.is_current(entry)
+            is_news = False
             if only == DEAD:
                 if entry is None or is_live:
                     return default
             elif cause is not EVICTED:
-                if map_.stamps is not None:
-                    map_.stamps.write(slot)
+                is_news = True
                 if self._watched:
                     self._watches.deleted(key)
             if entry is None:
+                if is_news and map_.stamps is not None:
+                    map_.stamps.write(slot)
                 return default
-            map_.remove(entry, cause, now, removed, gone)
+            map_.remove(entry, cause, now, removed, gone, slot if is_news else None)
             map_.fit_table()
             return entry.value if is_live else default
 
@@ -396,14 +396,12 @@ class PythonCore:
             map_.find_next_due()
         return looked
 
-    def clear(self, *, drop: bool = True) -> int:
+    def clear(self, *, drop: bool = True, news: bool = True) -> int:
         gone: list[Any] = []
         map_ = self._map
         with self._lock:
-            if map_.stamps is not None:
-                map_.stamps.write_all()
             self._watches.cleared()
-            detached = map_.detach_all()
+            detached = map_.detach_all(news=news)
             if drop:
                 map_.drop_detached(BATCH, gone, None)
                 map_.find_next_due()
@@ -459,55 +457,6 @@ class PythonCore:
             self._scans.end(self._map.walk)
 
     # Below: under the lock.
-
-    def _refusal(
-        self,
-        key: Any,
-        now: float,
-        weight: int,
-        mode: int,
-        expected: Any,
-        watch: Watch | None,
-        slot: int,
-        seen: Seen | None,
-        removed: Removals | None,
-        gone: list[Any],
-    ) -> int:
-        """Why a value is not stored; 0 if it may be."""
-        if watch is not None and watch.broken:
-            return CHANGED
-        map_ = self._map
-        live = map_.fresh(key, now)
-        if mode == SAME:
-            if live is None or live.value is not expected:
-                return CHANGED
-        elif mode != ANY and live is not None:
-            return PRESENT
-        if mode == RESTORE:
-            if self._watched and key in self._watches:
-                return CHANGED
-            old = map_.entries.get(key)
-            if old is None and len(map_) >= self._max_entries:
-                return NO_ROOM
-            if weight <= self._max_weight < map_.weight + weight - (0 if old is None else old.weight):
-                return NO_ROOM
-        if seen is not None and map_.stamps is not None and map_.stamps.is_outdated(slot, seen):
-            if watch is None and live is not None:
-                map_.stamps.write(slot)
-                map_.remove(live, REPLACED, now, removed, gone)
-            return OUTDATED
-        return 0
-
-    def _refuse_heavy(
-        self, key: Any, now: float, slot: int, seen: Seen | None, removed: Removals | None, gone: list[Any]
-    ) -> int:
-        map_ = self._map
-        if seen is None and map_.stamps is not None:
-            map_.stamps.write(slot)
-        entry = map_.entries.get(key)
-        if entry is not None:
-            map_.remove(entry, REPLACED, now, removed, gone)
-        return TOO_HEAVY
 
     def _tell(self, key: Any, value: Any, under: Watch | None) -> int:
         """``key`` is set. TOLD if that completed watches, else 0."""

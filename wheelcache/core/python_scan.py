@@ -35,6 +35,9 @@ class KeyScan:
                 return records
         return []
 
+    def keys(self, count: int) -> list[Any]:
+        return list(islice(self._keys, count))
+
     def close(self) -> None:
         self._keys = iter(())
 
@@ -62,6 +65,9 @@ class OrderedScan:
         if not records:
             self.close()
         return records
+
+    def keys(self, count: int) -> list[Any]:
+        return [record.key for record in self.step(count)]
 
     def close(self) -> None:
         """Put everything in its place again, in steps."""

@@ -15,7 +15,9 @@ PURGED: Final = 8
 class Watch:
     """A watch on one key: see ``contract.Watch``."""
 
-    __slots__ = ("__weakref__", "_closed", "_ended", "broken", "key", "seen", "value", "wants_value")
+    __slots__ = ("__weakref__", "_closed", "_ended", "_reference", "broken", "key", "seen", "value", "wants_value")
+
+    _reference: _Reference
 
     def __init__(self, key: Any, seen: Seen | None, wants_value: bool, closed: deque[Any]) -> None:
         self.key = key
@@ -29,7 +31,8 @@ class Watch:
     def close(self) -> None:
         """End the watch. It takes no lock, so a caller may close a watch anywhere."""
         self._ended = True
-        self._closed.append(self)
+        # Not the watch, which may have a value.
+        self._closed.append(self._reference)
 
     @property
     def is_open(self) -> bool:
@@ -55,7 +58,7 @@ class Watches:
 
     def __init__(self) -> None:
         self.by_key: dict[Any, tuple[ref[Watch], ...]] = {}
-        # Watches that were closed, and references to dropped ones. One C call appends, also amid a collection.
+        # References to watches that were closed or dropped. One C call appends, also amid a collection.
         self._closed: deque[Any] = deque()
 
     def __contains__(self, key: Any) -> bool:
@@ -67,6 +70,7 @@ class Watches:
         watch = Watch(key, seen, wants_value, self._closed)
         reference = _Reference(watch, self._closed.append)
         reference.key = key
+        watch._reference = reference
         while True:
             there = self.by_key.get(key, ())
             more = (*there, reference)
@@ -117,7 +121,6 @@ class Watches:
         """Forget some of the watches that have ended, and with them their keys."""
         for _ in range(PURGED):
             try:
-                # The last reference to a watch: that appends its weak reference, which the next round forgets.
                 key = self._closed.popleft().key
             except IndexError:
                 break

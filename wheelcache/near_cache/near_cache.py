@@ -6,27 +6,26 @@ written: ``SharedStamps`` tell what the processes of this machine write, ``redis
 Redis. A caller that reads while a key is written may get the old value. A caller that begins to read when the write,
 and the word of it, have arrived does not: a copy that was read before that is not kept.
 
-The store behind is reached by functions that the backends give. See ``outages`` for what they raise.
+The store behind is reached by functions that the backends give. Whatever they raise is an outage, unless it is about
+the key or the value: TypeError, ValueError, LookupError, AttributeError, what pickle raises, and what Redis or
+Memcached say of a command.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from wheelcache.core.contract import MISSING
-from wheelcache.errors import CacheClosed, StoreUnavailable
+from wheelcache.errors import CacheClosed
+from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.unstored import Unstored
-from wheelcache.near_cache.circuit_breaker import CircuitBreaker
-from wheelcache.near_cache.copies import Copies
-from wheelcache.near_cache.outages import is_outage
+from wheelcache.near_cache.guarded_store import GuardedStore, is_about_the_value
 from wheelcache.near_cache.trust_epoch import TrustEpoch
-
-logger = logging.getLogger("wheelcache")
+from wheelcache.runtime.clock import Clock
 
 T = TypeVar("T")
 
@@ -46,6 +45,28 @@ def _no_value(result: object) -> Any:
 def _as_many(key: Any, value: Any) -> dict[Any, Any]:
     """What a read of many would have returned."""
     return {} if value is MISSING else {key: value}
+
+
+class Copies(Protocol):
+    """The cache that the copies are kept in, as far as this module is concerned: see ``wheelcache.Cache``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def steady(self) -> Clock: ...
+    @property
+    def loading(self) -> KeyLoading: ...
+
+    def __contains__(self, key: Hashable) -> bool: ...
+    def find(self, key: Hashable, default: Any = None) -> Any: ...
+    def delete(self, key: Hashable) -> bool: ...
+    def clear(self) -> None: ...
+    def get_or_lease(self, key: Hashable, default: Any = None, *, wait: float, may_wait: bool = True) -> Any: ...
+    async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any: ...
+    def fill_lease(self, key: Hashable, value: Any) -> None: ...
+    def invalidate(self, key: Hashable) -> None: ...
+    def discard_stale(self, key: Hashable) -> None: ...
+    def count_miss(self) -> None: ...
 
 
 class NearCache:
@@ -86,7 +107,7 @@ class NearCache:
             epoch.is_told = False
         # Kept for as long as they may be needed, which is not served while the store answers.
         self._policy = LoadPolicy(keep=grace) if fail_safe else PLAIN
-        self._breaker = CircuitBreaker()
+        self._store = GuardedStore(cache.name, cache.steady, watches_outages=fail_safe)
 
     # What tells of writes calls these: see ``redis_tracking.Listener``.
 
@@ -159,7 +180,7 @@ class NearCache:
                 return self._get_untrusted(keys, read)
 
             def load(missing: list[Any]) -> Mapping[Any, Any]:
-                return self._guarded(lambda: read(missing))
+                return self._store.call(lambda: read(missing))
 
             found, missing = self._find_many(keys)
             if missing:
@@ -183,7 +204,7 @@ class NearCache:
                 return await self._aget_untrusted(keys, read)
 
             async def load(missing: list[Any]) -> Mapping[Any, Any]:
-                return await self._aguarded(lambda: read(missing))
+                return await self._store.acall(lambda: read(missing))
 
             found, missing = self._find_many(keys)
             if missing:
@@ -220,9 +241,9 @@ class NearCache:
         if self.trusted and key in self.cache:
             return True
         try:
-            found = self._guarded(ask)
+            found = self._store.call(ask)
         except Exception as error:
-            if not self.fail_safe or not is_outage(error):
+            if not self.fail_safe or is_about_the_value(error):
                 raise
             return self.cache.loading.get_stale(key, MISSING) is not MISSING
         if not found:
@@ -234,9 +255,9 @@ class NearCache:
         if self.trusted and key in self.cache:
             return True
         try:
-            found = await self._aguarded(ask)
+            found = await self._store.acall(ask)
         except Exception as error:
-            if not self.fail_safe or not is_outage(error):
+            if not self.fail_safe or is_about_the_value(error):
                 raise
             return self.cache.loading.get_stale(key, MISSING) is not MISSING
         if not found:
@@ -250,18 +271,18 @@ class NearCache:
             key: what is read, if there may be a copy of it.
         """
         try:
-            return self._read_beside(key, self._guarded(read))
+            return self._read_beside(key, self._store.call(read))
         except Exception as error:
-            if not self.fail_safe or not is_outage(error):
+            if not self.fail_safe or is_about_the_value(error):
                 raise
             return MISSING
 
     async def aread(self, read: Callable[[], Awaitable[Any]], key: Any = MISSING) -> Any:
         """``read`` for coroutines."""
         try:
-            return self._read_beside(key, await self._aguarded(read))
+            return self._read_beside(key, await self._store.acall(read))
         except Exception as error:
-            if not self.fail_safe or not is_outage(error):
+            if not self.fail_safe or is_about_the_value(error):
                 raise
             return MISSING
 
@@ -303,7 +324,7 @@ class NearCache:
         """
         keys = list(keys)
         try:
-            result = self._guarded(write)
+            result = self._store.call(write)
         except Exception as error:
             self._written(keys, MISSING)
             self._check_dropped(error, dropped)
@@ -325,7 +346,7 @@ class NearCache:
         """``write`` for coroutines."""
         keys = list(keys)
         # A task of its own, since many a method that is not async runs in a thread, and goes on when it is cancelled.
-        writing = asyncio.ensure_future(self._aguarded(write))
+        writing = asyncio.ensure_future(self._store.acall(write))
         try:
             result = await asyncio.shield(writing)
         except Exception as error:
@@ -375,7 +396,7 @@ class NearCache:
         return found
 
     def _check_dropped(self, error: Exception, dropped: Any) -> None:
-        if dropped is MISSING or not self.fail_safe or not self.drop_writes or not is_outage(error):
+        if dropped is MISSING or not self.fail_safe or not self.drop_writes or is_about_the_value(error):
             raise error
 
     # Without trust.
@@ -388,10 +409,10 @@ class NearCache:
         self.start_tracking()
         if not self.fail_safe:
             self._count_misses_if(True, keys)
-            return dict(self._guarded(lambda: read(keys)))
+            return dict(self._store.call(lambda: read(keys)))
 
         def load(keys: list[Any]) -> Mapping[Any, Any]:
-            return self._guarded(lambda: read(keys))
+            return self._store.call(lambda: read(keys))
 
         found = dict(self.cache.loading.load_many(keys, load, self.timeout, self._policy))
         self._count_misses_if(True, keys)
@@ -404,10 +425,10 @@ class NearCache:
         self.start_tracking()
         if not self.fail_safe:
             self._count_misses_if(True, keys)
-            return dict(await self._aguarded(lambda: read(keys)))
+            return dict(await self._store.acall(lambda: read(keys)))
 
         async def load(keys: list[Any]) -> Mapping[Any, Any]:
-            return await self._aguarded(lambda: read(keys))
+            return await self._store.acall(lambda: read(keys))
 
         found = dict(await self.cache.loading.aload_many(keys, load, self.timeout, self._policy))
         self._count_misses_if(True, keys)
@@ -422,58 +443,22 @@ class NearCache:
                 self.cache.count_miss()
 
     def _read(self, read: Callable[[], Any]) -> Any:
-        value = self._guarded(read)
+        value = self._store.call(read)
         return Unstored(MISSING) if value is MISSING else value
 
     async def _aread(self, read: Callable[[], Awaitable[Any]]) -> Any:
-        value = await self._aguarded(read)
+        value = await self._store.acall(read)
         return Unstored(MISSING) if value is MISSING else value
-
-    def _guarded(self, call: Callable[[], T]) -> T:
-        if not self.fail_safe:
-            return call()
-        self._check_circuit()
-        try:
-            result = call()
-        except Exception as error:
-            self._failed(error)
-            raise
-        self._succeeded()
-        return result
-
-    async def _aguarded(self, call: Callable[[], Awaitable[T]]) -> T:
-        if not self.fail_safe:
-            return await call()
-        self._check_circuit()
-        try:
-            result = await call()
-        except Exception as error:
-            self._failed(error)
-            raise
-        self._succeeded()
-        return result
-
-    def _check_circuit(self) -> None:
-        if not self._breaker.allows(self.cache.steady()):
-            raise StoreUnavailable(f"the store behind the cache {self.cache.name!r} failed lately and is left alone")
-
-    def _failed(self, error: Exception) -> None:
-        if is_outage(error) and self._breaker.failed(self.cache.steady()):
-            logger.warning("The store behind the cache %r fails, and is left alone: %r", self.cache.name, error)
-
-    def _succeeded(self) -> None:
-        if self._breaker.succeeded():
-            logger.warning("The store behind the cache %r answers again.", self.cache.name)
 
     def _instead(self, key: Any, error: Exception) -> Any:
         """The copy that is kept for an outage, MISSING if there is none. This ends the look-up, and counts it."""
         if not self.fail_safe:
             # Counted when it began.
             raise error
-        stale = self.cache.loading.get_stale(key, MISSING) if is_outage(error) else MISSING
+        stale = MISSING if is_about_the_value(error) else self.cache.loading.get_stale(key, MISSING)
         if stale is MISSING:
             self.cache.count_miss()
-        if not is_outage(error):
+        if is_about_the_value(error):
             raise error
         return stale
 
@@ -481,7 +466,7 @@ class NearCache:
         if not self.fail_safe:
             # Counted when it began.
             raise error
-        if not is_outage(error):
+        if is_about_the_value(error):
             self._count_misses_if(True, keys)
             raise error
         found = {key: self.cache.loading.get_stale(key, MISSING) for key in keys}

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from wheelcache.coherence.shared_stamps import Stamps
-from wheelcache.near_cache.copies import Copies
-from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.near_cache import Copies, NearCache
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 

@@ -340,7 +340,14 @@ class EntryWriter:
         self.leases.cleared()
         if self._notes is not None:
             self._notes.forget()
-        self._core.clear(drop=self.listener.function is None)
+        self._clear(news=True)
+
+    def close(self) -> None:
+        """Remove every entry, which is no news, and tell the listener of each."""
+        self._clear(news=False)
+
+    def _clear(self, *, news: bool) -> None:
+        self._core.clear(drop=self.listener.function is None, news=news)
         self.drain()
 
     def drain(self) -> None:
