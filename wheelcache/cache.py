@@ -26,7 +26,7 @@ from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerFigures
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
 from wheelcache.writing.entry_writer import Weigher, batched
 from wheelcache.writing.removal_listener import Listener
@@ -59,24 +59,24 @@ class Cache(CacheAccess):
 
     def __init__(
         self,
-        name: str = "default",
+        name: str = CacheOptions.name,
         *,
-        max_entries: int | None = None,
-        max_weight: int | None = None,
-        weigher: Weigher | None = None,
-        ttl: float | None = None,
-        jitter: float = 0.05,
-        interval: float = 1.0,
-        slots: int = 512,
-        log_interval: float | None = 60.0,
-        sample_interval: float | None = 10.0,
-        figures_dir: Path | None = None,
-        snapshot_dir: Path | None = None,
-        snapshot_interval: float = 300.0,
-        snapshot_key: str | bytes | None = None,
-        on_removal: Listener | None = None,
-        stamps: Stamps | None = None,
-        clock: Clock = SystemClock.monotonic,
+        max_entries: int | None = CacheOptions.max_entries,
+        max_weight: int | None = CacheOptions.max_weight,
+        weigher: Weigher | None = CacheOptions.weigher,
+        ttl: float | None = CacheOptions.ttl,
+        jitter: float = CacheOptions.jitter,
+        interval: float = CacheOptions.interval,
+        slots: int = CacheOptions.slots,
+        log_interval: float | None = CacheOptions.log_interval,
+        sample_interval: float | None = CacheOptions.sample_interval,
+        figures_dir: Path | None = CacheOptions.figures_dir,
+        snapshot_dir: Path | None = CacheOptions.snapshot_dir,
+        snapshot_interval: float = CacheOptions.snapshot_interval,
+        snapshot_key: str | bytes | None = CacheOptions.snapshot_key,
+        on_removal: Listener | None = CacheOptions.on_removal,
+        stamps: Stamps | None = CacheOptions.stamps,
+        clock: Clock = CacheOptions.clock,
     ) -> None:
         parts = CacheParts(
             CacheOptions(

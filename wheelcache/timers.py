@@ -27,7 +27,7 @@ from wheelcache.errors import WheelClosed
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.saved_timers import load_timers, save_timers
 from wheelcache.runtime.clock import Clock, SystemClock
-from wheelcache.runtime.worker_pool import PoolStopped, RefreshPool
+from wheelcache.runtime.worker_pool import PoolStopped, WorkerPool
 
 logger = logging.getLogger("wheelcache")
 
@@ -107,7 +107,7 @@ class Timers(Driven):
         self._timers: dict[Hashable, _KeyedTimer] = {}
         self._broadcasts: dict[int, _Broadcast] = {}
         self._jobs: set[_PeriodicJob] = set()
-        self._pool = RefreshPool(WORKERS, inf, name="wheelcache-timers", finishes=True)
+        self._pool = WorkerPool(WORKERS, inf, name="wheelcache-timers", finishes=True)
         # Last: from here on the wheel thread and forks know of this object.
         super().__init__(interval, slots, clock)
 

@@ -642,6 +642,13 @@ class TestScans:
         assert found == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
         assert core.keys() == found
 
+    def test_no_set_under_a_watch_that_its_owner_broke_is_stored(self, make):
+        core = make()
+        watch = core.watch("key")
+        watch.broken = True
+        assert core.set("key", 1, None, watch=watch) == CHANGED
+        assert core.get("key") is None
+
     @pytest.mark.parametrize("ordered", [True, False])
     def test_a_scan_of_keys_brings_each_key(self, make, ordered):
         core = make()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
 from django.core.cache import caches
@@ -13,32 +13,18 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache, default_
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from wheelcache import options
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend import pages
 from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.backend import WheelCache, is_beyond_warning
 from wheelcache.django_backend.requests import act_for_request, shares_its_thread
-from wheelcache.django_backend.stores import OPTIONS as L1_OPTIONS
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.leases.fill_scope import current_scope
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.trust_epoch import TrustEpoch
-
-NOT_OF_COPIES: Final = {"CULL_FREQUENCY": None, "SNAPSHOT": None, "SNAPSHOT_INTERVAL": 300.0, "SNAPSHOT_KEY": None}
-"""What a WheelCache takes and this does not, and what it is here: the store behind outlives this process anyway."""
-
-OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
-    "L2": (options.text, None),
-    "L1_TIMEOUT": (options.seconds, 60.0),
-    "L2_TIMEOUT": (options.seconds, 1.0),
-    "FAIL_SAFE": (options.flag, False),
-    "GRACE": (options.seconds, 300.0),
-    "WRITES_WITHOUT_L2": (options.one_of("drop", "refuse"), "drop"),
-    **{name: option for name, option in L1_OPTIONS.items() if name not in NOT_OF_COPIES},
-}
-"""As ``stores.OPTIONS``."""
+from wheelcache.option_table import DJANGO_TIERED as OPTIONS
+from wheelcache.option_table import Options
 
 KEY_SETTINGS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
 
@@ -79,21 +65,22 @@ class TieredStore(Store):
 
     __slots__ = ("_epoch", "is_told", "level")
 
+    options: ClassVar[Options] = OPTIONS
     cull_frequency: None
 
     def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
-        tracking = None if checked["COHERENCE"] else _tracking(l2)
+        tracking = None if checked["coherence"] else _tracking(l2)
         self._epoch = None if tracking is None else TrustEpoch()
-        super().__init__(location, {**checked, **NOT_OF_COPIES}, name)
+        super().__init__(location, checked, name)
         self.level = NearCache(
             self.cache,
-            checked["L1_TIMEOUT"],
+            checked["l1_timeout"],
             epoch=self._epoch,
-            fail_safe=checked["FAIL_SAFE"],
-            grace=checked["GRACE"],
-            drop_writes=checked["WRITES_WITHOUT_L2"] == "drop",
+            fail_safe=checked["fail_safe"],
+            grace=checked["grace"],
+            drop_writes=checked["writes_without_l2"] == "drop",
         )
-        self.is_told = tracking is not None or checked["COHERENCE"] is not None
+        self.is_told = tracking is not None or checked["coherence"] is not None
         if tracking is not None:
             self.level.start_tracking = tracking(self.level).start
 
@@ -166,7 +153,7 @@ class TieredCache(WheelCache):
                 f"Wrong setting of {in_words(location, params)}: L2 must be one of {takes}, not {alias!r}."
             )
         key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
-        self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"][1]))
+        self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"].default))
         # The alias alone would not do: tests override what it means.
         # Nor does the version tell: aliases that differ in it share their copies, and see at once what they write.
         beside = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)

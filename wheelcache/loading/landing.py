@@ -51,9 +51,6 @@ class Landing:
             self.failed(flight, error)
             return None, error
         if stored is not None:
-            if flight.superseded:
-                # In between; it cannot be any more.
-                self._target.delete(flight.key)
             self._target.announce(*stored)
         return value, None
 

@@ -76,14 +76,14 @@ LEFTOVER: Final = 60.0
 """Seconds after which a file that was to be moved into its place is one of somebody who was killed before that."""
 
 
-def usable_directory(option: str, value: Any) -> FiguresDirectory | None:
-    """The directory that an option says.
+def figures_directory_or_none(option: str, value: Any) -> Path | None:
+    """The directory that an option says, made if it isn't there; or None.
 
     Raises:
         TypeError, ValueError, FileUnusable: naming the option.
     """
     path = private_directory_or_none(option, value)
-    return None if path is None else FiguresDirectory(path)
+    return None if path is None else FiguresDirectory(path).path
 
 
 def directory_of(site: str) -> Path | None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from wheelcache.core.contract import Core
 from wheelcache.isolation import size_of
 from wheelcache.loading.loads import Loads
-from wheelcache.observability.figures_directory import usable_directory
+from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.history import History
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.stats_log import StatsLog
@@ -151,8 +151,8 @@ class Observers:
     def _publishing_jobs(
         self, actions: Mapping[str, Callable[[], object]], is_in_use: Callable[[], bool]
     ) -> Iterator[PeriodicJob]:
-        directory = usable_directory("figures_dir", self._options.figures_dir)
-        if directory is not None:
+        if self._options.figures_dir is not None:
+            directory = FiguresDirectory(self._options.figures_dir)
             self.publisher = Publisher(directory, self._options.name, self.figures, is_in_use)
             yield self.publisher
             self.requests = WorkerRequests(RequestBox(directory.path), self._options.name, actions)
