@@ -82,6 +82,7 @@ class NearCache:
     Attributes:
         trusted: whether copies may be used. With an epoch, somebody has to say so first.
         start_tracking: called where copies may not be used; cheap if it was called before.
+        stop_tracking: for the owner to call when the copies are not used any more.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class NearCache:
         self.drop_writes = drop_writes
         self.trusted = epoch is None
         self.start_tracking: Callable[[], object] = _nothing
+        self.stop_tracking: Callable[[], object] = _nothing
         self._epoch = epoch
         if epoch is not None:
             epoch.is_told = False

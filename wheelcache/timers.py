@@ -23,9 +23,9 @@ from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, steady, unfrozen
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.runtime.worker_pool import WorkerPool
-from wheelcache.timers.timer_kinds import Job, JobTimer
-from wheelcache.timers.timer_runner import Execute, TimerRunner
-from wheelcache.timers.timer_table import TimerTable
+from wheelcache.timing.timer_kinds import Job, JobTimer
+from wheelcache.timing.timer_runner import Execute, TimerRunner
+from wheelcache.timing.timer_table import TimerTable
 
 T = TypeVar("T")
 

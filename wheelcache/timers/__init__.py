@@ -1,1 +1,0 @@
-"""Keyed timers, broadcasts and periodic jobs for other code, on the wheel of the cache."""
