@@ -1,7 +1,8 @@
 """The views of the dashboard: for logged-in staff only.
 
 Each decides by itself which users get in and which requests are forged, whatever middleware the site has; so the
-site's own is told to leave both to them, and what is refused is refused in the same words, with the same headers, everywhere.
+site's own is told to leave both to them, and what is refused is refused in the same words, with the same headers,
+everywhere.
 """
 
 from __future__ import annotations

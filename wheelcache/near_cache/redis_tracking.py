@@ -15,7 +15,7 @@ ACL needs the channel too: ``+ping +subscribe +client|id +client|tracking &__red
 How stale a read can be: every ``interval`` a PING is sent whose answer comes behind all that the server had to tell
 before it. So while ``clock() < trusted_until``, the listener has been told of every write that was acknowledged more
 than ``interval + timeout`` ago, 2 s unless told otherwise, even where this thread, or the whole process, has not run in
-between. As a rule it is the way of one message: 0.1 ms on the same machine. A reader that goes by ``trust()`` alone adds
+between. As a rule it is the way of one message: 0.1 ms on one machine. A reader that goes by ``trust()`` alone adds
 the time that the thread waits for the interpreter.
 
 What is not told: ``SWAPDB`` (no server sends anything for it), and that a key's time has come, before the server has
