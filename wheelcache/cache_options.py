@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from wheelcache import options
 from wheelcache.coherence.shared_stamps import Stamps
@@ -15,6 +15,27 @@ from wheelcache.writing.entry_writer import Weigher
 from wheelcache.writing.removal_listener import Listener
 
 _DEFAULTS: Final[Mapping[str, Any]] = {name: option.default for name, option in ENGINE.items()}
+
+
+class CacheArguments(TypedDict, total=False):
+    """The arguments of ``Cache`` beside its name, for type checkers: see ``CacheOptions``."""
+
+    max_entries: int | None
+    max_weight: int | None
+    weigher: Weigher | None
+    ttl: float | None
+    jitter: float
+    interval: float
+    slots: int
+    log_interval: float | None
+    sample_interval: float | None
+    figures_dir: Path | None
+    snapshot_dir: Path | None
+    snapshot_interval: float
+    snapshot_key: str | bytes | None
+    on_removal: Listener | None
+    stamps: Stamps | None
+    clock: Clock
 
 
 # Without slots: the class has the defaults, which are those of the arguments of ``Cache``.

@@ -19,7 +19,9 @@ from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshots import Snapshots
-from wheelcache.runtime.clock import unfrozen
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import SystemClock, unfrozen
+from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
 from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
 from wheelcache.writing.entry_writer import EntryWriter
@@ -38,7 +40,7 @@ class CacheParts:
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: has the core advanced.
-        leases, leased: who fills a key, and the look-ups that wait for that.
+        leases, leased: the right to fill a key, and the look-ups that wait for the value.
         writer: the way of a write.
         loads, loading: what loads, by the core's keys and by the callers'.
         groups: of the keys of memoized functions.
@@ -87,6 +89,13 @@ class CacheParts:
         idle_checker = IdleChecker(stats, self.writer.expect_first_write)
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
         self.writer.on_first_write = self.jobs.start
+
+    def start(self) -> None:
+        """From here on the wheel thread, forks, and what freezes the time in tests, know of the cache."""
+        self.driver.start()
+        if unfrozen(self.options.clock) is SystemClock.monotonic:
+            follow(self.driver)
+        lifecycle.HELD.add_weakly(self)
 
     def delete_group(self, name: str) -> int:
         """Delete every key of a group. How many were there."""

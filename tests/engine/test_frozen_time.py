@@ -20,6 +20,7 @@ import time_machine
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause, Timers
+from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.wheel_driver import WheelDriver
 
 ROOT = Path(__file__).parents[2]
@@ -372,7 +373,7 @@ class IdleWheel:
 def test_outside_of_a_freeze_the_clock_is_the_systems_own(library):
     wheel = IdleWheel()
     driver = WheelDriver(wheel, 1.0, time.monotonic)
-    driver.start()
+    follow(driver)
     assert wheel.clocks == []
     with library.freeze(FAR):
         assert len(wheel.clocks) == 1

@@ -28,8 +28,8 @@ class Store:
     """A cache and how values get in and out of it, made of checked options.
 
     Attributes:
-        fill_waits: pairs of a key prefix and how long a ``get`` waits for who fills such a key, in seconds; the longest
-            prefix first.
+        fill_waits: pairs of a key prefix and how long a ``get`` waits for another caller to fill such a key, in
+            seconds; the longest prefix first.
         keeps_atoms: whether values that are immutable by themselves are stored as they are.
         cull_frequency: None evicts one by one; 0 empties a full cache; n drops 1/n of it.
     """
@@ -38,7 +38,7 @@ class Store:
 
     options: ClassVar[Options] = OPTIONS
 
-    def __init__(self, location: str, checked: Mapping[str, Any], name: str = "default") -> None:
+    def __init__(self, name: str, checked: Mapping[str, Any], stamps: Stamps | None) -> None:
         self.max_entries: int | None = checked["max_entries"]
         self.cull_frequency: int | None = checked.get("cull_frequency")
         self.fill_waits: tuple[tuple[str, float], ...] = checked["fill_wait"]
@@ -49,13 +49,23 @@ class Store:
                 f"MAX_BYTES must be None with SERIALIZER 'reference', not {checked['max_weight']!r}: "
                 "the size of an object that is kept by reference is not known"
             )
-        arguments = self.options.for_engine(checked) | {"name": location or name}
+        arguments = self.options.for_engine(checked) | {"name": name, "stamps": stamps}
         if arguments["figures_dir"] is OF_THE_SITE:
             arguments["figures_dir"] = figures_directory()
-        self.cache = Cache(**arguments, stamps=self._stamps(location, checked))
+        self.cache = Cache(**arguments)
 
-    def _stamps(self, location: str, checked: Mapping[str, Any]) -> Stamps | None:
-        return None if checked["coherence"] is None else SharedStamps(f"django {location}")
+
+def make_store(location: str, checked: Mapping[str, Any]) -> Store:
+    """
+    Raises:
+        TypeError, ValueError, FileUnusable: naming the option.
+    """
+    return Store(location or "default", checked, shared_stamps(location, checked))
+
+
+def shared_stamps(location: str, checked: Mapping[str, Any]) -> Stamps | None:
+    """What COHERENCE asks for: the stamps that the processes of this machine share for a LOCATION."""
+    return None if checked["coherence"] is None else SharedStamps(f"django {location}")
 
 
 def _isolation(name: str) -> Isolation:
@@ -91,7 +101,7 @@ def store_for(
     location: Any,
     params: Mapping[str, Any],
     table: Options = OPTIONS,
-    make: Callable[[str, dict[str, Any]], S] = Store,  # type: ignore[assignment]
+    make: Callable[[str, dict[str, Any]], S] = make_store,  # type: ignore[assignment]
     beside: Hashable = None,
 ) -> S:
     """The store of a LOCATION and the OPTIONS in ``params``, made when first asked for.

@@ -70,7 +70,7 @@ class WheelCache(PrefixAccess, BaseCache):
         ignore_delete_many_errors: taken as cachelib does; no delete can fail here.
         key_prefix: put before every key.
         max_bytes: the most that keys, values and their entries take, in bytes as Python tells; None for no bound.
-        fill_wait: seconds that a ``get`` waits for who fills the key it misses, 0 for not at all, or a dict of key
+        fill_wait: seconds that a ``get`` waits for another caller to fill the key, 0 for not at all, or a dict of key
             prefixes to seconds. See ``wheelcache.Cache.get_or_lease``.
         coherence: "host" if processes of this machine with the same ``name`` and ``key_prefix`` are to see at once what
             one of them writes. See ``wheelcache.coherence.shared_stamps``.
@@ -204,7 +204,7 @@ class WheelCache(PrefixAccess, BaseCache):
     def get_many(self, *keys: str) -> list[Any]:
         """The values of all ``keys``, None for those that are not there."""
         if self._fill_waits and any(_is_memoize_version(key) for key in keys):
-            # Nobody can compute what they call for before these are set, and all who miss them would set their own.
+            # No value can be computed before these are set, and each caller that misses them would set its own.
             return [self.get(key) for key in keys]
         found = self._cache.get_many([self._made(key) for key in keys])
         return [self._isolation.restore(found.get(self._made(key))) for key in keys]
@@ -291,7 +291,7 @@ class WheelCache(PrefixAccess, BaseCache):
         return self._cache.get_or_lease(made, wait=wait)
 
     def _fill_wait(self, key: str) -> float:
-        """Seconds that a ``get`` waits for who fills ``key``."""
+        """Seconds that a ``get`` waits for another caller to fill ``key``."""
         for prefix, wait in self._fill_waits:
             if str(key).startswith(prefix):
                 return wait
