@@ -58,7 +58,7 @@ class EntryRemoved(Signal):
             if self._listen not in stores.watchers:
                 # First, so that a store made meanwhile is seen by one of both.
                 stores.watchers.append(self._listen)
-                for (location, *_), store in list(stores._stores.items()):
+                for location, store in stores.stores_with_locations():
                     self._listen(location, store)
 
     def detach_if_deserted(self) -> None:
@@ -67,7 +67,7 @@ class EntryRemoved(Signal):
             self.has_listeners()
             if not self.receivers and self._listen in stores.watchers:
                 stores.watchers.remove(self._listen)
-                for store in list(stores._stores.values()):
+                for _, store in stores.stores_with_locations():
                     listener = store.cache.on_removal
                     if isinstance(listener, _Listener):
                         store.cache.on_removal = listener.before

@@ -94,6 +94,11 @@ watchers: Final[list[Callable[[str, Store], None]]] = []
 """Called with the location and each store that is made, perhaps twice."""
 
 
+def stores_with_locations() -> list[tuple[str, Store]]:
+    """All stores, each with its LOCATION."""
+    return [(location, store) for (location, *_), store in list(_stores.items())]
+
+
 S = TypeVar("S", bound=Store)
 
 

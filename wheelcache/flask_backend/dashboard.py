@@ -20,7 +20,7 @@ from flask import Blueprint, Response, abort, current_app, jsonify, request
 from werkzeug.wrappers import Response as AnyResponse
 
 from wheelcache.cache import Cache
-from wheelcache.flask_backend.backend import WheelCache
+from wheelcache.flask_backend.engine_backend import EngineBackend
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, answer, asset
 
 logger = logging.getLogger("wheelcache")
@@ -162,7 +162,7 @@ def _dashboard() -> Dashboard:
 def caches_of_app() -> list[Cache]:
     """Those of the app, whether or not they were used before."""
     backends = current_app.extensions.get("cache", {}).values()
-    return [each._cache for each in backends if isinstance(each, WheelCache)]
+    return [each.engine for each in backends if isinstance(each, EngineBackend)]
 
 
 def _answer(figures_or_message: Callable[[], Any]) -> Response:
