@@ -12,7 +12,8 @@ from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey
 from wheelcache.loading.memoize import MemoStats
 from wheelcache.runtime.clock import ManualClock
 from wheelcache.stats import Stats
-from wheelcache.timers import STOP, Timers
+from wheelcache.timers import Timers
+from wheelcache.timing.timer_kinds import STOP
 
 __all__ = [
     "DEFAULT_TTL",

@@ -1,20 +1,45 @@
-"""The options of a cache, checked."""
+"""The options of a cache, checked. Their checks and defaults are in ``option_table``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypedDict
 
 from wheelcache import options
 from wheelcache.coherence.shared_stamps import Stamps
-from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
+from wheelcache.option_table import ENGINE
 from wheelcache.runtime.clock import Clock
 from wheelcache.writing.entry_writer import Weigher
 from wheelcache.writing.removal_listener import Listener
 
+_DEFAULTS: Final[Mapping[str, Any]] = {name: option.default for name, option in ENGINE.items()}
 
-@dataclass(frozen=True, slots=True)
+
+class CacheArguments(TypedDict, total=False):
+    """The arguments of ``Cache`` beside its name, for type checkers: see ``CacheOptions``."""
+
+    max_entries: int | None
+    max_weight: int | None
+    weigher: Weigher | None
+    ttl: float | None
+    jitter: float
+    interval: float
+    slots: int
+    log_interval: float | None
+    sample_interval: float | None
+    figures_dir: Path | None
+    snapshot_dir: Path | None
+    snapshot_interval: float
+    snapshot_key: str | bytes | None
+    on_removal: Listener | None
+    stamps: Stamps | None
+    clock: Clock
+
+
+# Without slots: the class has the defaults, which are those of the arguments of ``Cache``.
+@dataclass(frozen=True)
 class CacheOptions:
     """What ``Cache`` takes.
 
@@ -49,50 +74,30 @@ class CacheOptions:
         FileUnusable: naming ``figures_dir`` or ``snapshot_dir``.
     """
 
-    name: str
-    max_entries: int | None
-    max_weight: int | None
-    weigher: Weigher | None
-    ttl: float | None
-    jitter: float
-    interval: float
-    slots: int
-    log_interval: float | None
-    sample_interval: float | None
-    figures_dir: Path | None
-    snapshot_dir: Path | None
-    snapshot_interval: float
-    snapshot_key: str | bytes | None
-    on_removal: Listener | None
-    stamps: Stamps | None
-    clock: Clock
+    name: str = _DEFAULTS["name"]
+    max_entries: int | None = _DEFAULTS["max_entries"]
+    max_weight: int | None = _DEFAULTS["max_weight"]
+    weigher: Weigher | None = _DEFAULTS["weigher"]
+    ttl: float | None = _DEFAULTS["ttl"]
+    jitter: float = _DEFAULTS["jitter"]
+    interval: float = _DEFAULTS["interval"]
+    slots: int = _DEFAULTS["slots"]
+    log_interval: float | None = _DEFAULTS["log_interval"]
+    sample_interval: float | None = _DEFAULTS["sample_interval"]
+    figures_dir: Path | None = _DEFAULTS["figures_dir"]
+    snapshot_dir: Path | None = _DEFAULTS["snapshot_dir"]
+    snapshot_interval: float = _DEFAULTS["snapshot_interval"]
+    snapshot_key: str | bytes | None = _DEFAULTS["snapshot_key"]
+    on_removal: Listener | None = _DEFAULTS["on_removal"]
+    stamps: Stamps | None = _DEFAULTS["stamps"]
+    clock: Clock = _DEFAULTS["clock"]
 
     @property
     def secret(self) -> bytes | None:
         return options.secret_or_none("snapshot_key", self.snapshot_key)
 
     def __post_init__(self) -> None:
-        for name, check in _CHECKS.items():
-            object.__setattr__(self, name, check(name, getattr(self, name)))
+        for name, value in ENGINE.checked(vars(self)).items():
+            object.__setattr__(self, name, value)
         if (self.max_weight is None) != (self.weigher is None):
             raise TypeError("max_weight and weigher must be given together")
-
-
-_CHECKS: Final[dict[str, options.Check]] = {
-    "name": options.text,
-    "max_entries": options.count_or_none,
-    "max_weight": options.count_or_none,
-    "weigher": options.function_or_none,
-    "ttl": options.ttl,
-    "jitter": options.fraction,
-    "interval": options.interval,
-    "slots": options.slots,
-    "log_interval": options.interval_or_none,
-    "sample_interval": options.interval_or_none,
-    "snapshot_dir": snapshot_directory_or_none,
-    "snapshot_interval": options.interval,
-    "snapshot_key": options.secret_or_none,
-    "on_removal": options.function_or_none,
-    "stamps": options.stamps_or_none,
-    "clock": options.function,
-}

@@ -19,7 +19,9 @@ from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshots import Snapshots
-from wheelcache.runtime.clock import unfrozen
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import SystemClock, unfrozen
+from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
 from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
 from wheelcache.writing.entry_writer import EntryWriter
@@ -38,7 +40,7 @@ class CacheParts:
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: has the core advanced.
-        leases, leased: who fills a key, and the look-ups that wait for that.
+        leases, leased: the right to fill a key, and the look-ups that wait for the value.
         writer: the way of a write.
         loads, loading: what loads, by the core's keys and by the callers'.
         groups: of the keys of memoized functions.
@@ -88,13 +90,20 @@ class CacheParts:
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
         self.writer.on_first_write = self.jobs.start
 
+    def start(self) -> None:
+        """From here on the wheel thread, forks, and what freezes the time in tests, know of the cache."""
+        self.driver.start()
+        if unfrozen(self.options.clock) is SystemClock.monotonic:
+            follow(self.driver)
+        lifecycle.HELD.add_weakly(self)
+
     def delete_group(self, name: str) -> int:
         """Delete every key of a group. How many were there."""
         # First what is being loaded: what is stored in between is an entry by then.
         keys = {key: None for key in self.loads.keys_in_progress() if group_of(unwrap(key)) == name}
         scan = self.core.scan()
-        while records := scan.step(BATCH):
-            keys |= {record.key: None for record in records if group_of(unwrap(record.key)) == name}
+        while some := scan.keys(BATCH):
+            keys |= {key: None for key in some if group_of(unwrap(key)) == name}
         # Which of them other processes have is not known.
         self.writer.write_all_stamps()
         return self.writer.delete_many(keys)

@@ -1,81 +1,39 @@
 """Keyed timers for anyone: ten thousand delayed calls on one wheel and one thread.
 
 The interface is that of go-zero's ``TimingWheel`` (SetTimer, MoveTimer, RemoveTimer, Drain), with two things beside it:
-``after``, a broadcast to everyone who waits for the same tick, and ``every``, periodic jobs in the manner of Redis's
+``after``, a broadcast to all that wait for the same tick, and ``every``, periodic jobs in the manner of Redis's
 time events, where the job says when it wants to run again.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Hashable
-from contextlib import suppress
-from contextvars import Context
-from enum import Enum
-from functools import partial
 from math import inf
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from wheelcache import options
-from wheelcache.core.timing_wheel import Timer
-from wheelcache.driven import Driven
-from wheelcache.errors import WheelClosed
+from wheelcache.core.timing_wheel import TimingWheel
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.saved_timers import load_timers, save_timers
-from wheelcache.runtime.clock import Clock, SystemClock
-from wheelcache.runtime.worker_pool import PoolStopped, RefreshPool
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import Clock, SystemClock, steady, unfrozen
+from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.runtime.worker_pool import WorkerPool
+from wheelcache.timing.timer_kinds import Job, JobTimer
+from wheelcache.timing.timer_runner import Execute, TimerRunner
+from wheelcache.timing.timer_table import TimerTable
 
-logger = logging.getLogger("wheelcache")
+T = TypeVar("T")
 
 WORKERS: Final = 4
 """Threads that run ``execute``. Timers are for short calls; a long one should hand its work on."""
 
 
-class _Stop(Enum):
-    STOP = "stop"
-
-    def __repr__(self) -> str:
-        return "STOP"
-
-
-STOP: Final = _Stop.STOP
-"""What a periodic job returns to be the last of its runs."""
-
-Job = Callable[[], Any]
-
-
-class _KeyedTimer(Timer):
-    __slots__ = ("key", "value")
-
-    def __init__(self, key: Hashable, value: Any) -> None:
-        super().__init__()
-        self.key = key
-        self.value = value
-
-
-class _Broadcast(Timer):
-    __slots__ = ("event", "tick")
-
-    def __init__(self, tick: int) -> None:
-        super().__init__()
-        self.tick = tick
-        self.event = threading.Event()
-
-
-class _PeriodicJob(Timer):
-    __slots__ = ("function", "period")
-
-    def __init__(self, period: float, function: Job) -> None:
-        super().__init__()
-        self.period = period
-        self.function = function
-
-
-class Timers(Driven):
+class Timers:
     """Timers by key, events after a delay, and periodic jobs.
 
     A timer never fires early, and at most one ``interval`` late, given a processor to run on; ``lag`` tells by how much
@@ -92,27 +50,43 @@ class Timers(Driven):
         TypeError, ValueError: naming the argument.
     """
 
-    __slots__ = ("_broadcasts", "_execute", "_handles", "_jobs", "_pool", "_timers")
+    __slots__ = ("__weakref__", "_driver", "_keys", "_name", "_pool", "_runner", "_table")
 
-    def __init__(
-        self,
-        interval: float,
-        slots: int,
-        execute: Callable[[Any, Any], object],
-        *,
-        clock: Clock = SystemClock.steady,
-    ) -> None:
-        self._execute = options.function("execute", execute)
-        self._handles = KeyProxies()
-        self._timers: dict[Hashable, _KeyedTimer] = {}
-        self._broadcasts: dict[int, _Broadcast] = {}
-        self._jobs: set[_PeriodicJob] = set()
-        self._pool = RefreshPool(WORKERS, inf, name="wheelcache-timers", finishes=True)
+    def __init__(self, interval: float, slots: int, execute: Execute, *, clock: Clock = SystemClock.steady) -> None:
+        execute = options.function("execute", execute)
+        # Timers do not follow the time that a test freezes.
+        now = steady(unfrozen(options.function("clock", clock)))
+        self._table = TimerTable(TimingWheel(interval, slots, now()), now)
+        self._name = f"<Timers every {self._table.interval} s on {slots} slots>"
+        self._pool = WorkerPool(WORKERS, inf, name="wheelcache-timers", finishes=True)
+        self._runner = TimerRunner(self._name, self._table, execute, self._pool)
+        self._driver = WheelDriver(self._runner, interval, clock)
+        self._keys = KeyProxies()
         # Last: from here on the wheel thread and forks know of this object.
-        super().__init__(interval, slots, clock)
+        self._driver.start()
+        lifecycle.HELD.add_weakly(self)
 
     def __repr__(self) -> str:
-        return f"<Timers every {self._wheel.interval} s on {self._wheel.slots} slots>"
+        return self._name
+
+    def __len__(self) -> int:
+        """How many keys have a timer."""
+        return len(self._table)
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that was given, which no test freezes."""
+        return self._driver.clock
+
+    @property
+    def lag(self) -> float:
+        """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
+        return self._driver.lag
+
+    @property
+    def thread_state(self) -> str:
+        """That of what advances the wheel: see ``WheelThread.state``."""
+        return self._driver.thread_state
 
     def set_timer(self, key: Hashable, value: Any, delay: float) -> None:
         """Call ``execute(key, value)`` in ``delay`` seconds. A key that has a timer gets the new value and time.
@@ -121,19 +95,8 @@ class Timers(Driven):
             ValueError, TypeError: ``key`` is None or not hashable, or ``delay`` is not a finite number > 0.
             WheelClosed: after ``stop``.
         """
-        key = self._plain(key)
-        timer = _KeyedTimer(key, value)
-        now, due = self._due(delay)
-        with self._lock:
-            self._check_open()
-            # Out and in again: they are in the order of their setting.
-            old = self._timers.get(key)
-            if old is not None:
-                self._wheel.cancel(old)
-                del self._timers[key]
-            self._wheel.schedule(timer, due)
-            self._timers[key] = timer
-        self._scheduled(due, now)
+        key, delay = self._adapt(key), options.seconds("delay", delay)
+        self._scheduling(lambda: self._table.set(key, value, delay))
 
     def move_timer(self, key: Hashable, delay: float) -> bool:
         """Give a timer ``delay`` seconds from now; under one interval means at once. False if ``key`` has no timer.
@@ -141,22 +104,8 @@ class Timers(Driven):
         Raises:
             ValueError, TypeError, WheelClosed: as ``set_timer``.
         """
-        key = self._plain(key)
-        now, due = self._due(delay)
-        with self._lock:
-            timer = self._timers.get(key)
-            if timer is None:
-                return False
-            if delay < self._wheel.interval:
-                self._wheel.cancel(timer)
-                del self._timers[key]
-            else:
-                self._wheel.move(timer, due)
-        if delay < self._wheel.interval:
-            self._submit(timer)
-        else:
-            self._scheduled(due, now)
-        return True
+        key, delay = self._adapt(key), options.seconds("delay", delay)
+        return self._scheduling(lambda: self._table.move(key, delay))
 
     def remove_timer(self, key: Hashable) -> bool:
         """Take a timer away before its time. False if ``key`` has none.
@@ -164,13 +113,7 @@ class Timers(Driven):
         Raises:
             ValueError, TypeError, WheelClosed: as ``set_timer``.
         """
-        key = self._plain(key)
-        with self._lock:
-            timer = self._timers.get(key)
-            if timer is not None:
-                self._wheel.cancel(timer)
-                del self._timers[key]
-        return timer is not None
+        return self._table.remove(self._adapt(key))
 
     def drain(self, fn: Callable[[Any, Any], object]) -> None:
         """Take every pending timer away, then call ``fn(key, value)`` for each, here, in no particular order.
@@ -182,18 +125,8 @@ class Timers(Driven):
             WheelClosed: after ``stop``.
         """
         options.function("fn", fn)
-        with self._lock:
-            # All of them at once, or a timer could both fire and be drained; and by leaving them the old wheel, or the
-            # lock would be held for as long as there are timers.
-            timers, self._timers = self._timers, {}
-            self._wheel = self._wheel.emptied()
-            for timer in (*self._broadcasts.values(), *self._jobs):
-                if timer.next is not None:
-                    # A job that runs at this moment is in no slot, and will be when it has run.
-                    self._wheel.schedule(timer, timer.due)
-        for keyed in timers.values():
-            _cut_loose(keyed)
-            self._call(fn, keyed)
+        for timer in self._table.remove_all():
+            self._runner.call(fn, timer)
 
     def save(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Write every pending timer to a file, with the time that is left until it fires. How many.
@@ -211,10 +144,8 @@ class Timers(Driven):
             WheelClosed: after ``stop``.
             SnapshotRefused: this is Windows.
         """
-        with self._lock:
-            self._check_open()
-            pending = list(self._timers.values())
-            now, saved_at = self.clock(), time.time()
+        pending, now = self._table.keyed()
+        saved_at = time.time()
         # A timer that is moved meanwhile has another time by now; of equal ones the order is that of their setting.
         pending.sort(key=attrgetter("due"))
         timers = ((unwrap(timer.key), timer.value, timer.due - now) for timer in pending)
@@ -233,46 +164,20 @@ class Timers(Driven):
         Raises:
             WheelClosed: after ``stop``.
         """
-        return load_timers(path, self._set_again, owner=repr(self), clock=self.clock, secret=secret)
-
-    def _set_again(self, key: Any, value: Any, left: float) -> bool:
-        plain = self._plain(key)
-        timer = _KeyedTimer(plain, value)
-        now = self.clock()
-        due = now + left
-        with self._lock:
-            self._check_open()
-            if plain in self._timers:
-                return False
-            if due > now:
-                self._wheel.schedule(timer, due)
-                self._timers[plain] = timer
-        if due > now:
-            self._scheduled(due, now)
-        else:
-            self._submit(timer)
-        return True
+        self._table.check()
+        return load_timers(path, self._restore, owner=repr(self), clock=self.clock, secret=secret)
 
     def after(self, delay: float) -> threading.Event:
         """An event that is set in ``delay`` seconds, or when the timers stop.
 
-        Everyone whose time falls in the same tick gets the same event: ten thousand waiters cost one object.
+        All callers whose time falls in the same tick get the same event: ten thousand waiters cost one object.
 
         Raises:
             ValueError, TypeError: ``delay`` is not a finite number > 0.
             WheelClosed: after ``stop``.
         """
-        now, due = self._due(delay)
-        with self._lock:
-            self._check_open()
-            tick = self._wheel.tick_of(due)
-            broadcast = self._broadcasts.get(tick)
-            if broadcast is None:
-                broadcast = _Broadcast(tick)
-                self._wheel.schedule(broadcast, due)
-                self._broadcasts[tick] = broadcast
-        self._scheduled(due, now)
-        return broadcast.event
+        delay = options.seconds("delay", delay)
+        return self._scheduling(lambda: self._table.event(delay))
 
     def every(self, period: float, fn: Job) -> None:
         """Call ``fn()`` in ``period`` seconds, and again and again, on the thread that drives the wheel.
@@ -288,117 +193,51 @@ class Timers(Driven):
             ValueError, TypeError: naming the argument.
             WheelClosed: after ``stop``.
         """
-        job = _PeriodicJob(options.seconds("period", period), options.function("fn", fn))
-        now = self.clock()
-        with self._lock:
-            self._check_open()
-            self._jobs.add(job)
-            self._wheel.schedule(job, now + job.period)
-        self._scheduled(now + job.period, now)
-
-    def __len__(self) -> int:
-        """How many keys have a timer."""
-        with self._lock:
-            return len(self._timers)
+        job = JobTimer(options.seconds("period", period), options.function("fn", fn))
+        self._scheduling(lambda: self._table.add_job(job))
 
     def stop(self) -> None:
-        """Drop what is pending and release who waits in ``after``. May be called again; all else raises WheelClosed."""
-        if self._is_closed():
-            return
-        with self._lock:
-            broadcasts, timers = self._broadcasts, self._timers
-            self._forget_all()
-            self._close(WheelClosed("these timers were stopped"))
-        for broadcast in broadcasts.values():
-            broadcast.event.set()
-        for timer in timers.values():
-            _cut_loose(timer)
+        """Drop all timers and jobs, and set all events. May be called again; all else raises WheelClosed."""
+        for event in self._table.close():
+            event.set()
         self._pool.stop()
 
-    def after_fork_in_child(self) -> None:
-        super().after_fork_in_child()
-        self._handles.forget_locks()
-        self._forget_all()
+    def before_fork(self) -> None:
+        """No other thread may be amid a change when the memory is copied."""
+        self._table.before_fork()
 
-    def _take_out(self, due: list[Any]) -> list[Any]:
-        for timer in due:
-            if type(timer) is _KeyedTimer:
-                if self._timers.get(timer.key) is timer:
-                    del self._timers[timer.key]
-            elif type(timer) is _Broadcast and self._broadcasts.get(timer.tick) is timer:
-                del self._broadcasts[timer.tick]
-        return due
+    def after_fork(self, *, in_child: bool) -> None:
+        """In the child there are no timers, until it sets some."""
+        self._table.after_fork(in_child=in_child)
+        if in_child:
+            self._keys.forget_locks()
+            self._driver.after_fork_in_child()
 
-    def _finish(self, done: list[Any]) -> None:
-        # Events first: they take no time, and cannot go wrong.
-        for timer in done:
-            if type(timer) is _Broadcast:
-                timer.event.set()
-        for timer in done:
-            if type(timer) is _KeyedTimer:
-                self._submit(timer)
-        interruption: BaseException | None = None
-        for timer in done:
-            if type(timer) is _PeriodicJob:
-                try:
-                    self._run_job(timer)
-                except BaseException as error:
-                    # An exit or Ctrl-C: after the others have run.
-                    interruption = error
-        if interruption is not None:
-            raise interruption
+    def _restore(self, key: Any, value: Any, left: float) -> bool:
+        plain = self._adapt(key)
+        return self._scheduling(lambda: self._table.restore(plain, value, left))
 
-    def _submit(self, timer: _KeyedTimer) -> None:
+    def _scheduling(self, schedule: Callable[[], T]) -> T:
+        """What ``schedule()`` returns. What it made due runs, and the wheel thread learns of what it scheduled."""
+        table, driver = self._table, self._driver
         try:
-            # In a context of its own: what drives the wheel is part of some load or request, or of none.
-            self._pool.submit(partial(self._call, self._execute, timer), context=Context())
-        except PoolStopped:
-            # After stop(), and while the interpreter exits: these timers have come to their end.
-            pass
-        except RuntimeError:
-            logger.exception("The timer of %r found no thread to run on.", unwrap(timer.key))
+            result = schedule()
+            if table.taken_out:
+                self._runner.submit_all()
+            if table.needs_driver or driver.calls_for_thread:
+                table.needs_driver = False
+                driver.written()
+                if table.needs_driver:
+                    # A job that ran here was filed earlier than all else.
+                    driver.wake()
+        except BaseException:
+            # Perhaps from outside, amid this.
+            table.hurry()
+            driver.wake()
+            raise
+        return result
 
-    def _call(self, fn: Callable[[Any, Any], object], timer: _KeyedTimer) -> None:
-        key = unwrap(timer.key)
-        try:
-            fn(key, timer.value)
-        except Exception:
-            logger.exception("The timer of %r raised.", key)
-
-    def _run_job(self, job: _PeriodicJob) -> None:
-        pause = job.period
-        try:
-            answer = job.function()
-            if answer is STOP:
-                self._jobs.discard(job)
-            elif answer is not None:
-                pause = options.seconds("what a periodic job returns", answer)
-        except Exception:
-            logger.exception("The periodic job %r raised.", job.function)
-        finally:
-            now = self.clock()
-            with suppress(WheelClosed):
-                with self._lock:
-                    if job in self._jobs:
-                        self._wheel.move(job, now + pause)
-                self._scheduled(now + pause, now)
-
-    def _plain(self, key: Hashable) -> Any:
+    def _adapt(self, key: Hashable) -> Any:
         if key is None:
             raise ValueError("key must not be None")
-        return self._handles.adapt(key)
-
-    def _due(self, delay: float) -> tuple[float, float]:
-        now = self.clock()
-        return now, now + options.seconds("delay", delay)
-
-    def _forget_all(self) -> None:
-        self._timers = {}
-        self._broadcasts = {}
-        self._jobs = set()
-        self._wheel = self._wheel.emptied()
-
-
-def _cut_loose(timer: Timer) -> None:
-    """Timers of a wheel that was left point at each other, and would wait for the garbage collector."""
-    timer.prev = timer.next = None
+        return self._keys.adapt(key)

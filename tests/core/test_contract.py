@@ -642,6 +642,25 @@ class TestScans:
         assert found == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
         assert core.keys() == found
 
+    def test_no_set_under_a_watch_that_its_owner_broke_is_stored(self, make):
+        core = make()
+        watch = core.watch("key")
+        watch.broken = True
+        assert core.set("key", 1, None, watch=watch) == CHANGED
+        assert core.get("key") is None
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    def test_a_scan_of_keys_brings_each_key(self, make, ordered):
+        core = make()
+        for key in range(10):
+            core.set(key, key, None)
+        scan = core.scan(ordered=ordered)
+        found = []
+        while some := scan.keys(3):
+            assert len(some) <= 3
+            found += some
+        assert sorted(found) == list(range(10))
+
     @pytest.mark.parametrize("ordered", [True, False])
     def test_what_is_there_from_start_to_end_comes_at_least_once(self, make, ordered):
         core = make(max_entries=100)

@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager
 
 from tests.waiting import PATIENCE, until
-from wheelcache.runtime.worker_pool import QUEUE, REFRESHES, TIMED_LOADS, RefreshPool, refresh_pool, timed_load_pool
+from wheelcache.runtime.worker_pool import QUEUE, REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
 
 THREADS = {refresh_pool: REFRESHES, timed_load_pool: TIMED_LOADS}
 
@@ -57,7 +57,7 @@ def waits_for_room():
     for innermost in sys._current_frames().values():
         frame = innermost
         while frame is not None:
-            if frame.f_code is RefreshPool.submit.__code__:
+            if frame.f_code is WorkerPool.submit.__code__:
                 return True
             frame = frame.f_back
     return False

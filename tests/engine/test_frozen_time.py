@@ -20,6 +20,7 @@ import time_machine
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause, Timers
+from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.wheel_driver import WheelDriver
 
 ROOT = Path(__file__).parents[2]
@@ -264,9 +265,10 @@ def test_a_failed_refresh_is_tried_again_when_the_time_was_moved_back(cache, lib
             pytest.fail("it is not tried again")
 
 
-def test_timers_go_on_in_real_time(library):
+@pytest.mark.parametrize("clock", [{}, {"clock": time.monotonic}], ids=["their own clock", "the caches'"])
+def test_timers_go_on_in_real_time(library, clock):
     fired = threading.Event()
-    timers = Timers(0.01, 60, lambda key, value: fired.set())
+    timers = Timers(0.01, 60, lambda key, value: fired.set(), **clock)
     with library.freeze(FAR) as time_:
         timers.set_timer("later", 1, 300)
         timers.set_timer("soon", 1, 0.05)
@@ -372,7 +374,7 @@ class IdleWheel:
 def test_outside_of_a_freeze_the_clock_is_the_systems_own(library):
     wheel = IdleWheel()
     driver = WheelDriver(wheel, 1.0, time.monotonic)
-    driver.start()
+    follow(driver)
     assert wheel.clocks == []
     with library.freeze(FAR):
         assert len(wheel.clocks) == 1

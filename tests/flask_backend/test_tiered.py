@@ -553,6 +553,11 @@ def test_a_tiered_cache_is_no_second_level_and_a_made_one_takes_no_options(make_
         make(make())
     with pytest.raises(TypeError, match="l2_options must be left out"):
         make_app(l2=Counting(), options={"l2_options": {}})
+    for option in ("l2_options", "l2_timeout"):
+        with pytest.raises(
+            TypeError, match=f"{option} must be left out where l2 is a cache that is made already, not 7"
+        ):
+            make(**{option: 7})
     with pytest.raises(TypeError, match="CACHE_ARGS must be empty"):
         make_app(CACHE_ARGS=[500])
 
@@ -599,5 +604,6 @@ def test_cached_and_memoized_functions(make_app, server):
     assert calls == {3: 2, 4: 2, "page": 1, "nothing": 1}
 
 
-def test_it_is_a_wheel_cache(make):
-    assert isinstance(make(), WheelCache)
+def test_it_has_every_method_of_a_wheel_cache(make):
+    methods = [name for name in dir(WheelCache) if not name.startswith("_")]
+    assert [name for name in methods if not hasattr(make(), name)] == []

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.interruptions import Delivery, Worker, quiet
 from tests.loading.harness import Held, Site, outcome, returns
 from tests.waiting import PATIENCE, until
-from wheelcache.runtime.worker_pool import RefreshPool
+from wheelcache.runtime.worker_pool import WorkerPool
 
 KEYS = ("k", "other", "stale")
 
@@ -187,7 +187,7 @@ def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monk
     """A thread that was never started, and counted as if it was, would leave the pool one less each time."""
     with quiet():
         for target in count(1):
-            pool = RefreshPool(2, 8)
+            pool = WorkerPool(2, 8)
             monkeypatch.setattr("wheelcache.loading.background.refresh_pool", pool)
             site = make()
             delivery = Delivery(target)

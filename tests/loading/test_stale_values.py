@@ -7,7 +7,7 @@ import pytest
 from tests.loading.harness import Held, coherent_sites, returns, unreached
 from tests.waiting import PATIENCE, until
 from wheelcache.errors import LoadTimeout
-from wheelcache.runtime.worker_pool import RefreshPool
+from wheelcache.runtime.worker_pool import WorkerPool
 
 SHORT = 0.02
 """Seconds that a caller waits for a loader that is held."""
@@ -277,7 +277,7 @@ def test_a_full_queue_drops_refreshes_and_counts_them(site, twin, monkeypatch):
     for key in "abc":
         twin.take(key, returns("old"), grace=50)
     site.advance(10)
-    monkeypatch.setattr("wheelcache.loading.background.refresh_pool", RefreshPool(1, 1))
+    monkeypatch.setattr("wheelcache.loading.background.refresh_pool", WorkerPool(1, 1))
     loader = twin.held("new")
     twin.take("a", loader, grace=50)
     assert loader.is_running()
@@ -301,8 +301,8 @@ def test_without_threads_refreshes_are_dropped_and_timed_loads_run_in_the_caller
 
     site.take("k", returns("old"), grace=50)
     site.advance(10)
-    monkeypatch.setattr("wheelcache.loading.background.refresh_pool", RefreshPool(1, 1))
-    monkeypatch.setattr("wheelcache.loading.background.timed_load_pool", RefreshPool(1, 1))
+    monkeypatch.setattr("wheelcache.loading.background.refresh_pool", WorkerPool(1, 1))
+    monkeypatch.setattr("wheelcache.loading.background.timed_load_pool", WorkerPool(1, 1))
     monkeypatch.setattr("threading.Thread.start", refuse)
     assert site.take("k", unreached, grace=50) == "old"
     assert site.take("other", returns("new"), timeout=PATIENCE) == "new"
@@ -312,7 +312,7 @@ def test_without_threads_refreshes_are_dropped_and_timed_loads_run_in_the_caller
 def test_a_timed_load_without_room_gets_the_stale_value_and_its_waiters_load(site, pool, waiters, monkeypatch):
     site.take("k", returns("old"), grace=50)
     site.advance(10)
-    busy = RefreshPool(1, 1)
+    busy = WorkerPool(1, 1)
     blocker = Held(None)
     monkeypatch.setattr("wheelcache.loading.background.timed_load_pool", busy)
     assert busy.submit(blocker)

@@ -8,11 +8,11 @@ from math import inf
 
 import pytest
 
-from tests.engine.test_timing_wheel import timers_in
 from tests.persistence.calling import Calling, Unreadable
 from tests.waiting import until
 from wheelcache import ManualClock, Timers, WheelClosed
 from wheelcache.persistence.snapshot_file import SnapshotWriter
+from wheelcache.runtime.worker_pool import WorkerPool
 
 SECRETS = pytest.mark.parametrize("secret", [None, "a secret"], ids=["unsigned", "signed"])
 
@@ -72,7 +72,7 @@ def test_what_is_saved_is_set_again_with_the_time_that_is_left(make, path, wall,
     assert until(lambda: fired == [("a", 1), ("b", [2])])
     other.clock.advance(100_000)
     assert until(lambda: fired[2:] == [(Point(3), None)])
-    assert timers_in(other._wheel) == []
+    assert len(other) == 0
     # They stay pending where they were.
     assert len(timers) == 3
 
@@ -87,10 +87,12 @@ def test_what_is_due_fires_at_once_and_in_order(make, path, wall, monkeypatch):
     assert timers.save(path) == 51
     wall.now += 60
     submitted = []
-    other, _ = make()
-    monkeypatch.setattr(other._pool, "submit", lambda job, context: submitted.append(job.args[1].key))
+    monkeypatch.setattr(WorkerPool, "submit", lambda pool, job, context: submitted.append(job))
+    other, fired = make()
     assert other.load(path) == 51
-    assert submitted == [1, 2, 3, 4, 5, 6, 7, 25, *(number for number in range(8, 51) if number != 25)]
+    for job in submitted:
+        job()
+    assert [key for key, _ in fired] == [1, 2, 3, 4, 5, 6, 7, 25, *(number for number in range(8, 51) if number != 25)]
     assert len(other) == 1
 
 
@@ -167,9 +169,11 @@ def test_records_of_another_make_are_left_out(make, path, record, caplog):
     with SnapshotWriter(path, {"kind": "timers", "saved_at": time.time()}, None) as file:
         file.write(pickle.dumps(record))
         file.write(pickle.dumps(("good", 1, 10.0)))
-    timers, _ = make()
+    timers, fired = make()
     assert timers.load(path) == len(timers) == 1
-    assert len(timers_in(timers._wheel)) == 1
+    timers.clock.advance(1_000_000)
+    assert until(lambda: fired == [("good", 1)])
+    assert timers.lag == 0
 
 
 @pytest.mark.parametrize("header", [{}, {"saved_at": "noon"}, {"saved_at": None}, {"saved_at": 10**400}])

@@ -121,7 +121,8 @@ class Watch(Protocol):
     Attributes:
         seen: what the slot showed when the watch began; None without stamps.
         broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Not counted are
-            expiry, eviction, ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED.
+            expiry, eviction, ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED. A part may
+            set it to True itself: no ``set`` under the watch that begins after that is stored.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
             the watch, which ends and is appended to ``told``. A delete breaks a watch and does not complete it.
     """
@@ -139,6 +140,9 @@ class Scan(Protocol):
     once, possibly twice. ``step`` returns the next ones, at most ``count``; none at the end."""
 
     def step(self, count: int) -> list[Record]: ...
+
+    def keys(self, count: int) -> list[Any]:
+        """``step``, for a caller that needs no more than the keys. Entries of some may have left."""
 
     def close(self) -> None: ...
 

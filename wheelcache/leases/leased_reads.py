@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from wheelcache.core.contract import MISSING, Core
 from wheelcache.leases.fill_leases import FillLeases, Waiter
 from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.wait_graph import is_loading
-from wheelcache.persistence.gate import Gate
-from wheelcache.writing.entry_writer import EntryWriter
+
+
+class Gate(Protocol):
+    """Whether the cache is open."""
+
+    def check(self) -> None:
+        """
+        Raises:
+            CacheClosed: the cache was closed.
+        """
+
+
+class Misses(Protocol):
+    """What is noted of misses, for the writes that answer them."""
+
+    @property
+    def hears_misses(self) -> bool:
+        """A miss is to be told to ``missed``."""
+
+    def missed(self, key: Any) -> None:
+        """``key`` was missed, and may be set soon."""
+
+    def noted(self, key: Any) -> object:
+        """Forget the miss of ``key``."""
+
+    def slot(self, key: Any) -> int:
+        """The slot of ``key`` in the stamps."""
 
 
 class LeasedReads:
@@ -19,7 +44,7 @@ class LeasedReads:
 
     __slots__ = ("_core", "_gate", "_leases", "_loads", "_writer")
 
-    def __init__(self, core: Core, gate: Gate, leases: FillLeases, writer: EntryWriter, loads: Loads) -> None:
+    def __init__(self, core: Core, gate: Gate, leases: FillLeases, writer: Misses, loads: Loads) -> None:
         self._core = core
         self._gate = gate
         self._leases = leases

@@ -40,6 +40,9 @@ class LoadCounts:
     )
 
     def __init__(self) -> None:
+        self.count_from_zero()
+
+    def count_from_zero(self) -> None:
         self.loads = 0
         self.load_failures = 0
         self.load_times = LoadTimes()

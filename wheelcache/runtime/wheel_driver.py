@@ -7,8 +7,8 @@ import threading
 from math import inf
 from typing import Any, Final, Protocol
 
-from wheelcache.runtime.clock import Clock, ManualClock, SystemClock, steady, unfrozen
-from wheelcache.runtime.frozen_time import find_time_machine, follow
+from wheelcache.runtime.clock import Clock, ManualClock, steady, unfrozen
+from wheelcache.runtime.frozen_time import find_time_machine
 from wheelcache.runtime.wheel_thread import WheelThread, wheel_thread
 
 logger = logging.getLogger("wheelcache")
@@ -96,10 +96,8 @@ class WheelDriver:
         self._turning: Any = threading.RLock()
 
     def start(self) -> None:
-        """From here on the wheel thread, or the clock, knows of the wheel, and frozen time reaches it."""
+        """From here on the wheel thread, or the clock, knows of the wheel."""
         self._driver.attach(self)
-        if self._thawed_clock is SystemClock.monotonic:
-            follow(self)
 
     @property
     def wake_at(self) -> float:

@@ -27,7 +27,7 @@ logger = logging.getLogger("wheelcache")
 
 REFRESHES: Final = 4
 TIMED_LOADS: Final = 32
-"""Threads. Loads with a timeout have more, since somebody waits for each; and their own, since those that hang stay."""
+"""Threads. Loads with a timeout have more, since a caller waits for each; and their own, since those that hang stay."""
 
 QUEUE: Final = 128
 """Jobs that wait, and, beside them, tasks that run on event loops."""
@@ -79,7 +79,7 @@ class _Crew:
         return not self.jobs and not self.running
 
 
-class RefreshPool:
+class WorkerPool:
     """Runs jobs, each in a copy of the context that submitted it, on at most ``workers`` threads.
 
     Args:
@@ -262,7 +262,7 @@ class RefreshPool:
         self._tasks = set()
 
 
-_pools: Final[WeakRegistry[RefreshPool]] = WeakRegistry()
+_pools: Final[WeakRegistry[WorkerPool]] = WeakRegistry()
 
 
 def _stop_all() -> None:
@@ -274,5 +274,5 @@ def _stop_all() -> None:
 
 
 lifecycle.STOP_POOLS.add(_stop_all)
-refresh_pool: Final = RefreshPool(REFRESHES, QUEUE)
-timed_load_pool: Final = RefreshPool(TIMED_LOADS, QUEUE)
+refresh_pool: Final = WorkerPool(REFRESHES, QUEUE)
+timed_load_pool: Final = WorkerPool(TIMED_LOADS, QUEUE)

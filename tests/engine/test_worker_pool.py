@@ -17,8 +17,8 @@ from tests.engine.test_fork import run
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache, LoadTimeout
-from wheelcache.runtime import worker_pool as refresh_pool
-from wheelcache.runtime.worker_pool import RefreshPool
+from wheelcache.runtime import worker_pool
+from wheelcache.runtime.worker_pool import WorkerPool
 
 NAME = "wheelcache-refresh"
 
@@ -54,15 +54,15 @@ def jobs():
 @pytest.fixture
 def pool(monkeypatch):
     """Two threads, three places in the queue; its threads end soon after the test."""
-    monkeypatch.setattr(refresh_pool, "IDLE", 0.05)
-    made = RefreshPool(2, 3)
+    monkeypatch.setattr(worker_pool, "IDLE", 0.05)
+    made = WorkerPool(2, 3)
     yield made
     assert until(lambda: not made.threads)
 
 
 def test_there_is_no_thread_before_the_first_job(pool):
     before = threading.active_count()
-    RefreshPool(4, 4)
+    WorkerPool(4, 4)
     assert threading.active_count() == before
     done = threading.Event()
     assert pool.submit(done.set)
@@ -84,8 +84,8 @@ def test_at_most_so_many_jobs_run_and_so_many_wait_and_more_are_dropped(pool, jo
 
 
 def test_jobs_that_come_together_never_wait_while_a_thread_may_be_started(jobs, together, monkeypatch):
-    monkeypatch.setattr(refresh_pool, "IDLE", 0.05)
-    pool = RefreshPool(32, 32)
+    monkeypatch.setattr(worker_pool, "IDLE", 0.05)
+    pool = WorkerPool(32, 32)
     assert together(lambda _: pool.submit(jobs)) == [True] * 32
     assert until(lambda: jobs.running == 32)
 
@@ -118,8 +118,8 @@ def test_threads_are_daemons_and_end_when_there_is_nothing_to_do(pool):
 
 
 def test_no_job_is_lost_to_a_thread_that_is_about_to_end(monkeypatch):
-    monkeypatch.setattr(refresh_pool, "IDLE", 0.0001)
-    pool = RefreshPool(2, 8)
+    monkeypatch.setattr(worker_pool, "IDLE", 0.0001)
+    pool = WorkerPool(2, 8)
     for _ in range(300):
         done = threading.Event()
         assert pool.submit(done.set)
@@ -205,7 +205,7 @@ def test_what_a_job_held_is_let_go_when_it_is_over(pool):
 
 def test_cleanups_are_called_after_every_job_also_after_one_that_failed(pool, monkeypatch, caplog):
     calls = []
-    monkeypatch.setattr(refresh_pool, "cleanups", [lambda: 1 / 0, lambda: calls.append("cleaned")])
+    monkeypatch.setattr(worker_pool, "cleanups", [lambda: 1 / 0, lambda: calls.append("cleaned")])
     pool.submit(lambda: calls.append("job"))
     assert until(lambda: not pool.pending)
     pool.submit(lambda: 1 / 0)
@@ -329,7 +329,7 @@ def test_a_refresh_that_raises_an_exit_is_a_failure_like_any_other(clock, caplog
 
 
 def test_tasks_are_bounded_and_leave_when_they_are_done_or_cancelled():
-    pool = RefreshPool(1, 2)
+    pool = WorkerPool(1, 2)
 
     async def main():
         async def forever():
@@ -348,7 +348,7 @@ def test_tasks_are_bounded_and_leave_when_they_are_done_or_cancelled():
 
 
 def test_tasks_of_closed_loops_take_no_place():
-    pool = RefreshPool(1, 2)
+    pool = WorkerPool(1, 2)
 
     async def forever():
         await asyncio.Future()
@@ -530,7 +530,6 @@ def test_taking_at_exit_is_no_error():
         print(cache.take("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
 
     import wheelcache.runtime.worker_pool
-    atexit.unregister(wheelcache.runtime.worker_pool.refresh_pool.stop)
     atexit.register(at_exit)
     atexit.register(wheelcache.runtime.worker_pool.refresh_pool.stop)
     """) == ["old", "1"]
@@ -540,7 +539,6 @@ def test_a_timed_load_at_exit_runs_in_the_callers_thread():
     assert exits(f"""{HANGING}
     import atexit
     import wheelcache.runtime.worker_pool as pools
-    atexit.unregister(pools.timed_load_pool.stop)
 
     def at_exit():
         try:
@@ -565,14 +563,14 @@ def test_loads_in_the_background_use_few_threads(clock):
         for key in range(200, 240):
             with pytest.raises(LoadTimeout):
                 cache.take(key, jobs, timeout=0.001)
-        assert len(refresh_pool.refresh_pool.threads) == refresh_pool.REFRESHES
-        assert len(refresh_pool.timed_load_pool.threads) == refresh_pool.TIMED_LOADS
+        assert len(worker_pool.refresh_pool.threads) == worker_pool.REFRESHES
+        assert len(worker_pool.timed_load_pool.threads) == worker_pool.TIMED_LOADS
         stats = cache.stats()
         assert stats.refreshes + stats.refreshes_dropped == 200
-        assert stats.refreshes >= refresh_pool.QUEUE
-        assert stats.refreshes_dropped >= 200 - refresh_pool.QUEUE - refresh_pool.REFRESHES
+        assert stats.refreshes >= worker_pool.QUEUE
+        assert stats.refreshes_dropped >= 200 - worker_pool.QUEUE - worker_pool.REFRESHES
         assert stats.load_timeouts == 40
     finally:
         jobs.go.set()
-    assert until(lambda: not refresh_pool.refresh_pool.pending and not refresh_pool.timed_load_pool.pending)
-    assert jobs.most <= refresh_pool.REFRESHES + refresh_pool.TIMED_LOADS
+    assert until(lambda: not worker_pool.refresh_pool.pending and not worker_pool.timed_load_pool.pending)
+    assert jobs.most <= worker_pool.REFRESHES + worker_pool.TIMED_LOADS
