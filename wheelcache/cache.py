@@ -67,7 +67,6 @@ class Cache(CacheAccess):
         self._gate = parts.gate
         self._keys = parts.keys
         self._writer = parts.writer
-        # Last: from here on others know of the cache.
         parts.start()
         registry.add(self)
 

@@ -40,7 +40,7 @@ class CacheParts:
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: has the core advanced.
-        leases, leased: who fills a key, and the look-ups that wait for that.
+        leases, leased: the right to fill a key, and the look-ups that wait for the value.
         writer: the way of a write.
         loads, loading: what loads, by the core's keys and by the callers'.
         groups: of the keys of memoized functions.

@@ -32,7 +32,7 @@ class LoadDeadlock(RuntimeError):
         self.key = key
 
     def __str__(self) -> str:
-        # Made when asked for: the exception is raised under a lock, and repr() may be anybody's code.
+        # Made when asked for: the exception is raised under a lock, and repr() may be user code.
         return f"the loader of {self.key!r} takes, itself or through other loaders, {self.key!r}"
 
 

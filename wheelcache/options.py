@@ -21,7 +21,7 @@ Check = Callable[[str, Any], Any]
 
 
 def _checked(name: str, value: Any, takes: str, kind: Any, holds: Callable[[Any], bool]) -> Any:
-    # A bool is an int to Python, but nobody means one interval by True.
+    # A bool is an int to Python, but True is not meant as one interval.
     if isinstance(value, bool) or not isinstance(value, kind):
         raise TypeError(f"{name} must be {takes}, not {value!r}")
     try:

@@ -9,11 +9,12 @@ import threading
 from itertools import count
 from random import Random
 from time import sleep
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import pytest
 
 from tests.engine.interruptions import Delivery, Worker, quiet
+from tests.waiting import until
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.runtime.clock import ManualClock
@@ -295,6 +296,67 @@ def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(o
             if not interrupted:
                 break
     assert target > 20
+
+
+SHORT = 0.005
+"""Seconds."""
+
+# What has the wheel thread look earlier than it would. All of it has to be gone soon after.
+SCHEDULING = {
+    "set": lambda cache: cache.set("new", Value()),
+    "set over": lambda cache: cache.set("kept", Value()),
+    "set a tuple": lambda cache: cache.set(("a", "tuple"), Value()),
+    "add": lambda cache: cache.add("new", Value()),
+    "set_many": lambda cache: cache.set_many({"new": Value(), "newer": Value()}),
+    "touch": lambda cache: cache.touch("kept"),
+    "take": lambda cache: cache.take("new", Value),
+    "get_or_lease": lambda cache: cache.get_or_lease("new", wait=1) or cache.set("new", Value()),
+    "clear": lambda cache: cache.clear(),
+}
+
+
+class Value:
+    """Each that is in memory is in ``values``."""
+
+    def __init__(self):
+        values.add(self)
+
+
+values = WeakSet()
+
+
+def lasts(cache, key):
+    """Whether the key has no TTL."""
+    try:
+        return cache.expires_in(key) is None
+    except KeyError:
+        return False
+
+
+@pytest.mark.parametrize("listener", [None, lambda *_: None], ids=["no listener", "listener"])
+@pytest.mark.parametrize("name", SCHEDULING)
+def test_an_exception_at_any_point_leaves_what_expires_to_the_wheel_thread(name, listener):
+    late = []
+    values.clear()
+    with quiet():
+        for target in count(1):
+            cache = Cache(**SILENT, ttl=SHORT, jitter=0, interval=SHORT, on_removal=listener)
+            cache.set("kept", Value(), None)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: SCHEDULING[name](cache))
+            # What the operation has not reached is as it was.
+            left = int(lasts(cache, "kept"))
+            # A value that was to be stored may live on in interrupted frames, until the next collection.
+            count_left = (lambda: len(values)) if name == "clear" else cache.__len__
+            if not until(lambda left=left, count_left=count_left: count_left() <= left, 1):
+                late.append(delivery.where)
+                if len(late) > 5:
+                    break
+            values.clear()
+            if not interrupted:
+                break
+    assert not late, f"{len(late)} of {target}:\n" + "\n".join(map(str, late))
+    assert target > 10
 
 
 class TimeLimit(Exception):

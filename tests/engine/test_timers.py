@@ -150,6 +150,23 @@ def test_ten_thousand_waiters_of_one_tick_share_one_event(timers, clock):
     assert timers.after(3.5) is not event
 
 
+def test_what_after_returns_is_an_event_of_the_threading_module(timers, clock):
+    event = timers.after(1)
+    assert isinstance(event, threading.Event)
+    assert "unset" in repr(event)
+    assert not event.wait(-1)
+    assert not event.wait(0.001)
+    waiting = Worker()
+    clock.advance(1)
+    assert waiting.does(event.wait)
+    assert event.wait(-1)
+    assert "unset" not in repr(event)
+    event.clear()
+    assert not event.is_set()
+    event.set()
+    assert event.is_set()
+
+
 def test_a_periodic_job_says_when_it_wants_to_run_again(timers, clock):
     runs = []
     answers = iter([None, 10, None, STOP])
@@ -218,6 +235,8 @@ def test_stop_is_idempotent_releases_waiters_and_ends_everything(timers, clock, 
         lambda: timers.after(1),
         lambda: timers.every(1, print),
         lambda: len(timers),
+        lambda: timers.save("file"),
+        lambda: timers.load("no file"),
     ):
         with pytest.raises(WheelClosed, match="were stopped"):
             use()
@@ -321,6 +340,14 @@ def test_keys_with_code_of_their_own_are_compared_and_hashed_while_other_threads
     ((key, value),) = fired.wait(1)
     assert (key.name, value) == ("a", 2)
     timers.stop()
+
+
+def test_a_job_that_is_due_with_one_that_stops_the_timers_does_not_run(timers, clock):
+    ran = []
+    timers.every(1, timers.stop)
+    timers.every(1, lambda: ran.append(clock()))
+    clock.advance(5)
+    assert ran == []
 
 
 def test_a_job_may_drain_its_own_timers_and_goes_on(timers, clock, fired):

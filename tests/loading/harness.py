@@ -66,6 +66,9 @@ class Site:
         for removal in removed:
             self.on_removal(*removal)
 
+    def interrupted(self):
+        self.core.told.clear()
+
     def delete(self, key):
         self.core.delete(key, slot=self.slot(key))
 

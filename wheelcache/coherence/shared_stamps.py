@@ -5,7 +5,7 @@ puts a fresh stamp, unlike any before it, into the slot of its key. An entry rem
 and is good for as long as the slot still shows it: one read of shared memory, and one comparison.
 
 Filling after a miss is quiet. The value is kept under the stamp that the slot showed at the miss, and none is written;
-if the slot shows another by then, somebody wrote meanwhile, and the value may be older than that: it is dropped. This
+if the slot shows another by then, the key was written meanwhile, and the value may be older: it is dropped. This
 is the lease of "Scaling Memcache at Facebook" (NSDI 2013), without a server: readers never invalidate each other, and a
 slow computation never brings back what was deleted.
 
@@ -17,7 +17,7 @@ what was written over meanwhile. The loads of ``take`` and ``memoize`` are quiet
 
 A ``touch`` stamps a value that is there already, which another process may write over at that very moment; its stamp
 must not make the old value look current. So each slot has a second word, that only news is written to, and before the
-stamp. Who touches writes his stamp, and then uses it only if that word is still the one that his value was filled
+stamp. A touch writes its stamp, and then uses it only if that word is still the one that its value was filled
 under. Counting is not so lucky: two processes that ``incr`` at the same moment count apart.
 
 Two keys may share a slot. Writing one of them makes a needless miss of the other, never a wrong value. If ``w`` writes
@@ -25,7 +25,7 @@ a second go to keys at random, each of ``n`` slots is written ``w / n`` times a 
 after ``t`` seconds was lost to another key's write with the probability ``1 - exp(-w * t / n)``. With 65,536 slots, 100
 writes a second and entries that are read every 10 seconds that is 1.5%.
 
-Stamps are unique without anybody counting together: 24 bits number the processes, by a counter in the file's header
+Stamps are unique without a common count: 24 bits number the processes, by a counter in the file's header
 that is raised under a lock of the file, 40 count the writes of one. A stamp is written and read as one aligned word,
 and if a machine should tear it, it is unlike every other and costs a miss.
 """

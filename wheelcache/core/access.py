@@ -55,6 +55,7 @@ class Writes(Protocol):
     def hears_misses(self) -> bool: ...
     def missed(self, key: Any) -> None: ...
     def announce(self, outcome: int, removed: Removals | None) -> None: ...
+    def interrupted(self) -> None: ...
 
 
 class CacheAccess:
@@ -126,11 +127,14 @@ class CacheAccess:
         try:
             store = self._core_set
             outcome = store(key, value, ttl)
+            if outcome != writes.quiet:
+                writes.announce(outcome, None)
         except Unloaded:
             self._load_snapshot()
             return self.set(key, value, ttl)
-        if outcome != writes.quiet:
-            writes.announce(outcome, None)
+        except BaseException:
+            writes.interrupted()
+            raise
         return True
 
     def delete(self, key: Hashable) -> bool:

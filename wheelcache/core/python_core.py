@@ -18,7 +18,6 @@ from wheelcache.core.contract import (
     BATCH,
     DEAD,
     KEEP,
-    MAX_WEIGHT,
     MISSING,
     MORE,
     RESTORE,
@@ -37,8 +36,9 @@ from wheelcache.core.contract import (
 from wheelcache.core.entry import Entry, TrackedEntry
 from wheelcache.core.entry_map import EntryMap
 from wheelcache.core.python_scan import KeyScan, OrderedScan, Scans
-from wheelcache.core.refusals import Refusals
+from wheelcache.core.refusals import Refusals, check_weight
 from wheelcache.core.stamp_words import StampWords
+from wheelcache.core.tally import read_tally
 from wheelcache.core.timing_wheel import TimingWheel
 from wheelcache.core.watches import Watch, Watches
 
@@ -101,7 +101,7 @@ class PythonCore:
         self._watches = Watches()
         self._watched = self._watches.by_key
         self._refusals = Refusals(self._map, self._watches, self._max_entries, self._max_weight)
-        self._scans = Scans(self._map, self._step, self._step_through)
+        self._scans = Scans(self._map, self._step)
         self._gate_error: Callable[[], Exception] | None = None
         self._gate_thread = 0
         self._count_from_zero()
@@ -162,12 +162,11 @@ class PythonCore:
     # Below: looking without using.
 
     def __len__(self) -> int:
-        map_ = self._map
-        if map_.walk is None:
-            return len(map_.entries)
+        if self._map.walk is None:
+            return len(self._map.entries)
         # How many markers there are is known under the lock only.
         with self._lock:
-            return len(map_)
+            return len(self._map)
 
     @property
     def weight(self) -> int:
@@ -210,7 +209,7 @@ class PythonCore:
         with self._lock:
             map_ = self._map
             left = (map_.expired, map_.evicted, map_.replaced, map_.deleted, map_.cleared)
-            return Counts(_read(self._hits), _read(self._misses), dict(zip(RemovalCause, left, strict=True)))
+            return Counts(read_tally(self._hits), read_tally(self._misses), dict(zip(RemovalCause, left, strict=True)))
 
     def count(self, *, hits: int = 0, misses: int = 0) -> None:
         for _ in range(hits):
@@ -259,8 +258,8 @@ class PythonCore:
                 fresh_until = expires_at = now + ttl
             if grace:
                 expires_at += grace
-        if weight and not 0 <= weight <= MAX_WEIGHT:
-            raise _weight_error(weight)
+        if weight:
+            check_weight(weight)
         outcome = told = 0
         map_ = self._map
         # What leaves is kept until the lock is free: the last reference to a value may run its ``__del__``.
@@ -310,8 +309,7 @@ class PythonCore:
         self, items: Sequence[tuple[Hashable, Any, int, int, Seen | None]], ttl: float | None, removed: Removals | None
     ) -> list[int]:
         for _, _, weight, slot, _ in items:
-            if not 0 <= weight <= MAX_WEIGHT:
-                raise _weight_error(weight)
+            check_weight(weight)
             self._check_slot(slot)
         with self._lock:
             return [
@@ -398,13 +396,12 @@ class PythonCore:
 
     def clear(self, *, drop: bool = True, news: bool = True) -> int:
         gone: list[Any] = []
-        map_ = self._map
         with self._lock:
             self._watches.cleared()
-            detached = map_.detach_all(news=news)
+            detached = self._map.detach_all(news=news)
             if drop:
-                map_.drop_detached(BATCH, gone, None)
-                map_.find_next_due()
+                self._map.drop_detached(BATCH, gone, None)
+                self._map.find_next_due()
         return detached
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
@@ -460,8 +457,7 @@ class PythonCore:
 
     def _tell(self, key: Any, value: Any, under: Watch | None) -> int:
         """``key`` is set. TOLD if that completed watches, else 0."""
-        completed = self._watches.written(key, value, under)
-        self.told.extend(completed)
+        self.told.extend(completed := self._watches.written(key, value, under))
         return TOLD if completed else 0
 
     def _evict_excess(
@@ -497,20 +493,8 @@ class PythonCore:
         self._misses = count()
         self._map.count_from_zero()
 
-    def _step(self, function: Callable[[], Any]) -> Any:
+    def _step(self, function: Callable[[], Any], passes_gate: bool = False) -> Any:
         with self._lock:
-            self._check_gate()
+            if not passes_gate:
+                self._check_gate()
             return function()
-
-    def _step_through(self, function: Callable[[], Any]) -> Any:
-        with self._lock:
-            return function()
-
-
-def _weight_error(weight: int) -> OverflowError:
-    return OverflowError(f"a weight must be from 0 to 2**62, not {weight!r}")
-
-
-def _read(tally: count[int]) -> int:
-    """What a tally would give next, without taking it: any thread may count meanwhile, and this one be interrupted."""
-    return int(repr(tally)[len("count(") : -1])

@@ -7,6 +7,7 @@ from typing import Any
 from wheelcache.core.contract import (
     ANY,
     CHANGED,
+    MAX_WEIGHT,
     NO_ROOM,
     OUTDATED,
     PRESENT,
@@ -19,6 +20,15 @@ from wheelcache.core.contract import (
 )
 from wheelcache.core.entry_map import EntryMap
 from wheelcache.core.watches import Watch, Watches
+
+
+def check_weight(weight: int) -> None:
+    """
+    Raises:
+        OverflowError: ``weight`` is negative, or more than MAX_WEIGHT.
+    """
+    if not 0 <= weight <= MAX_WEIGHT:
+        raise OverflowError(f"a weight must be from 0 to 2**62, not {weight!r}")
 
 
 class Refusals:

@@ -182,7 +182,7 @@ class WheelCache(PrefixAccess, BaseCache):
         return default if stored is self._missing_key else self.store.isolation.restore(stored)
 
     def _fill_wait(self, key: Any) -> float:
-        """Seconds that a ``get`` waits for who fills ``key``."""
+        """Seconds that a ``get`` waits for another caller to fill ``key``."""
         if self._fill_waits:
             text = str(key)
             for prefix, wait in self._fill_waits:

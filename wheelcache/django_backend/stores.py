@@ -28,8 +28,8 @@ class Store:
     """A cache and how values get in and out of it, made of checked options.
 
     Attributes:
-        fill_waits: pairs of a key prefix and how long a ``get`` waits for who fills such a key, in seconds; the longest
-            prefix first.
+        fill_waits: pairs of a key prefix and how long a ``get`` waits for another caller to fill such a key, in
+            seconds; the longest prefix first.
         keeps_atoms: whether values that are immutable by themselves are stored as they are.
         cull_frequency: None evicts one by one; 0 empties a full cache; n drops 1/n of it.
     """

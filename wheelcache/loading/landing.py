@@ -48,10 +48,15 @@ class Landing:
             self._flights.land(flight)
             flight.end(value, None)
         except BaseException as error:
+            self._target.interrupted()
             self.failed(flight, error)
             return None, error
         if stored is not None:
-            self._target.announce(*stored)
+            try:
+                self._target.announce(*stored)
+            except BaseException:
+                self._target.interrupted()
+                raise
         return value, None
 
     def _store(self, flight: Flight, request: LoadRequest, value: Any) -> Stored:

@@ -2,7 +2,7 @@
 
 A look-up that missed comes here with a ``LoadRequest``. It is served a stale value at once, joins a flight, or leads
 one. The leader claims the key in the table, watches it, looks again, runs the loader, and stores the value under the
-watch, which a set, a delete or a clear has broken: then the value is for those who waited by then, and not stored.
+watch, which a set, a delete or a clear has broken: then the value is for the waiters of that time, and not stored.
 
 A look-up counts once, when it has ended: as a hit of the core if the core finds a value, as a stale hit if a stale
 value is served, otherwise as a miss.
@@ -153,7 +153,7 @@ class Loads:
             return self._counts.snapshot()
 
     def keys_in_progress(self) -> list[Any]:
-        """The keys that are being loaded: who deletes a group deletes them, too."""
+        """The keys that are being loaded: deleting a group deletes them, too."""
         return self._flights.keys()
 
     @property

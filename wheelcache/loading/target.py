@@ -30,6 +30,9 @@ class Target(Protocol):
         """Tell the listener and the leases, wake the wheel, evict more. Called when no caller waits any more, since a
         listener may look up the key that was loaded."""
 
+    def interrupted(self) -> None:
+        """An exception came between ``store`` and the end of ``announce``."""
+
     @property
     def tells_of_writes(self) -> bool:
         """An entry that is not current was written by another process."""

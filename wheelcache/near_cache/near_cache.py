@@ -38,7 +38,7 @@ def _nothing() -> None:
 
 
 def _no_value(result: object) -> Any:
-    """What was written is not for those who wait."""
+    """What was written is not for the waiters."""
     return MISSING
 
 
@@ -80,7 +80,7 @@ class NearCache:
         drop_writes: with ``fail_safe``, a write that fails is dropped; else its error reaches the caller.
 
     Attributes:
-        trusted: whether copies may be used. With an epoch, somebody has to say so first.
+        trusted: whether copies may be used. With an epoch, ``trust`` says so.
         start_tracking: called where copies may not be used; cheap if it was called before.
         stop_tracking: for the owner to call when the copies are not used any more.
     """
@@ -221,7 +221,7 @@ class NearCache:
         return found, [key for key in dict.fromkeys(keys) if key not in found]
 
     def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> Any:
-        """What somebody sets ``key``, which nobody has, to, while this waits; else MISSING, with a lease on it."""
+        """What another caller sets the missing ``key`` to while this one waits; else MISSING, with a lease on it."""
         stored = self.cache.get_or_lease(key, MISSING, wait=wait, may_wait=may_wait)
         return self._found(key, self.read(read, key)) if stored is MISSING else stored
 
@@ -231,7 +231,7 @@ class NearCache:
         return self._found(key, await self.aread(read, key)) if stored is MISSING else stored
 
     def _found(self, key: Any, stored: Any) -> Any:
-        # Looked up once more with the lease in hand: another process, or one before him, may have set it by now.
+        # Looked up once more with the lease in hand: another process, or an earlier holder, may have set it by now.
         if stored is not MISSING:
             self.cache.fill_lease(key, stored)
         return stored
@@ -292,10 +292,10 @@ class NearCache:
         return value
 
     def load(self, key: Any, loader: Callable[[], Any]) -> Any:
-        """What ``loader()`` returns, once for all who call this together for ``key``. No copy of it is kept.
+        """What ``loader()`` returns, once for all callers of this together for ``key``. No copy of it is kept.
 
-        Beside those who ``get`` the key: these wait for the store behind, not for a loader, which may take long, raise
-        what is none of their business, or look for the key itself.
+        Callers that ``get`` the key are apart: they wait for the store behind, not for a loader, which may take long,
+        raise an error of its own, or look for the key itself.
         """
         flight = ("load", key)
 
@@ -320,7 +320,7 @@ class NearCache:
 
         Args:
             dropped: if not given, it may not be dropped.
-            value_of: of what ``write()`` returned, the value that the keys were set to, for those who wait for a lease.
+            value_of: of what ``write()`` returned, the value that the keys were set to, for the waiters of a lease.
         """
         keys = list(keys)
         try:
@@ -383,7 +383,7 @@ class NearCache:
 
     def _written_after_all(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
-            # Asked for, or asyncio would say that nobody did. Who wrote is gone.
+            # Asked for, or asyncio would log that it was never retrieved. The writer is gone.
             done.exception()
         with suppress(CacheClosed):
             self._written(keys, MISSING)

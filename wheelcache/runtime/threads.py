@@ -34,11 +34,12 @@ def start(thread: threading.Thread) -> None:
     handled = sys.exception()
     try:
         thread.start()
-    except RuntimeError as error:
+    except (RuntimeError, KeyError) as error:
         interruption = error.__context__
         if interruption is None or interruption is handled:
             raise
-        # Where start() waits for the thread to come up, an interruption has it release a lock that it no longer has.
+        # Interrupted while the thread comes up, start() releases a lock that it no longer has, or takes the thread off
+        # a list that it has left.
         raise interruption from None
 
 

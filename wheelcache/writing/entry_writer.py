@@ -214,7 +214,7 @@ class EntryWriter:
                 self.leases.refuse(key)
             self.announce(outcome, removed)
         except BaseException:
-            self._interrupted()
+            self.interrupted()
             raise
         return outcome
 
@@ -230,7 +230,7 @@ class EntryWriter:
                 key, value, ttl, grace, False, weight, ANY, MISSING, watch, self.slot(key), seen, removed
             )
         except BaseException:
-            self._interrupted()
+            self.interrupted()
             raise
         if outcome == OUTDATED:
             self.leases.refuse(key)
@@ -273,7 +273,7 @@ class EntryWriter:
                 together |= outcome
             self.announce(together, removed, len(items))
         except BaseException:
-            self._interrupted()
+            self.interrupted()
             raise
         return outcomes
 
@@ -322,7 +322,7 @@ class EntryWriter:
             outcome = self._core.touch(key, ttl)
             self.announce(outcome, None)
         except BaseException:
-            self._interrupted()
+            self.interrupted()
             raise
         if not outcome:
             self.found_expired(key)
@@ -347,8 +347,13 @@ class EntryWriter:
         self._clear(news=False)
 
     def _clear(self, *, news: bool) -> None:
-        self._core.clear(drop=self.listener.function is None, news=news)
-        self.drain()
+        try:
+            self._core.clear(drop=self.listener.function is None, news=news)
+            self.drain()
+        except BaseException:
+            # The wheel thread drops what is left, and tells of it.
+            self._driver.wake()
+            raise
 
     def drain(self) -> None:
         """Tell the listener of all that was detached; without one, the wheel thread drops it."""
@@ -366,7 +371,11 @@ class EntryWriter:
                 # After it was told of the others.
                 interruption = error
         if interruption is not None:
-            raise interruption
+            try:
+                raise interruption
+            finally:
+                # Error, traceback and frame would be a cycle.
+                del interruption
 
     def write_all_stamps(self) -> None:
         """There is news in every slot."""
@@ -377,9 +386,14 @@ class EntryWriter:
         """After a step of the core that wrote ``count`` entries: what follows from its outcome."""
         driver = self._driver
         if self.quiet != STORED:
+            # First: what it starts may write.
             self.quiet = STORED
-            if self.on_first_write is not None:
-                self.on_first_write()
+            try:
+                if self.on_first_write is not None:
+                    self.on_first_write()
+            except BaseException:
+                self.expect_first_write()
+                raise
         while outcome & MORE:
             outcome &= ~MORE
             if self._core.evict(BATCH, removed):
@@ -393,6 +407,12 @@ class EntryWriter:
         if self._stamps is not None:
             self._check_stamps()
 
+    def interrupted(self) -> None:
+        """An exception from outside came between a step of the core and the end of ``announce``: what the step has
+        scheduled and completed is not forgotten."""
+        self._driver.wake()
+        self.leases.completed()
+
     def expect_first_write(self) -> None:
         """The next write has to start something."""
         self.quiet = NOTHING_YET
@@ -402,11 +422,6 @@ class EntryWriter:
         if self._stamps is not None:
             self._stamps.open_in_child()
             self._core.use_stamps(self._stamps, keep=True)
-
-    def _interrupted(self) -> None:
-        """An exception from outside came upon a write: what it scheduled and completed is not forgotten."""
-        self._driver.wake()
-        self.leases.completed()
 
     def _check_stamps(self) -> None:
         """Every now and then: whether the processes that start now find the stamps that this one has."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import Any, Final
 
 from wheelcache.core.timing_wheel import Timer
+from wheelcache.runtime.alarm_event import AlarmEvent
 
 
 class _Stop(Enum):
@@ -47,7 +47,7 @@ class Broadcast(Timer):
     def __init__(self, tick: int) -> None:
         super().__init__()
         self.tick = tick
-        self.event = threading.Event()
+        self.event = AlarmEvent()
 
 
 class JobTimer(Timer):
