@@ -24,6 +24,7 @@ from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.option_table import ENGINE
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
 from wheelcache.writing.entry_writer import batched
@@ -53,11 +54,8 @@ class Cache(CacheAccess):
 
     __slots__ = ("_gate", "_keys", "_parts", "_writer", "keeper", "loading", "name")
 
-    def __init__(self, name: str = "default", **given: Unpack[CacheArguments]) -> None:
-        unknown = options.unknown(given, CacheArguments.__annotations__, f"the cache {name!r}")
-        if unknown is not None:
-            raise TypeError(unknown)
-        parts = CacheParts(CacheOptions(name, **given))
+    def __init__(self, name: str = ENGINE["name"].default, **given: Unpack[CacheArguments]) -> None:
+        parts = CacheParts(CacheOptions.of(name, given))
         self.name = name
         self.loading = parts.loading
         self.keeper = parts.keeper

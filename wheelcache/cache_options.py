@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypedDict
+from typing import Any, TypedDict
 
 from wheelcache import options
 from wheelcache.coherence.shared_stamps import Stamps
@@ -13,8 +13,6 @@ from wheelcache.option_table import ENGINE
 from wheelcache.runtime.clock import Clock
 from wheelcache.writing.entry_writer import Weigher
 from wheelcache.writing.removal_listener import Listener
-
-_DEFAULTS: Final[Mapping[str, Any]] = {name: option.default for name, option in ENGINE.items()}
 
 
 class CacheArguments(TypedDict, total=False):
@@ -38,8 +36,7 @@ class CacheArguments(TypedDict, total=False):
     clock: Clock
 
 
-# Without slots: the class has the defaults, which are those of the arguments of ``Cache``.
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CacheOptions:
     """What ``Cache`` takes.
 
@@ -70,34 +67,44 @@ class CacheOptions:
         clock: seconds. With a ``ManualClock``, moving the clock advances the wheel; otherwise a thread does.
 
     Raises:
-        TypeError, ValueError: naming the argument, what it takes and what it got.
-        FileUnusable: naming ``figures_dir`` or ``snapshot_dir``.
+        TypeError: ``max_weight`` without ``weigher``, or the other way round.
     """
 
-    name: str = _DEFAULTS["name"]
-    max_entries: int | None = _DEFAULTS["max_entries"]
-    max_weight: int | None = _DEFAULTS["max_weight"]
-    weigher: Weigher | None = _DEFAULTS["weigher"]
-    ttl: float | None = _DEFAULTS["ttl"]
-    jitter: float = _DEFAULTS["jitter"]
-    interval: float = _DEFAULTS["interval"]
-    slots: int = _DEFAULTS["slots"]
-    log_interval: float | None = _DEFAULTS["log_interval"]
-    sample_interval: float | None = _DEFAULTS["sample_interval"]
-    figures_dir: Path | None = _DEFAULTS["figures_dir"]
-    snapshot_dir: Path | None = _DEFAULTS["snapshot_dir"]
-    snapshot_interval: float = _DEFAULTS["snapshot_interval"]
-    snapshot_key: str | bytes | None = _DEFAULTS["snapshot_key"]
-    on_removal: Listener | None = _DEFAULTS["on_removal"]
-    stamps: Stamps | None = _DEFAULTS["stamps"]
-    clock: Clock = _DEFAULTS["clock"]
+    name: str
+    max_entries: int | None
+    max_weight: int | None
+    weigher: Weigher | None
+    ttl: float | None
+    jitter: float
+    interval: float
+    slots: int
+    log_interval: float | None
+    sample_interval: float | None
+    figures_dir: Path | None
+    snapshot_dir: Path | None
+    snapshot_interval: float
+    snapshot_key: str | bytes | None
+    on_removal: Listener | None
+    stamps: Stamps | None
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        if (self.max_weight is None) != (self.weigher is None):
+            raise TypeError("max_weight and weigher must be given together")
+
+    @classmethod
+    def of(cls, name: str, given: Mapping[str, Any]) -> CacheOptions:
+        """The options of the cache ``name``: those that were given, checked, and the defaults of the others.
+
+        Raises:
+            TypeError, ValueError, FileUnusable: an argument is unknown or wrong; names it, what it takes and what it
+                got.
+        """
+        unknown = ENGINE.unknown(given, f"the cache {name!r}")
+        if unknown is not None:
+            raise TypeError(unknown)
+        return cls(**ENGINE.checked({"name": name, **given}))
 
     @property
     def secret(self) -> bytes | None:
         return options.secret_or_none("snapshot_key", self.snapshot_key)
-
-    def __post_init__(self) -> None:
-        for name, value in ENGINE.checked(vars(self)).items():
-            object.__setattr__(self, name, value)
-        if (self.max_weight is None) != (self.weigher is None):
-            raise TypeError("max_weight and weigher must be given together")

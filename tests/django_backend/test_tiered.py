@@ -17,7 +17,7 @@ from typing import ClassVar
 import pytest
 import redis
 from django.core.cache import CacheKeyWarning, caches
-from django.core.cache.backends.redis import RedisCacheClient
+from django.core.cache.backends.redis import RedisCache, RedisCacheClient
 from django.core.exceptions import ImproperlyConfigured
 from django.test import override_settings
 from django.utils.module_loading import import_string
@@ -245,12 +245,17 @@ def test_names_changed_on_the_fly_are_both_levels_and_what_is_not_told_is_not_co
     assert (cache.get("k"), copies(cache)) == (2, [":2:k"])
 
 
+class DerivedRedisCache(RedisCache):
+    """As a project may have one."""
+
+
 @pytest.mark.parametrize(
     ("backend", "location", "names"),
     [
         (REDIS, "redis://127.0.0.1:1", ("socket_timeout", "socket_connect_timeout")),
         (DJANGO_REDIS, "redis://127.0.0.1:1", ("socket_timeout", "socket_connect_timeout")),
         (MEMCACHED, "127.0.0.1:1", ("timeout", "connect_timeout")),
+        (f"{__name__}.DerivedRedisCache", "redis://127.0.0.1:1", ("socket_timeout", "socket_connect_timeout")),
     ],
 )
 @pytest.mark.parametrize("given", [None, 0.25])

@@ -74,10 +74,10 @@ class TieredStore(Store):
 class TieredCache(WheelCache):
     """Copies in the memory of the process of what another cache has, which is named by the option ``L2``.
 
-    The keys are those that the other cache makes: whoever uses it directly finds them, and TIMEOUT, KEY_PREFIX, VERSION
-    and KEY_FUNCTION are its own unless they are given here. Values are isolated as in ``WheelCache``.
+    The keys are those that the other cache makes: code that uses it directly finds them, and TIMEOUT, KEY_PREFIX,
+    VERSION and KEY_FUNCTION are its own unless they are given here. Values are isolated as in ``WheelCache``.
 
-    ``get`` looks at the copies, then asks the other cache, once for all who miss a key together. Everything that writes
+    ``get`` looks at the copies, then asks the other cache, once for all callers that miss a key together. Every write
     goes to the other cache, and drops the copy. See ``near_cache``.
     """
 
@@ -128,7 +128,7 @@ class TieredCache(WheelCache):
             self._keeps = (self.key_prefix, self.key_func) == self._told
 
     def _key(self, key: Any, version: int | None) -> Any:
-        """What a copy is kept under; a tuple, under which none is, if the other cache shall warn of the key, or nobody
+        """What a copy is kept under; a tuple, under which none is, if the other cache shall warn of the key, or nothing
         would tell of writes."""
         made = self.make_key(key, version=version)
         return made if self._keeps and is_beyond_warning(made) else (made,)
@@ -226,7 +226,7 @@ class TieredCache(WheelCache):
             return self._all_stored(self._l2.get_many([by_made[made] for made in missing], version=version), version)
 
         if tuple in map(type, by_made):
-            # Nobody tells of writes to what is kept under a tuple.
+            # Nothing tells of writes to what is kept under a tuple.
             found = self._level.read(lambda: read(list(by_made)))
             found = {} if found is MISSING else found
         else:
@@ -260,12 +260,12 @@ class TieredCache(WheelCache):
             return self._stored(self._l2.get(key, MISSING, version=version))
 
         def load() -> Any:
-            # Whoever came while another computed finds it there.
+            # A caller that came while another computed finds it there.
             stored = self._level.read(read, made)
             if stored is MISSING:
                 value = default() if callable(default) else default
                 if not self.add(key, value, timeout, version):
-                    # Somebody else was first, or it could not be kept.
+                    # Another process was first, or it could not be kept.
                     stored = self._level.read(read, made)
                 if stored is MISSING:
                     stored = self.store.isolation.store(value)
@@ -381,7 +381,7 @@ class TieredCache(WheelCache):
         return {self._key(key, version): self.store.isolation.store(value) for key, value in found.items()}
 
     def _for_waiters(self, value: Any, ttl: float | None) -> Any:
-        """What those who wait for a lease get; nothing if the value is over at once."""
+        """What the callers that wait for a lease get; MISSING if the value is over at once."""
         if not self._fill_waits or (ttl is not None and ttl <= 0):
             return MISSING
         return self.store.isolation.store(value)
@@ -422,7 +422,7 @@ def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -
 def _with_timeouts(location: Any, given: Mapping[str, Any]) -> list[str]:
     """The URLs of django-redis with the timeouts in them.
 
-    It has one pool for a URL, with the OPTIONS of whoever came first: another alias, whose sockets may wait for ever.
+    It has one pool for a URL, with the OPTIONS that came first. These may be of an alias whose sockets wait for ever.
     """
     timeouts = urlencode({name.lower(): given[name] for name in SOCKET_OPTIONS[DJANGO_REDIS].timeouts if given[name]})
     urls = location.split(",") if isinstance(location, str) else location

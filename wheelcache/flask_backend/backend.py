@@ -97,9 +97,9 @@ class WheelCache(PrefixAccess, EngineBackend):
         made = self._made(key)
         wait = self._fill_wait(key)
         if not wait:
-            return self._isolation.restore(self.engine.get(made, default))
+            return self._isolation.restore(self._cache.get(made, default))
         note_held_leases()
-        return self._isolation.restore(self.engine.get_or_lease(made, wait=wait))
+        return self._isolation.restore(self._cache.get_or_lease(made, wait=wait))
 
     def get_or_load(
         self,
@@ -127,55 +127,55 @@ class WheelCache(PrefixAccess, EngineBackend):
         made, store, restore = self._made(key), self._isolation.store, self._isolation.restore
         ttl = self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
-        stored = self.engine.find(made, _MISSING)
+        stored = self._cache.find(made, _MISSING)
         if ttl is not None and ttl <= 0:
             return restore(store(loader()) if stored is _MISSING else stored)
         is_missing = stored is _MISSING
-        if is_missing or (refresh_ahead is not None and self.engine.loading.needs_refresh(made, stored, ttl, policy)):
+        if is_missing or (refresh_ahead is not None and self._cache.loading.needs_refresh(made, stored, ttl, policy)):
             # Stored within the context as well: what a loader returns may need its session to be pickled.
             with in_app_context(lambda: store(loader())) as load:
                 if is_missing:
-                    stored = self.engine.loading.load(made, load, ttl, policy)
+                    stored = self._cache.loading.load(made, load, ttl, policy)
                 else:
-                    self.engine.loading.refresh(made, load, ttl, policy)
+                    self._cache.loading.refresh(made, load, ttl, policy)
         return restore(stored)
 
     def delete(self, key: str) -> bool:
         """Whether the key was there."""
-        return self.engine.delete(self._made(key))
+        return self._cache.delete(self._made(key))
 
     def get_many(self, *keys: str) -> list[Any]:
         """The values of all ``keys``, None for those that are not there."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
-        found = self.engine.get_many([self._made(key) for key in keys])
+        found = self._cache.get_many([self._made(key) for key in keys])
         return [self._isolation.restore(found.get(self._made(key))) for key in keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
         made, stored, ttl = self._made(key), self._isolation.store(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
-            self.engine.delete(made)
+            self._cache.delete(made)
             return True
-        return self.engine.set(made, stored, ttl)
+        return self._cache.set(made, stored, ttl)
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """``set``, unless the key is there: then False. Atomic. The timeout is kept exactly, without jitter."""
         made, stored, ttl = self._made(key), self._isolation.store(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
-            if made in self.engine:
+            if made in self._cache:
                 return False
             # It comes and goes at once, and with it a lease.
-            self.engine.delete(made)
+            self._cache.delete(made)
             return True
-        return self.engine.add(made, stored, ttl)
+        return self._cache.add(made, stored, ttl)
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
         """The keys that were stored."""
         store, ttl = self._isolation.store, self._ttl(timeout)
         stored = {self._made(key): store(value) for key, value in mapping.items()}
         if ttl is not None and ttl <= 0:
-            self.engine.delete_many(stored)
+            self._cache.delete_many(stored)
             return list(mapping)
         # The values of a memoized function are found only while its version is there, so a version is not shortened.
         has_versions = any(map(is_memoize_version, mapping))
@@ -183,21 +183,21 @@ class WheelCache(PrefixAccess, EngineBackend):
             # Flask-Caching sets them again whenever a value was computed. As news, that would end all values of the
             # function in the other processes.
             stored = {made: value for made, value in stored.items() if not self._renew(made, value, ttl)}
-        refused = set(self.engine.set_many(stored, ttl, jitter=not has_versions))
+        refused = set(self._cache.set_many(stored, ttl, jitter=not has_versions))
         return [key for key in mapping if self._made(key) not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
         """All ``keys``: one that was not there counts as deleted."""
-        self.engine.delete_many([self._made(key) for key in keys])
+        self._cache.delete_many([self._made(key) for key in keys])
         return list(keys)
 
     def has(self, key: str) -> bool:
         """Whether the key is there."""
-        return self._made(key) in self.engine
+        return self._made(key) in self._cache
 
     def clear(self) -> bool:
         """True: everything is gone."""
-        self.engine.clear()
+        self._cache.clear()
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
@@ -208,7 +208,7 @@ class WheelCache(PrefixAccess, EngineBackend):
         made, store, restore = self._made(key), self._isolation.store, self._isolation.restore
         while True:
             try:
-                stored = self.engine.update(made, lambda stored: store((restore(stored) or 0) + delta))
+                stored = self._cache.update(made, lambda stored: store((restore(stored) or 0) + delta))
                 return restore(stored) if self._fits(made, stored) else None
             except MissingKey:
                 if not self._fits(made, store(delta)):
@@ -217,7 +217,7 @@ class WheelCache(PrefixAccess, EngineBackend):
                     return delta
 
     def _renew(self, made: str, stored: Any, ttl: float | None) -> bool:
-        return isinstance(stored, str | bytes) and self.engine.renew(made, stored, ttl)
+        return isinstance(stored, str | bytes) and self._cache.renew(made, stored, ttl)
 
     def _made(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"

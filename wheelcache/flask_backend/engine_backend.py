@@ -28,7 +28,6 @@ class EngineBackend(BaseCache):
             the longest prefix first.
 
     Attributes:
-        engine: where the entries are, or the copies.
         serializer: in cachelib's form; set on the class or on the object, it takes the place of pickle, and then gets
             every value but ints and None.
     """
@@ -46,9 +45,15 @@ class EngineBackend(BaseCache):
         super().__init__(ignore_delete_many_errors=ignore_delete_many_errors)
         # cachelib makes an int of it; fractions are kept here.
         self.default_timeout = default_timeout  # type: ignore[assignment]
-        self.engine = engine
+        # As cachelib's SimpleCache calls it.
+        self._cache = engine
         self._fill_waits = fill_waits
         self._isolate()
+
+    @property
+    def engine(self) -> Cache:
+        """Where the entries are, or the copies."""
+        return self._cache
 
     def is_of_this_process(self) -> bool:
         """Whether other processes have other entries, also with ``coherence``, which tells them of writes only."""

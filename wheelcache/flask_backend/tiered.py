@@ -37,9 +37,9 @@ FOR_MAKING_L2: Final = ("l2_options", "l2_timeout")
 class TieredCache(EngineBackend):
     """Copies in the memory of the process of what another cache has, the second level.
 
-    ``get`` looks at the copies, then asks the second level, once for all who miss a key together. Everything that
-    writes goes to the second level, and drops the copy. See ``near_cache``. Keys, timeouts and what a method returns
-    are the second level's. Copies are isolated as values are in ``WheelCache``.
+    ``get`` looks at the copies, then asks the second level, once for all callers that miss a key together. Every
+    write goes to the second level, and drops the copy. See ``near_cache``. Keys, timeouts and what a method returns are
+    the second level's. Copies are isolated as values are in ``WheelCache``.
 
     A None is not told from a miss by cachelib's ``get``, so it is not kept, and the second level is asked each time:
     once, or, if ``fill_wait`` would have others wait for a key that may be set to None, up to three times.
@@ -137,12 +137,12 @@ class TieredCache(EngineBackend):
             return self._read(key, or_none=True)
 
         def load() -> Any:
-            # Whoever came while another computed finds it there.
+            # A caller that came while another computed finds it there.
             stored = self._level.read(read, made)
             if stored is MISSING:
                 value = loader()
                 if not self.add(key, value, timeout):
-                    # Somebody else was first, or it could not be kept.
+                    # Another process was first, or it could not be kept.
                     stored = self._level.read(read, made)
                 if stored is MISSING:
                     stored = self._isolation.store(value)
@@ -247,7 +247,7 @@ class TieredCache(EngineBackend):
         return self.default_timeout if timeout is None else timeout
 
     def _for_waiters(self, value: Any, timeout: Timeout) -> Any:
-        """What those who wait for a lease get; nothing if the value is over at once."""
+        """What the callers that wait for a lease get; MISSING if the value is over at once."""
         if not self._fill_waits or (timeout is not None and options.timeout("timeout", timeout) < 0):
             return MISSING
         return self._isolation.store(value)
