@@ -107,7 +107,7 @@ def test_a_timeout_that_is_over_at_once_stores_nothing_and_takes_away_what_was_t
 
 
 @writes
-@pytest.mark.parametrize("wrong", ["300", float("nan"), [5], object()], ids=repr)
+@pytest.mark.parametrize("wrong", ["300", float("nan"), [5], object()])
 def test_a_timeout_that_is_no_number_raises_and_changes_nothing(make, write, wrong):
     cache = make()
     with pytest.raises((TypeError, ValueError)):
