@@ -1,4 +1,4 @@
-"""A first level in front of Redis: Django's TieredCache beside Django's own RedisCache, and others, on the loopback.
+"""A near cache in front of Redis: Django's TieredCache beside Django's own RedisCache, and others, on the loopback.
 
 A redis-server of its own, on a free port, nothing on disk. On a real network a hit costs the same and a miss more, so
 the first ratio is the least that it will be.

@@ -11,9 +11,9 @@ from wheelcache.core.timing_wheel import Timer, TimingWheel
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
 from wheelcache.loading.memoize import MemoStats
 from wheelcache.runtime.clock import ManualClock
-from wheelcache.runtime.timer_kinds import STOP
 from wheelcache.stats import Stats
 from wheelcache.timers import Timers
+from wheelcache.timing.timer_kinds import STOP
 
 __all__ = [
     "DEFAULT_TTL",

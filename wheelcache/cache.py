@@ -8,12 +8,11 @@ from contextlib import suppress
 from enum import Enum
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from wheelcache import options
-from wheelcache.cache_options import CacheOptions
+from wheelcache.cache_options import CacheArguments, CacheOptions
 from wheelcache.cache_parts import CacheParts
-from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.errors import MissingKey, Unloaded
@@ -25,9 +24,10 @@ from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerFigures
-from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.option_table import ENGINE
+from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
-from wheelcache.writing.entry_writer import Weigher, batched
+from wheelcache.writing.entry_writer import batched
 from wheelcache.writing.removal_listener import Listener
 
 
@@ -49,66 +49,22 @@ class Cache(CacheAccess):
     own code runs.
 
     Raises:
-        TypeError, ValueError: naming the argument, what it takes and what it got.
-        FileUnusable: (a RuntimeError) naming ``figures_dir`` or ``snapshot_dir``, which is not this user's alone, or
-            cannot be made.
+        TypeError, ValueError, FileUnusable: (a RuntimeError) naming the argument.
     """
 
-    __slots__ = ("_gate", "_keys", "_parts", "_writer", "find_plain", "keeper", "loading", "name")
+    __slots__ = ("_gate", "_keys", "_parts", "_writer", "keeper", "loading", "name")
 
-    def __init__(
-        self,
-        name: str = "default",
-        *,
-        max_entries: int | None = None,
-        max_weight: int | None = None,
-        weigher: Weigher | None = None,
-        ttl: float | None = None,
-        jitter: float = 0.05,
-        interval: float = 1.0,
-        slots: int = 512,
-        log_interval: float | None = 60.0,
-        sample_interval: float | None = 10.0,
-        figures_dir: Path | None = None,
-        snapshot_dir: Path | None = None,
-        snapshot_interval: float = 300.0,
-        snapshot_key: str | bytes | None = None,
-        on_removal: Listener | None = None,
-        stamps: Stamps | None = None,
-        clock: Clock = SystemClock.monotonic,
-    ) -> None:
-        parts = CacheParts(
-            CacheOptions(
-                name=name,
-                max_entries=max_entries,
-                max_weight=max_weight,
-                weigher=weigher,
-                ttl=ttl,
-                jitter=jitter,
-                interval=interval,
-                slots=slots,
-                log_interval=log_interval,
-                sample_interval=sample_interval,
-                figures_dir=figures_dir,
-                snapshot_dir=snapshot_dir,
-                snapshot_interval=snapshot_interval,
-                snapshot_key=snapshot_key,
-                on_removal=on_removal,
-                stamps=stamps,
-                clock=clock,
-            )
-        )
+    def __init__(self, name: str = ENGINE["name"].default, **given: Unpack[CacheArguments]) -> None:
+        parts = CacheParts(CacheOptions.of(name, given))
         self.name = name
         self.loading = parts.loading
         self.keeper = parts.keeper
-        self.find_plain = parts.core.find
         self._bind(parts.core, parts.writer)
         self._ttl = parts.options.ttl
         self._parts = parts
         self._gate = parts.gate
         self._keys = parts.keys
         self._writer = parts.writer
-        # Last: from here on others know of the cache.
         parts.start()
         registry.add(self)
 
@@ -123,22 +79,6 @@ class Cache(CacheAccess):
     def __contains__(self, key: Hashable) -> bool:
         self._gate.open()
         return self._writer.times(self._adapt(key)) is not None
-
-    def find(self, key: Hashable, default: Any = None) -> Any:
-        """``get``, without counting a miss: for a caller that goes on with ``loading.load``, which counts it."""
-        if type(key) is not str:
-            key = self._adapt(key)
-        try:
-            find = self.find_plain
-            value = find(key, MISSING)
-        except Unloaded:
-            self._load_snapshot()
-            return self.find(key, default)
-        if value is not MISSING:
-            return value
-        if self._writer.hears_misses:
-            self._writer.missed(key)
-        return default
 
     def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         """The values of those keys that are there. One step of the core for every 1,024 keys."""
@@ -286,21 +226,19 @@ class Cache(CacheAccess):
     ) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
 
-        However many threads and tasks miss a key together, one runs its loader, and the others wait for its value or
-        its exception. A failed load stores nothing. What is set or deleted while the loader runs wins; then the loaded
-        value is for those who waited for it by then, and is not stored.
+        However many threads and tasks miss a key together, one runs its loader, and the others get its value or its
+        exception. A failed load stores nothing. If the key is set or deleted meanwhile, the loaded value is for the
+        callers that waited by then, and is not stored.
 
         Args:
-            grace: seconds past its TTL for which the value that is loaded now may still be served by ``take`` while
-                one refresh, in the background, loads it anew. If that fails, the value is gone, and the next caller
-                gets what the loader raises. ``get`` never returns such a stale value.
-            refresh_ahead: a fraction of ``ttl``, the one given here. The first hit past it starts a refresh.
-            fail_safe: if loading it anew fails, the stale value is served on, within its grace; the next try waits for
-                1 second, then 2, 4 ... 60. Needs ``grace``.
-            timeout: seconds to wait for a load, which then runs in another thread, one of at most 32. When they are
-                over, the caller gets the stale value, if there is one; the load goes on, and what it returns is
-                stored. With it, a stale value is served no sooner than that. Where the system refuses threads, the
-                caller loads himself, for as long as it takes.
+            grace: seconds past its TTL for which the value may still be returned while one refresh in the background
+                loads it anew. If that fails, the next caller gets what the loader raises.
+            refresh_ahead: a fraction of ``ttl``. The first hit past it starts a refresh.
+            fail_safe: if a refresh fails, the stale value is returned on, within its grace; the next try waits for 1
+                second, then 2, 4 ... 60. Needs ``grace``.
+            timeout: seconds to wait for a load, which runs in another thread, one of at most 32. After that the caller
+                gets the stale value, if there is one; the load goes on, and its value is stored. Where the system
+                refuses threads, the caller loads, for as long as it takes.
             negative_ttl: seconds to remember that the loader returned None, in place of ``ttl`` and without grace.
 
         Raises:
@@ -370,8 +308,7 @@ class Cache(CacheAccess):
             key: ``key(*args, **kwargs)``, the part of the key that the arguments make, in place of the arguments.
 
         Raises:
-            TypeError, ValueError: naming the argument; or what is decorated is no function, or makes generators, which
-                could be read only once.
+            TypeError, ValueError: naming the argument; or what is decorated is no function, or makes generators.
         """
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
@@ -386,18 +323,15 @@ class Cache(CacheAccess):
     # Leases.
 
     def get_or_lease(self, key: Hashable, default: Any = None, *, wait: float, may_wait: bool = True) -> Any:
-        """``get`` for one who sets what he misses: of all who miss a key at once, one gets ``default``, and a lease.
+        """``get`` for a caller that sets what it misses: of the callers that miss a key at once, one gets ``default``
+        and a lease, and the others wait for the value that it sets.
 
-        The others wait, at most ``wait`` seconds, for the value that he sets. If he gives up (he deletes the key, his
-        request ends, ``wait`` is over), one of them gets ``default`` and the lease. Who holds a lease, runs a loader,
-        or calls this while an event loop runs in his thread, never waits. See ``fill_leases``.
+        If the holder deletes the key, its request ends, or ``wait`` is over, one waiter gets ``default`` and the lease.
+        A caller that holds a lease, runs a loader, or runs under an event loop never waits. See ``fill_leases``.
 
         Args:
-            wait: seconds > 0.
-            may_wait: False where who holds the lease may need the very thread that would wait.
-
-        Raises:
-            TypeError, ValueError: naming the argument.
+            wait: seconds > 0, at most.
+            may_wait: False where the holder of the lease may need the very thread that would wait.
         """
         self._gate.open()
         found = self._parts.leased.get(self._adapt(key), options.seconds("wait", wait), may_wait=may_wait)
@@ -443,12 +377,11 @@ class Cache(CacheAccess):
     ) -> int:
         """Write all entries to a file, with the time they have left, in the order of their use. How many.
 
-        It holds no other thread up, and pickles without a lock. What is written or deleted meanwhile may be in the file
-        or not. Left out are values that cannot be pickled, which is logged, and those of memoized functions whose name
-        may mean another function in another process.
+        It pickles without a lock. What is written meanwhile may be in the file or not. Left out are values that cannot
+        be pickled, which is logged, and those of functions whose name may mean another one in another process.
 
         Args:
-            path: of the file, which is replaced when all is written and synced; what was there stays if it cannot be.
+            path: of the file, which is replaced when all is written and synced.
             secret: what the file is signed with.
             seconds: the longest it may take.
 

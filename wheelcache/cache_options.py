@@ -1,17 +1,39 @@
-"""The options of a cache, checked."""
+"""The options of a cache, checked. Their checks and defaults are in ``option_table``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, TypedDict
 
 from wheelcache import options
 from wheelcache.coherence.shared_stamps import Stamps
-from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
+from wheelcache.option_table import ENGINE
 from wheelcache.runtime.clock import Clock
 from wheelcache.writing.entry_writer import Weigher
 from wheelcache.writing.removal_listener import Listener
+
+
+class CacheArguments(TypedDict, total=False):
+    """The arguments of ``Cache`` beside its name, for type checkers: see ``CacheOptions``."""
+
+    max_entries: int | None
+    max_weight: int | None
+    weigher: Weigher | None
+    ttl: float | None
+    jitter: float
+    interval: float
+    slots: int
+    log_interval: float | None
+    sample_interval: float | None
+    figures_dir: Path | None
+    snapshot_dir: Path | None
+    snapshot_interval: float
+    snapshot_key: str | bytes | None
+    on_removal: Listener | None
+    stamps: Stamps | None
+    clock: Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +54,7 @@ class CacheOptions:
         sample_interval: seconds between samples of ``stats()``, of which the last 360 are kept; None for none.
         figures_dir: where to publish the figures of this process every three seconds, and see those of the others: see
             ``figures_directory``. None for not.
-        snapshot_dir: where to keep the entries from one process to the next: see ``snapshot_keeper``. They are loaded
+        snapshot_dir: where to keep the entries from one process to the next: see ``autosave``. They are loaded
             when the cache is first used: by whatever asks for an entry, writes one, or counts them (``stats``), but
             not by ``len`` or ``clear``, nor by decorating a function. None for not.
         snapshot_interval: seconds between two saves of them.
@@ -45,8 +67,7 @@ class CacheOptions:
         clock: seconds. With a ``ManualClock``, moving the clock advances the wheel; otherwise a thread does.
 
     Raises:
-        TypeError, ValueError: naming the argument, what it takes and what it got.
-        FileUnusable: naming ``figures_dir`` or ``snapshot_dir``.
+        TypeError: ``max_weight`` without ``weigher``, or the other way round.
     """
 
     name: str
@@ -67,32 +88,23 @@ class CacheOptions:
     stamps: Stamps | None
     clock: Clock
 
-    @property
-    def secret(self) -> bytes | None:
-        return options.secret_or_none("snapshot_key", self.snapshot_key)
-
     def __post_init__(self) -> None:
-        for name, check in _CHECKS.items():
-            object.__setattr__(self, name, check(name, getattr(self, name)))
         if (self.max_weight is None) != (self.weigher is None):
             raise TypeError("max_weight and weigher must be given together")
 
+    @classmethod
+    def of(cls, name: str, given: Mapping[str, Any]) -> CacheOptions:
+        """The options of the cache ``name``: those that were given, checked, and the defaults of the others.
 
-_CHECKS: Final[dict[str, options.Check]] = {
-    "name": options.text,
-    "max_entries": options.count_or_none,
-    "max_weight": options.count_or_none,
-    "weigher": options.function_or_none,
-    "ttl": options.ttl,
-    "jitter": options.fraction,
-    "interval": options.interval,
-    "slots": options.slots,
-    "log_interval": options.interval_or_none,
-    "sample_interval": options.interval_or_none,
-    "snapshot_dir": snapshot_directory_or_none,
-    "snapshot_interval": options.interval,
-    "snapshot_key": options.secret_or_none,
-    "on_removal": options.function_or_none,
-    "stamps": options.stamps_or_none,
-    "clock": options.function,
-}
+        Raises:
+            TypeError, ValueError, FileUnusable: an argument is unknown or wrong; names it, what it takes and what it
+                got.
+        """
+        unknown = ENGINE.unknown(given, f"the cache {name!r}")
+        if unknown is not None:
+            raise TypeError(unknown)
+        return cls(**ENGINE.checked({"name": name, **given}))
+
+    @property
+    def secret(self) -> bytes | None:
+        return options.secret_or_none("snapshot_key", self.snapshot_key)

@@ -40,7 +40,7 @@ class CacheParts:
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: has the core advanced.
-        leases, leased: who fills a key, and the look-ups that wait for that.
+        leases, leased: the right to fill a key, and the look-ups that wait for the value.
         writer: the way of a write.
         loads, loading: what loads, by the core's keys and by the callers'.
         groups: of the keys of memoized functions.
@@ -69,9 +69,9 @@ class CacheParts:
         self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, options.weigher, stamps)
         self.loads = Loads(self.core, self.writer)
         self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.writer)
-        self.leased = LeasedReads(self.core, self.leases, self.writer, self.loads)
         self.groups = Groups()
         self.gate = Gate(name, self.core)
+        self.leased = LeasedReads(self.core, self.gate, self.leases, self.writer, self.loads)
         self.snapshots = Snapshots(
             name,
             self.core,
@@ -102,8 +102,8 @@ class CacheParts:
         # First what is being loaded: what is stored in between is an entry by then.
         keys = {key: None for key in self.loads.keys_in_progress() if group_of(unwrap(key)) == name}
         scan = self.core.scan()
-        while records := scan.step(BATCH):
-            keys |= {record.key: None for record in records if group_of(unwrap(record.key)) == name}
+        while some := scan.keys(BATCH):
+            keys |= {key: None for key in some if group_of(unwrap(key)) == name}
         # Which of them other processes have is not known.
         self.writer.write_all_stamps()
         return self.writer.delete_many(keys)
@@ -121,7 +121,7 @@ class CacheParts:
         self.loads.close()
         self.gate.close()
         self.leases.close()
-        self.writer.clear()
+        self.writer.close()
 
     def before_fork(self) -> None:
         """Return when no step of the core is in progress. Until ``after_fork``, no other thread begins one."""

@@ -32,7 +32,7 @@ class LoadDeadlock(RuntimeError):
         self.key = key
 
     def __str__(self) -> str:
-        # Made when asked for: the exception is raised under a lock, and repr() may be anybody's code.
+        # Made when asked for: the exception is raised under a lock, and repr() may be user code.
         return f"the loader of {self.key!r} takes, itself or through other loaders, {self.key!r}"
 
 
@@ -58,7 +58,7 @@ class FileUnusable(RuntimeError):
 
 
 class StoreUnavailable(ConnectionError):
-    """The store behind a first level failed lately, and is not asked before the next try is due."""
+    """The store behind a near cache failed lately, and is not asked before the next try is due."""
 
 
 class SnapshotRefused(Exception):

@@ -1,4 +1,4 @@
-"""What is stored for a value, so that nobody can change a cached value by changing the object he got or gave.
+"""What is stored for a value, so that no caller changes a cached value by changing the object that it got or gave.
 
 Immutable values are stored as they are: sharing them is safe and costs nothing. Everything else is serialized when it
 is set and deserialized each time it is got, outside every lock, since pickling runs whatever code the object brings.

@@ -63,7 +63,7 @@ def unwrap(key: Any) -> Any:
 
 
 class KeyProxies:
-    """The proxys in use: one for all keys that are equal. They live as long as somebody holds them."""
+    """The proxys in use: one for all keys that are equal. They live as long as an entry or a caller refers to them."""
 
     __slots__ = ("_buckets", "_lock")
 

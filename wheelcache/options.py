@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from difflib import get_close_matches
-from math import inf, isfinite
+from math import inf, isfinite, isnan
 from numbers import Real
 from pathlib import Path
+from sys import float_info
 from typing import Any, Final
 
 Check = Callable[[str, Any], Any]
 
 
 def _checked(name: str, value: Any, takes: str, kind: Any, holds: Callable[[Any], bool]) -> Any:
-    # A bool is an int to Python, but nobody means one interval by True.
+    # A bool is an int to Python, but True is not meant as one interval.
     if isinstance(value, bool) or not isinstance(value, kind):
         raise TypeError(f"{name} must be {takes}, not {value!r}")
     try:
@@ -93,6 +95,23 @@ def ttl(name: str, value: Any) -> float | None:
         return None
 
 
+def timeout(name: str, value: Any) -> float:
+    """Seconds, as a number or a timedelta. 0 is never, and less is over at once."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, float) and not isnan(value):
+        return value
+    # An int beyond what floats can hold is beyond what clocks can count.
+    if isinstance(value, int) and not isinstance(value, bool) and value <= float_info.max:
+        return value
+    raise TypeError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {value!r}")
+
+
+def timeout_or_none(name: str, value: Any) -> float | None:
+    """As for ``timeout``, or None."""
+    return None if value is None else timeout(name, value)
+
+
 def count(name: str, value: Any) -> int:
     """A whole number >= 1."""
     return int(_checked(name, value, "a whole number >= 1", int, lambda given: given >= 1))
@@ -128,6 +147,11 @@ def slots(name: str, value: Any) -> int:
 def whole(name: str, value: Any) -> int:
     """A whole number >= 0."""
     return int(_checked(name, value, "a whole number >= 0", int, lambda given: given >= 0))
+
+
+def zero_for(default: int, check: Check) -> Check:
+    """``check``, of which 0 means ``default``."""
+    return lambda name, value: check(name, value) or default
 
 
 def fraction(name: str, value: Any) -> float:
@@ -184,6 +208,16 @@ def one_of(*takes: str) -> Check:
     return check
 
 
+SERIALIZER_TAKES: Final = "'pickle', 'reference', or the dotted path of an object with dumps() and loads()"
+
+
+def serializer_name(name: str, value: Any) -> str:
+    """A string. Its path is imported when the cache is made."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be {SERIALIZER_TAKES}, not {value!r}")
+    return value
+
+
 def path_or_none(name: str, value: Any) -> Path | None:
     """An absolute path, as a string or ``pathlib.Path``, or None."""
     takes = "an absolute path, or None"
@@ -230,6 +264,11 @@ def function_or_none(name: str, value: Any) -> Any:
     """Something to call, or None."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be callable, or None, not {value!r}")
+    return value
+
+
+def unchecked(name: str, value: Any) -> Any:
+    """What only the framework can check, where it is used."""
     return value
 
 

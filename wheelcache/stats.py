@@ -68,8 +68,8 @@ class Stats:
         load_seconds: the time spent in both, in seconds.
         load_buckets: how many of both took up to each of ``LOAD_BOUNDS`` and more than the one before, and how many
             more than the last.
-        load_timeouts: callers who did not wait for the end of a load.
-        coalesced: callers who got a value that somebody else computed meanwhile: stampedes prevented.
+        load_timeouts: callers that did not wait for the end of a load.
+        coalesced: callers that got a value that another one computed meanwhile: stampedes prevented.
         stale_hits: hits on a value past its TTL, within its grace.
         refreshes: background loads that were started.
         refreshes_dropped: those that were not, and loads with a timeout, because the pool had too much to do.

@@ -21,11 +21,11 @@ from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.saved_timers import load_timers, save_timers
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock, steady, unfrozen
-from wheelcache.runtime.timer_kinds import Job, JobTimer
-from wheelcache.runtime.timer_runner import Execute, TimerRunner
-from wheelcache.runtime.timer_table import TimerTable
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.runtime.worker_pool import WorkerPool
+from wheelcache.timing.timer_kinds import Job, JobTimer
+from wheelcache.timing.timer_runner import Execute, TimerRunner
+from wheelcache.timing.timer_table import TimerTable
 
 T = TypeVar("T")
 

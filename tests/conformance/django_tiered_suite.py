@@ -2,7 +2,7 @@
 ``python django_tiered_suite.py <Django's tests folder> <the backend of L2> <Redis's URL>``.
 
 ``BaseCacheTests`` as they stand in Django's source distribution, over Django's own RedisCache, which tells of
-writes, or LocMemCache, with a board.
+writes, or LocMemCache, with shared stamps.
 """
 
 from __future__ import annotations

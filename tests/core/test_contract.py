@@ -152,6 +152,16 @@ class TestTimes:
         assert core.advance() == 6
         assert core.next_due == inf
 
+    def test_next_due_gets_no_earlier_while_a_late_wheel_catches_up(self, make, clock):
+        core = make(slots=8)
+        for key in range(10):
+            core.set(key, key, 100)
+        clock.now = 100
+        while len(core):
+            assert core.next_due == 100
+            core.advance(4)
+        assert core.next_due == inf
+
     def test_next_due_is_when_there_is_work_and_wake_tells_of_an_earlier_one(self, make, clock):
         core = make()
         assert core.next_due == inf
@@ -383,6 +393,21 @@ class TestWatches:
         assert [core.told.popleft()] == [watch]
         assert not core.told
 
+    def test_a_value_lives_no_longer_than_its_entry_and_the_watches_that_it_completed(self, make):
+        class Value:
+            pass
+
+        core = make()
+        watch = core.watch("key", wants_value=True)
+        value = Value()
+        gone = weakref.ref(value)
+        core.set("key", value, None)
+        core.told.popleft().close()
+        core.delete("key")
+        assert watch.value is value
+        del watch, value
+        assert gone() is None
+
     def test_a_value_that_is_too_heavy_is_told_all_the_same(self, make):
         core = make(max_weight=1)
         watch = core.watch("key", wants_value=True)
@@ -569,6 +594,18 @@ class TestStamps:
         assert waiting.value == "news"
         assert core.get("key") == "news"
 
+    def test_a_core_that_is_closed_is_cleared_without_news(self, make):
+        stamps = LocalStamps()
+        one, two = make(stamps=stamps), make(stamps=LocalStamps(first=1 << 50, shared_with=stamps))
+        one.set("key", 1, None, slot=2)
+        two.set("key", 1, None, slot=2, seen=(stamps.news[2], stamps.table[2]))
+        watch = one.watch("key", slot=2)
+        one.gate(RuntimeError)
+        assert one.clear(news=False) == 1
+        assert len(one) == 0
+        assert watch.broken
+        assert two.get("key") == 1
+
     def test_a_slot_that_is_not_there_is_an_error_that_changes_nothing(self, make):
         core = make(stamps=LocalStamps(slots=4))
         for call in (
@@ -604,6 +641,25 @@ class TestScans:
             found += [record.key for record in some]
         assert found == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
         assert core.keys() == found
+
+    def test_no_set_under_a_watch_that_its_owner_broke_is_stored(self, make):
+        core = make()
+        watch = core.watch("key")
+        watch.broken = True
+        assert core.set("key", 1, None, watch=watch) == CHANGED
+        assert core.get("key") is None
+
+    @pytest.mark.parametrize("ordered", [True, False])
+    def test_a_scan_of_keys_brings_each_key(self, make, ordered):
+        core = make()
+        for key in range(10):
+            core.set(key, key, None)
+        scan = core.scan(ordered=ordered)
+        found = []
+        while some := scan.keys(3):
+            assert len(some) <= 3
+            found += some
+        assert sorted(found) == list(range(10))
 
     @pytest.mark.parametrize("ordered", [True, False])
     def test_what_is_there_from_start_to_end_comes_at_least_once(self, make, ordered):

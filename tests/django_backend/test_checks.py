@@ -7,7 +7,7 @@ import pytest
 from django.core import checks
 from django.test import override_settings
 
-from wheelcache.coherence import shared_stamps as board
+from wheelcache.coherence import shared_stamps
 
 BACKEND = "wheelcache.django_backend.WheelCache"
 
@@ -152,7 +152,7 @@ def test_replicas_tell_nothing():
 
 
 def test_a_tiered_cache_with_a_board_is_well(monkeypatch, tmp_path):
-    monkeypatch.setattr(board, "runtime_directory", lambda: tmp_path)
+    monkeypatch.setattr(shared_stamps, "runtime_directory", lambda: tmp_path)
     tmp_path.chmod(0o700)
     assert warnings_for(default=LOCMEM, front=tiered(l2="default", COHERENCE="host")) == []
 

@@ -131,7 +131,7 @@ def test_commands_that_do_not_use_the_cache_neither_load_nor_write(restart, plac
 # The options.
 
 
-def test_a_first_level_takes_no_snapshot(place):
+def test_a_near_cache_takes_no_snapshot(place):
     tiered = {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "default", "SNAPSHOT": str(place)}}
     with (
         override_settings(CACHES={"default": {"BACKEND": BACKEND}, "tiered": tiered}),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.engine.boards import BOARD_CHECK, FILL_WINDOW, NAME, QUIET, run
+from tests.engine.interruptions import Delivery, quiet
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache, ManualClock, RemovalCause
 from wheelcache.coherence.shared_stamps import SLOTS, SharedStamps
@@ -590,12 +591,40 @@ def test_a_board_that_was_removed_is_made_anew_and_the_cache_emptied(pair, path,
     path.unlink()
     clock.advance(BOARD_CHECK)
     assert one.get("missing") is None
-    assert "board of the cache 'default' was removed; it is new" in caplog.text
+    assert "stamps of the cache 'default' were removed; they are new" in caplog.text
     assert len(one) == 0
     assert other.get("missing") is None
     filled(one, other)
     one.set("k", "new")
     assert other.get("k") is None
+
+
+def test_an_exception_while_a_board_is_made_anew_leaves_no_cache_on_the_old_one(cache, tmp_path, clock):
+    with quiet():
+        for target in count(1):
+            one = cache(slots=64)
+            one.set("k", "old")
+            (file,) = tmp_path.iterdir()
+            file.unlink()
+            clock.advance(BOARD_CHECK)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda one=one: one.get("missing"))
+            # Otherwise, the next check finds out.
+            one.get("missing")
+            clock.advance(BOARD_CHECK)
+            one.get("missing")
+            other = cache(slots=64)
+            end_request()
+            assert one.set("k", "newer"), delivery.where
+            filled(other, key="j")
+            assert one.get("k") == "newer", delivery.where
+            assert other.set("k", "newest")
+            assert one.get("k") is None, delivery.where
+            one.close()
+            other.close()
+            if not interrupted:
+                break
+    assert target > 20
 
 
 def test_a_child_of_a_fork_is_a_process_of_its_own_on_the_board(tmp_path):

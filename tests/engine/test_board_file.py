@@ -132,7 +132,7 @@ def test_a_file_of_another_user_is_refused(path, board_of, monkeypatch):
 def test_a_file_that_is_no_board_is_refused_and_left_alone(path, board_of, spoil):
     content = spoil(path.read_bytes())
     path.write_bytes(content)
-    with pytest.raises(FileUnusable, match=f"{path} is no board of this version of wheelcache; remove it"):
+    with pytest.raises(FileUnusable, match=f"{path} is no file of stamps of this version of wheelcache; remove it"):
         board_of()
     assert path.read_bytes() == content
 

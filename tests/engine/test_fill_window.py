@@ -129,7 +129,7 @@ def test_a_load_of_many_beside_another_load_is_quiet_and_drops_what_it_finds_to_
     other.set("k", "old")
 
     def slow():
-        one.load_many(["k"], lambda keys: {"k": "newer"}, 60, PLAIN)
+        one.loading.load_many(["k"], lambda keys: {"k": "newer"}, 60, PLAIN)
         return "old"
 
     assert one.take("k", slow) == "old"

@@ -6,16 +6,21 @@ import ctypes
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from itertools import count
 from random import Random
 from time import sleep
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import pytest
 
 from tests.engine.interruptions import Delivery, Worker, quiet
+from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.errors import CacheClosed
+from wheelcache.leases.fill_scope import end_request
 from wheelcache.runtime.clock import ManualClock
 
 KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
@@ -55,7 +60,7 @@ def coherent(clock, tmp_path):
         clock=clock,
         ttl=TTL,
         jitter=0,
-        stamps=SharedStamps("board", tmp_path, slots=64),
+        stamps=SharedStamps("board", tmp_path, slots=1024),
         max_entries=len(KEYS),
     )
 
@@ -226,6 +231,9 @@ def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: operation(cache))
             try:
+                if name == "delete_group":
+                    # It writes every stamp. What has no TTL then stays in memory until it is written, or has no room.
+                    cache.discard_stale("forever")
                 check(cache, clock, before, may_store, may_ask, is_weighed=make is weighed)
             except (Exception, AssertionError) as error:
                 faults.append(f"{delivery.where}: {type(error).__name__} {str(error).splitlines()[:1]}")
@@ -292,6 +300,104 @@ def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(o
             if not interrupted:
                 break
     assert target > 20
+
+
+SHORT = 0.005
+"""Seconds."""
+
+# What has the wheel thread look earlier than it would. All of it has to be gone soon after.
+SCHEDULING = {
+    "set": lambda cache: cache.set("new", Value()),
+    "set over": lambda cache: cache.set("kept", Value()),
+    "set a tuple": lambda cache: cache.set(("a", "tuple"), Value()),
+    "add": lambda cache: cache.add("new", Value()),
+    "set_many": lambda cache: cache.set_many({"new": Value(), "newer": Value()}),
+    "touch": lambda cache: cache.touch("kept"),
+    "take": lambda cache: cache.take("new", Value),
+    "get_or_lease": lambda cache: cache.get_or_lease("new", wait=1) or cache.set("new", Value()),
+    "clear": lambda cache: cache.clear(),
+}
+
+
+class Value:
+    """Each that is in memory is in ``values``."""
+
+    def __init__(self):
+        values.add(self)
+
+
+values = WeakSet()
+
+
+def lasts(cache, key):
+    """Whether the key has no TTL."""
+    try:
+        return cache.expires_in(key) is None
+    except KeyError:
+        return False
+
+
+@pytest.mark.parametrize("listener", [None, lambda *_: None], ids=["no listener", "listener"])
+@pytest.mark.parametrize("name", SCHEDULING)
+def test_an_exception_at_any_point_leaves_what_expires_to_the_wheel_thread(name, listener):
+    late = []
+    values.clear()
+    with quiet():
+        for target in count(1):
+            cache = Cache(**SILENT, ttl=SHORT, jitter=0, interval=SHORT, on_removal=listener)
+            cache.set("kept", Value(), None)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: SCHEDULING[name](cache))
+            # What the operation has not reached is as it was.
+            left = int(lasts(cache, "kept"))
+            # A value that was to be stored may live on in interrupted frames, until the next collection.
+            count_left = (lambda: len(values)) if name == "clear" else cache.__len__
+            if not until(lambda left=left, count_left=count_left: count_left() <= left, 1):
+                late.append(delivery.where)
+                if len(late) > 5:
+                    break
+            values.clear()
+            if not interrupted:
+                break
+    assert not late, f"{len(late)} of {target}:\n" + "\n".join(map(str, late))
+    assert target > 10
+
+
+FILLING = {
+    "set": lambda cache: cache.set("k", 7),
+    "set_many": lambda cache: cache.set_many({"k": 7}),
+    "take": lambda cache: cache.take("k", lambda: 7),
+    "fill_lease": lambda cache: cache.fill_lease("k", 7),
+}
+
+
+@pytest.mark.parametrize("name", FILLING)
+def test_an_exception_at_any_point_of_a_fill_leaves_no_caller_waiting(name):
+    late = []
+    with quiet(), ThreadPoolExecutor(1) as pool:
+        for target in count(1):
+            cache = Cache(**SILENT, clock=ManualClock())
+            assert cache.get_or_lease("k", wait=100) is None
+            asked = pool.submit(Context().run, cache.get_or_lease, "k", wait=100)
+            until_waiting(1)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: FILLING[name](cache))
+            if cache.find("k") is None:
+                # The holder tries again.
+                FILLING[name](cache)
+            try:
+                assert asked.result(1) == 7
+            except TimeoutError:
+                late.append(delivery.where)
+                cache.close()
+                assert isinstance(asked.exception(PATIENCE), CacheClosed)
+                if len(late) > 5:
+                    break
+            end_request()
+            if not interrupted:
+                break
+    assert not late, f"{len(late)} of {target}:\n" + "\n".join(map(str, late))
+    assert target > 5
 
 
 class TimeLimit(Exception):

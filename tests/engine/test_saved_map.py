@@ -718,6 +718,6 @@ def test_after_the_board_was_made_anew_nothing_passes_for_current(tmp_path, path
     cache = boarded(tmp_path)
     cache.set("a", 1)
     cache.save(path)
-    for board in tmp_path.glob("*.board"):
+    for board in tmp_path.glob("*.stamps"):
         board.unlink()
     assert boarded(tmp_path).load(path) == 0

@@ -32,7 +32,7 @@ PRELUDE = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from wheelcache import Cache
-from wheelcache.persistence.autosave import exit_on_sigterm
+from wheelcache.persistence.sigterm import exit_on_sigterm
 folder = Path(sys.argv[1])
 
 class Hanging:

@@ -102,6 +102,25 @@ def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
     assert sum(cache.stats().load_buckets) == cache.stats().loads
 
 
+def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, together):
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
+    cache.take("k", lambda: "old", grace=100)
+    clock.advance(11)
+    over = threading.Event()
+
+    def work(number):
+        if number:
+            while not over.is_set():
+                cache.loading.get_stale("k")
+            return set()
+        try:
+            return {stats.hits - stats.stale_hits for stats in (cache.stats() for _ in range(2000))}
+        finally:
+            over.set()
+
+    assert together(work)[0] == {0}
+
+
 def test_a_tally_is_exact_under_threads_and_reading_does_not_count(together):
     tally = Tally()
     lock = threading.Lock()

@@ -530,7 +530,6 @@ def test_taking_at_exit_is_no_error():
         print(cache.take("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
 
     import wheelcache.runtime.worker_pool
-    atexit.unregister(wheelcache.runtime.worker_pool.refresh_pool.stop)
     atexit.register(at_exit)
     atexit.register(wheelcache.runtime.worker_pool.refresh_pool.stop)
     """) == ["old", "1"]
@@ -540,7 +539,6 @@ def test_a_timed_load_at_exit_runs_in_the_callers_thread():
     assert exits(f"""{HANGING}
     import atexit
     import wheelcache.runtime.worker_pool as pools
-    atexit.unregister(pools.timed_load_pool.stop)
 
     def at_exit():
         try:

@@ -45,7 +45,7 @@ def test_every_public_method_of_cachelibs_base_is_the_backends_own():
     public = [name for name in vars(BaseCache) if not name.startswith("_")]
     assert len(public) >= 12
     for name in public:
-        assert name in vars(WheelCache), name
+        assert getattr(WheelCache, name) is not getattr(BaseCache, name), name
 
 
 def test_the_many_key_calls_return_the_keys_as_cachelib_documents(make):

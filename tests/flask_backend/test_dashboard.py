@@ -107,7 +107,7 @@ def test_what_is_neither_true_nor_a_response_refuses(site, verdict, url, caplog)
         assert cache.get("k") == "v"
     logged = [each.message for each in caplog.records if each.name == "wheelcache"]
     assert bool(logged) == (verdict is not False and verdict is not None)
-    assert all(f"a {type(verdict).__name__}, which lets nobody in" in each for each in logged)
+    assert all(f"a {type(verdict).__name__}, which lets no user in" in each for each in logged)
 
 
 def test_scripts_are_refused_in_json_and_people_in_the_words_of_the_app(site):

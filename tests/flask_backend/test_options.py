@@ -12,7 +12,7 @@ from cachelib.serializers import BaseSerializer, JSONSerializer
 from tests.engines import engine, noted
 from tests.flask_backend.conftest import BACKEND
 from wheelcache.flask_backend import WheelCache
-from wheelcache.flask_backend.backend import figures_directory
+from wheelcache.flask_backend.settings import figures_directory
 from wheelcache.observability import figures_directory as figures_directory_module
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.runtime import private_files

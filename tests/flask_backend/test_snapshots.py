@@ -46,7 +46,7 @@ def test_what_was_cached_and_memoized_is_not_computed_again(place):
     assert sorted(map(str, computed)) == ["3", "view"]
 
 
-def test_a_first_level_takes_no_snapshot(place):
+def test_a_near_cache_takes_no_snapshot(place):
     app = flask.Flask("site")
     app.config.from_mapping(
         CACHE_TYPE="wheelcache.flask_backend.TieredCache", CACHE_OPTIONS={"snapshot": str(place), "l2": "SimpleCache"}

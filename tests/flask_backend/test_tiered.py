@@ -539,7 +539,7 @@ def test_a_wrong_option_is_an_error_at_init_app_that_names_it_and_what_it_takes_
         assert part in str(refused.value)
 
 
-@pytest.mark.parametrize("option", ["key_prefix", "shards", "L2", "board"])
+@pytest.mark.parametrize("option", ["key_prefix", "shards", "L2", "stamps"])
 def test_an_unknown_option_is_an_error_that_names_it_and_those_there_are(make_app, make, option):
     for refuses in (partial(make_app, options={option: None}), partial(make, **{option: None})):
         with pytest.raises(
@@ -553,6 +553,11 @@ def test_a_tiered_cache_is_no_second_level_and_a_made_one_takes_no_options(make_
         make(make())
     with pytest.raises(TypeError, match="l2_options must be left out"):
         make_app(l2=Counting(), options={"l2_options": {}})
+    for option in ("l2_options", "l2_timeout"):
+        with pytest.raises(
+            TypeError, match=f"{option} must be left out where l2 is a cache that is made already, not 7"
+        ):
+            make(**{option: 7})
     with pytest.raises(TypeError, match="CACHE_ARGS must be empty"):
         make_app(CACHE_ARGS=[500])
 
@@ -599,5 +604,6 @@ def test_cached_and_memoized_functions(make_app, server):
     assert calls == {3: 2, 4: 2, "page": 1, "nothing": 1}
 
 
-def test_it_is_a_wheel_cache(make):
-    assert isinstance(make(), WheelCache)
+def test_it_has_every_method_of_a_wheel_cache(make):
+    methods = [name for name in dir(WheelCache) if not name.startswith("_")]
+    assert [name for name in methods if not hasattr(make(), name)] == []

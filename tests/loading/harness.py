@@ -66,6 +66,9 @@ class Site:
         for removal in removed:
             self.on_removal(*removal)
 
+    def interrupted(self):
+        self.core.told.clear()
+
     def delete(self, key):
         self.core.delete(key, slot=self.slot(key))
 
@@ -127,7 +130,8 @@ class Site:
     def counts(self):
         """The figures that are not 0."""
         counted = self.core.counts()
-        stats = {"hits": counted.hits, "misses": counted.misses, **self.loads.stats()._asdict()}
+        stats = self.loads.stats()._asdict()
+        stats |= {"hits": counted.hits + stats["stale_hits"], "misses": counted.misses}
         del stats["load_times"]
         return {name: value for name, value in stats.items() if value}
 

@@ -154,7 +154,7 @@ def test_the_hit_ratio_is_within_two_points_of_that_of_a_single_process(server):
     """After each worker has read every key once, as the single process has.
 
     What is left apart is in the nature of four caches: the writer has the new value at once, or reads it once; the
-    three others read it once each. So of reads up to 3 x 0.5% more miss. What the board adds is slots shared by keys.
+    three others read it once each. So of reads up to 3 x 0.5% more miss. What the stamps add is slots shared by keys.
     """
     workers = server.workers()
     for worker in workers:

@@ -71,10 +71,12 @@ def test_expired_entries_leave_memory_while_no_request_uses_the_cache(site):
 @on([each for each in ALL if each[1] in THREADLESS])
 def test_where_no_thread_can_run_later_writes_remove_what_expired(site):
     before = site("size")["size"]
-    assert site("set-many/200?timeout=0.05")["size"] == before + 200
+    # Of those there were before, some may expire.
+    filled = site("set-many/200?timeout=0.05")["size"]
+    assert 200 <= filled <= before + 200
     assert until(lambda: site("get/many0") == {"value": None})
-    # No thread removed the others.
-    assert site("size")["size"] >= before + 199
+    # No thread removed them, nor did the read.
+    assert site("size")["size"] == filled
 
     def size_after_a_write():
         site("set/written-later?timeout=3600")

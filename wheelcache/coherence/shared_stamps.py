@@ -1,11 +1,11 @@
-"""The invalidation board: what tells the processes of one machine that a key was written, without any server.
+"""Stamps in a file: what tells the processes of one machine that a key was written, without any server.
 
 All of them map the same small file: a table of stamps, one for each slot, and a key has a slot by its hash. A write
 puts a fresh stamp, unlike any before it, into the slot of its key. An entry remembers the stamp it was filled under,
 and is good for as long as the slot still shows it: one read of shared memory, and one comparison.
 
 Filling after a miss is quiet. The value is kept under the stamp that the slot showed at the miss, and none is written;
-if the slot shows another by then, somebody wrote meanwhile, and the value may be older than that: it is dropped. This
+if the slot shows another by then, the key was written meanwhile, and the value may be older: it is dropped. This
 is the lease of "Scaling Memcache at Facebook" (NSDI 2013), without a server: readers never invalidate each other, and a
 slow computation never brings back what was deleted.
 
@@ -17,7 +17,7 @@ what was written over meanwhile. The loads of ``take`` and ``memoize`` are quiet
 
 A ``touch`` stamps a value that is there already, which another process may write over at that very moment; its stamp
 must not make the old value look current. So each slot has a second word, that only news is written to, and before the
-stamp. Who touches writes his stamp, and then uses it only if that word is still the one that his value was filled
+stamp. A touch writes its stamp, and then uses it only if that word is still the one that its value was filled
 under. Counting is not so lucky: two processes that ``incr`` at the same moment count apart.
 
 Two keys may share a slot. Writing one of them makes a needless miss of the other, never a wrong value. If ``w`` writes
@@ -25,7 +25,7 @@ a second go to keys at random, each of ``n`` slots is written ``w / n`` times a 
 after ``t`` seconds was lost to another key's write with the probability ``1 - exp(-w * t / n)``. With 65,536 slots, 100
 writes a second and entries that are read every 10 seconds that is 1.5%.
 
-Stamps are unique without anybody counting together: 24 bits number the processes, by a counter in the file's header
+Stamps are unique without a common count: 24 bits number the processes, by a counter in the file's header
 that is raised under a lock of the file, 40 count the writes of one. A stamp is written and read as one aligned word,
 and if a machine should tear it, it is unlike every other and costs a miss.
 """
@@ -55,7 +55,7 @@ logger = logging.getLogger("wheelcache")
 SLOTS: Final = 65_536
 """1 MiB, of two words each."""
 
-MAGIC: Final = b"wheelcache board 1"
+MAGIC: Final = b"wheelcache stamps 1"
 HEADER: Final = struct.Struct("<24sQQ")
 """The magic, how many slots, and how many processes have opened the file."""
 
@@ -98,7 +98,7 @@ class SharedStamps:
         is_told: this process learns of every write.
 
     Raises:
-        FileUnusable: the file, or its directory, is not ours alone, or is no board.
+        FileUnusable: the file, or its directory, is not ours alone, or is no file of stamps.
     """
 
     __slots__ = ("_identity", "_is_in_ours", "_map", "_next", "_path", "_slots", "_user", "first", "news", "table")
@@ -113,7 +113,7 @@ class SharedStamps:
             raise FileUnusable("what the processes of a machine tell each other needs files as Unix has them")
         folder = runtime_directory() if directory is None else directory
         self._slots = slots
-        self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.board"
+        self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.stamps"
         self._is_in_ours = directory is None
         self._user = os.geteuid()
         self.open()
@@ -145,7 +145,7 @@ class SharedStamps:
                 self._take_number(file, is_empty=found.st_size == 0)
                 if is_new:
                     # Written, and not ftruncate: where there is no room the kernel would say so by a signal, at some
-                    # later write. And no zeros: entries filled under another board's, inherited by a fork, must not
+                    # later write. And no zeros: entries filled under another file's, inherited by a fork, must not
                     # look current.
                     _write(file, 2 * self._fresh(), HEADER_BYTES)
             except OSError:
@@ -159,11 +159,11 @@ class SharedStamps:
         """Give this process a number of its own, by the counter in the header."""
         if is_empty:
             # First the header, then the rest: a process that is killed in between leaves what the next one completes.
-            # Numbers from anywhere, so that no stamp of a board that was here before comes again.
+            # Numbers from anywhere, so that no stamp of a file that was here before comes again.
             os.pwrite(file, HEADER.pack(MAGIC, self._slots, int.from_bytes(os.urandom(3))), 0)
         header = os.pread(file, HEADER.size, 0)
         if len(header) < HEADER.size or not header.startswith(MAGIC):
-            raise FileUnusable(f"{self._path} is no board of this version of wheelcache; remove it")
+            raise FileUnusable(f"{self._path} is no file of stamps of this version of wheelcache; remove it")
         _, slots, processes = HEADER.unpack(header)
         if slots != self._slots:
             raise FileUnusable(f"{self._path} has {slots} slots and not {self._slots}; remove it")
@@ -185,7 +185,7 @@ class SharedStamps:
         try:
             self.open()
         except (FileUnusable, OSError):
-            logger.exception("The board of a cache cannot be opened in the child of a fork, which uses its parent's.")
+            logger.exception("The stamps of a cache cannot be opened in the child of a fork, which uses its parent's.")
             self._reserve(int.from_bytes(os.urandom(PROCESS_BITS // 8)))
 
     def is_gone(self) -> bool:
@@ -230,7 +230,7 @@ def canonical(key: Any) -> Any:
         return int(key)
     if kind not in (str, int, float, bytes, type(None)):
         takes = "strings, ints, floats, bytes, None and tuples of these"
-        raise TypeError(f"the keys of a cache with a board are {takes}, not {kind.__qualname__} as {key!r}")
+        raise TypeError(f"the keys of a coherent cache are {takes}, not {kind.__qualname__} as {key!r}")
     return key
 
 

@@ -55,12 +55,17 @@ class Writes(Protocol):
     def hears_misses(self) -> bool: ...
     def missed(self, key: Any) -> None: ...
     def announce(self, outcome: int, removed: Removals | None) -> None: ...
+    def interrupted(self) -> None: ...
 
 
 class CacheAccess:
-    """What a hit, a miss and a plain write of ``Cache`` take."""
+    """What a hit, a miss and a plain write of ``Cache`` take.
 
-    __slots__ = ("__weakref__", "_core", "_core_delete", "_core_get", "_core_set", "_ttl", "_writes")
+    Attributes:
+        find_plain: the core's ``find``, for keys that are strings: what a hit of a backend calls. It raises Unloaded.
+    """
+
+    __slots__ = ("__weakref__", "_core", "_core_delete", "_core_get", "_core_set", "_ttl", "_writes", "find_plain")
 
     _core: Core
     _ttl: float | None
@@ -68,6 +73,7 @@ class CacheAccess:
     def _bind(self, core: Core, writes: Writes) -> None:
         self._core = core
         self._core_get = core.get
+        self.find_plain = core.find
         self._core_set = core.set
         self._core_delete = core.delete
         self._writes = writes
@@ -82,6 +88,22 @@ class CacheAccess:
         except Unloaded:
             self._load_snapshot()
             return self.get(key, default)
+        if value is not MISSING:
+            return value
+        if self._writes.hears_misses:
+            self._writes.missed(key)
+        return default
+
+    def find(self, key: Hashable, default: Any = None) -> Any:
+        """``get``, without counting a miss: for a caller that goes on with ``loading.load``, which counts it."""
+        if type(key) is not str:
+            key = self._adapt(key)
+        try:
+            find = self.find_plain
+            value = find(key, MISSING)
+        except Unloaded:
+            self._load_snapshot()
+            return self.find(key, default)
         if value is not MISSING:
             return value
         if self._writes.hears_misses:
@@ -105,11 +127,14 @@ class CacheAccess:
         try:
             store = self._core_set
             outcome = store(key, value, ttl)
+            if outcome != writes.quiet:
+                writes.announce(outcome, None)
         except Unloaded:
             self._load_snapshot()
             return self.set(key, value, ttl)
-        if outcome != writes.quiet:
-            writes.announce(outcome, None)
+        except BaseException:
+            writes.interrupted()
+            raise
         return True
 
     def delete(self, key: Hashable) -> bool:

@@ -121,7 +121,8 @@ class Watch(Protocol):
     Attributes:
         seen: what the slot showed when the watch began; None without stamps.
         broken: the key was set, deleted or cleared since, other than by a ``set`` under this watch. Not counted are
-            expiry, eviction, ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED.
+            expiry, eviction, ``touch``, RESTORE, DEAD, and values that were PRESENT, CHANGED or OUTDATED. A part may
+            set it to True itself: no ``set`` under the watch that begins after that is stored.
         value: with ``wants_value``, the first value that was set, also if TOO_HEAVY; MISSING until then. It completes
             the watch, which ends and is appended to ``told``. A delete breaks a watch and does not complete it.
     """
@@ -140,6 +141,9 @@ class Scan(Protocol):
 
     def step(self, count: int) -> list[Record]: ...
 
+    def keys(self, count: int) -> list[Any]:
+        """``step``, for a caller that needs no more than the keys. Entries of some may have left."""
+
     def close(self) -> None: ...
 
 
@@ -154,8 +158,9 @@ class Core(Protocol):
 
     Attributes:
         next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled.
-            Never too late; after deletions it may be too early until the next ``advance``.
-        told: completed watches, each once. Any thread may take them, with ``popleft``.
+            Never too late; after deletions it may be too early until the next ``advance``, which never makes it
+            earlier.
+        told: completed watches, each once. Any thread may take them.
         entry_bytes: what an entry takes beside its key and value, for weighers.
         in_step: the calling thread is inside a step, in code run by the garbage collector, and must not wait. Always
             False in a core whose steps run no such code.
@@ -259,10 +264,11 @@ class Core(Protocol):
         """Drop detached entries, then remove what has expired, in order of tick, in any order within a tick. ``budget``
         bounds the entries looked at. How many were; ``next_due <= now()`` tells that work is left."""
 
-    def clear(self, *, drop: bool = True) -> int:
-        """Detach all entries and break all watches. How many were detached; they count at once. O(watches). At most
-        BATCH are dropped before the call returns, none without ``drop``; the rest by ``drain``, ``advance`` and, a few
-        each, ``set``, which report them if they are given ``removed``. A caller with a listener passes ``drop=False``
+    def clear(self, *, drop: bool = True, news: bool = True) -> int:
+        """Detach all entries and break all watches. How many were detached; they count at once. O(watches). With stamps
+        and ``news``, every slot gets a fresh stamp; to close a core is no news. At most BATCH are dropped before the
+        call returns, none without ``drop``; the rest by ``drain``, ``advance`` and, a few each, ``set``, which report
+        them if they are given ``removed``. A caller with a listener passes ``drop=False``
         and drains, with ``removed``, to the end."""
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:

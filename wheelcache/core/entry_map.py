@@ -291,13 +291,29 @@ class EntryMap:
         self.next_due = wakes_at
         return outcome
 
-    def remove(self, entry: Any, cause: RemovalCause, now: float, removed: Removals | None, gone: list[Any]) -> None:
-        """Take an entry out. ``gone`` keeps it until the lock is free."""
+    def remove(
+        self,
+        entry: Any,
+        cause: RemovalCause,
+        now: float,
+        removed: Removals | None,
+        gone: list[Any],
+        news_in: int | None = None,
+    ) -> None:
+        """Take an entry out. ``gone`` keeps it until the lock is free.
+
+        Args:
+            news_in: the slot that gets a fresh stamp, if there are stamps.
+        """
         gone.append(entry)
         if entry.fresh_until <= now:
             cause = EXPIRED
+        stamps = self.stamps
         # Commit.
         self.steps += 1
+        if news_in is not None and stamps is not None and stamps.next is not None:
+            stamps.news[news_in] = stamps.table[news_in] = stamps.next
+            stamps.next += 1
         del self.entries[entry.key]
         if entry.prev is not None:
             entry.prev.next, entry.next.prev = entry.next, entry.prev
@@ -355,16 +371,25 @@ class EntryMap:
             home.prev.next = entry
             home.prev = entry
 
-    def detach_all(self) -> int:
-        """Take everything out in O(1). How many were in; they count as CLEARED."""
+    def detach_all(self, *, news: bool = False) -> int:
+        """Take everything out in O(1). How many were in; they count as CLEARED.
+
+        Args:
+            news: every slot gets a fresh stamp, if there are stamps.
+        """
         if self.walk is not None:
             self.walk.end(self.entries)
         new: Entries = OrderedDict()
         wheel = self._wheel.emptied()
         size = len(self.entries)
         detached = (self.entries, self._detached) if size else self._detached
+        stamps = self.stamps
+        words = stamps.fresh_words() if news and stamps is not None else None
         # Commit.
         self.steps += 1
+        if words is not None and stamps is not None:
+            stamps.news[:] = words
+            stamps.table[:] = words
         self.walk = None
         self.entries = new
         self._wheel = wheel
@@ -403,8 +428,8 @@ class EntryMap:
             self._most = size
 
     def find_next_due(self) -> None:
-        """Set ``next_due`` anew, after entries were taken out. It never gets earlier: no entry that is left leaves
-        before, and timers that only move to a finer level, for which the wheel turns earlier, are not late."""
+        """Set ``next_due`` anew, after entries were taken out. It does not get earlier: no entry expires before, and
+        timers that wait to move to a finer level are not late."""
         self.next_due = max(self.next_due, self._wheel.next_wake()) if self._detached is None else -inf
 
     def follow(self, now: float) -> None:

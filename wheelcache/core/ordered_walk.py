@@ -10,7 +10,7 @@ is the oldest. ``young`` is behind what was moved by the last step: what is foun
 hit meanwhile. It is noted, comes when the walk has been round, and is in the end moved to the young end once more, in
 its order, where it belongs.
 
-Meanwhile the oldest entry is not where it would be without a walk, but behind ``last``. So who evicts asks the walk,
+Meanwhile the oldest entry is not where it would be without a walk, but behind ``last``. So an eviction asks the walk,
 which knows in what order it moved what, and what of it was used since: eviction is exact LRU during a walk as well. So
 is the order after it, except for hits within the fraction of a millisecond that a step takes.
 """

@@ -16,20 +16,14 @@ from wheelcache.core.contract import (
     ALL,
     ANY,
     BATCH,
-    CHANGED,
     DEAD,
     KEEP,
-    MAX_WEIGHT,
     MISSING,
     MORE,
-    NO_ROOM,
-    OUTDATED,
-    PRESENT,
     RESTORE,
     SAME,
     STORED,
     TOLD,
-    TOO_HEAVY,
     WAKE,
     Counts,
     Record,
@@ -42,7 +36,9 @@ from wheelcache.core.contract import (
 from wheelcache.core.entry import Entry, TrackedEntry
 from wheelcache.core.entry_map import EntryMap
 from wheelcache.core.python_scan import KeyScan, OrderedScan, Scans
+from wheelcache.core.refusals import Refusals, check_weight
 from wheelcache.core.stamp_words import StampWords
+from wheelcache.core.tally import read_tally
 from wheelcache.core.timing_wheel import TimingWheel
 from wheelcache.core.watches import Watch, Watches
 
@@ -70,6 +66,7 @@ class PythonCore:
         "_misses",
         "_patience",
         "_random",
+        "_refusals",
         "_scans",
         "_watched",
         "_watches",
@@ -103,7 +100,8 @@ class PythonCore:
         self._patience = 2 * interval
         self._watches = Watches()
         self._watched = self._watches.by_key
-        self._scans = Scans(self._map, self._step, self._step_through)
+        self._refusals = Refusals(self._map, self._watches, self._max_entries, self._max_weight)
+        self._scans = Scans(self._map, self._step)
         self._gate_error: Callable[[], Exception] | None = None
         self._gate_thread = 0
         self._count_from_zero()
@@ -164,12 +162,11 @@ class PythonCore:
     # Below: looking without using.
 
     def __len__(self) -> int:
-        map_ = self._map
-        if map_.walk is None:
-            return len(map_.entries)
+        if self._map.walk is None:
+            return len(self._map.entries)
         # How many markers there are is known under the lock only.
         with self._lock:
-            return len(map_)
+            return len(self._map)
 
     @property
     def weight(self) -> int:
@@ -212,7 +209,7 @@ class PythonCore:
         with self._lock:
             map_ = self._map
             left = (map_.expired, map_.evicted, map_.replaced, map_.deleted, map_.cleared)
-            return Counts(_read(self._hits), _read(self._misses), dict(zip(RemovalCause, left, strict=True)))
+            return Counts(read_tally(self._hits), read_tally(self._misses), dict(zip(RemovalCause, left, strict=True)))
 
     def count(self, *, hits: int = 0, misses: int = 0) -> None:
         for _ in range(hits):
@@ -261,8 +258,8 @@ class PythonCore:
                 fresh_until = expires_at = now + ttl
             if grace:
                 expires_at += grace
-        if weight and not 0 <= weight <= MAX_WEIGHT:
-            raise _weight_error(weight)
+        if weight:
+            check_weight(weight)
         outcome = told = 0
         map_ = self._map
         # What leaves is kept until the lock is free: the last reference to a value may run its ``__del__``.
@@ -278,7 +275,7 @@ class PythonCore:
             while not outcome:
                 steps = map_.steps
                 if mode or watch is not None or seen is not None:
-                    outcome = self._refusal(key, now, weight, mode, expected, watch, slot, seen, removed, gone)
+                    outcome = self._refusals.reason(key, now, weight, mode, expected, watch, slot, seen, removed, gone)
                     if outcome:
                         break
                     if ttl == KEEP and mode == SAME:
@@ -291,7 +288,7 @@ class PythonCore:
                         # Not current from the start, and no value for a caller that waits.
                         self._watches.deleted(key, watch)
                 if weight > self._max_weight:
-                    outcome = self._refuse_heavy(key, now, slot, seen, removed, gone)
+                    outcome = self._refusals.heavy(key, now, slot, seen, removed, gone)
                     break
                 entry = map_.entries.get(key)
                 if entry is not None and removed is None:
@@ -312,8 +309,7 @@ class PythonCore:
         self, items: Sequence[tuple[Hashable, Any, int, int, Seen | None]], ttl: float | None, removed: Removals | None
     ) -> list[int]:
         for _, _, weight, slot, _ in items:
-            if not 0 <= weight <= MAX_WEIGHT:
-                raise _weight_error(weight)
+            check_weight(weight)
             self._check_slot(slot)
         with self._lock:
             return [
@@ -351,17 +347,19 @@ class PythonCore:
                 self._check_gate()
             entry = map_.entries.get(key)
             is_live = entry is not None and entry.fresh_until > now and map_.is_current(entry)
+            is_news = False
             if only == DEAD:
                 if entry is None or is_live:
                     return default
             elif cause is not EVICTED:
-                if map_.stamps is not None:
-                    map_.stamps.write(slot)
+                is_news = True
                 if self._watched:
                     self._watches.deleted(key)
             if entry is None:
+                if is_news and map_.stamps is not None:
+                    map_.stamps.write(slot)
                 return default
-            map_.remove(entry, cause, now, removed, gone)
+            map_.remove(entry, cause, now, removed, gone, slot if is_news else None)
             map_.fit_table()
             return entry.value if is_live else default
 
@@ -396,17 +394,14 @@ class PythonCore:
             map_.find_next_due()
         return looked
 
-    def clear(self, *, drop: bool = True) -> int:
+    def clear(self, *, drop: bool = True, news: bool = True) -> int:
         gone: list[Any] = []
-        map_ = self._map
         with self._lock:
-            if map_.stamps is not None:
-                map_.stamps.write_all()
             self._watches.cleared()
-            detached = map_.detach_all()
+            detached = self._map.detach_all(news=news)
             if drop:
-                map_.drop_detached(BATCH, gone, None)
-                map_.find_next_due()
+                self._map.drop_detached(BATCH, gone, None)
+                self._map.find_next_due()
         return detached
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
@@ -460,60 +455,9 @@ class PythonCore:
 
     # Below: under the lock.
 
-    def _refusal(
-        self,
-        key: Any,
-        now: float,
-        weight: int,
-        mode: int,
-        expected: Any,
-        watch: Watch | None,
-        slot: int,
-        seen: Seen | None,
-        removed: Removals | None,
-        gone: list[Any],
-    ) -> int:
-        """Why a value is not stored; 0 if it may be."""
-        if watch is not None and watch.broken:
-            return CHANGED
-        map_ = self._map
-        live = map_.fresh(key, now)
-        if mode == SAME:
-            if live is None or live.value is not expected:
-                return CHANGED
-        elif mode != ANY and live is not None:
-            return PRESENT
-        if mode == RESTORE:
-            if self._watched and key in self._watches:
-                return CHANGED
-            old = map_.entries.get(key)
-            if old is None and len(map_) >= self._max_entries:
-                return NO_ROOM
-            if weight <= self._max_weight < map_.weight + weight - (0 if old is None else old.weight):
-                return NO_ROOM
-        if seen is not None and map_.stamps is not None and map_.stamps.is_outdated(slot, seen):
-            if watch is None and live is not None:
-                map_.stamps.write(slot)
-                map_.remove(live, REPLACED, now, removed, gone)
-            return OUTDATED
-        return 0
-
-    def _refuse_heavy(
-        self, key: Any, now: float, slot: int, seen: Seen | None, removed: Removals | None, gone: list[Any]
-    ) -> int:
-        map_ = self._map
-        if seen is None and map_.stamps is not None:
-            map_.stamps.write(slot)
-        entry = map_.entries.get(key)
-        if entry is not None:
-            map_.remove(entry, REPLACED, now, removed, gone)
-        return TOO_HEAVY
-
     def _tell(self, key: Any, value: Any, under: Watch | None) -> int:
         """``key`` is set. TOLD if that completed watches, else 0."""
-        completed = self._watches.written(key, value, under)
-        self.told.extend(completed)
-        return TOLD if completed else 0
+        return TOLD if self._watches.written(key, value, under, self.told) else 0
 
     def _evict_excess(
         self, budget: int, size: int | None, now: float, removed: Removals | None, gone: list[Any]
@@ -548,20 +492,8 @@ class PythonCore:
         self._misses = count()
         self._map.count_from_zero()
 
-    def _step(self, function: Callable[[], Any]) -> Any:
+    def _step(self, function: Callable[[], Any], passes_gate: bool = False) -> Any:
         with self._lock:
-            self._check_gate()
+            if not passes_gate:
+                self._check_gate()
             return function()
-
-    def _step_through(self, function: Callable[[], Any]) -> Any:
-        with self._lock:
-            return function()
-
-
-def _weight_error(weight: int) -> OverflowError:
-    return OverflowError(f"a weight must be from 0 to 2**62, not {weight!r}")
-
-
-def _read(tally: count[int]) -> int:
-    """What a tally would give next, without taking it: any thread may count meanwhile, and this one be interrupted."""
-    return int(repr(tally)[len("count(") : -1])

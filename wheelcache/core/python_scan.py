@@ -16,7 +16,7 @@ from wheelcache.core.ordered_walk import OrderedWalk
 class Step(Protocol):
     """Call ``function()`` in one step of the core, and return what it returned."""
 
-    def __call__(self, function: Callable[[], Any]) -> Any: ...
+    def __call__(self, function: Callable[[], Any], passes_gate: bool = False) -> Any: ...
 
 
 class KeyScan:
@@ -34,6 +34,9 @@ class KeyScan:
             if records := self._scans.records_of(some):
                 return records
         return []
+
+    def keys(self, count: int) -> list[Any]:
+        return list(islice(self._keys, count))
 
     def close(self) -> None:
         self._keys = iter(())
@@ -63,6 +66,9 @@ class OrderedScan:
             self.close()
         return records
 
+    def keys(self, count: int) -> list[Any]:
+        return [record.key for record in self.step(count)]
+
     def close(self) -> None:
         """Put everything in its place again, in steps."""
         self._scans.end(self._walk)
@@ -73,16 +79,14 @@ class Scans:
 
     Args:
         entries: what is walked through.
-        step: runs a function under the core's lock, while its gate is open.
-        step_through: the same, while the gate is shut as well.
+        step: runs a function under the core's lock.
     """
 
-    __slots__ = ("_map", "_scan", "_step", "_step_through")
+    __slots__ = ("_map", "_scan", "_step")
 
-    def __init__(self, entries: EntryMap, step: Step, step_through: Step) -> None:
+    def __init__(self, entries: EntryMap, step: Step) -> None:
         self._map = entries
         self._step = step
-        self._step_through = step_through
         # The ordered scan in progress, for as long as a caller has it.
         self._scan: Callable[[], OrderedScan | None] = _no_scan
 
@@ -129,7 +133,7 @@ class Scans:
 
     def finish(self, walk: OrderedWalk) -> bool:
         """One step on the way to the end. Whether more are needed."""
-        return bool(self._step_through(lambda: self._finish(walk)))
+        return bool(self._step(lambda: self._finish(walk), passes_gate=True))
 
     def record(self, entry: Any) -> Record:
         times = Times(entry.fresh_until, entry.due, self._map.is_current(entry))

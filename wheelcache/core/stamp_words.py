@@ -41,13 +41,13 @@ class StampWords:
             self.news[slot] = self.table[slot] = self.next
             self.next += 1
 
-    def write_all(self) -> None:
-        """There is news in every slot."""
-        if self.next is not None:
-            words = memoryview(self.next.to_bytes(8, byteorder) * len(self.table)).cast("Q")
-            self.next += 1
-            self.news[:] = words
-            self.table[:] = words
+    def fresh_words(self) -> memoryview | None:
+        """A table with a fresh stamp in every slot; None if writes leave the table alone."""
+        if self.next is None:
+            return None
+        words = memoryview(self.next.to_bytes(8, byteorder) * len(self.table)).cast("Q")
+        self.next += 1
+        return words
 
     def restamp(self, entry: Any) -> bool:
         """Put a fresh stamp into the slot of an entry, and no news. False if another process wrote meanwhile."""

@@ -15,7 +15,9 @@ PURGED: Final = 8
 class Watch:
     """A watch on one key: see ``contract.Watch``."""
 
-    __slots__ = ("__weakref__", "_closed", "_ended", "broken", "key", "seen", "value", "wants_value")
+    __slots__ = ("__weakref__", "_closed", "_ended", "_reference", "broken", "key", "seen", "value", "wants_value")
+
+    _reference: _Reference
 
     def __init__(self, key: Any, seen: Seen | None, wants_value: bool, closed: deque[Any]) -> None:
         self.key = key
@@ -29,7 +31,8 @@ class Watch:
     def close(self) -> None:
         """End the watch. It takes no lock, so a caller may close a watch anywhere."""
         self._ended = True
-        self._closed.append(self)
+        # Not the watch, which may have a value.
+        self._closed.append(self._reference)
 
     @property
     def is_open(self) -> bool:
@@ -55,7 +58,7 @@ class Watches:
 
     def __init__(self) -> None:
         self.by_key: dict[Any, tuple[ref[Watch], ...]] = {}
-        # Watches that were closed, and references to dropped ones. One C call appends, also amid a collection.
+        # References to watches that were closed or dropped. One C call appends, also amid a collection.
         self._closed: deque[Any] = deque()
 
     def __contains__(self, key: Any) -> bool:
@@ -67,6 +70,7 @@ class Watches:
         watch = Watch(key, seen, wants_value, self._closed)
         reference = _Reference(watch, self._closed.append)
         reference.key = key
+        watch._reference = reference
         while True:
             there = self.by_key.get(key, ())
             more = (*there, reference)
@@ -75,20 +79,23 @@ class Watches:
                 self.by_key[key] = more
                 return watch
 
-    def written(self, key: Any, value: Any, under: Any) -> list[Watch]:
+    def written(self, key: Any, value: Any, under: Any, told: deque[Watch]) -> bool:
         """``key`` was set to ``value`` under the watch ``under``, or None: break the others, complete those that want a
-        value. The completed ones."""
+        value. Whether there were any, which are in ``told`` then."""
         self.purge()
-        told = []
+        is_told = False
         for watch in self._of(key):
             if watch is under or not watch.is_open:
                 continue
             watch.broken = True
             if watch.wants_value:
+                # No call comes before it is told, so no exception from outside does.
                 watch.value = value
-                watch.close()
+                watch._ended = True
                 told.append(watch)
-        return told
+                is_told = True
+                watch.close()
+        return is_told
 
     def deleted(self, key: Any, under: Any = None) -> None:
         """``key`` was deleted, or set under the watch ``under`` to a value that completes none: break the others."""
@@ -117,7 +124,6 @@ class Watches:
         """Forget some of the watches that have ended, and with them their keys."""
         for _ in range(PURGED):
             try:
-                # The last reference to a watch: that appends its weak reference, which the next round forgets.
                 key = self._closed.popleft().key
             except IndexError:
                 break

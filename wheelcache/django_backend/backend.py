@@ -40,6 +40,10 @@ NO_PREFIX: Final = "\0"
 """A prefix under which nothing is ever stored as it is, since keys with control characters are stored in a tuple."""
 
 
+TO_BE_AWAITED: Final = object()
+"""The default of ``aget``, which takes the short way of ``get`` to a hit. A miss ends there, and counts later."""
+
+
 class WheelCache(PrefixAccess, BaseCache):
     """Django's cache API on ``wheelcache.Cache``: in the memory of the process, shared by its threads.
 
@@ -152,6 +156,8 @@ class WheelCache(PrefixAccess, BaseCache):
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         """``get`` of what the short way did not find."""
+        if default is TO_BE_AWAITED:
+            return default
         made = self._key(key, version)
         wait = self._fill_wait(key)
         if wait:
@@ -164,19 +170,19 @@ class WheelCache(PrefixAccess, BaseCache):
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         if not self._fill_waits:
             return self.get(key, default, version)
-        made = self._key(key, version)
-        found = self._cache.find(made, self._missing_key)
-        if found is not self._missing_key:
-            return self.store.isolation.restore(found)
+        found = self.get(key, TO_BE_AWAITED, version)
+        if found is not TO_BE_AWAITED:
+            return found
         wait = self._fill_wait(key)
         if not wait:
             return self._get_missed(key, default, version)
+        made = self._key(key, version)
         act_for_request()
         stored = await self._cache.aget_or_lease(made, self._missing_key, wait=wait)
         return default if stored is self._missing_key else self.store.isolation.restore(stored)
 
     def _fill_wait(self, key: Any) -> float:
-        """Seconds that a ``get`` waits for who fills ``key``."""
+        """Seconds that a ``get`` waits for another caller to fill ``key``."""
         if self._fill_waits:
             text = str(key)
             for prefix, wait in self._fill_waits:

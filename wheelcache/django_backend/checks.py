@@ -12,11 +12,10 @@ from django.core.checks import CheckMessage
 
 from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
-from wheelcache.django_backend.stores import OPTIONS
-from wheelcache.django_backend.tiered import OPTIONS as TIERED_OPTIONS
 from wheelcache.django_backend.tiered import TieredCache
+from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
-L1_TIMEOUT: Final = TIERED_OPTIONS["L1_TIMEOUT"][1]
+L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
 
 
 def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -99,7 +98,7 @@ def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessag
         )
         for alias, cache in wheel_caches()
         for option in settings.CACHES[alias]
-        if option in (TIERED_OPTIONS if isinstance(cache, TieredCache) else OPTIONS)
+        if option in (DJANGO_TIERED if isinstance(cache, TieredCache) else DJANGO)
     ]
 
 

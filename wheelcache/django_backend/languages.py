@@ -1,4 +1,4 @@
-"""The language and the time zone of whoever asks, for a loader that another thread runs."""
+"""The language and the time zone of the caller, for a loader that another thread runs."""
 
 from __future__ import annotations
 

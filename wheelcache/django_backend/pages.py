@@ -2,7 +2,7 @@
 
 Under one is the list of the request headers that the page depends on, under the other the page for certain values of
 them. On a miss of the first the second cannot be known. So the lease on the first stands for the page: the backend
-holds the list back until the page is there, or those who waited for the list would get it, miss the page, and make it
+holds the list back until the page is there, or the waiters for the list would get it, miss the page, and make it
 again.
 """
 

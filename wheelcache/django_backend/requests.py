@@ -33,7 +33,7 @@ def act_for_request() -> None:
 
 
 def shares_its_thread() -> bool:
-    """Whether all ``sync_to_async`` of this event loop runs in this very thread, so that nobody must wait in it.
+    """Whether all ``sync_to_async`` of this event loop runs in this very thread, which must not wait.
 
     Under an ASGI server each request has a thread of its own.
     """

@@ -30,7 +30,7 @@ class EntryRemoved(Signal):
     They are called by the thread that removed the entry, the one that wrote or the one that expires, with no lock held.
     What one raises is logged on ``django.dispatch``, and the others are called all the same.
 
-    While nobody is connected it costs nothing: the caches have a listener only as long as somebody is.
+    Without receivers it costs nothing: the caches have a listener only as long as there is one.
     """
 
     def __init__(self) -> None:
@@ -58,16 +58,16 @@ class EntryRemoved(Signal):
             if self._listen not in stores.watchers:
                 # First, so that a store made meanwhile is seen by one of both.
                 stores.watchers.append(self._listen)
-                for (location, *_), store in list(stores._stores.items()):
+                for location, store in stores.stores_with_locations():
                     self._listen(location, store)
 
     def detach_if_deserted(self) -> None:
-        """Nobody may be there any more: receivers are held weakly, and those that are gone are forgotten here."""
+        """Receivers are held weakly: those that are gone are forgotten here."""
         with self._attaching:
             self.has_listeners()
             if not self.receivers and self._listen in stores.watchers:
                 stores.watchers.remove(self._listen)
-                for store in list(stores._stores.values()):
+                for _, store in stores.stores_with_locations():
                     listener = store.cache.on_removal
                     if isinstance(listener, _Listener):
                         store.cache.on_removal = listener.before
@@ -85,7 +85,7 @@ entry_removed: Final = EntryRemoved()
 
 
 class _Listener:
-    """Sends the signal for one cache, and tells who listened there ``before``."""
+    """Sends the signal for one cache, and calls the listener that was there ``before``."""
 
     __slots__ = ("before", "location", "sender")
 

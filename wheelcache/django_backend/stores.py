@@ -7,8 +7,7 @@ the options are checked once, when the store is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
@@ -19,65 +18,54 @@ from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
 from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.site import figures_directory
 from wheelcache.errors import FileUnusable
-from wheelcache.isolation import Isolation, Pickle, is_bare, size_of
-from wheelcache.observability.figures_directory import usable_directory
-from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
+from wheelcache.isolation import Isolation, Pickle, is_bare
+from wheelcache.option_table import DJANGO as OPTIONS
+from wheelcache.option_table import OF_THE_SITE, Options
+from wheelcache.options import SERIALIZER_TAKES
 
 
 class Store:
     """A cache and how values get in and out of it, made of checked options.
 
     Attributes:
-        fill_waits: pairs of a key prefix and how long a ``get`` waits for who fills such a key, in seconds; the longest
-            prefix first.
+        fill_waits: pairs of a key prefix and how long a ``get`` waits for another caller to fill such a key, in
+            seconds; the longest prefix first.
         keeps_atoms: whether values that are immutable by themselves are stored as they are.
         cull_frequency: None evicts one by one; 0 empties a full cache; n drops 1/n of it.
     """
 
     __slots__ = ("cache", "cull_frequency", "fill_waits", "isolation", "keeps_atoms", "max_entries")
 
-    def __init__(self, location: str, checked: Mapping[str, Any], name: str = "default") -> None:
-        self.max_entries: int | None = checked["MAX_ENTRIES"]
-        self.cull_frequency: int | None = checked["CULL_FREQUENCY"]
-        self.fill_waits: tuple[tuple[str, float], ...] = checked["FILL_WAIT"]
-        self.isolation = _isolation(checked["SERIALIZER"])
-        self.keeps_atoms = checked["SERIALIZER"] in ("pickle", "reference")
-        max_bytes = checked["MAX_BYTES"]
-        if max_bytes is not None and checked["SERIALIZER"] == "reference":
+    options: ClassVar[Options] = OPTIONS
+
+    def __init__(self, name: str, checked: Mapping[str, Any], stamps: Stamps | None) -> None:
+        self.max_entries: int | None = checked["max_entries"]
+        self.cull_frequency: int | None = checked.get("cull_frequency")
+        self.fill_waits: tuple[tuple[str, float], ...] = checked["fill_wait"]
+        self.isolation = _isolation(checked["serializer"])
+        self.keeps_atoms = checked["serializer"] in ("pickle", "reference")
+        if checked["max_weight"] is not None and checked["serializer"] == "reference":
             raise ValueError(
-                f"MAX_BYTES must be None with SERIALIZER 'reference', not {max_bytes!r}: "
+                f"MAX_BYTES must be None with SERIALIZER 'reference', not {checked['max_weight']!r}: "
                 "the size of an object that is kept by reference is not known"
             )
-        self.cache = Cache(
-            location or name,
-            max_entries=self.max_entries,
-            max_weight=max_bytes,
-            weigher=None if max_bytes is None else size_of,
-            jitter=checked["JITTER"],
-            interval=checked["INTERVAL"],
-            slots=checked["SLOTS"],
-            log_interval=checked["LOG_INTERVAL"],
-            figures_dir=figures_directory() if checked["FIGURES_DIR"] is OF_THE_SITE else checked["FIGURES_DIR"],
-            snapshot_dir=checked["SNAPSHOT"],
-            snapshot_interval=checked["SNAPSHOT_INTERVAL"],
-            snapshot_key=checked["SNAPSHOT_KEY"],
-            stamps=self._stamps(location, checked),
-        )
-
-    def _stamps(self, location: str, checked: Mapping[str, Any]) -> Stamps | None:
-        return None if checked["COHERENCE"] is None else SharedStamps(f"django {location}")
+        arguments = self.options.for_engine(checked) | {"name": name, "stamps": stamps}
+        if arguments["figures_dir"] is OF_THE_SITE:
+            arguments["figures_dir"] = figures_directory()
+        self.cache = Cache(**arguments)
 
 
-OF_THE_SITE: Final = object()
-"""The FIGURES_DIR that is used if none is given."""
+def make_store(location: str, checked: Mapping[str, Any]) -> Store:
+    """
+    Raises:
+        TypeError, ValueError, FileUnusable: naming the option.
+    """
+    return Store(location or "default", checked, shared_stamps(location, checked))
 
-SERIALIZER_TAKES: Final = "'pickle', 'reference', or the dotted path of an object with dumps() and loads()"
 
-
-def _name_of_a_serializer(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be {SERIALIZER_TAKES}, not {value!r}")
-    return value
+def shared_stamps(location: str, checked: Mapping[str, Any]) -> Stamps | None:
+    """What COHERENCE asks for: the stamps that the processes of this machine share for a LOCATION."""
+    return None if checked["coherence"] is None else SharedStamps(f"django {location}")
 
 
 def _isolation(name: str) -> Isolation:
@@ -96,29 +84,6 @@ def _isolation(name: str) -> Isolation:
     return Isolation(serializer, keep=is_bare)
 
 
-def _figures_dir(name: str, value: Any) -> Path | None:
-    directory = usable_directory(name, value)
-    return None if directory is None else directory.path
-
-
-OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
-    "MAX_ENTRIES": (options.as_django_reads(options.count_or_none), 10_000),
-    "CULL_FREQUENCY": (options.as_django_reads(options.whole), None),
-    "MAX_BYTES": (options.count_or_none, None),
-    "JITTER": (options.fraction, 0.05),
-    "INTERVAL": (options.interval, 1.0),
-    "SLOTS": (options.slots, 512),
-    "LOG_INTERVAL": (options.interval_or_none, 60.0),
-    "SERIALIZER": (_name_of_a_serializer, "pickle"),
-    "FILL_WAIT": (options.waits, ()),
-    "COHERENCE": (options.coherence, None),
-    "FIGURES_DIR": (_figures_dir, OF_THE_SITE),
-    "SNAPSHOT": (snapshot_directory_or_none, None),
-    "SNAPSHOT_INTERVAL": (options.interval, 300.0),
-    "SNAPSHOT_KEY": (options.secret_or_none, None),
-}
-"""Of each option what checks it, and its default, which need not be what one may give: see CULL_FREQUENCY."""
-
 _stores: Final[dict[Any, Any]] = {}
 """By location and checked options, defaults included."""
 
@@ -129,21 +94,26 @@ watchers: Final[list[Callable[[str, Store], None]]] = []
 """Called with the location and each store that is made, perhaps twice."""
 
 
+def stores_with_locations() -> list[tuple[str, Store]]:
+    """All stores, each with its LOCATION."""
+    return [(location, store) for (location, *_), store in list(_stores.items())]
+
+
 S = TypeVar("S", bound=Store)
 
 
 def store_for(
     location: Any,
     params: Mapping[str, Any],
-    table: Mapping[str, tuple[options.Check, Any]] = OPTIONS,
-    make: Callable[[str, dict[str, Any]], S] = Store,  # type: ignore[assignment]
+    table: Options = OPTIONS,
+    make: Callable[[str, dict[str, Any]], S] = make_store,  # type: ignore[assignment]
     beside: Hashable = None,
 ) -> S:
     """The store of a LOCATION and the OPTIONS in ``params``, made when first asked for.
 
     Args:
         params: what Django gives a backend.
-        table: what options there are, in the form of ``OPTIONS``.
+        table: what options there are.
         make: makes the store of a location and checked options.
         beside: what else tells one store from another.
 
@@ -194,16 +164,11 @@ def _options_in(params: Mapping[str, Any]) -> Any:
 BESIDE_OPTIONS: Final = ("max_entries", "cull_frequency")
 
 
-def _check(
-    location: Any, given: Any, table: Mapping[str, tuple[options.Check, Any]], params: Mapping[str, Any]
-) -> dict[str, Any]:
+def _check(location: Any, given: Any, table: Options, params: Mapping[str, Any]) -> dict[str, Any]:
     options.text("LOCATION", location)
     if not isinstance(given, Mapping):
         raise TypeError(f"OPTIONS must be a dict, not {given!r}")
-    unknown = options.unknown(given, table, in_words(location, params))
+    unknown = table.unknown(given, in_words(location, params))
     if unknown is not None:
         raise ImproperlyConfigured(unknown)
-    return {
-        option: check(option, given[option]) if option in given else default
-        for option, (check, default) in table.items()
-    }
+    return table.checked(given)

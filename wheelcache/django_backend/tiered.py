@@ -1,11 +1,11 @@
-"""A first level in memory, in front of any other cache of ``CACHES``: ``"wheelcache.django_backend.TieredCache"``."""
+"""A near cache in front of any other cache of ``CACHES``: ``"wheelcache.django_backend.TieredCache"``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
 from django.core.cache import caches
@@ -13,45 +13,25 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache, default_
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from wheelcache import options
-from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend import pages
 from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.backend import WheelCache, is_beyond_warning
 from wheelcache.django_backend.requests import act_for_request, shares_its_thread
-from wheelcache.django_backend.stores import OPTIONS as L1_OPTIONS
-from wheelcache.django_backend.stores import Store, store_for
+from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.leases.fill_scope import current_scope
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.trust_epoch import TrustEpoch
-
-NOT_OF_COPIES: Final = {"CULL_FREQUENCY": None, "SNAPSHOT": None, "SNAPSHOT_INTERVAL": 300.0, "SNAPSHOT_KEY": None}
-"""What a WheelCache takes and this does not, and what it is here: the store behind outlives this process anyway."""
-
-OPTIONS: Final[Mapping[str, tuple[options.Check, Any]]] = {
-    "L2": (options.text, None),
-    "L1_TIMEOUT": (options.seconds, 60.0),
-    "L2_TIMEOUT": (options.seconds, 1.0),
-    "FAIL_SAFE": (options.flag, False),
-    "GRACE": (options.seconds, 300.0),
-    "WRITES_WITHOUT_L2": (options.one_of("drop", "refuse"), "drop"),
-    **{name: option for name, option in L1_OPTIONS.items() if name not in NOT_OF_COPIES},
-}
-"""As ``stores.OPTIONS``."""
+from wheelcache.near_cache.socket_options import (
+    DJANGO_REDIS,
+    PYMEMCACHE,
+    SOCKET_OPTIONS,
+    socket_options,
+    well_known,
+)
+from wheelcache.near_cache.write_news import WriteNews
+from wheelcache.option_table import DJANGO_TIERED as OPTIONS
+from wheelcache.option_table import Options
 
 KEY_SETTINGS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
-
-DJANGO_REDIS: Final = "django_redis.cache.RedisCache"
-
-PYMEMCACHE: Final = "django.core.cache.backends.memcached.PyMemcacheCache"
-
-SOCKET_TIMEOUTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "django.core.cache.backends.redis.RedisCache": ("socket_timeout", "socket_connect_timeout"),
-    DJANGO_REDIS: ("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT"),
-    PYMEMCACHE: ("timeout", "connect_timeout"),
-}
-"""The OPTIONS of well-known backends that bound how long a socket waits, which none of them does by itself."""
 
 SERVE_ALL_THREADS: Final = {
     DJANGO_REDIS,
@@ -77,64 +57,28 @@ class TieredStore(Store):
         is_told: whether anything tells this process what others write.
     """
 
-    __slots__ = ("_epoch", "is_told", "level")
+    __slots__ = ("is_told", "level")
 
+    options: ClassVar[Options] = OPTIONS
     cull_frequency: None
 
     def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
-        tracking = None if checked["COHERENCE"] else _tracking(l2)
-        self._epoch = None if tracking is None else TrustEpoch()
-        super().__init__(location, {**checked, **NOT_OF_COPIES}, name)
-        self.level = NearCache(
-            self.cache,
-            checked["L1_TIMEOUT"],
-            epoch=self._epoch,
-            fail_safe=checked["FAIL_SAFE"],
-            grace=checked["GRACE"],
-            drop_writes=checked["WRITES_WITHOUT_L2"] == "drop",
-        )
-        self.is_told = tracking is not None or checked["COHERENCE"] is not None
-        if tracking is not None:
-            self.level.start_tracking = tracking(self.level).start
-
-    def _stamps(self, location: str, checked: Mapping[str, Any]) -> Stamps | None:
-        return super()._stamps(location, checked) if self._epoch is None else self._epoch
-
-
-def _tracking(l2: BaseCache) -> Callable[[NearCache], Any] | None:
-    """What makes the connection by which a Redis or Valkey tells of writes.
-
-    None if ``l2`` is neither, or reads from replicas: its primary tells of a write before they have it.
-    """
-    try:
-        from wheelcache.near_cache.redis_tracking import Tracking, client_of, connect_like
-    except ImportError:
-        return None
-    try:
-        connect = connect_like(client_of(l2))
-    except TypeError:
-        return None
-    if _has_replicas(l2):
-        return None
-    # Of all versions. What another key function makes of a prefix is not known.
-    prefix = f"{l2.key_prefix}:".encode() if l2.key_func is default_key_func else b""
-    return lambda level: Tracking(connect, [prefix], level)
-
-
-def _has_replicas(l2: Any) -> bool:
-    """Whether a cache on Redis was given several servers, of which it reads from all but the first."""
-    servers: Any = getattr(l2, "_servers", None) or getattr(getattr(l2, "client", None), "_server", ())
-    return not isinstance(servers, str) and len(servers) > 1
+        # Of all versions. What another key function makes of a prefix is not known.
+        prefix = f"{l2.key_prefix}:" if l2.key_func is default_key_func else ""
+        news = WriteNews(l2, prefix, shared_stamps(location, checked))
+        super().__init__(location or name, checked, news.stamps)
+        self.level = news.near_cache(self.cache, checked)
+        self.is_told = news.is_told
 
 
 class TieredCache(WheelCache):
     """Copies in the memory of the process of what another cache has, which is named by the option ``L2``.
 
-    The keys are those that the other cache makes: whoever uses it directly finds them, and TIMEOUT, KEY_PREFIX, VERSION
-    and KEY_FUNCTION are its own unless they are given here. Values are isolated as in ``WheelCache``.
+    The keys are those that the other cache makes: code that uses it directly finds them, and TIMEOUT, KEY_PREFIX,
+    VERSION and KEY_FUNCTION are its own unless they are given here. Values are isolated as in ``WheelCache``.
 
-    ``get`` looks at the copies, then asks the other cache, once for all who miss a key together. Everything that writes
-    goes to the other cache, and drops the copy. See ``first_level``.
+    ``get`` looks at the copies, then asks the other cache, once for all callers that miss a key together. Every write
+    goes to the other cache, and drops the copy. See ``near_cache``.
     """
 
     store: TieredStore
@@ -166,7 +110,7 @@ class TieredCache(WheelCache):
                 f"Wrong setting of {in_words(location, params)}: L2 must be one of {takes}, not {alias!r}."
             )
         key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
-        self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"][1]))
+        self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"].default))
         # The alias alone would not do: tests override what it means.
         # Nor does the version tell: aliases that differ in it share their copies, and see at once what they write.
         beside = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)
@@ -184,7 +128,7 @@ class TieredCache(WheelCache):
             self._keeps = (self.key_prefix, self.key_func) == self._told
 
     def _key(self, key: Any, version: int | None) -> Any:
-        """What a copy is kept under; a tuple, under which none is, if the other cache shall warn of the key, or nobody
+        """What a copy is kept under; a tuple, under which none is, if the other cache shall warn of the key, or nothing
         would tell of writes."""
         made = self.make_key(key, version=version)
         return made if self._keeps and is_beyond_warning(made) else (made,)
@@ -282,7 +226,7 @@ class TieredCache(WheelCache):
             return self._all_stored(self._l2.get_many([by_made[made] for made in missing], version=version), version)
 
         if tuple in map(type, by_made):
-            # Nobody tells of writes to what is kept under a tuple.
+            # Nothing tells of writes to what is kept under a tuple.
             found = self._level.read(lambda: read(list(by_made)))
             found = {} if found is MISSING else found
         else:
@@ -316,12 +260,12 @@ class TieredCache(WheelCache):
             return self._stored(self._l2.get(key, MISSING, version=version))
 
         def load() -> Any:
-            # Whoever came while another computed finds it there.
+            # A caller that came while another computed finds it there.
             stored = self._level.read(read, made)
             if stored is MISSING:
                 value = default() if callable(default) else default
                 if not self.add(key, value, timeout, version):
-                    # Somebody else was first, or it could not be kept.
+                    # Another process was first, or it could not be kept.
                     stored = self._level.read(read, made)
                 if stored is MISSING:
                     stored = self.store.isolation.store(value)
@@ -437,7 +381,7 @@ class TieredCache(WheelCache):
         return {self._key(key, version): self.store.isolation.store(value) for key, value in found.items()}
 
     def _for_waiters(self, value: Any, ttl: float | None) -> Any:
-        """What those who wait for a lease get; nothing if the value is over at once."""
+        """What the callers that wait for a lease get; MISSING if the value is over at once."""
         if not self._fill_waits or (ttl is not None and ttl <= 0):
             return MISSING
         return self.store.isolation.store(value)
@@ -463,13 +407,13 @@ def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -
     cls = import_string(backend)
     if issubclass(cls, TieredCache):
         raise ImproperlyConfigured(f"Wrong cache setting: L2 must not be a TieredCache itself, as {alias!r} is.")
-    timeouts = dict.fromkeys(SOCKET_TIMEOUTS.get(backend, ()), timeout)
-    params["OPTIONS"] = {**timeouts, **params.get("OPTIONS", {})}
-    if backend == PYMEMCACHE and isinstance(location, str) and not {",", ";"} & set(location):
+    known = well_known(cls)
+    params["OPTIONS"] = {**socket_options(cls, timeout), **params.get("OPTIONS", {})}
+    if known == PYMEMCACHE and isinstance(location, str) and not {",", ";"} & set(location):
         # After a failure pymemcache says for a while, and of no error, that there is nothing. With one server there is
         # no other to go to, and it is better known that it is down.
         params["OPTIONS"] = {"retry_attempts": 0, "dead_timeout": 0, **params["OPTIONS"]}
-    if backend == DJANGO_REDIS:
+    if known == DJANGO_REDIS:
         location = _with_timeouts(location, params["OPTIONS"])
     l2: BaseCache = cls(location, params)
     return l2
@@ -478,9 +422,9 @@ def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -
 def _with_timeouts(location: Any, given: Mapping[str, Any]) -> list[str]:
     """The URLs of django-redis with the timeouts in them.
 
-    It has one pool for a URL, with the OPTIONS of whoever came first: another alias, whose sockets may wait for ever.
+    It has one pool for a URL, with the OPTIONS that came first. These may be of an alias whose sockets wait for ever.
     """
-    timeouts = urlencode({name.lower(): given[name] for name in SOCKET_TIMEOUTS[DJANGO_REDIS] if given[name]})
+    timeouts = urlencode({name.lower(): given[name] for name in SOCKET_OPTIONS[DJANGO_REDIS].timeouts if given[name]})
     urls = location.split(",") if isinstance(location, str) else location
     # Behind: what the URL itself says comes first, and wins.
     return [f"{url}{'&' if '?' in url else '?'}{timeouts}" for url in urls]

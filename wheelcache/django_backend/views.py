@@ -1,7 +1,8 @@
-"""The views of the dashboard: for staff who are logged in, and for nobody else.
+"""The views of the dashboard: for logged-in staff only.
 
-Each decides by itself who gets in and which requests are forged, whatever middleware the site has; so the site's own
-is told to leave both to them, and what is refused is refused in the same words, with the same headers, everywhere.
+Each decides by itself which users get in and which requests are forged, whatever middleware the site has; so the
+site's own is told to leave both to them, and what is refused is refused in the same words, with the same headers,
+everywhere.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ logger = logging.getLogger("wheelcache")
 View = Callable[..., HttpResponse]
 
 Refusal = Callable[[HttpRequest, int], HttpResponse]
-"""What to say to a request, and with which status: 401 if nobody is logged in, 403 if somebody else is."""
+"""What to say to a request, and with which status: 401 without a login, 403 for another user's."""
 
 WHY: Final = {401: "You have to log in", 403: "Only staff may see this"}
 
@@ -50,7 +51,7 @@ def _in_json(request: HttpRequest, status: int) -> HttpResponse:
 
 
 def _staff_only(refuse: Refusal) -> Callable[[View], View]:
-    """Asks who is there before anything else, and sees to the headers of every answer."""
+    """Checks the user before anything else, and sees to the headers of every answer."""
 
     def decorate(view: View) -> View:
         @wraps(view)
@@ -91,7 +92,7 @@ def _action(view: View) -> View:
     def answer(request: HttpRequest) -> HttpResponse:
         response = protected(request)
         if response.status_code == 403:
-            # It is the only one who says so, and in HTML.
+            # It is the only answer that says so, and in HTML.
             return JsonResponse({"error": "This page is older than your login, reload it"}, status=403)
         return response
 

@@ -1,6 +1,6 @@
 """``flask wheelcache``: the figures of the caches of an app, across its workers, and their snapshots.
 
-An entry point: whoever has wheelcache installed has this imported by every ``flask`` command, whatever his app uses. So
+An entry point: where wheelcache is installed, every ``flask`` command imports this, whatever its app uses. So
 what belongs to the caches is imported when it is run.
 """
 

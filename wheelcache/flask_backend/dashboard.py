@@ -1,6 +1,6 @@
 """The dashboard as a blueprint: ``app.register_blueprint(dashboard(guard))``.
 
-Flask knows neither users nor forged requests. Who gets in is for the app to say, so there is no dashboard without a
+Flask knows neither users nor forged requests. The app says which users get in, so there is no dashboard without a
 guard. That a request comes from the page itself is told by a token, which the page has and a cookie that scripts cannot
 read, and by what the browser says of where it comes from. Where the app has Flask-WTF's ``CSRFProtect``, the token is
 its own, since it would let no other through.
@@ -20,7 +20,7 @@ from flask import Blueprint, Response, abort, current_app, jsonify, request
 from werkzeug.wrappers import Response as AnyResponse
 
 from wheelcache.cache import Cache
-from wheelcache.flask_backend.backend import WheelCache
+from wheelcache.flask_backend.engine_backend import EngineBackend
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, answer, asset
 
 logger = logging.getLogger("wheelcache")
@@ -50,7 +50,7 @@ def dashboard(guard: Guard, *, name: str = "wheelcache") -> Blueprint:
         TypeError: ``guard`` cannot be called.
     """
     if not callable(guard):
-        raise TypeError(f"guard must be a function that returns True for those who may see the caches, not {guard!r}")
+        raise TypeError(f"guard must be a function that returns True for users that may see the caches, not {guard!r}")
     blueprint = Blueprint(name, __name__, url_prefix="/wheelcache")
 
     @blueprint.before_request
@@ -61,7 +61,7 @@ def dashboard(guard: Guard, *, name: str = "wheelcache") -> Blueprint:
         if isinstance(verdict, AnyResponse):
             return verdict
         if verdict is not None and verdict is not False:
-            logger.warning("The guard of the dashboard returned a %s, which lets nobody in", type(verdict).__name__)
+            logger.warning("The guard of the dashboard returned a %s, which lets no user in", type(verdict).__name__)
         return _refused("You may not see this")
 
     blueprint.add_url_rule("/", "page", _page)
@@ -162,7 +162,7 @@ def _dashboard() -> Dashboard:
 def caches_of_app() -> list[Cache]:
     """Those of the app, whether or not they were used before."""
     backends = current_app.extensions.get("cache", {}).values()
-    return [each._cache for each in backends if isinstance(each, WheelCache)]
+    return [each.engine for each in backends if isinstance(each, EngineBackend)]
 
 
 def _answer(figures_or_message: Callable[[], Any]) -> Response:

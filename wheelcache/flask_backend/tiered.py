@@ -1,4 +1,4 @@
-"""A first level in memory, in front of any other cache of cachelib's kind:
+"""A near cache in front of any other cache of cachelib's kind:
 ``CACHE_TYPE = "wheelcache.flask_backend.TieredCache"``."""
 
 from __future__ import annotations
@@ -11,69 +11,43 @@ from typing import Any, Final
 import cachelib
 import flask_caching
 from flask import Flask
-from flask_caching.backends import RedisClusterCache, RedisSentinelCache
 from werkzeug.utils import import_string
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
+from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.contract import MISSING
-from wheelcache.flask_backend.backend import (
-    DEFAULT_THRESHOLD,
-    ENGINE_OPTIONS,
-    Timeout,
-    WheelCache,
-    _end_leases,
-    _is_memoize_version,
-    _seconds,
-    check_known,
-    figures_directory,
-    naming,
-    warn_of_sessions,
-)
-from wheelcache.isolation import size_of
-from wheelcache.leases.fill_scope import forget_misses
-from wheelcache.near_cache.near_cache import NearCache
-from wheelcache.near_cache.trust_epoch import TrustEpoch
+from wheelcache.flask_backend.app_contexts import note_held_leases
+from wheelcache.flask_backend.backend import WheelCache
+from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout
+from wheelcache.flask_backend.sessions import warn_of_sessions
+from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
+from wheelcache.near_cache.socket_options import socket_options
+from wheelcache.near_cache.write_news import WriteNews
+from wheelcache.option_table import FLASK_TIERED as OPTIONS
 
 logger = logging.getLogger("wheelcache")
 
-OPTIONS: Final = (
-    *("l2", "l2_options", "l2_timeout", "l1_timeout", "fail_safe", "grace", "writes_without_l2"),
-    *("threshold", "default_timeout", "ignore_delete_many_errors", "max_bytes", "fill_wait", "coherence"),
-    *ENGINE_OPTIONS,
-)
-"""What there may be in CACHE_OPTIONS."""
-
-L2_TIMEOUT: Final = 1.0
-
 L2_TAKES: Final = "the name or dotted path of a backend as in CACHE_TYPE, or a cachelib cache"
 
+FOR_MAKING_L2: Final = ("l2_options", "l2_timeout")
+"""Options of which the factory makes the second level."""
 
-class TieredCache(WheelCache):
+
+class TieredCache(EngineBackend):
     """Copies in the memory of the process of what another cache has, the second level.
 
-    ``get`` looks at the copies, then asks the second level, once for all who miss a key together. Everything that
-    writes goes to the second level, and drops the copy. See ``first_level``. Keys, timeouts and what a method returns
-    are the second level's. Copies are isolated as values are in ``WheelCache``.
+    ``get`` looks at the copies, then asks the second level, once for all callers that miss a key together. Every
+    write goes to the second level, and drops the copy. See ``near_cache``. Keys, timeouts and what a method returns are
+    the second level's. Copies are isolated as values are in ``WheelCache``.
 
     A None is not told from a miss by cachelib's ``get``, so it is not kept, and the second level is asked each time:
     once, or, if ``fill_wait`` would have others wait for a key that may be set to None, up to three times.
 
     Args:
         l2: the second level, any cachelib cache.
-        l1_timeout: seconds that a copy is kept.
-        fail_safe: while the second level fails, copies are returned, for ``grace`` seconds past their time, and None
-            for what there is none of.
-        grace: seconds.
-        writes_without_l2: with ``fail_safe``, "drop" has a write that fails return what cachelib documents for one;
-            "refuse" has it raise the second level's error, as without ``fail_safe``.
-        threshold: the most copies that are kept; 0 means 500.
-        default_timeout: that of the second level if not given.
-        max_bytes, fill_wait, engine_options: as ``WheelCache``, of the copies.
-        coherence: "host" if processes of this machine with the same ``name`` and the same prefix in the second level
-            are to see at once what one of them writes. If None, a Redis or Valkey behind redis-py tells what anybody
-            writes. Any other second level tells nothing, which is logged.
+        given: the other options: see ``option_table.FLASK_TIERED``. Without ``coherence``, a Redis or Valkey behind
+            redis-py tells what any client writes. Any other second level tells nothing, which is logged.
 
     Attributes:
         l2: the second level.
@@ -82,68 +56,34 @@ class TieredCache(WheelCache):
         TypeError, ValueError: an option is unknown or wrong; names it, what it takes and what it got.
     """
 
-    def __init__(
-        self,
-        l2: cachelib.BaseCache,
-        *,
-        l1_timeout: float = 60.0,
-        fail_safe: bool = False,
-        grace: float = 300.0,
-        writes_without_l2: str = "drop",
-        threshold: int = DEFAULT_THRESHOLD,
-        default_timeout: Timeout = None,
-        max_bytes: int | None = None,
-        fill_wait: float | Mapping[str, float] = 0,
-        coherence: str | None = None,
-        **engine_options: Any,
-    ) -> None:
-        # Not WheelCache's, which would make a cache of its own.
-        check_known(engine_options, OPTIONS, engine_options)
+    def __init__(self, l2: cachelib.BaseCache, **given: Any) -> None:
+        checked = checked_options(OPTIONS, given)
+        for name in FOR_MAKING_L2:
+            if name in given:
+                raise _made_already(name, given[name])
         self.l2 = _checked_level(l2)
-        self.default_timeout = (
-            l2.default_timeout if default_timeout is None else _seconds("default_timeout", default_timeout)  # type: ignore[assignment]
-        )
-        self.ignore_delete_many_errors = l2.ignore_delete_many_errors
         self._l2_prefix: str | Callable[[], str] = getattr(l2, "key_prefix", None) or ""
-        self._max_bytes = options.count_or_none("max_bytes", max_bytes)
-        self._fill_waits = options.waits("fill_wait", fill_wait)
-        l1_timeout = options.seconds("l1_timeout", l1_timeout)
-        tracking = None
-        stamps: Stamps | None = None
-        epoch = None
-        if options.coherence("coherence", coherence) is not None:
-            stamps = SharedStamps(f"flask tiered {engine_options.get('name', '')} {self._prefix_text()}")
-        else:
-            tracking = _tracking(l2, self._prefix_text())
-            stamps = epoch = None if tracking is None else TrustEpoch()
-        self._cache = Cache(
-            max_entries=options.whole("threshold", threshold) or DEFAULT_THRESHOLD,
-            max_weight=self._max_bytes,
-            weigher=None if self._max_bytes is None else size_of,
-            stamps=stamps,
-            **engine_options,
+        # Empty if it changes from call to call.
+        prefix = self._l2_prefix if isinstance(self._l2_prefix, str) else ""
+        shared = f"flask tiered {given.get('name', '')} {prefix}"
+        news = WriteNews(l2, prefix, None if checked["coherence"] is None else SharedStamps(shared))
+        engine = Cache(**OPTIONS.for_engine(checked), stamps=news.stamps)
+        super().__init__(
+            engine,
+            default_timeout=(l2.default_timeout if checked["default_timeout"] is None else checked["default_timeout"]),
+            ignore_delete_many_errors=l2.ignore_delete_many_errors,
+            fill_waits=checked["fill_wait"],
         )
-        self._level = NearCache(
-            self._cache,
-            l1_timeout,
-            epoch=epoch,
-            fail_safe=options.flag("fail_safe", fail_safe),
-            grace=options.seconds("grace", grace),
-            drop_writes=options.one_of("drop", "refuse")("writes_without_l2", writes_without_l2) == "drop",
-        )
-        if tracking is not None:
-            told = tracking(self._level)
-            self._level.start_tracking = told.start
-            # The thread knows the copies, not who makes them: it would outlive an app that is made anew.
-            weakref.finalize(self, told.stop)
-        if stamps is None:
+        self._level = news.near_cache(engine, checked)
+        # The thread knows the copies, not their backend: it would outlive an app that is made anew.
+        weakref.finalize(self, self._level.stop_tracking)
+        if not news.is_told:
             logger.warning(
                 "Nothing tells the cache %r what other processes write: its copies are up to %g s old. A Redis that is "
                 "not read from replicas does, and coherence='host' for the processes of this machine.",
-                self._cache.name,
-                l1_timeout,
+                engine.name,
+                checked["l1_timeout"],
             )
-        self._isolate()
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> TieredCache:
@@ -156,23 +96,17 @@ class TieredCache(WheelCache):
             "figures_dir": figures_directory(app),
             **kwargs,
         }
-        check_known(given, OPTIONS, given)
-        # The second level's, which it takes from the same settings.
-        given.pop("ignore_delete_many_errors", None)
+        check_known(OPTIONS, given)
         l2, l2_options = given.pop("l2", None), given.pop("l2_options", None)
         with naming(given["name"]):
-            l2_timeout = options.seconds("l2_timeout", given.pop("l2_timeout", L2_TIMEOUT))
+            timeout = OPTIONS["l2_timeout"]
+            l2_timeout = timeout.check("l2_timeout", given.pop("l2_timeout", timeout.default))
             if l2_options is not None and not isinstance(l2, str):
-                raise TypeError(
-                    f"l2_options must be left out where l2 is a cache that is made already, not {l2_options!r}"
-                )
+                raise _made_already("l2_options", l2_options)
             if isinstance(l2, str):
                 l2 = _second_level(app, config, l2, {} if l2_options is None else l2_options, l2_timeout)
-            backend = cls(**{"l2": l2, **given})
-        if backend._fill_waits:
-            app.teardown_appcontext(_end_leases)
-        if backend._cache.is_coherent:
-            app.teardown_appcontext(lambda error: forget_misses())
+            backend = cls(l2, **given)
+        backend.serve(app)
         warn_of_sessions(app)
         return backend
 
@@ -180,28 +114,18 @@ class TieredCache(WheelCache):
         """Whether other processes have other entries, as those of the second level are."""
         return isinstance(self.l2, WheelCache | cachelib.SimpleCache)
 
-    def get(self, key: str, default: Any = None, version: int | None = None) -> Any:
+    def get(self, key: str, default: Any = None) -> Any:
         """The value of ``key``, or ``default``."""
         made = self._made(key)
         stored = self._level.get(made, lambda: self._read(key, or_none=self._fill_wait(key) > 0))
         if stored is MISSING:
             wait = self._fill_wait(key)
-            stored = self._lease(key, made, wait) if wait else default
-        return self._isolation.restore(stored)
+            if wait:
+                note_held_leases()
+                stored = self._level.lease(made, lambda: self._read(key, or_none=True), wait=wait)
+        return default if stored is MISSING else self._isolation.restore(stored)
 
-    def _lease(self, key: str, made: str, wait: float) -> Any:
-        stored = self._get_or_lease(made, wait)
-        if stored is None:
-            # Looked up once more with the lease in hand: another process, or one before him, may have set it by now.
-            again = self._level.read(lambda: self._read(key, or_none=True), made)
-            if again is not MISSING:
-                self._cache.fill_lease(made, again)
-                stored = again
-        return stored
-
-    def get_or_load(  # type: ignore[override]  # a value that two levels have has no grace in one of them
-        self, key: str, loader: Callable[[], Any], timeout: Timeout = None
-    ) -> Any:
+    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
 
         However many threads of this process miss the key together, one runs its loader, and the others get its value or
@@ -213,12 +137,12 @@ class TieredCache(WheelCache):
             return self._read(key, or_none=True)
 
         def load() -> Any:
-            # Whoever came while another computed finds it there.
+            # A caller that came while another computed finds it there.
             stored = self._level.read(read, made)
             if stored is MISSING:
                 value = loader()
                 if not self.add(key, value, timeout):
-                    # Somebody else was first, or it could not be kept.
+                    # Another process was first, or it could not be kept.
                     stored = self._level.read(read, made)
                 if stored is MISSING:
                     stored = self._isolation.store(value)
@@ -233,8 +157,7 @@ class TieredCache(WheelCache):
 
     def get_many(self, *keys: str) -> list[Any]:
         """The values of all ``keys``, None for those that are not there. The second level is asked at most once."""
-        if self._fill_waits and any(_is_memoize_version(key) for key in keys):
-            # As in WheelCache.
+        if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
         by_made = {self._made(key): key for key in keys}
 
@@ -320,16 +243,12 @@ class TieredCache(WheelCache):
     def _prefix_now(self) -> str:
         return self._l2_prefix() if callable(self._l2_prefix) else self._l2_prefix
 
-    def _prefix_text(self) -> str:
-        """The prefix of all keys; empty if it changes from call to call."""
-        return self._l2_prefix if isinstance(self._l2_prefix, str) else ""
-
     def _timeout(self, timeout: Timeout) -> Any:
         return self.default_timeout if timeout is None else timeout
 
     def _for_waiters(self, value: Any, timeout: Timeout) -> Any:
-        """What those who wait for a lease get; nothing if the value is over at once."""
-        if not self._fill_waits or (timeout is not None and _seconds("timeout", timeout) < 0):
+        """What the callers that wait for a lease get; MISSING if the value is over at once."""
+        if not self._fill_waits or (timeout is not None and options.timeout("timeout", timeout) < 0):
             return MISSING
         return self._isolation.store(value)
 
@@ -348,6 +267,10 @@ def _checked_level(l2: Any) -> cachelib.BaseCache:
     return l2
 
 
+def _made_already(option: str, value: Any) -> TypeError:
+    return TypeError(f"{option} must be left out where l2 is a cache that is made already, not {value!r}")
+
+
 def _second_level(app: Flask, config: dict[str, Any], l2: str, l2_options: Any, timeout: float) -> cachelib.BaseCache:
     """What CACHE_TYPE ``l2`` and CACHE_OPTIONS ``l2_options`` make, with sockets that do not wait for ever."""
     if not isinstance(l2_options, Mapping):
@@ -359,43 +282,9 @@ def _second_level(app: Flask, config: dict[str, Any], l2: str, l2_options: Any, 
     settings = {
         **config,
         "CACHE_TYPE": l2,
-        "CACHE_OPTIONS": {**_impatience(made_by, timeout), **l2_options},
+        "CACHE_OPTIONS": {**socket_options(made_by, timeout), **l2_options},
         "CACHE_ARGS": [],
     }
     maker = flask_caching.Cache(with_jinja2_ext=False)
     maker.init_app(app, settings)
     return app.extensions["cache"].pop(maker)  # type: ignore[no-any-return]
-
-
-def _impatience(backend: Any, timeout: float) -> dict[str, Any]:
-    """The options of ``backend`` by which it waits for ``timeout`` seconds at most. Left alone, none has a bound, and
-    redis-py tries four times with pauses in between: that was 15 s of a server that was stopped."""
-    if not isinstance(backend, type) or not issubclass(backend, cachelib.RedisCache):
-        return {}
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
-    timeouts = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
-    if issubclass(backend, RedisClusterCache):
-        # Its retries are how it finds out where a key has moved.
-        return timeouts
-    once = {**timeouts, "retry": Retry(NoBackoff(), 0)}
-    if issubclass(backend, RedisSentinelCache):
-        return {**once, **{f"sentinel_{name}": value for name, value in once.items()}}
-    return once
-
-
-def _tracking(l2: cachelib.BaseCache, prefix: str) -> Callable[[NearCache], Any] | None:
-    """What makes the connection by which a Redis or Valkey tells of writes; None if ``l2`` is neither, or if it is read
-    from replicas, which may have an old value when the primary has told of the new one."""
-    try:
-        from wheelcache.near_cache.redis_tracking import Tracking, client_of, connect_like
-    except ImportError:
-        return None
-    try:
-        client = client_of(l2)
-    except TypeError:
-        return None
-    if getattr(l2, "_read_client", client) is not client:
-        return None
-    return lambda level: Tracking(connect_like(client), [prefix.encode()], level)

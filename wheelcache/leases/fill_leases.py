@@ -20,6 +20,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 from weakref import ref
 
@@ -35,7 +36,7 @@ them until the first time out."""
 class Lease:
     """The right to fill a key, until a time in seconds."""
 
-    __slots__ = ("_scope", "key", "table", "until", "waiters", "watch")
+    __slots__ = ("_scope", "key", "table", "until", "value", "waiters", "watch")
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Lease:
         self.until = until
         self.waiters = waiters
         self.watch = watch
+        self.value: Any = MISSING
         # Weak: a scope that only its leases refer to is over.
         self._scope = ref(scope)
 
@@ -201,7 +203,7 @@ class FillLeases:
         told = self._core.told
         while told:
             try:
-                watch = told.popleft()
+                watch = told[0]
             except IndexError:
                 # Another thread was first.
                 break
@@ -209,14 +211,23 @@ class FillLeases:
                 lease = self.in_force.get(watch.key)
                 if lease is not None and lease.watch is watch:
                     self._fill(lease, watch.value)
+            # Last, so that the next caller does it again if this one is interrupted.
+            with suppress(ValueError):
+                told.remove(watch)
         self.wake()
 
     def fill(self, key: Hashable, value: Any) -> None:
         """Give ``value`` to the callers that wait for ``key``."""
         with self._lock:
             lease = self.in_force.get(key)
-            if lease is not None:
-                self._fill(lease, value)
+            try:
+                if lease is not None:
+                    self._fill(lease, value)
+            except BaseException:
+                if lease is not None:
+                    self._fill(lease, value)
+                self.wake()
+                raise
         self.wake()
 
     def refuse(self, key: Hashable) -> None:
@@ -274,10 +285,13 @@ class FillLeases:
             self.collect_soon()
         while self._to_wake:
             try:
-                waiter = self._to_wake.popleft()
+                waiter = self._to_wake[0]
             except IndexError:
                 break
             waiter.told.set()
+            # Last, so that the next caller does it again if this one is interrupted.
+            with suppress(ValueError):
+                self._to_wake.remove(waiter)
 
     def close(self) -> None:
         """The cache is closed: every waiter goes on."""
@@ -300,20 +314,26 @@ class FillLeases:
     # Below: under the lock.
 
     def _fill(self, lease: Lease, value: Any) -> None:
+        if self.in_force.get(lease.key) is not lease:
+            return
+        # So that a finalizer, which may end the lease amid this, gives them the value too.
+        lease.value = value
+        # The waiters first: it is done again if it is interrupted.
+        for waiter in tuple(lease.waiters):
+            waiter.value = value
+            waiter.is_filled = True
+            self._to_wake.append(waiter)
         if self.in_force.get(lease.key) is lease:
             del self.in_force[lease.key]
             lease.end()
             lease.watch.close()
-            for waiter in lease.waiters:
-                waiter.value = value
-                waiter.is_filled = True
-                self._to_wake.append(waiter)
 
     def _pass_on(self, lease: Lease, now: float) -> None:
         """``lease`` ends without a value: the first of its waiters gets the next."""
-        if lease.watch.value is not MISSING:
+        value = lease.watch.value if lease.value is MISSING else lease.value
+        if value is not MISSING:
             # Completed, by a thread that has not told yet.
-            self._fill(lease, lease.watch.value)
+            self._fill(lease, value)
         if self.in_force.get(lease.key) is not lease:
             return
         del self.in_force[lease.key]

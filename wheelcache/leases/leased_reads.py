@@ -3,23 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 from wheelcache.core.contract import MISSING, Core
 from wheelcache.leases.fill_leases import FillLeases, Waiter
 from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.wait_graph import is_loading
-from wheelcache.writing.entry_writer import EntryWriter
+
+
+class Gate(Protocol):
+    """Whether the cache is open."""
+
+    def check(self) -> None:
+        """
+        Raises:
+            CacheClosed: the cache was closed.
+        """
+
+
+class Misses(Protocol):
+    """What is noted of misses, for the writes that answer them."""
+
+    @property
+    def hears_misses(self) -> bool:
+        """A miss is to be told to ``missed``."""
+
+    def missed(self, key: Any) -> None:
+        """``key`` was missed, and may be set soon."""
+
+    def noted(self, key: Any) -> object:
+        """Forget the miss of ``key``."""
+
+    def slot(self, key: Any) -> int:
+        """The slot of ``key`` in the stamps."""
 
 
 class LeasedReads:
     """The leased look-ups of one cache. Keys are those of its core."""
 
-    __slots__ = ("_core", "_leases", "_loads", "_writer")
+    __slots__ = ("_core", "_gate", "_leases", "_loads", "_writer")
 
-    def __init__(self, core: Core, leases: FillLeases, writer: EntryWriter, loads: Loads) -> None:
+    def __init__(self, core: Core, gate: Gate, leases: FillLeases, writer: Misses, loads: Loads) -> None:
         self._core = core
+        self._gate = gate
         self._leases = leases
         self._writer = writer
         self._loads = loads
@@ -65,6 +92,7 @@ class LeasedReads:
         found = self._core.find(key, MISSING)
         if found is not MISSING:
             self._leases.fill(key, found)
+            self._writer.noted(key)
             return found, None
         if waiter is None:
             self._core.count(misses=1)
@@ -74,7 +102,11 @@ class LeasedReads:
         if waiter.is_filled:
             self._core.count(hits=1)
             self._loads.count_coalesced()
+            # A miss that was served explains no later set.
+            self._writer.noted(waiter.key)
             return waiter.value
+        # Raised to the waiters of a cache that was closed.
+        self._gate.check()
         self._core.count(misses=1)
         if self._writer.hears_misses:
             # The lease has passed to this caller, which computes the value from here on.

@@ -164,7 +164,10 @@ class FlightTable:
         with self.lock:
             flight = self._in_progress.get(key)
             if flight is not None:
+                # In this order: a leader that begins to watch in between looks at the first before it stores.
                 flight.superseded = True
+                if flight.watch is not None:
+                    flight.watch.broken = True
 
     def after_fork_in_child(self) -> None:
         """The leaders are in the parent."""

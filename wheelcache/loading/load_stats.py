@@ -12,6 +12,7 @@ class LoadStats(NamedTuple):
 
     Attributes:
         load_times: (seconds, counts by bucket).
+        stale_hits: hits that the core has not counted.
     """
 
     loads: int
@@ -39,6 +40,9 @@ class LoadCounts:
     )
 
     def __init__(self) -> None:
+        self.count_from_zero()
+
+    def count_from_zero(self) -> None:
         self.loads = 0
         self.load_failures = 0
         self.load_times = LoadTimes()

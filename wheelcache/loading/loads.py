@@ -2,10 +2,10 @@
 
 A look-up that missed comes here with a ``LoadRequest``. It is served a stale value at once, joins a flight, or leads
 one. The leader claims the key in the table, watches it, looks again, runs the loader, and stores the value under the
-watch, which a set, a delete or a clear has broken: then the value is for those who waited by then, and not stored.
+watch, which a set, a delete or a clear has broken: then the value is for the waiters of that time, and not stored.
 
-A look-up counts as one hit or one miss when it has ended: the core counts a value that it finds, a stale value that is
-served counts as a hit, all else as a miss.
+A look-up counts once, when it has ended: as a hit of the core if the core finds a value, as a stale hit if a stale
+value is served, otherwise as a miss.
 
 No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``finally`` here ends what its
 generator has claimed: an exception that arrives at any point leaves no flight without a leader, no waiter waiting.
@@ -13,58 +13,28 @@ generator has claimed: an exception that arrives at any point leaves no flight w
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from wheelcache.core.contract import DEAD, MISSING, Core, Removals, Seen, Watch
+from wheelcache.core.contract import DEAD, MISSING, Core, Removals
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.loading import wait_graph
 from wheelcache.loading.background import TASKS, THREADS, Background, Handed
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.flight_table import Flight, FlightTable, Ticket
+from wheelcache.loading.landing import Landing
 from wheelcache.loading.load_stats import LoadCounts, LoadStats
+from wheelcache.loading.many_loads import ManyLoads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.refreshes import Refreshes
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import Call, Outcome, Steps, StepsTo, Wait, run, run_async
-from wheelcache.loading.unstored import Unstored
+from wheelcache.loading.target import Target
 from wheelcache.runtime.clock import SystemClock
 
 logger = logging.getLogger("wheelcache")
-
-Stored = tuple[int, Removals | None]
-"""The outcome of ``core.set``, and the entries that left."""
-
-
-class Target(Protocol):
-    """What loading needs of its cache, beside the core."""
-
-    @property
-    def name(self) -> str:
-        """For logs."""
-
-    def watch(self, key: Any) -> Watch:
-        """``core.watch`` with the slot of the key."""
-
-    def seen(self, key: Any) -> Seen | None:
-        """What the slot of the key shows now; None without stamps."""
-
-    def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> Stored:
-        """Weigh the value and call ``core.set`` under ``watch`` and what it saw. May raise what a weigher raises."""
-
-    def announce(self, outcome: int, removed: Removals | None) -> None:
-        """Tell the listener and the leases, wake the wheel, evict more. Called when no caller waits any more, since a
-        listener may look up the key that was loaded."""
-
-    @property
-    def tells_of_writes(self) -> bool:
-        """An entry that is not current was written by another process."""
-
-    def delete(self, key: Any) -> object:
-        """``core.delete`` with the slot of the key, telling the listener."""
 
 
 class Loads:
@@ -75,7 +45,17 @@ class Loads:
         target: the cache itself, as far as loading knows it.
     """
 
-    __slots__ = ("_backoff", "_core", "_counts", "_flights", "_is_closed", "_refreshes", "_target")
+    __slots__ = (
+        "_backoff",
+        "_core",
+        "_counts",
+        "_flights",
+        "_is_closed",
+        "_landing",
+        "_many",
+        "_refreshes",
+        "_target",
+    )
 
     def __init__(self, core: Core, target: Target) -> None:
         self._core = core
@@ -84,6 +64,8 @@ class Loads:
         self._backoff = Backoff()
         self._refreshes = Refreshes()
         self._counts = LoadCounts()
+        self._landing = Landing(core, target, self._flights, self._counts, self._backoff)
+        self._many = ManyLoads(core, target, self._flights, self._landing)
         self._is_closed = False
 
     # Asking.
@@ -114,7 +96,7 @@ class Loads:
         Args:
             keys: the caller's keys, by the keys as they are stored.
         """
-        return cast("Mapping[Any, Any]", run(self._load_many(keys, loader, ttl, policy)))
+        return cast("Mapping[Any, Any]", run(self._many.steps(keys, loader, ttl, policy)))
 
     async def aload_many(
         self,
@@ -124,15 +106,12 @@ class Loads:
         policy: LoadPolicy,
     ) -> Mapping[Any, Any]:
         """``load_many`` for coroutines."""
-        return cast("Mapping[Any, Any]", await run_async(self._load_many(keys, loader, ttl, policy)))
+        return cast("Mapping[Any, Any]", await run_async(self._many.steps(keys, loader, ttl, policy)))
 
     def read_beside(self, key: Any, value: Any) -> None:
         """``value`` was read where loaders read, MISSING if there is none. Drop an entry with another value, and have
         the flight in progress not stored: which of the values is newer is not known."""
-        self._flights.supersede(key)
-        record = self._core.peek(key)
-        if record is not None and not _is_same(record.value, value):
-            self._target.delete(key)
+        self._many.read_beside(key, value)
 
     def get_stale(self, key: Any, default: Any) -> Any:
         """The value of ``key`` within its grace, or of a past epoch of trust: for when there is no other to be had."""
@@ -143,7 +122,6 @@ class Loads:
             return default
         with self._flights.lock:
             self._counts.stale_hits += 1
-        self._core.count(hits=1)
         return record.value
 
     def count_coalesced(self) -> None:
@@ -175,7 +153,7 @@ class Loads:
             return self._counts.snapshot()
 
     def keys_in_progress(self) -> list[Any]:
-        """The keys that are being loaded: who deletes a group deletes them, too."""
+        """The keys that are being loaded: deleting a group deletes them, too."""
         return self._flights.keys()
 
     @property
@@ -192,7 +170,7 @@ class Loads:
         """The leaders and the pools' threads are in the parent."""
         self._flights.after_fork_in_child()
         self._refreshes = Refreshes()
-        self._counts = LoadCounts()
+        self._counts.count_from_zero()
 
     def close(self) -> None:
         """The core's gate is shut, for good: what is being loaded fails with the gate's error, quietly."""
@@ -238,7 +216,7 @@ class Loads:
             # On the ways without an interruption, all of this has been done.
             try:
                 if ticket.owns:
-                    self._abandon(ticket.own)
+                    self._landing.abandon(ticket.own)
             finally:
                 ticket.edge.end()
 
@@ -250,20 +228,20 @@ class Loads:
         found = self._find(request)
         if found is not MISSING:
             # The waiters look again.
-            self._abandon(flight)
+            self._landing.abandon(flight)
             return found, None
         if deadline is not None:
             handed = self._hand_over(ticket, request, deadline, background)
             if handed is Handed.TAKEN:
                 return (yield from self._wait(ticket, request, deadline))
             if handed is Handed.NO_ROOM:
-                self._abandon(flight)
+                self._landing.abandon(flight)
                 return self._timed_out(request)
         value, error = yield Call(request.loader, (flight.lead,))
         if error is None:
-            value, error = self._loaded(flight, request, value)
+            value, error = self._landing.loaded(flight, request, value)
         else:
-            self._failed(flight, error)
+            self._landing.failed(flight, error)
         return (value, None) if error is None else self._stale_instead(request, error)
 
     def _wait(self, ticket: Ticket, request: LoadRequest, deadline: float | None) -> StepsTo[Outcome | None]:
@@ -322,62 +300,13 @@ class Loads:
             return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
         return stale, None
 
-    # The end of a flight.
-
-    def _loaded(self, flight: Flight, request: LoadRequest, value: Any) -> Outcome:
-        """Store the value and end the flight. The value, or what a weigher has raised."""
-        stored: Stored | None = None
-        try:
-            if isinstance(value, Unstored):
-                value = value.value
-            elif self._flights.leads(flight) and not flight.superseded:
-                stored = self._store(flight, request, value)
-            seconds = self._core.now() - flight.started
-            with self._flights.lock:
-                self._counts.load_times.add(seconds)
-                self._counts.loads += 1
-                self._backoff.succeeded(flight.key)
-            self._flights.land(flight)
-            flight.end(value, None)
-        except BaseException as error:
-            self._failed(flight, error)
-            return None, error
-        if stored is not None:
-            if flight.superseded:
-                # In between; it cannot be any more.
-                self._target.delete(flight.key)
-            self._target.announce(*stored)
-        return value, None
-
-    def _store(self, flight: Flight, request: LoadRequest, value: Any) -> Stored:
-        policy = request.policy
-        ttl, grace = request.ttl, policy.grace or policy.keep
-        if value is None and policy.negative_ttl is not None:
-            ttl, grace = policy.negative_ttl, 0.0
-        return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch))
-
-    def _failed(self, flight: Flight, error: BaseException) -> None:
-        """End the flight with an error."""
-        if flight.outcome is None:
-            seconds = self._core.now() - flight.started
-            with self._flights.lock:
-                self._counts.load_failures += 1
-                self._counts.load_times.add(seconds)
-        self._flights.land(flight)
-        flight.end(None, error)
-
-    def _abandon(self, flight: Flight) -> None:
-        """The leader leaves. If the flight has not ended, its waiters look again, and one of them leads."""
-        self._flights.land(flight)
-        flight.end(None, asyncio.CancelledError())
-
     # In the background.
 
     def _hand_over(self, ticket: Ticket, request: LoadRequest, deadline: float, background: Background) -> Handed:
         flight = ticket.own
         flight.waited_for = True
         steps = self._load_handed_over(flight, request, background)
-        handed = background.load(steps, flight.lead, deadline, partial(self._abandon, flight))
+        handed = background.load(steps, flight.lead, deadline, partial(self._landing.abandon, flight))
         if handed is Handed.TAKEN:
             ticket.owns = False
         elif handed is Handed.NO_ROOM:
@@ -392,17 +321,17 @@ class Loads:
                 return (yield from self._load_in_background(flight, request, background, is_refresh=False))
             return None, None
         finally:
-            self._abandon(flight)
+            self._landing.abandon(flight)
 
     def _load_in_background(
         self, flight: Flight, request: LoadRequest, background: Background, *, is_refresh: bool
     ) -> Steps:
         value, error = yield Call(request.loader, (flight.lead,))
         if error is None:
-            _, error = self._loaded(flight, request, value)
+            _, error = self._landing.loaded(flight, request, value)
         elif background.is_task and not isinstance(error, Exception):
             # A cancellation: the loop ends.
-            self._failed(flight, error)
+            self._landing.failed(flight, error)
             return None, error
         if error is not None:
             self._failed_in_background(flight, request, error, is_refresh)
@@ -422,7 +351,7 @@ class Loads:
         if not request.policy.fail_safe:
             # A stale value would be served as if nothing had happened, and no caller would ever see the error.
             self._core.delete(request.key, only=DEAD, removed=removed)
-        self._failed(flight, error)
+        self._landing.failed(flight, error)
         try:
             if is_refresh or request.policy.fail_safe or request.given_up:
                 # Otherwise it is raised to the waiters.
@@ -464,7 +393,6 @@ class Loads:
         request.is_counted = request.is_hit = True
         with self._flights.lock:
             self._counts.stale_hits += 1
-        self._core.count(hits=1)
         return record.value
 
     def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:
@@ -526,83 +454,11 @@ class Loads:
                 flight.watch = self._target.watch(request.key)
                 if self._is_wanted(request):
                     return (yield from self._load_in_background(flight, request, background, is_refresh=True))
-                self._abandon(flight)
+                self._landing.abandon(flight)
             return None, None
         finally:
             # In this order: a key that is not being refreshed may be loaded.
             try:
-                self._abandon(flight)
+                self._landing.abandon(flight)
             finally:
                 self._refreshes.end(request)
-
-    # Many at once.
-
-    def _load_many(
-        self, keys: Mapping[Any, Hashable], loader: Callable[[list[Any]], Any], ttl: float | None, policy: LoadPolicy
-    ) -> Steps:
-        flights: list[Flight] = []
-        try:
-            now = self._core.now()
-            for key in keys:
-                flight = self._flights.flight(key, now)
-                flights.append(flight)
-                if self._flights.claim(flight):
-                    flight.watch = self._target.watch(key)
-                else:
-                    flights.pop()
-            leads = tuple(flight.lead for flight in flights)
-            values, error = yield Call(partial(loader, list(keys.values())), leads)
-            if error is None:
-                error = self._loaded_many(flights, keys, values, ttl, policy)
-            if error is not None:
-                for flight in flights:
-                    if flight.outcome is None:
-                        self._failed(flight, error)
-                return None, error
-        finally:
-            for flight in flights:
-                self._abandon(flight)
-        led = {flight.key for flight in flights}
-        for key, caller_key in keys.items():
-            if key not in led:
-                self.read_beside(key, values.get(caller_key, MISSING))
-        return values, None
-
-    def _loaded_many(
-        self,
-        flights: list[Flight],
-        keys: Mapping[Any, Hashable],
-        values: Mapping[Any, Any],
-        ttl: float | None,
-        policy: LoadPolicy,
-    ) -> BaseException | None:
-        for flight in flights:
-            caller_key = keys[flight.key]
-            if caller_key in values:
-                request = LoadRequest(flight.key, caller_key, _no_loader, ttl, policy)
-                _, error = self._loaded(flight, request, values[caller_key])
-                if error is not None:
-                    return error
-            else:
-                self._found_nothing(flight)
-        return None
-
-    def _found_nothing(self, flight: Flight) -> None:
-        """A load of many did not find this key: it counts as a load, and waiters look again."""
-        seconds = self._core.now() - flight.started
-        with self._flights.lock:
-            self._counts.loads += 1
-            self._counts.load_times.add(seconds)
-        self._abandon(flight)
-
-
-def _no_loader() -> Any:
-    """Of a value that was loaded together with others."""
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values are known to be equal. They may have an ``__eq__`` of their own."""
-    try:
-        return one is other or (type(one) is type(other) and bool(one == other))
-    except Exception:
-        return False

@@ -1,4 +1,4 @@
-"""A circuit breaker: what fails again and again is left alone for a while, so that nobody waits for it.
+"""A circuit breaker: what fails again and again is left alone for a while, so that no caller waits for it.
 
 The pattern is Michael Nygard's ("Release It!"): closed, everything goes through; after ``FAILURES`` in a row open,
 nothing does; and every now and then one call goes through to see whether it may be closed again.

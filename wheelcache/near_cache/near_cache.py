@@ -14,36 +14,23 @@ Memcached say of a command.
 from __future__ import annotations
 
 import asyncio
-import logging
-import pickle
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from wheelcache.core.contract import MISSING
-from wheelcache.errors import CacheClosed, StoreUnavailable
+from wheelcache.errors import CacheClosed
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.unstored import Unstored
-from wheelcache.near_cache.circuit_breaker import CircuitBreaker
+from wheelcache.near_cache.guarded_store import GuardedStore, is_about_the_value
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.runtime.clock import Clock
-
-logger = logging.getLogger("wheelcache")
 
 T = TypeVar("T")
 
 ValueOf = Callable[[Any], Any]
 """Makes of what a write returned the value that was written, or MISSING."""
-
-ABOUT_THE_VALUE: Final = (
-    *(TypeError, ValueError, LookupError, AttributeError, pickle.PickleError),
-    # What unpickling raises after a class was moved, or of a torn value.
-    *(ImportError, EOFError, RecursionError),
-)
-
-ABOUT_THE_CALL: Final = ("ResponseError", "DataError", "MemcacheIllegalInputError")
-"""The same in the words of redis-py and pymemcache, by exactly these names: what is derived of them may be outages."""
 
 
 def _nothing() -> None:
@@ -51,18 +38,13 @@ def _nothing() -> None:
 
 
 def _no_value(result: object) -> Any:
-    """What was written is not for those who wait."""
+    """What was written is not for the waiters."""
     return MISSING
 
 
 def _as_many(key: Any, value: Any) -> dict[Any, Any]:
     """What a read of many would have returned."""
     return {} if value is MISSING else {key: value}
-
-
-def _is_about_the_value(error: Exception) -> bool:
-    """Whether the same would be raised by a store that is well."""
-    return isinstance(error, ABOUT_THE_VALUE) or type(error).__name__ in ABOUT_THE_CALL
 
 
 class Copies(Protocol):
@@ -93,13 +75,14 @@ class NearCache:
     Args:
         cache: where they are kept.
         timeout: seconds that a copy is kept at most; the jitter of ``cache`` shortens them.
-        epoch: the board of ``cache`` if somebody has to tell this process of every write, and can lose touch.
+        epoch: the stamps of ``cache`` if a connection tells this process of every write, and can be lost.
         fail_safe: while the store behind fails, old copies are returned, for ``grace`` seconds past their time.
         drop_writes: with ``fail_safe``, a write that fails is dropped; else its error reaches the caller.
 
     Attributes:
-        trusted: whether copies may be used. With an epoch, somebody has to say so first.
+        trusted: whether copies may be used. With an epoch, ``trust`` says so.
         start_tracking: called where copies may not be used; cheap if it was called before.
+        stop_tracking: for the owner to call when the copies are not used any more.
     """
 
     def __init__(
@@ -118,12 +101,13 @@ class NearCache:
         self.drop_writes = drop_writes
         self.trusted = epoch is None
         self.start_tracking: Callable[[], object] = _nothing
+        self.stop_tracking: Callable[[], object] = _nothing
         self._epoch = epoch
         if epoch is not None:
             epoch.is_told = False
         # Kept for as long as they may be needed, which is not served while the store answers.
         self._policy = LoadPolicy(keep=grace) if fail_safe else PLAIN
-        self._breaker = CircuitBreaker()
+        self._store = GuardedStore(cache.name, cache.steady, watches_outages=fail_safe)
 
     # What tells of writes calls these: see ``redis_tracking.Listener``.
 
@@ -196,7 +180,7 @@ class NearCache:
                 return self._get_untrusted(keys, read)
 
             def load(missing: list[Any]) -> Mapping[Any, Any]:
-                return self._guarded(lambda: read(missing))
+                return self._store.call(lambda: read(missing))
 
             found, missing = self._find_many(keys)
             if missing:
@@ -220,7 +204,7 @@ class NearCache:
                 return await self._aget_untrusted(keys, read)
 
             async def load(missing: list[Any]) -> Mapping[Any, Any]:
-                return await self._aguarded(lambda: read(missing))
+                return await self._store.acall(lambda: read(missing))
 
             found, missing = self._find_many(keys)
             if missing:
@@ -237,7 +221,7 @@ class NearCache:
         return found, [key for key in dict.fromkeys(keys) if key not in found]
 
     def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> Any:
-        """What somebody sets ``key``, which nobody has, to, while this waits; else MISSING, with a lease on it."""
+        """What another caller sets the missing ``key`` to while this one waits; else MISSING, with a lease on it."""
         stored = self.cache.get_or_lease(key, MISSING, wait=wait, may_wait=may_wait)
         return self._found(key, self.read(read, key)) if stored is MISSING else stored
 
@@ -247,7 +231,7 @@ class NearCache:
         return self._found(key, await self.aread(read, key)) if stored is MISSING else stored
 
     def _found(self, key: Any, stored: Any) -> Any:
-        # Looked up once more with the lease in hand: another process, or one before him, may have set it by now.
+        # Looked up once more with the lease in hand: another process, or an earlier holder, may have set it by now.
         if stored is not MISSING:
             self.cache.fill_lease(key, stored)
         return stored
@@ -257,9 +241,9 @@ class NearCache:
         if self.trusted and key in self.cache:
             return True
         try:
-            found = self._guarded(ask)
+            found = self._store.call(ask)
         except Exception as error:
-            if not self.fail_safe or _is_about_the_value(error):
+            if not self.fail_safe or is_about_the_value(error):
                 raise
             return self.cache.loading.get_stale(key, MISSING) is not MISSING
         if not found:
@@ -271,9 +255,9 @@ class NearCache:
         if self.trusted and key in self.cache:
             return True
         try:
-            found = await self._aguarded(ask)
+            found = await self._store.acall(ask)
         except Exception as error:
-            if not self.fail_safe or _is_about_the_value(error):
+            if not self.fail_safe or is_about_the_value(error):
                 raise
             return self.cache.loading.get_stale(key, MISSING) is not MISSING
         if not found:
@@ -287,18 +271,18 @@ class NearCache:
             key: what is read, if there may be a copy of it.
         """
         try:
-            return self._read_beside(key, self._guarded(read))
+            return self._read_beside(key, self._store.call(read))
         except Exception as error:
-            if not self.fail_safe or _is_about_the_value(error):
+            if not self.fail_safe or is_about_the_value(error):
                 raise
             return MISSING
 
     async def aread(self, read: Callable[[], Awaitable[Any]], key: Any = MISSING) -> Any:
         """``read`` for coroutines."""
         try:
-            return self._read_beside(key, await self._aguarded(read))
+            return self._read_beside(key, await self._store.acall(read))
         except Exception as error:
-            if not self.fail_safe or _is_about_the_value(error):
+            if not self.fail_safe or is_about_the_value(error):
                 raise
             return MISSING
 
@@ -308,10 +292,10 @@ class NearCache:
         return value
 
     def load(self, key: Any, loader: Callable[[], Any]) -> Any:
-        """What ``loader()`` returns, once for all who call this together for ``key``. No copy of it is kept.
+        """What ``loader()`` returns, once for all callers of this together for ``key``. No copy of it is kept.
 
-        Beside those who ``get`` the key: these wait for the store behind, not for a loader, which may take long, raise
-        what is none of their business, or look for the key itself.
+        Callers that ``get`` the key are apart: they wait for the store behind, not for a loader, which may take long,
+        raise an error of its own, or look for the key itself.
         """
         flight = ("load", key)
 
@@ -336,11 +320,11 @@ class NearCache:
 
         Args:
             dropped: if not given, it may not be dropped.
-            value_of: of what ``write()`` returned, the value that the keys were set to, for those who wait for a lease.
+            value_of: of what ``write()`` returned, the value that the keys were set to, for the waiters of a lease.
         """
         keys = list(keys)
         try:
-            result = self._guarded(write)
+            result = self._store.call(write)
         except Exception as error:
             self._written(keys, MISSING)
             self._check_dropped(error, dropped)
@@ -362,7 +346,7 @@ class NearCache:
         """``write`` for coroutines."""
         keys = list(keys)
         # A task of its own, since many a method that is not async runs in a thread, and goes on when it is cancelled.
-        writing = asyncio.ensure_future(self._aguarded(write))
+        writing = asyncio.ensure_future(self._store.acall(write))
         try:
             result = await asyncio.shield(writing)
         except Exception as error:
@@ -399,7 +383,7 @@ class NearCache:
 
     def _written_after_all(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
-            # Asked for, or asyncio would say that nobody did. Who wrote is gone.
+            # Asked for, or asyncio would log that it was never retrieved. The writer is gone.
             done.exception()
         with suppress(CacheClosed):
             self._written(keys, MISSING)
@@ -412,7 +396,7 @@ class NearCache:
         return found
 
     def _check_dropped(self, error: Exception, dropped: Any) -> None:
-        if dropped is MISSING or not self.fail_safe or not self.drop_writes or _is_about_the_value(error):
+        if dropped is MISSING or not self.fail_safe or not self.drop_writes or is_about_the_value(error):
             raise error
 
     # Without trust.
@@ -425,10 +409,10 @@ class NearCache:
         self.start_tracking()
         if not self.fail_safe:
             self._count_misses_if(True, keys)
-            return dict(self._guarded(lambda: read(keys)))
+            return dict(self._store.call(lambda: read(keys)))
 
         def load(keys: list[Any]) -> Mapping[Any, Any]:
-            return self._guarded(lambda: read(keys))
+            return self._store.call(lambda: read(keys))
 
         found = dict(self.cache.loading.load_many(keys, load, self.timeout, self._policy))
         self._count_misses_if(True, keys)
@@ -441,10 +425,10 @@ class NearCache:
         self.start_tracking()
         if not self.fail_safe:
             self._count_misses_if(True, keys)
-            return dict(await self._aguarded(lambda: read(keys)))
+            return dict(await self._store.acall(lambda: read(keys)))
 
         async def load(keys: list[Any]) -> Mapping[Any, Any]:
-            return await self._aguarded(lambda: read(keys))
+            return await self._store.acall(lambda: read(keys))
 
         found = dict(await self.cache.loading.aload_many(keys, load, self.timeout, self._policy))
         self._count_misses_if(True, keys)
@@ -459,58 +443,22 @@ class NearCache:
                 self.cache.count_miss()
 
     def _read(self, read: Callable[[], Any]) -> Any:
-        value = self._guarded(read)
+        value = self._store.call(read)
         return Unstored(MISSING) if value is MISSING else value
 
     async def _aread(self, read: Callable[[], Awaitable[Any]]) -> Any:
-        value = await self._aguarded(read)
+        value = await self._store.acall(read)
         return Unstored(MISSING) if value is MISSING else value
-
-    def _guarded(self, call: Callable[[], T]) -> T:
-        if not self.fail_safe:
-            return call()
-        self._check_circuit()
-        try:
-            result = call()
-        except Exception as error:
-            self._failed(error)
-            raise
-        self._succeeded()
-        return result
-
-    async def _aguarded(self, call: Callable[[], Awaitable[T]]) -> T:
-        if not self.fail_safe:
-            return await call()
-        self._check_circuit()
-        try:
-            result = await call()
-        except Exception as error:
-            self._failed(error)
-            raise
-        self._succeeded()
-        return result
-
-    def _check_circuit(self) -> None:
-        if not self._breaker.allows(self.cache.steady()):
-            raise StoreUnavailable(f"the store behind the cache {self.cache.name!r} failed lately and is left alone")
-
-    def _failed(self, error: Exception) -> None:
-        if not _is_about_the_value(error) and self._breaker.failed(self.cache.steady()):
-            logger.warning("The store behind the cache %r fails, and is left alone: %r", self.cache.name, error)
-
-    def _succeeded(self) -> None:
-        if self._breaker.succeeded():
-            logger.warning("The store behind the cache %r answers again.", self.cache.name)
 
     def _instead(self, key: Any, error: Exception) -> Any:
         """The copy that is kept for an outage, MISSING if there is none. This ends the look-up, and counts it."""
         if not self.fail_safe:
             # Counted when it began.
             raise error
-        stale = MISSING if _is_about_the_value(error) else self.cache.loading.get_stale(key, MISSING)
+        stale = MISSING if is_about_the_value(error) else self.cache.loading.get_stale(key, MISSING)
         if stale is MISSING:
             self.cache.count_miss()
-        if _is_about_the_value(error):
+        if is_about_the_value(error):
             raise error
         return stale
 
@@ -518,7 +466,7 @@ class NearCache:
         if not self.fail_safe:
             # Counted when it began.
             raise error
-        if _is_about_the_value(error):
+        if is_about_the_value(error):
             self._count_misses_if(True, keys)
             raise error
         found = {key: self.cache.loading.get_stale(key, MISSING) for key in keys}

@@ -1,4 +1,4 @@
-"""What anybody writes to a Redis or Valkey server, told to this process: one connection, one daemon thread.
+"""What any client writes to a Redis or Valkey server, told to this process: one connection, one daemon thread.
 
 Redis's client-side caching in broadcast mode (https://redis.io/docs/latest/develop/reference/client-side-caching/):
 ``CLIENT TRACKING ON BCAST PREFIX ...`` has the server send the name of every key under the prefixes that is written,
@@ -15,16 +15,16 @@ ACL needs the channel too: ``+ping +subscribe +client|id +client|tracking &__red
 How stale a read can be: every ``interval`` a PING is sent whose answer comes behind all that the server had to tell
 before it. So while ``clock() < trusted_until``, the listener has been told of every write that was acknowledged more
 than ``interval + timeout`` ago, 2 s unless told otherwise, even where this thread, or the whole process, has not run in
-between. As a rule it is the way of one message: 0.1 ms on the same machine. Whoever goes by ``trust()`` alone adds the
-time that the thread waits for the interpreter.
+between. As a rule it is the way of one message: 0.1 ms on one machine. A reader that goes by ``trust()`` alone adds
+the time that the thread waits for the interpreter.
 
 What is not told: ``SWAPDB`` (no server sends anything for it), and that a key's time has come, before the server has
 also removed it: a copy must have a TTL of its own. What is told needlessly: a message has no database number, so keys
 of the same name in other databases; what this process itself writes, because it writes through other connections; and
 ``FLUSHDB`` of any database, which is told as "everything".
 
-Whoever reads from replicas must track the replica that it reads from: the primary tells of a write before the replica
-has it. Redis Cluster, where every node tells only of its own keys, is not covered.
+A process that reads from replicas must track the replica that it reads from: the primary tells of a write before the
+replica has it. Redis Cluster, where every node tells only of its own keys, is not covered.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ CHANNEL: Final = "__redis__:invalidate"
 
 
 class Listener(Protocol):
-    """Who is told. Called on the tracking thread, in the order of the server's messages, with no lock held.
+    """What is told. Called on the tracking thread, in the order of the server's messages, with no lock held.
 
-    What a method raises is logged; the connection is then made anew, for nobody knows what has been dropped.
+    What a method raises is logged; the connection is then made anew, since what was dropped is not known.
     """
 
     def invalidated(self, keys: list[bytes]) -> object:
@@ -357,7 +357,7 @@ class Tracking:
         self._answered(asked)
         if self._logged is not None:
             self._logged = None
-            # A warning like the one before: an operator who saw that one is to see this one.
+            # A warning like the one before: it tells the operator that the other one is over.
             logger.warning("%s are told again, after %.1f s.", self, self._clock() - self._lost_at)
         return _Link(connection, asked, asked + self._interval)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 WATCH: Final = INTERVAL
-"""Seconds between looks, if nobody says otherwise: there is nothing new to be seen before."""
+"""Seconds between looks, by default: there is nothing new to be seen before."""
 
 Figures = Mapping[str, Any]
 

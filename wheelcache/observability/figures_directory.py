@@ -1,4 +1,4 @@
-"""The directory through which the processes of a site show their figures to each other and to whoever looks.
+"""The directory through which the processes of a site show their figures to each other and to readers.
 
 Each cache of each process has a file there, which is replaced every few seconds, atomically, and locked by its process
 for as long as that lives: a file whose lock is free is that of a process that is gone, however that came about. The
@@ -61,33 +61,33 @@ AT_ONCE: Final = 250
 """Files of dead processes that are counted in one hold of the lock: 0.3 s, if each has an hour of samples."""
 
 LOOKS: Final = 10
-"""Times that who reads begins anew because meanwhile somebody died."""
+"""Times that a reader begins anew because a worker ended meanwhile."""
 
 NOT_OURS: Final = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV)
-"""What opening a link, a socket, or what somebody else has put there gives."""
+"""What opening a link, a socket, or what another user has put there gives."""
 
 OURS: Final = "figures-"
-"""The prefix of the directories that are used if nobody says where."""
+"""The prefix of the directories that are used by default."""
 
 FORGOTTEN: Final = 7 * 86_400.0
-"""Seconds after which such a directory, in which nobody lives and nothing was put, is removed."""
+"""Seconds after which such a directory, without a living worker and without new files, is removed."""
 
 LEFTOVER: Final = 60.0
-"""Seconds after which a file that was to be moved into its place is one of somebody who was killed before that."""
+"""Seconds after which a file that was to be moved into its place is that of a process that was killed before."""
 
 
-def usable_directory(option: str, value: Any) -> FiguresDirectory | None:
-    """The directory that an option says.
+def figures_directory_or_none(option: str, value: Any) -> Path | None:
+    """The directory that an option says, made if it isn't there; or None.
 
     Raises:
         TypeError, ValueError, FileUnusable: naming the option.
     """
     path = private_directory_or_none(option, value)
-    return None if path is None else FiguresDirectory(path)
+    return None if path is None else FiguresDirectory(path).path
 
 
 def directory_of(site: str) -> Path | None:
-    """Where the processes of ``site`` publish if nobody says where: any text that all of them know, and no others.
+    """Where the processes of ``site`` publish by default: any text that all of them know, and no others.
 
     None, which is logged, if there is no directory of this user's alone.
     """
@@ -104,8 +104,8 @@ def directory_of(site: str) -> Path | None:
 
 
 def remove_forgotten() -> None:
-    """Remove the directories of ``directory_of`` that nobody used for long: each SECRET_KEY, and each place of a Flask
-    app, has one, and some are never the same again.
+    """Remove the directories of ``directory_of`` that no process used for long: each SECRET_KEY, and each place of a
+    Flask app, has one, and some are never the same again.
     """
     with suppress(FileUnusable, OSError):
         for path in runtime_directory().glob(f"{OURS}*"):
@@ -162,13 +162,13 @@ class FiguresDirectory:
         self._retire([path for path in self._files() if not _look_at(path, living=False)[1]])
 
     def remove_if_deserted(self) -> None:
-        """Remove it with all in it, unless somebody lives there. Who comes meanwhile makes it again.
+        """Remove it with all in it, unless a worker lives there. A worker that comes meanwhile makes it again.
 
         Raises:
-            FileUnusable, OSError: it stays, as somebody else is at it, or there is more in it than our files.
+            FileUnusable, OSError: it stays, as another process is at it, or there is more in it than our files.
         """
         with locked_file(self.path / LOCK, patience=0.0):
-            # Who comes from here on is not among them.
+            # A worker that comes from here on is not among them.
             there = list(self.path.iterdir())
             if not any(path.suffix == WORKER and _look_at(path, living=False)[1] for path in there):
                 for path in there:
@@ -201,10 +201,10 @@ class FiguresDirectory:
         """Count a worker of this process, which holds its lock no longer, among the departed.
 
         Args:
-            patience: seconds to wait for others who are at it; see ``locked_file``.
+            patience: seconds to wait for other processes; see ``locked_file``.
 
         Returns:
-            Whether that was possible. If not, the next who looks for the dead does it.
+            Whether that was possible. If not, the next look for ended workers does it.
         """
         return self._retire([self.path / f"{worker}{WORKER}"], patience)
 
@@ -239,11 +239,11 @@ class FiguresDirectory:
         return True
 
     def _count_and_remove(self, dead: list[Path]) -> None:
-        """Called under the lock. Whoever is killed in the middle leaves names by which nothing is counted twice."""
+        """Called under the lock. A process killed in the middle leaves names by which nothing is counted twice."""
         document = load_document(self.path / DEPARTED)
         counts, counted = _counts(document), _counted(document)
         found = [(path, *_look_at(path, living=False, dead=True)) for path in dead]
-        # Somebody else may have been at it since they were found dead, and removed them.
+        # Another process may have been at it since they were found dead, and removed them.
         gone = [path for path, _, lives in found if not lives]
         _count(counts, [(path.name, figures) for path, figures, _ in found if figures is not None], counted)
         there = {path.name for path in self._files()}
@@ -331,7 +331,7 @@ def _count(counts: dict[str, Stats], dead: list[tuple[str, WorkerFigures]], coun
 
 
 def _is_left_over(path: Path) -> bool:
-    """Whether a file that was to be moved into its place is old enough to be that of somebody who was killed."""
+    """Whether a file that was to be moved into its place is old enough to be that of a process that was killed."""
     try:
         return path.lstat().st_mtime < SystemClock.time() - LEFTOVER
     except OSError:

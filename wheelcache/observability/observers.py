@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
 
-from wheelcache.cache_options import CacheOptions
 from wheelcache.core.contract import Core
 from wheelcache.isolation import size_of
 from wheelcache.loading.loads import Loads
-from wheelcache.observability.figures_directory import usable_directory
+from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.history import History
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.stats_log import StatsLog
@@ -19,6 +20,25 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.stats import Stats
+
+
+class ObservedOptions(Protocol):
+    """The options of a cache that its observers read: see ``CacheOptions``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def log_interval(self) -> float | None: ...
+    @property
+    def sample_interval(self) -> float | None: ...
+    @property
+    def figures_dir(self) -> Path | None: ...
+    @property
+    def max_entries(self) -> int | None: ...
+    @property
+    def max_weight(self) -> int | None: ...
+    @property
+    def weigher(self) -> Callable[..., int] | None: ...
 
 
 class StatsReader:
@@ -34,7 +54,7 @@ class StatsReader:
         counts, loads = self._core.counts(), self._loads.stats()
         removals = {cause.value: count for cause, count in counts.removals.items()}
         return Stats(
-            hits=counts.hits,
+            hits=counts.hits + loads.stale_hits,
             misses=counts.misses,
             loads=loads.loads,
             load_failures=loads.load_failures,
@@ -74,7 +94,7 @@ class Observers:
 
     def __init__(
         self,
-        options: CacheOptions,
+        options: ObservedOptions,
         stats: StatsReader,
         driver: WheelDriver,
         actions: Mapping[str, Callable[[], object]],
@@ -131,8 +151,8 @@ class Observers:
     def _publishing_jobs(
         self, actions: Mapping[str, Callable[[], object]], is_in_use: Callable[[], bool]
     ) -> Iterator[PeriodicJob]:
-        directory = usable_directory("figures_dir", self._options.figures_dir)
-        if directory is not None:
+        if self._options.figures_dir is not None:
+            directory = FiguresDirectory(self._options.figures_dir)
             self.publisher = Publisher(directory, self._options.name, self.figures, is_in_use)
             yield self.publisher
             self.requests = WorkerRequests(RequestBox(directory.path), self._options.name, actions)

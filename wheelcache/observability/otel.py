@@ -30,7 +30,7 @@ _LOADS: Final = (
         lambda reading: {"": reading.counted.load_seconds},
     ),
 )
-"""In place of a histogram, which OpenTelemetry can't observe: somebody would have to record every single load."""
+"""In place of a histogram, which OpenTelemetry can't observe: each single load would have to be recorded."""
 
 
 def instrument(
@@ -38,8 +38,8 @@ def instrument(
 ) -> None:
     """Have OpenTelemetry observe the caches of this process, by the meter "wheelcache".
 
-    Each process tells its own figures and nobody else's, as is the custom there: its resource, with
-    ``service.instance.id``, tells them apart, and whoever reads them adds them up. So it is called once in every
+    Each process tells its own figures only, as is the custom there: its resource, with
+    ``service.instance.id``, tells them apart, and a reader adds them up. So it is called once in every
     worker, after the fork if the server forks, where the SDK is set up. Called again, it changes nothing.
 
     The instruments have the names of the metrics for Prometheus, with a dot behind the prefix and without endings for

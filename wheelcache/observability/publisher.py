@@ -1,4 +1,4 @@
-"""Publishes the figures of a cache every few seconds, for those who look from other processes."""
+"""Publishes the figures of a cache every few seconds, for readers in other processes."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ _retired: dict[tuple[int, Path], float] = {}
 """When a process last looked for the dead of a directory."""
 
 _left: list[tuple[FiguresDirectory, str]] = []
-"""What could not be removed at once, since somebody else had the lock: the next publication does it."""
+"""What could not be removed at once, since another process had the lock: the next publication does it."""
 
 
 def _remove_what_is_left() -> None:

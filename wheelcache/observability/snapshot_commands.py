@@ -45,7 +45,7 @@ LOOK: Final = 0.2
 """Seconds between looks at what they did."""
 
 CLOCKS: Final = 2.0
-"""Seconds by which the time of a file may be before that of who looks: file systems have clocks of their own."""
+"""Seconds by which the time of a file may be before that of the reader: file systems have clocks of their own."""
 
 STEP: Final = 1000
 """Records between two moves of a progress bar."""
@@ -106,7 +106,7 @@ def save(caches: Iterable[ObservedCache], option: str, out: TextIO, *, patience:
         patience: seconds to wait.
 
     Raises:
-        Undone: there is nobody to ask, or somebody has not saved in time.
+        Undone: there is no worker to ask, or one has not saved in time.
     """
     caches = list(caches)
     kept = _kept(caches, option)
@@ -133,10 +133,10 @@ def save(caches: Iterable[ObservedCache], option: str, out: TextIO, *, patience:
 
 
 def load(caches: Iterable[ObservedCache], option: str, out: TextIO) -> None:
-    """Have all workers load the newest snapshot, which takes them seconds, and print who will load what.
+    """Have all workers load the newest snapshot, which takes them seconds, and print which of them loads what.
 
     Raises:
-        Undone: there is nobody to ask, or nothing to load.
+        Undone: there is no worker to ask, or nothing to load.
     """
     caches = list(caches)
     kept = _kept(caches, option)
@@ -228,7 +228,7 @@ def _workers(caches: Sequence[ObservedCache], name: str) -> list[WorkerFigures]:
 
 
 def _rests(worker: WorkerFigures) -> bool:
-    """Whether nothing is in the cache and nobody asks for it: then it does not look whether it is asked, either."""
+    """Whether nothing is in the cache and no caller asks for it: then it does not look whether it is asked, either."""
     return worker.stats.size == 0 and worker.taken < SystemClock.time() - 3 * INTERVAL
 
 
@@ -240,7 +240,7 @@ def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerFigures]], does: str, out
 
 
 def _wait(caches: Sequence[ObservedCache], expected: Mapping[Kept, set[str]], since: float, patience: float) -> None:
-    """Until there is a new snapshot of everybody who was asked and still lives, or ``patience`` is over."""
+    """Until there is a new snapshot of every worker that was asked and still lives, or ``patience`` is over."""
     deadline = SystemClock.steady() + patience
     with _bar("snapshots", sum(map(len, expected.values()))) as show:
         while True:
@@ -249,7 +249,7 @@ def _wait(caches: Sequence[ObservedCache], expected: Mapping[Kept, set[str]], si
             if all(done[each] >= len(workers) for each, workers in expected.items()):
                 return
             for each, workers in expected.items():
-                # Who exits saves as well, or is lost.
+                # A worker that exits saves as well, or is lost.
                 workers &= {worker.worker for worker in _workers(caches, each.name)}
             if SystemClock.steady() > deadline:
                 return

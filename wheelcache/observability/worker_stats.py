@@ -191,7 +191,7 @@ class CacheFigures:
 
 
 def by_name(workers: Iterable[WorkerFigures], departed: Mapping[str, Stats]) -> list[CacheFigures]:
-    """What there is of each cache, by its name: who has it, oldest first, and the counts of those who are gone."""
+    """Each cache by its name: the workers that have it, oldest first, and the counts of those that are gone."""
     found: dict[str, list[WorkerFigures]] = {}
     for each in sorted(workers, key=lambda worker: (worker.started, worker.worker)):
         found.setdefault(each.name, []).append(each)

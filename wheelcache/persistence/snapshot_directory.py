@@ -1,6 +1,6 @@
 """The directory of snapshots: checked at every use, and then used by its descriptor.
 
-What is loaded from it is unpickled, and that runs code. Mode 0700 alone is no guard: another user who may write a
+What is loaded from it is unpickled, and that runs code. Mode 0700 alone is no guard: another user that may write a
 directory above it can rename it and put another one in its place, or a link to a place where this user's files have
 contents of the other's making, as uploads have. So no directory above it may be one that other users can write, except
 for sticky ones, such as ``/tmp``, in which users rename only what is their own. And what was opened is used by its

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from wheelcache.core.contract import RESTORE, Core, Seen
 from wheelcache.errors import SnapshotRefused
@@ -13,7 +13,26 @@ from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.loading_snapshot import load_from
 from wheelcache.persistence.saving import save
 from wheelcache.persistence.snapshot_file import refuse
-from wheelcache.writing.entry_writer import EntryWriter
+
+
+class Writes(Protocol):
+    """The way of a write, by the keys of the core."""
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        *,
+        exact: bool,
+        mode: int,
+        seen: Seen | None,
+    ) -> int:
+        """The outcome of ``core.set``."""
+
+    def evict(self, key: Any) -> None:
+        """Remove an entry for want of room."""
 
 
 class Snapshots:
@@ -31,7 +50,7 @@ class Snapshots:
         self,
         name: str,
         core: Core,
-        writes: EntryWriter,
+        writes: Writes,
         keys: KeyProxies,
         *,
         max_entries: int | None,

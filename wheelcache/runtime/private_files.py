@@ -1,4 +1,4 @@
-"""Files that are this user's alone, and where those are that his processes share while they run."""
+"""Files that are this user's alone, and where those are that the user's processes share while they run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FALLBACK_PATIENCE: Final = 1.0
 
 
 def runtime_directory() -> Path:
-    """A directory of this user's alone, the same for all his processes, in memory where the system has such a place.
+    """A directory of this user's alone, the same for all of its processes, in memory where the system has such a place.
 
     Not ``XDG_RUNTIME_DIR``: a server started at boot does not have it, a command typed by the same user does, and they
     have to meet. Nor ``/tmp``, of which systemd gives a service one of its own.
@@ -210,7 +210,7 @@ def locked_file(path: Path, patience: float | None = None) -> Iterator[int]:
         _lock(path, file, LOCK_PATIENCE if patience is None else patience)
         yield file
     finally:
-        # Closing would not do where the file is mapped: the map has a descriptor of its own. Who is killed has none.
+        # Closing would not do where the file is mapped: the map has a descriptor of its own.
         fcntl.flock(file, fcntl.LOCK_UN)
         not_for_children.discard(file)
         os.close(file)

@@ -1,4 +1,4 @@
-"""Who is there, without keeping anyone alive."""
+"""The objects that are alive, without keeping them so."""
 
 from __future__ import annotations
 

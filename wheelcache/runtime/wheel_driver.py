@@ -153,9 +153,10 @@ class WheelDriver:
             return
         now, wake_at = self.clock(), self.wake_at
         if self.calls_for_thread or now - wake_at <= self._patience:
-            self.calls_for_thread = False
             find_time_machine()
             self.wake()
+            # Last, so that the next write wakes it if this one is interrupted.
+            self.calls_for_thread = False
         elif not self._advancing:
             # Not while a thread is at it: a listener that writes would be called by what it calls, as deep as there is
             # work.

@@ -27,7 +27,7 @@ logger = logging.getLogger("wheelcache")
 
 REFRESHES: Final = 4
 TIMED_LOADS: Final = 32
-"""Threads. Loads with a timeout have more, since somebody waits for each; and their own, since those that hang stay."""
+"""Threads. Loads with a timeout have more, since a caller waits for each; and their own, since those that hang stay."""
 
 QUEUE: Final = 128
 """Jobs that wait, and, beside them, tasks that run on event loops."""

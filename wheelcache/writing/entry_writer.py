@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from math import inf
 from typing import Any, Final
 
 from wheelcache import options
@@ -70,6 +71,7 @@ class EntryWriter:
         "_notes",
         "_stamps",
         "_stamps_checked",
+        "_table",
         "_weigher",
         "is_plain",
         "leases",
@@ -97,6 +99,8 @@ class EntryWriter:
         self._weigher = weigher
         self._stamps = stamps
         self._stamps_checked = driver.clock()
+        # The one that the core has.
+        self._table = None if stamps is None else stamps.table
         # Stamps that are never written tell no other process of writes, so a fill need not be told from news.
         self._notes = None if stamps is None or stamps.first is None else FillNotes(core.now)
         self.quiet = NOTHING_YET
@@ -214,7 +218,7 @@ class EntryWriter:
                 self.leases.refuse(key)
             self.announce(outcome, removed)
         except BaseException:
-            self._interrupted()
+            self.interrupted()
             raise
         return outcome
 
@@ -230,7 +234,7 @@ class EntryWriter:
                 key, value, ttl, grace, False, weight, ANY, MISSING, watch, self.slot(key), seen, removed
             )
         except BaseException:
-            self._interrupted()
+            self.interrupted()
             raise
         if outcome == OUTDATED:
             self.leases.refuse(key)
@@ -273,7 +277,7 @@ class EntryWriter:
                 together |= outcome
             self.announce(together, removed, len(items))
         except BaseException:
-            self._interrupted()
+            self.interrupted()
             raise
         return outcomes
 
@@ -322,7 +326,7 @@ class EntryWriter:
             outcome = self._core.touch(key, ttl)
             self.announce(outcome, None)
         except BaseException:
-            self._interrupted()
+            self.interrupted()
             raise
         if not outcome:
             self.found_expired(key)
@@ -340,8 +344,20 @@ class EntryWriter:
         self.leases.cleared()
         if self._notes is not None:
             self._notes.forget()
-        self._core.clear(drop=self.listener.function is None)
-        self.drain()
+        self._clear(news=True)
+
+    def close(self) -> None:
+        """Remove every entry, which is no news, and tell the listener of each."""
+        self._clear(news=False)
+
+    def _clear(self, *, news: bool) -> None:
+        try:
+            self._core.clear(drop=self.listener.function is None, news=news)
+            self.drain()
+        except BaseException:
+            # The wheel thread drops what is left, and tells of it.
+            self._driver.wake()
+            raise
 
     def drain(self) -> None:
         """Tell the listener of all that was detached; without one, the wheel thread drops it."""
@@ -359,7 +375,11 @@ class EntryWriter:
                 # After it was told of the others.
                 interruption = error
         if interruption is not None:
-            raise interruption
+            try:
+                raise interruption
+            finally:
+                # Error, traceback and frame would be a cycle.
+                del interruption
 
     def write_all_stamps(self) -> None:
         """There is news in every slot."""
@@ -370,9 +390,14 @@ class EntryWriter:
         """After a step of the core that wrote ``count`` entries: what follows from its outcome."""
         driver = self._driver
         if self.quiet != STORED:
+            # First: what it starts may write.
             self.quiet = STORED
-            if self.on_first_write is not None:
-                self.on_first_write()
+            try:
+                if self.on_first_write is not None:
+                    self.on_first_write()
+            except BaseException:
+                self.expect_first_write()
+                raise
         while outcome & MORE:
             outcome &= ~MORE
             if self._core.evict(BATCH, removed):
@@ -386,6 +411,12 @@ class EntryWriter:
         if self._stamps is not None:
             self._check_stamps()
 
+    def interrupted(self) -> None:
+        """An exception from outside came between a step of the core and the end of ``announce``: what the step has
+        scheduled and completed is not forgotten."""
+        self._driver.wake()
+        self.leases.completed()
+
     def expect_first_write(self) -> None:
         """The next write has to start something."""
         self.quiet = NOTHING_YET
@@ -395,27 +426,29 @@ class EntryWriter:
         if self._stamps is not None:
             self._stamps.open_in_child()
             self._core.use_stamps(self._stamps, keep=True)
-
-    def _interrupted(self) -> None:
-        """An exception from outside came upon a write: what it scheduled and completed is not forgotten."""
-        self._driver.wake()
-        self.leases.completed()
+            self._table = self._stamps.table
 
     def _check_stamps(self) -> None:
         """Every now and then: whether the processes that start now find the stamps that this one has."""
         stamps, now = self._stamps, self._driver.clock()
         if stamps is None or now < self._stamps_checked + STAMPS_CHECK:
             return
+        # First, so that one thread makes them anew.
         self._stamps_checked = now
-        if not stamps.is_gone():
-            return
         try:
+            if self._table is stamps.table and not stamps.is_gone():
+                return
             stamps.open()
             self._core.use_stamps(stamps, keep=False)
+            self._table = stamps.table
         except (FileUnusable, OSError):
             logger.exception("The stamps of the cache %r were removed and cannot be made anew.", self.name)
         except CacheClosed:
             return
+        except BaseException:
+            # Interrupted: perhaps the core has not got them. The next miss or write makes others.
+            self._stamps_checked = -inf
+            raise
         else:
             logger.warning("The stamps of the cache %r were removed; they are new, and the cache empty.", self.name)
             self.drain()

@@ -51,4 +51,8 @@ class RemovalListener:
             except BaseException as error:
                 interruption = error
         if interruption is not None:
-            raise interruption
+            try:
+                raise interruption
+            finally:
+                # Error, traceback and frame would be a cycle.
+                del interruption

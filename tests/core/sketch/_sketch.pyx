@@ -470,14 +470,14 @@ cdef class SketchCore:
         self.finish(gone, removed)
         return looked
 
-    def clear(self, *, bint drop=True):
+    def clear(self, *, bint drop=True, bint news=True):
         cdef Py_ssize_t size
         cdef list gone = []
         cdef bint collects
         self.wait_for_fork()
         collects = PyGC_Disable()
         try:
-            size = self.detach_all(&self.stamps)
+            size = self.detach_all(&self.stamps if news else NULL)
             if drop:
                 self.drop_detached(BATCH, gone)
         finally:

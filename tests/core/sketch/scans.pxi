@@ -16,6 +16,9 @@ cdef class Scan:
     cdef PyObject *next
     cdef PyObject **place  # the pointer to this scan; NULL once it has ended
 
+    def keys(self, Py_ssize_t count):
+        return [record.key for record in self.step(count)]
+
     def step(self, Py_ssize_t count):
         cdef SketchCore core = self.core
         cdef Entry entry

@@ -13,7 +13,7 @@ cdef class Watch:
     # Without ``__weakref__``: the callbacks would run while a watch without references is still in its chain.
     cdef readonly object key
     cdef readonly object value
-    cdef readonly bint broken
+    cdef public bint broken
     cdef readonly object seen
     cdef bint wants_value
     cdef Py_hash_t hash

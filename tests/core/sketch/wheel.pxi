@@ -134,10 +134,13 @@ cdef bint find_slot(Wheel *wheel, int *level, int *slot, uint64_t *tick) noexcep
 cdef void find_next_due(Wheel *wheel) noexcept:
     cdef int level, slot
     cdef uint64_t tick
+    cdef double turns
     if wheel.cascade.next is not &wheel.cascade:
-        wheel.next_due = time_of(wheel, wheel.tick)
+        turns = time_of(wheel, wheel.tick)
     else:
-        wheel.next_due = time_of(wheel, tick) if find_slot(wheel, &level, &slot, &tick) else INF
+        turns = time_of(wheel, tick) if find_slot(wheel, &level, &slot, &tick) else INF
+    # No timer left is due before: one that only waits to move to a finer level is not late.
+    wheel.next_due = max(wheel.next_due, turns)
 
 
 cdef Link *next_expired(Wheel *wheel, double now, Py_ssize_t budget, Py_ssize_t *looked) noexcept:

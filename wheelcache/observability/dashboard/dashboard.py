@@ -53,7 +53,7 @@ class UnknownCache(LookupError):
 
 
 class NotPublished(RuntimeError):
-    """The caches do not publish their figures, so what all who look shall know cannot be noted."""
+    """The caches do not publish their figures, so nothing can be noted for all pages."""
 
     def __str__(self) -> str:
         return "These caches do not publish their figures, so a reset cannot be noted for all who look at them"
@@ -121,7 +121,7 @@ class Dashboard:
         return f"Cleared {name}. {_effect(figures)}"
 
     def reset(self) -> str:
-        """Have the figures start from zero, for all who look at them. What was done, in a sentence.
+        """Have the figures start from zero, on all pages. What was done, in a sentence.
 
         Raises:
             NotPublished: there is nowhere to note it.

@@ -42,7 +42,7 @@ class Command(BaseCommand):
         try:
             caches = engines()
         except ImproperlyConfigured as error:
-            # A snapshot directory of another user's, say: whoever calls this is not who runs the site.
+            # A snapshot directory of another user's, say: the command may run as another user than the site.
             raise CommandError(str(error)) from None
         if not caches:
             raise CommandError("None of CACHES is a cache of wheelcache.django_backend.")

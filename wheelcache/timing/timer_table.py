@@ -16,7 +16,7 @@ from wheelcache.core.timing_wheel import Timer, TimingWheel
 from wheelcache.errors import WheelClosed
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.held_lock import HeldLock
-from wheelcache.runtime.timer_kinds import Broadcast, JobTimer, KeyedTimer
+from wheelcache.timing.timer_kinds import Broadcast, JobTimer, KeyedTimer
 
 
 class TimerTable:

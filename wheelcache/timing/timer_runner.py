@@ -12,9 +12,9 @@ from wheelcache import options
 from wheelcache.core.timing_wheel import Timer
 from wheelcache.keys import unwrap
 from wheelcache.runtime.clock import Clock
-from wheelcache.runtime.timer_kinds import STOP, Broadcast, JobTimer, KeyedTimer
-from wheelcache.runtime.timer_table import TimerTable
 from wheelcache.runtime.worker_pool import PoolStopped, WorkerPool
+from wheelcache.timing.timer_kinds import STOP, Broadcast, JobTimer, KeyedTimer
+from wheelcache.timing.timer_table import TimerTable
 
 logger = logging.getLogger("wheelcache")
 

@@ -1,0 +1,90 @@
+"""The end of a flight: its value is stored, or its error told, and the waiters go on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from wheelcache.core.contract import Core, Watch
+from wheelcache.loading.backoff import Backoff
+from wheelcache.loading.flight_table import Flight, FlightTable
+from wheelcache.loading.load_stats import LoadCounts
+from wheelcache.loading.request import LoadRequest
+from wheelcache.loading.steps import Outcome
+from wheelcache.loading.target import Stored, Target
+from wheelcache.loading.unstored import Unstored
+
+
+class Landing:
+    """How the flights of one cache end.
+
+    Args:
+        flights: the table, whose lock guards the others.
+        counts, backoff: what is noted of a load.
+    """
+
+    __slots__ = ("_backoff", "_core", "_counts", "_flights", "_target")
+
+    def __init__(self, core: Core, target: Target, flights: FlightTable, counts: LoadCounts, backoff: Backoff) -> None:
+        self._core = core
+        self._target = target
+        self._flights = flights
+        self._counts = counts
+        self._backoff = backoff
+
+    def loaded(self, flight: Flight, request: LoadRequest, value: Any) -> Outcome:
+        """Store the value and end the flight. The value, or what a weigher has raised."""
+        stored: Stored | None = None
+        try:
+            if isinstance(value, Unstored):
+                value = value.value
+            elif self._flights.leads(flight) and not flight.superseded:
+                stored = self._store(flight, request, value)
+            seconds = self._core.now() - flight.started
+            with self._flights.lock:
+                self._counts.load_times.add(seconds)
+                self._counts.loads += 1
+                self._backoff.succeeded(flight.key)
+            self._flights.land(flight)
+            flight.end(value, None)
+        except BaseException as error:
+            self._target.interrupted()
+            self.failed(flight, error)
+            return None, error
+        if stored is not None:
+            try:
+                self._target.announce(*stored)
+            except BaseException:
+                self._target.interrupted()
+                raise
+        return value, None
+
+    def _store(self, flight: Flight, request: LoadRequest, value: Any) -> Stored:
+        policy = request.policy
+        ttl, grace = request.ttl, policy.grace or policy.keep
+        if value is None and policy.negative_ttl is not None:
+            ttl, grace = policy.negative_ttl, 0.0
+        return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch))
+
+    def failed(self, flight: Flight, error: BaseException) -> None:
+        """End the flight with an error."""
+        if flight.outcome is None:
+            seconds = self._core.now() - flight.started
+            with self._flights.lock:
+                self._counts.load_failures += 1
+                self._counts.load_times.add(seconds)
+        self._flights.land(flight)
+        flight.end(None, error)
+
+    def abandon(self, flight: Flight) -> None:
+        """The leader leaves. If the flight has not ended, its waiters look again, and one of them leads."""
+        self._flights.land(flight)
+        flight.end(None, asyncio.CancelledError())
+
+    def found_nothing(self, flight: Flight) -> None:
+        """A load of many did not find this key: it counts as a load, and waiters look again."""
+        seconds = self._core.now() - flight.started
+        with self._flights.lock:
+            self._counts.loads += 1
+            self._counts.load_times.add(seconds)
+        self.abandon(flight)

@@ -1,0 +1,78 @@
+"""How the copies of one process learn of writes to the store behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wheelcache.coherence.shared_stamps import Stamps
+from wheelcache.near_cache.near_cache import Copies, NearCache
+from wheelcache.near_cache.trust_epoch import TrustEpoch
+
+
+class WriteNews:
+    """What tells of writes: the stamps of this machine, a Redis or Valkey behind, or nothing.
+
+    Args:
+        store: the cache behind.
+        prefix: of all keys, as the server has them; empty for every key.
+        shared: the stamps of this machine, if they are to tell.
+
+    Attributes:
+        stamps: those that the cache of the copies takes; None if nothing tells of writes.
+    """
+
+    __slots__ = ("_epoch", "_tracking", "stamps")
+
+    def __init__(self, store: Any, prefix: str, shared: Stamps | None) -> None:
+        self._tracking = None if shared is not None else _tracking(store, prefix)
+        self._epoch = None if self._tracking is None else TrustEpoch()
+        self.stamps = self._epoch if shared is None else shared
+
+    @property
+    def is_told(self) -> bool:
+        """Whether anything tells this process what others write."""
+        return self.stamps is not None
+
+    def near_cache(self, copies: Copies, checked: Mapping[str, Any]) -> NearCache:
+        """A near cache with its copies in ``copies``, which has the ``stamps``.
+
+        Args:
+            checked: the options of a TieredCache, by their names in ``option_table``.
+        """
+        near_cache = NearCache(
+            copies,
+            checked["l1_timeout"],
+            epoch=self._epoch,
+            fail_safe=checked["fail_safe"],
+            grace=checked["grace"],
+            drop_writes=checked["writes_without_l2"] == "drop",
+        )
+        if self._tracking is not None:
+            tracking = self._tracking(near_cache)
+            near_cache.start_tracking, near_cache.stop_tracking = tracking.start, tracking.stop
+        return near_cache
+
+
+def _tracking(store: Any, prefix: str) -> Callable[[NearCache], Any] | None:
+    """What makes the connection by which a Redis or Valkey tells of writes; None if ``store`` is neither, or is read
+    from replicas: they may have an old value when the primary has told of the new one."""
+    try:
+        from wheelcache.near_cache.redis_tracking import Tracking, client_of, connect_like
+    except ImportError:
+        return None
+    try:
+        client = client_of(store)
+    except TypeError:
+        return None
+    if _reads_from_replicas(store, client):
+        return None
+    return lambda near_cache: Tracking(connect_like(client), [prefix.encode()], near_cache)
+
+
+def _reads_from_replicas(store: Any, client: Any) -> bool:
+    """Whether a cache on Redis has another client for reading, or several servers, of which it writes to the first."""
+    if getattr(store, "_read_client", client) is not client:
+        return True
+    servers: Any = getattr(store, "_servers", None) or getattr(getattr(store, "client", None), "_server", ())
+    return not isinstance(servers, str) and len(servers) > 1
