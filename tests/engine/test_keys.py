@@ -135,7 +135,6 @@ class Text(str):
         *("a", Text("a"), 1, Number.ONE, 1.5, None, b"a", Decimal(1), date(2026, 1, 1), object(), int),
         *(Key("a"), ("a", Key("a")), ("a", (1, frozenset([2]))), Colour.RED, Fraction(1, 2), UUID(int=1)),
     ],
-    ids=repr,
 )
 def test_keys_of_every_kind(clock, key):
     cache = Cache(clock=clock)
