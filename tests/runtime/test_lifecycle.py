@@ -1,29 +1,21 @@
 """The hooks of forks and of the exit: their order, and exceptions that come from outside amid them."""
 
-import os
-import signal
-import socket
 import subprocess
 import sys
 import textwrap
 import threading
-import traceback
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 import wheelcache
-from tests.engine.interruptions import Delivery, Worker, quiet
+from tests.engine.interruptions import Delivery, Worker
 from tests.scripts import FORKING
-from tests.waiting import until
-from wheelcache import Cache, Timers
-from wheelcache.near_cache.redis_tracking import Tracking
-from wheelcache.runtime import lifecycle
 from wheelcache.runtime.held_lock import HeldLock
 
-SILENT = {"log_interval": None, "sample_interval": None}
 PACKAGE = Path(wheelcache.__file__).parent
+ROOT = Path(__file__).parents[2]
 
 worker = Worker()
 
@@ -37,113 +29,15 @@ def test_no_other_module_registers_a_hook():
     assert registering == {"runtime/lifecycle.py"}
 
 
-def use(cache):
-    cache.set("a", 1, ttl=30)
-    assert cache.take("b", lambda: 2) == 2
-    cache.delete("b")
-
-
-def fork(work=lambda: None):
-    """Fork, and run ``work()`` in the child, for ten seconds at most. Whether it raised nothing."""
-    pid = os.fork()
-    if pid == 0:
-        sys.settrace(None)
-        sys.setprofile(None)
-        code = 1
-        try:
-            signal.alarm(10)
-            work()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-
-class Silence:
-    """A connection to Redis on which nothing comes."""
-
-    def __init__(self):
-        self._sock, self._other = socket.socketpair()
-
-    def connect(self):
-        """It is."""
-
-    def send_command(self, *arguments):
-        """It has no effect."""
-
-    def can_read(self, timeout):
-        return False
-
-    def read_response(self):
-        return b"OK"
-
-    def disconnect(self):
-        self._sock.close()
-        self._other.close()
-
-
-class Listener:
-    def trust(self, trusted):
-        """There are no copies."""
-
-
-def runs_ours(thread):
-    """Whether ``thread`` runs code of the package.
-
-    ``is_alive`` does not tell: a ``join`` that is interrupted marks the thread as stopped, and a ``start`` that is
-    interrupted may leave the thread waiting, before it runs anything, for a lock of ``threading``'s own.
-    """
-    frame = sys._current_frames().get(thread.ident)
-    while frame is not None and not frame.f_code.co_filename.startswith(str(PACKAGE)):
-        frame = frame.f_back
-    return frame is not None
-
-
 @pytest.mark.parametrize("step", [17, pytest.param(1, marks=[pytest.mark.deep, pytest.mark.timeout(600)])])
-def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(step, monkeypatch, tmp_path):
-    # Python cannot raise what a hook of a fork raises. It calls this instead.
-    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
-    left = threading.Event()
-    expiring = Cache(**SILENT, interval=0.01, on_removal=lambda *removal: left.set())
-    caches = [Cache(**SILENT, ttl=30) for _ in range(2)]
+def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(step, tmp_path):
+    """In a process of its own: the hooks go through every cache that other tests have left."""
     tmp_path.chmod(0o700)
-    caches.append(Cache(**SILENT, snapshot_dir=tmp_path))
-    timers = Timers(0.01, 8, lambda key, value: None)
-
-    tracking = Tracking(lambda timeout: Silence(), [b""], Listener(), interval=1000)
-    tracking.start()
-    waiting = ["wheelcache-save", "wheelcache-tracking"]
-
-    def alive():
-        return sorted(each.name for each in threading.enumerate() if each.name in waiting and runs_ours(each))
-
-    def use_all():
-        for cache in caches:
-            use(cache)
-        timers.set_timer("a", 1, 30)
-
-    with quiet():
-        for target in count(1, step):
-            use_all()
-            expiring.set("soon", 1, ttl=0.02)
-            delivery = Delivery(target)
-            works = []
-            delivery.run(lambda works=works: works.append(fork(use_all)))
-            assert works == [True], f"{delivery.where}: the child does not work"
-            assert worker.does(lambda: (use_all(), fork())), f"{delivery.where}: a lock is taken for ever"
-            assert left.wait(10), f"{delivery.where}: the wheel thread does not start again"
-            assert until(lambda: alive() == waiting), f"{delivery.where}: {alive()} run"
-            assert not lifecycle.is_forking()
-            left.clear()
-            if delivery.where is None:
-                break
-    assert target > 20
-    for closed in (expiring, *caches):
-        closed.close()
-    timers.stop()
-    tracking.stop()
+    script = f"from tests.runtime.interrupted_fork import main; main({step}, {str(tmp_path)!r})"
+    done = subprocess.run(
+        [sys.executable, *FORKING, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("taken_before", [False, True])

@@ -1,0 +1,32 @@
+"""A fork of a test's own process."""
+
+import os
+import signal
+import sys
+import traceback
+
+SILENT = {"log_interval": None, "sample_interval": None}
+
+
+def use(cache):
+    cache.set("a", 1, ttl=30)
+    assert cache.take("b", lambda: 2) == 2
+    cache.delete("b")
+
+
+def fork(work=lambda: None):
+    """Fork, and run ``work()`` in the child, for ten seconds at most. Whether it raised nothing."""
+    pid = os.fork()
+    if pid == 0:
+        sys.settrace(None)
+        sys.setprofile(None)
+        code = 1
+        try:
+            signal.alarm(10)
+            work()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
