@@ -45,10 +45,11 @@ data: $(VENV)/.example
 
 test: packages  ## Every check
 	@$(MAKE) --no-print-directory lint
-	$(PYTEST)
+	$(PYTEST) -m "not interruptions"
+	$(PYTEST) -m interruptions
 
 quick: $(VENV)/.dev  ## The tests that take a minute and a half and no server, for every change
-	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
+	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not interruptions and not deep"
 
 lint: $(VENV)/.dev  ## Style and types
 	$(BIN)/ruff check .

@@ -23,6 +23,8 @@ from wheelcache.errors import CacheClosed
 from wheelcache.leases.fill_scope import end_request
 from wheelcache.runtime.clock import ManualClock
 
+pytestmark = pytest.mark.interruptions
+
 KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
 NEW_KEYS = ("new", "newer")
 TTL = 50

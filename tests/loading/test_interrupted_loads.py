@@ -12,6 +12,8 @@ from tests.loading.harness import Held, Site, outcome, returns
 from tests.waiting import PATIENCE, until
 from wheelcache.runtime.worker_pool import WorkerPool
 
+pytestmark = pytest.mark.interruptions
+
 KEYS = ("k", "other", "stale")
 
 worker = Worker()

@@ -8,6 +8,8 @@ from tests.engine.interruptions import Delivery, Worker, quiet
 from tests.persistence.kept_core import KeptCore
 from wheelcache.persistence.autosave import Autosave, stem_of
 
+pytestmark = pytest.mark.interruptions
+
 VALUES = dict.fromkeys("abcd", 1)
 
 worker = Worker()

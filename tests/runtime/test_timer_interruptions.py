@@ -10,6 +10,8 @@ from tests.waiting import until
 from wheelcache import ManualClock, Timers
 from wheelcache.runtime import worker_pool
 
+pytestmark = pytest.mark.interruptions
+
 STEPS = pytest.mark.parametrize("step", [5, pytest.param(1, marks=[pytest.mark.deep, pytest.mark.timeout(600)])])
 
 worker = Worker()

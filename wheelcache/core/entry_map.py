@@ -48,6 +48,7 @@ class EntryMap:
 
     Attributes:
         entries: by key, least recently used first. Another object after ``detach_all`` and ``fit_table``.
+        tracks: entries have weights or stamps.
         table: the stamps by slot, as an entry is compared with; None without.
         stamps: the same, to write to.
         walk: the ordered walk in progress, or None.
@@ -62,7 +63,6 @@ class EntryMap:
         "_entry_class",
         "_max_entries",
         "_most",
-        "_tracks",
         "_weighs",
         "_wheel",
         "cleared",
@@ -75,6 +75,7 @@ class EntryMap:
         "stamps",
         "steps",
         "table",
+        "tracks",
         "walk",
         "weight",
     )
@@ -97,8 +98,8 @@ class EntryMap:
     def use_stamps(self, stamps: StampWords | None) -> None:
         self.stamps = stamps
         self.table: memoryview | None = None if stamps is None else stamps.table
-        self._tracks = self._weighs or stamps is not None
-        self._entry_class: type[Entry] = TrackedEntry if self._tracks else Entry
+        self.tracks = self._weighs or stamps is not None
+        self._entry_class: type[Entry] = TrackedEntry if self.tracks else Entry
 
     def count_from_zero(self) -> None:
         self.expired = self.evicted = self.replaced = self.deleted = self.cleared = 0
@@ -129,27 +130,6 @@ class EntryMap:
         return self.walk.oldest(entries)
 
     # Below: changes.
-
-    def renew(self, entry: Any, value: Any, fresh_until: float, expires_at: float, now: float) -> bool:
-        """A new value for an entry, where the wheel need not be touched. False if it must be, or there is more to note.
-
-        A timer that moves to a later time stays where it is, and is filed again when the wheel comes by.
-        """
-        if self._tracks or expires_at < entry.filed:
-            return False
-        is_fresh = entry.fresh_until > now
-        # Commit.
-        self.steps += 1
-        if is_fresh:
-            self.replaced += 1
-        else:
-            self.expired += 1
-        entry.value = value
-        entry.fresh_until = fresh_until
-        entry.due = expires_at
-        # Committed.
-        self.entries.move_to_end(entry.key)
-        return True
 
     def store(
         self,
@@ -183,7 +163,7 @@ class EntryMap:
             entry.key = key
             entry.prev = entry.next = None
             entry.filed = inf
-            if self._tracks:
+            if self.tracks:
                 entry.weight = 0
             size = len(entries) if self.walk is None else len(entries) - MARKERS
             if size >= self._max_entries:
@@ -232,7 +212,7 @@ class EntryMap:
         entry.value = value
         entry.fresh_until = fresh_until
         entry.due = expires_at
-        if self._tracks:
+        if self.tracks:
             self.weight += weight - entry.weight
             entry.weight = weight
             stamps = self.stamps
@@ -330,6 +310,16 @@ class EntryMap:
         # Committed.
         if removed is not None:
             removed.append((entry.key, entry.value, cause))
+
+    def evict_excess(
+        self, most: float, max_weight: float, budget: int, now: float, removed: Removals | None, gone: list[Any]
+    ) -> bool:
+        """Evict until there are ``most`` entries of ``max_weight``. Whether that takes more than ``budget``."""
+        for _ in range(budget):
+            if len(self) <= most and self.weight <= max_weight:
+                return False
+            self.remove(self.oldest(), EVICTED, now, removed, gone)
+        return len(self) > most or self.weight > max_weight
 
     def take_due(self, now: float, budget: int, removed: Removals | None, gone: list[Any]) -> int:
         """Remove what has expired, looking at no more than ``budget`` timers. How many were looked at."""
