@@ -45,6 +45,8 @@ def settings_with_tiers(settings):
 
 def listening():
     """The caches that have a listener."""
+    # Without those that other tests have left, and that are not collected yet.
+    gc.collect()
     return [each for each in wheelcache.caches() if each.on_removal is not None]
 
 

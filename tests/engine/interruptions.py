@@ -63,13 +63,16 @@ class Delivery:
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
         self._pass(frame)
-        after, at_return, jumps = _points(frame.f_code)
+        after, at_return, jumps, caught = _points(frame.f_code)
         last = None
 
         def step(frame, event, arg):
             nonlocal last
             here = frame.f_lasti
-            if last in jumps or (last in after and frame not in self._after_python):
+            # Not where a call has raised: the handler begins without a look. An exception from here would come before
+            # the handled one is noted, and CPython would take that for handled for ever.
+            returned = here not in caught
+            if last in jumps or (returned and last in after and frame not in self._after_python):
                 self._pass(frame)
             if here in after or here in at_return:
                 self._after_python.discard(frame)
@@ -96,7 +99,7 @@ class Delivery:
 @functools.cache
 def _points(code):
     """Of a function: the calls after which an exception may be raised by what is next, as its handler is the same; the
-    calls that have to raise it themselves; and the jumps backward."""
+    calls that have to raise it themselves; the jumps backward; and where handlers begin."""
     instructions = list(dis.get_instructions(code))
     entries = dis.Bytecode(code).exception_entries
     handlers = {
@@ -104,13 +107,14 @@ def _points(code):
         for each in instructions
     }
     after, at_return, jumps = set(), set(), set()
+    caught = {each.offset for each in instructions if each.opname == "PUSH_EXC_INFO"}
     for this, following in itertools.pairwise(instructions):
         if this.opname.startswith("CALL"):
             same = handlers[this.offset] == handlers[following.offset]
             (after if same else at_return).add(this.offset)
         elif this.opname.startswith("JUMP_BACKWARD"):
             jumps.add(this.offset)
-    return after, at_return, jumps
+    return after, at_return, jumps, caught
 
 
 def _is_inside(frame):

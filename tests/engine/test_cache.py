@@ -408,6 +408,7 @@ def test_overwrites_and_deletes_with_long_ttls_leave_nothing_behind(make):
         cache.set("overwritten", i)
         cache.set(i, i)
         cache.delete(i)
+    gc.collect()
     after = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert len(cache) == 1
