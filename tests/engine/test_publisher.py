@@ -1,7 +1,6 @@
 """What a cache publishes, when, and what is left of it: files, descriptors, counts."""
 
 import gc
-import logging
 import os
 import signal
 import subprocess
@@ -160,11 +159,12 @@ def test_an_idle_and_empty_cache_publishes_no_more_and_lives_on(make, path, cloc
 def test_a_jump_of_ten_years_publishes_a_few_times(cache, path, clock, monkeypatch):
     runs = []
     publish = FiguresDirectory.publish
-    monkeypatch.setattr(FiguresDirectory, "publish", lambda *args: runs.append(1) or publish(*args))
+    monkeypatch.setattr(FiguresDirectory, "publish", lambda self, *args: runs.append(self.path) or publish(self, *args))
     cache.set("a", 1)
     clock.advance(315_360_000.0)
     cache.get("a")
-    assert len(runs) < 5
+    # Caches of other tests publish elsewhere.
+    assert runs.count(path) < 5
     assert published(path)["pages"].workers[0].now > 315_360_000 - 2 * INTERVAL
 
 
@@ -259,7 +259,8 @@ def test_a_cache_that_is_dropped_while_its_own_thread_counts_the_dead_waits_for_
     assert published(path)["pages"].workers == ()
     # The next publication removes the file.
     make().publisher.run()
-    assert len(workers(path)) == 1
+    # It may be one of another cache, in another thread.
+    assert until(lambda: len(workers(path)) == 1)
 
 
 @pytest.mark.deep
@@ -467,7 +468,8 @@ def test_what_cannot_be_published_is_logged_once_until_it_can_be_again(cache, pa
                 clock.advance(INTERVAL)
         clock.advance(INTERVAL)
         assert len(workers(path)) == 1
-    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    # Caches of other tests may fail to publish as well.
+    messages = [record.getMessage() for record in caplog.records if "'pages'" in record.getMessage()]
     assert messages == ["The figures of the cache 'pages' cannot be published: [Errno 28] No space left on device"] * 2
 
 
