@@ -164,7 +164,7 @@ def test_a_jump_of_ten_years_publishes_a_few_times(cache, path, clock, monkeypat
     clock.advance(315_360_000.0)
     cache.get("a")
     # Caches of other tests publish elsewhere.
-    assert runs.count(path) < 5
+    assert 0 < runs.count(path) < 5
     assert published(path)["pages"].workers[0].now > 315_360_000 - 2 * INTERVAL
 
 
