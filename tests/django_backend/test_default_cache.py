@@ -186,13 +186,26 @@ def test_all_threads_use_it_while_the_settings_change():
     users = [threading.Thread(target=guarded) for _ in range(4)]
     for user in users:
         user.start()
-    for number in range(30):
-        with settings(BACKEND, f"changing {number % 3}"):
-            assert cache.get("key", "value") == "value"
-    stop.set()
-    for user in users:
-        user.join()
+    try:
+        for number in range(30):
+            with settings(BACKEND, f"changing {number % 3}"):
+                assert cache.get("key", "value") == "value"
+    finally:
+        stop.set()
+        for user in users:
+            user.join()
     assert wrong == []
+
+
+def test_a_handle_that_lost_its_methods_finds_them_again():
+    """A thread binds the handle, and at that moment the settings change: then it is bound, and has no methods."""
+    with settings(BACKEND, "bound"):
+        cache.set("key", 1)
+        for use in (lambda: cache.get("key"), lambda: "key" in cache, lambda: cache.default_timeout):
+            vars(cache).clear()
+            assert use()
+        with pytest.raises(AttributeError):
+            cache.nothing_of_this_name()
 
 
 def test_where_threads_may_not_share_a_backend_each_has_its_own(together):

@@ -50,32 +50,43 @@ class _Attribute:
         self._name = name
 
     def __get__(self, handle: Any, owner: type) -> Any:
-        return getattr(vars(handle)[BACKEND], self._name)
+        return getattr(_backend_of(handle), self._name)
 
     def __set__(self, handle: Any, value: Any) -> None:
-        setattr(vars(handle)[BACKEND], self._name, value)
+        setattr(_backend_of(handle), self._name, value)
 
 
 class _BoundCache:
     """Has the methods of one backend object. Of each class of backends a subclass has the other attributes."""
 
+    def __getattr__(self, name: str) -> Any:
+        # The settings changed while another thread bound the handle: its methods are gone.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(_bind(self), name)
+
     def __setattr__(self, name: str, value: Any) -> None:
         # As on the backend; tests put doubles there.
-        setattr(vars(self)[BACKEND], name, value)
+        setattr(_backend_of(self), name, value)
         vars(self)[name] = value
 
     def __delattr__(self, name: str) -> None:
-        backend = vars(self)[BACKEND]
+        backend = _backend_of(self)
         delattr(backend, name)
         vars(self).pop(name, None)
         if hasattr(backend, name):
             vars(self)[name] = getattr(backend, name)
 
     def __contains__(self, key: Any) -> bool:
-        return key in vars(self)[BACKEND]
+        return key in _backend_of(self)
 
 
 BACKEND: Final = "_backend"
+
+
+def _backend_of(handle: Any) -> BaseCache:
+    backend = vars(handle).get(BACKEND)
+    return _bind(handle) if backend is None else backend
 
 
 def _bind(handle: Any) -> BaseCache:
