@@ -9,9 +9,6 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-SUSPECT: Final = (0, 0)
-"""What no epoch shows: an entry that is stored under it is suspect from the start."""
-
 
 class TrustEpoch:
     """Stamps with one slot, of one process. Ending the epoch makes every entry suspect, without touching one.
