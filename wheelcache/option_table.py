@@ -12,7 +12,7 @@ from enum import Flag, auto
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.isolation import size_of
+from wheelcache.codec import size_of
 from wheelcache.observability.figures_directory import figures_directory_or_none
 from wheelcache.options import Check
 from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none

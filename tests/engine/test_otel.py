@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 
 import wheelcache
 from wheelcache import Cache, RemovalCause
-from wheelcache.isolation import size_of
+from wheelcache.codec import size_of
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.metrics import METRICS
 from wheelcache.observability.otel import instrument

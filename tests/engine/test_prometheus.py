@@ -23,7 +23,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 import wheelcache
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
-from wheelcache.isolation import size_of
+from wheelcache.codec import size_of
 from wheelcache.observability.metrics import Reading
 from wheelcache.observability.prometheus import Collector
 from wheelcache.observability.publisher import INTERVAL

@@ -16,13 +16,13 @@ from django.core.cache.backends.base import (
 )
 from django.db import close_old_connections
 
+from wheelcache.codec import ATOMS
 from wheelcache.core.access import PrefixAccess
-from wheelcache.django_backend import pages
+from wheelcache.django_backend import page_leases
+from wheelcache.django_backend.asgi_scope import act_for_request, shares_its_thread
 from wheelcache.django_backend.languages import in_language
-from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.isolation import ATOMS
 from wheelcache.leases.fill_scope import current_scope, end_request, forget_misses
 from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.runtime.worker_pool import cleanups
@@ -67,7 +67,7 @@ class WheelCache(PrefixAccess, BaseCache):
         self.location = location
         self._cache = self.store.cache
         self._find = self._cache.find_plain
-        self._loads = self.store.isolation.loads
+        self._loads = self.store.codec.loads
         self._atoms = ATOMS if self.store.keeps_atoms else frozenset()
         self._culls = self.store.cull_frequency is not None
         self._fill_waits = self.store.fill_waits
@@ -124,32 +124,32 @@ class WheelCache(PrefixAccess, BaseCache):
 
     def _key(self, key: Any, version: int | None) -> Any:
         """What an entry is stored under: the made key, or a tuple of it if Django warns of it."""
-        made: Any
+        cache_key: Any
         if not self._warns_as_django:
-            made = self.make_and_validate_key(key, version=version)
-            return made if is_beyond_warning(made) else (made,)
+            cache_key = self.make_and_validate_key(key, version=version)
+            return cache_key if is_beyond_warning(cache_key) else (cache_key,)
         if version is None and self._prefix is not NO_PREFIX:
-            made = f"{self._prefix}{key!s}"
+            cache_key = f"{self._prefix}{key!s}"
         else:
-            made = self.make_key(key, version=version)
-        if is_beyond_warning(made):
-            return made
-        self.validate_key(made)
-        return (made,)
+            cache_key = self.make_key(key, version=version)
+        if is_beyond_warning(cache_key):
+            return cache_key
+        self.validate_key(cache_key)
+        return (cache_key,)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        made = self._key(key, version)
-        stored = self.store.isolation.store(value)
+        cache_key = self._key(key, version)
+        stored = self.store.codec.encode(value)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:
-            if made in self._cache:
+            if cache_key in self._cache:
                 return False
             # It comes and goes at once, and with it a lease.
-            self._cache.delete(made)
+            self._cache.delete(cache_key)
             return True
         if self._culls:
-            self._make_room([made])
-        return self._cache.add(made, stored, ttl)
+            self._make_room([cache_key])
+        return self._cache.add(cache_key, stored, ttl)
 
     async def aadd(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         return self.add(key, value, timeout, version)
@@ -158,14 +158,14 @@ class WheelCache(PrefixAccess, BaseCache):
         """``get`` of what the short way did not find."""
         if default is TO_BE_AWAITED:
             return default
-        made = self._key(key, version)
+        cache_key = self._key(key, version)
         wait = self._fill_wait(key)
         if wait:
             act_for_request()
-            stored = self._cache.get_or_lease(made, self._missing_key, wait=wait, may_wait=not shares_its_thread())
+            stored = self._cache.get_or_lease(cache_key, self._missing_key, wait=wait, may_wait=not shares_its_thread())
         else:
-            stored = self._cache.get(made, self._missing_key)
-        return default if stored is self._missing_key else self.store.isolation.restore(stored)
+            stored = self._cache.get(cache_key, self._missing_key)
+        return default if stored is self._missing_key else self.store.codec.decode(stored)
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         if not self._fill_waits:
@@ -176,10 +176,10 @@ class WheelCache(PrefixAccess, BaseCache):
         wait = self._fill_wait(key)
         if not wait:
             return self._get_missed(key, default, version)
-        made = self._key(key, version)
+        cache_key = self._key(key, version)
         act_for_request()
-        stored = await self._cache.aget_or_lease(made, self._missing_key, wait=wait)
-        return default if stored is self._missing_key else self.store.isolation.restore(stored)
+        stored = await self._cache.aget_or_lease(cache_key, self._missing_key, wait=wait)
+        return default if stored is self._missing_key else self.store.codec.decode(stored)
 
     def _fill_wait(self, key: Any) -> float:
         """Seconds that a ``get`` waits for another caller to fill ``key``."""
@@ -191,29 +191,29 @@ class WheelCache(PrefixAccess, BaseCache):
         return 0.0
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
-        made = self._key(key, version)
+        cache_key = self._key(key, version)
         cache = self._cache
-        stored = value if type(value) in self._atoms else self.store.isolation.store(value)
+        stored = value if type(value) in self._atoms else self.store.codec.encode(value)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:
-            cache.delete(made)
+            cache.delete(cache_key)
         else:
             if self._culls:
-                self._make_room([made])
-            if self._fill_waits and type(key) is str and key.startswith(pages.PREFIX):
-                self._set_page(key, made, stored, ttl, version)
+                self._make_room([cache_key])
+            if self._fill_waits and type(key) is str and key.startswith(page_leases.PREFIX):
+                self._set_page(key, cache_key, stored, ttl, version)
             else:
-                cache.set(made, stored, ttl)
+                cache.set(cache_key, stored, ttl)
 
     async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         self.set(key, value, timeout, version)
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        made = self._key(key, version)
+        cache_key = self._key(key, version)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:
-            return self._cache.delete(made)
-        return self._cache.touch(made, ttl)
+            return self._cache.delete(cache_key)
+        return self._cache.touch(cache_key, ttl)
 
     async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         return self.touch(key, timeout, version)
@@ -225,10 +225,10 @@ class WheelCache(PrefixAccess, BaseCache):
         return self.delete(key, version)
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        made = [(key, self._key(key, version)) for key in keys]
-        found = self._cache.get_many([each for _, each in made])
-        restore = self.store.isolation.restore
-        return {key: restore(found[each]) for key, each in made if each in found}
+        cache_keys = [(key, self._key(key, version)) for key in keys]
+        found = self._cache.get_many([cache_key for _, cache_key in cache_keys])
+        restore = self.store.codec.decode
+        return {key: restore(found[cache_key]) for key, cache_key in cache_keys if cache_key in found}
 
     async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         return self.get_many(keys, version)
@@ -252,29 +252,31 @@ class WheelCache(PrefixAccess, BaseCache):
             grace, refresh_ahead, fail_safe, negative_ttl: as ``wheelcache.Cache.take``.
             load_timeout: as its ``timeout``.
         """
-        made = self._key(key, version)
+        cache_key = self._key(key, version)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
         fleeting = ttl is not None and ttl <= 0
-        stored = self._cache.find(made, self._missing_key)
+        stored = self._cache.find(cache_key, self._missing_key)
         is_missing = stored is self._missing_key
         if is_missing or (
-            refresh_ahead is not None and not fleeting and self._cache.loading.needs_refresh(made, stored, ttl, policy)
+            refresh_ahead is not None
+            and not fleeting
+            and self._cache.loading.needs_refresh(cache_key, stored, ttl, policy)
         ):
             if policy is not PLAIN and callable(default):
                 default = in_language(default)
 
             def load() -> Any:
-                made_stored = self.store.isolation.store(default() if callable(default) else default)
+                newly_stored = self.store.codec.encode(default() if callable(default) else default)
                 if self._culls:
-                    self._make_room([made])
-                return made_stored
+                    self._make_room([cache_key])
+                return newly_stored
 
             if not is_missing:
-                self._cache.loading.refresh(made, load, ttl, policy)
+                self._cache.loading.refresh(cache_key, load, ttl, policy)
             else:
-                stored = load() if fleeting else self._cache.loading.load(made, load, ttl, policy)
-        return self.store.isolation.restore(stored)
+                stored = load() if fleeting else self._cache.loading.load(cache_key, load, ttl, policy)
+        return self.store.codec.decode(stored)
 
     async def aget_or_set(
         self,
@@ -290,28 +292,30 @@ class WheelCache(PrefixAccess, BaseCache):
         negative_ttl: float | None = None,
     ) -> Any:
         """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
-        made = self._key(key, version)
+        cache_key = self._key(key, version)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
         fleeting = ttl is not None and ttl <= 0
-        stored = self._cache.find(made, self._missing_key)
+        stored = self._cache.find(cache_key, self._missing_key)
         is_missing = stored is self._missing_key
         if is_missing or (
-            refresh_ahead is not None and not fleeting and self._cache.loading.needs_refresh(made, stored, ttl, policy)
+            refresh_ahead is not None
+            and not fleeting
+            and self._cache.loading.needs_refresh(cache_key, stored, ttl, policy)
         ):
 
             async def load() -> Any:
                 value = default() if callable(default) else default
-                made_stored = self.store.isolation.store(await value if isawaitable(value) else value)
+                newly_stored = self.store.codec.encode(await value if isawaitable(value) else value)
                 if self._culls:
-                    self._make_room([made])
-                return made_stored
+                    self._make_room([cache_key])
+                return newly_stored
 
             if not is_missing:
-                self._cache.loading.arefresh(made, load, ttl, policy)
+                self._cache.loading.arefresh(cache_key, load, ttl, policy)
             else:
-                stored = await (load() if fleeting else self._cache.loading.aload(made, load, ttl, policy))
-        return self.store.isolation.restore(stored)
+                stored = await (load() if fleeting else self._cache.loading.aload(cache_key, load, ttl, policy))
+        return self.store.codec.decode(stored)
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         return self._key(key, version) in self._cache
@@ -320,10 +324,10 @@ class WheelCache(PrefixAccess, BaseCache):
         return self.has_key(key, version)
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        made = self._key(key, version)
-        store, restore = self.store.isolation.store, self.store.isolation.restore
+        cache_key = self._key(key, version)
+        store, restore = self.store.codec.encode, self.store.codec.decode
         try:
-            value: int = restore(self._cache.update(made, lambda stored: store(restore(stored) + delta)))
+            value: int = restore(self._cache.update(cache_key, lambda stored: store(restore(stored) + delta)))
         except MissingKey:
             raise ValueError(f"Key '{key}' not found") from None
         return value
@@ -343,16 +347,16 @@ class WheelCache(PrefixAccess, BaseCache):
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
-        made = {self._key(key, version): key for key in data}
-        store = self.store.isolation.store
-        stored = {key: store(data[original]) for key, original in made.items()}
+        originals = {self._key(key, version): key for key in data}
+        store = self.store.codec.encode
+        stored = {key: store(data[original]) for key, original in originals.items()}
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return []
         if self._culls:
             self._make_room(stored)
-        return [made[key] for key in self._cache.set_many(stored, ttl)]
+        return [originals[key] for key in self._cache.set_many(stored, ttl)]
 
     async def aset_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
@@ -382,17 +386,17 @@ class WheelCache(PrefixAccess, BaseCache):
         # Django's own runs close() in a thread, which would find nothing of what this task is to fill.
         self.close(**kwargs)
 
-    def _set_page(self, key: str, made: Any, stored: Any, ttl: float | None, version: int | None) -> None:
+    def _set_page(self, key: str, cache_key: Any, stored: Any, ttl: float | None, version: int | None) -> None:
         """``set`` of a page or of what Django keeps beside it: see ``pages``."""
-        if pages.is_headers(key) and self._cache.is_leased(made):
-            current_scope().held_back[self._cache, made] = partial(self._cache.set, made, stored, ttl)
+        if page_leases.is_headers(key) and self._cache.is_leased(cache_key):
+            current_scope().held_back[self._cache, cache_key] = partial(self._cache.set, cache_key, stored, ttl)
             return
-        self._cache.set(made, stored, ttl)
+        self._cache.set(cache_key, stored, ttl)
         self._let_go_of_headers(key, version)
 
     def _let_go_of_headers(self, page: str, version: int | None) -> None:
         """Store the list of headers that was held back until ``page`` is stored."""
-        headers = pages.headers_of(page)
+        headers = page_leases.headers_of(page)
         if headers is not None:
             current_scope().store_held_back((self._cache, self._key(headers, version)))
 
@@ -404,6 +408,11 @@ class WheelCache(PrefixAccess, BaseCache):
             self._cache.evict_to(size - size // frequency if frequency else 0)
 
 
-def is_beyond_warning(made: Any) -> bool:
+def is_beyond_warning(cache_key: Any) -> bool:
     """Whether Django would surely not warn of this key. 110 ns; its own validation takes 1,650."""
-    return type(made) is str and len(made) <= MEMCACHE_MAX_KEY_LENGTH and made.isprintable() and " " not in made
+    return (
+        type(cache_key) is str
+        and len(cache_key) <= MEMCACHE_MAX_KEY_LENGTH
+        and cache_key.isprintable()
+        and " " not in cache_key
+    )

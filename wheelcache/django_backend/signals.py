@@ -97,8 +97,8 @@ class _Listener:
     def __call__(self, key: Any, value: Any, cause: RemovalCause) -> None:
         if entry_removed.has_listeners(self.sender):
             # In a tuple if Django warns of it.
-            made = key[0] if isinstance(key, tuple) else key
-            entry_removed.send_robust(self.sender, location=self.location, key=made, cause=cause)
+            cache_key = key[0] if isinstance(key, tuple) else key
+            entry_removed.send_robust(self.sender, location=self.location, key=cache_key, cause=cause)
         else:
             entry_removed.detach_if_deserted()
         if self.before is not None:

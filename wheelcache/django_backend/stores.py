@@ -14,11 +14,11 @@ from django.utils.module_loading import import_string
 
 from wheelcache import options
 from wheelcache.cache import Cache
+from wheelcache.codec import Codec, Pickle, is_bare
 from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
 from wheelcache.django_backend.alias_names import in_words
-from wheelcache.django_backend.site import figures_directory
+from wheelcache.django_backend.site_identity import figures_directory
 from wheelcache.errors import FileUnusable
-from wheelcache.isolation import Isolation, Pickle, is_bare
 from wheelcache.option_table import DJANGO as OPTIONS
 from wheelcache.option_table import OF_THE_SITE, Options
 from wheelcache.options import SERIALIZER_TAKES
@@ -34,7 +34,7 @@ class Store:
         cull_frequency: None evicts one by one; 0 empties a full cache; n drops 1/n of it.
     """
 
-    __slots__ = ("cache", "cull_frequency", "fill_waits", "isolation", "keeps_atoms", "max_entries")
+    __slots__ = ("cache", "codec", "cull_frequency", "fill_waits", "keeps_atoms", "max_entries")
 
     options: ClassVar[Options] = OPTIONS
 
@@ -42,7 +42,7 @@ class Store:
         self.max_entries: int | None = checked["max_entries"]
         self.cull_frequency: int | None = checked.get("cull_frequency")
         self.fill_waits: tuple[tuple[str, float], ...] = checked["fill_wait"]
-        self.isolation = _isolation(checked["serializer"])
+        self.codec = _codec(checked["serializer"])
         self.keeps_atoms = checked["serializer"] in ("pickle", "reference")
         if checked["max_weight"] is not None and checked["serializer"] == "reference":
             raise ValueError(
@@ -68,11 +68,11 @@ def shared_stamps(location: str, checked: Mapping[str, Any]) -> Stamps | None:
     return None if checked["coherence"] is None else SharedStamps(f"django {location}")
 
 
-def _isolation(name: str) -> Isolation:
+def _codec(name: str) -> Codec:
     if name == "pickle":
-        return Isolation(Pickle())
+        return Codec(Pickle())
     if name == "reference":
-        return Isolation(None)
+        return Codec(None)
     try:
         serializer = import_string(name)
         if isinstance(serializer, type):
@@ -81,7 +81,7 @@ def _isolation(name: str) -> Isolation:
         raise ValueError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {name!r}: {error!r}") from error
     if not (callable(getattr(serializer, "dumps", None)) and callable(getattr(serializer, "loads", None))):
         raise TypeError(f"SERIALIZER must be {SERIALIZER_TAKES}, not {name!r}")
-    return Isolation(serializer, keep=is_bare)
+    return Codec(serializer, keep=is_bare)
 
 
 _stores: Final[dict[Any, Any]] = {}

@@ -14,10 +14,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
 from wheelcache.core.contract import MISSING
-from wheelcache.django_backend import pages
+from wheelcache.django_backend import page_leases
 from wheelcache.django_backend.alias_names import in_words
+from wheelcache.django_backend.asgi_scope import act_for_request, shares_its_thread
 from wheelcache.django_backend.backend import WheelCache, is_beyond_warning
-from wheelcache.django_backend.requests import act_for_request, shares_its_thread
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.leases.fill_scope import current_scope
 from wheelcache.near_cache.socket_options import (
@@ -130,8 +130,8 @@ class TieredCache(WheelCache):
     def _key(self, key: Any, version: int | None) -> Any:
         """What a copy is kept under; a tuple, under which none is, if the other cache shall warn of the key, or nothing
         would tell of writes."""
-        made = self.make_key(key, version=version)
-        return made if self._keeps and is_beyond_warning(made) else (made,)
+        cache_key = self.make_key(key, version=version)
+        return cache_key if self._keeps and is_beyond_warning(cache_key) else (cache_key,)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         ttl = self._ttl(timeout)
@@ -152,46 +152,48 @@ class TieredCache(WheelCache):
         )
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
-        made = self._key(key, version)
-        if type(made) is tuple:
+        cache_key = self._key(key, version)
+        if type(cache_key) is tuple:
             found = self._level.read(lambda: self._l2.get(key, MISSING, version=version))
             return default if found is MISSING else found
 
         def read() -> Any:
             return self._stored(self._l2.get(key, MISSING, version=version))
 
-        stored = self._level.get(made, read)
+        stored = self._level.get(cache_key, read)
         if stored is MISSING:
             wait = self._fill_wait(key)
             if wait:
                 act_for_request()
-                stored = self._level.lease(made, read, wait=wait, may_wait=not shares_its_thread())
-        return default if stored is MISSING else self.store.isolation.restore(stored)
+                stored = self._level.lease(cache_key, read, wait=wait, may_wait=not shares_its_thread())
+        return default if stored is MISSING else self.store.codec.decode(stored)
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        made = self._key(key, version)
-        if type(made) is tuple:
+        cache_key = self._key(key, version)
+        if type(cache_key) is tuple:
             found = await self._level.aread(lambda: self._l2.aget(key, MISSING, version=version))
             return default if found is MISSING else found
 
         async def read() -> Any:
             return self._stored(await self._l2.aget(key, MISSING, version=version))
 
-        stored = await self._level.aget(made, read)
+        stored = await self._level.aget(cache_key, read)
         if stored is MISSING:
             wait = self._fill_wait(key)
             if wait:
                 act_for_request()
-                stored = await self._level.alease(made, read, wait=wait)
-        return default if stored is MISSING else self.store.isolation.restore(stored)
+                stored = await self._level.alease(cache_key, read, wait=wait)
+        return default if stored is MISSING else self.store.codec.decode(stored)
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
-        made, ttl = self._key(key, version), self._ttl(timeout)
-        if self._is_held_back(key, made):
-            current_scope().held_back[self._cache, made] = partial(self._write, key, made, value, ttl, version)
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
+        if self._is_held_back(key, cache_key):
+            current_scope().held_back[self._cache, cache_key] = partial(
+                self._write, key, cache_key, value, ttl, version
+            )
             return
-        self._write(key, made, value, ttl, version)
-        if self._fill_waits and type(key) is str and key.startswith(pages.PREFIX):
+        self._write(key, cache_key, value, ttl, version)
+        if self._fill_waits and type(key) is str and key.startswith(page_leases.PREFIX):
             self._let_go_of_headers(key, version)
 
     async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
@@ -204,48 +206,54 @@ class TieredCache(WheelCache):
         )
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        made, ttl = self._key(key, version), self._ttl(timeout)
-        return self._level.write([made], lambda: self._l2.touch(key, ttl, version=version), dropped=False)
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
+        return self._level.write([cache_key], lambda: self._l2.touch(key, ttl, version=version), dropped=False)
 
     async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        made, ttl = self._key(key, version), self._ttl(timeout)
-        return await self._level.awrite([made], lambda: self._l2.atouch(key, ttl, version=version), dropped=False)
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
+        return await self._level.awrite([cache_key], lambda: self._l2.atouch(key, ttl, version=version), dropped=False)
 
     def delete(self, key: Any, version: int | None = None) -> bool:
-        made = self._key(key, version)
-        return self._level.write([made], lambda: self._l2.delete(key, version=version), dropped=False)
+        cache_key = self._key(key, version)
+        return self._level.write([cache_key], lambda: self._l2.delete(key, version=version), dropped=False)
 
     async def adelete(self, key: Any, version: int | None = None) -> bool:
-        made = self._key(key, version)
-        return await self._level.awrite([made], lambda: self._l2.adelete(key, version=version), dropped=False)
+        cache_key = self._key(key, version)
+        return await self._level.awrite([cache_key], lambda: self._l2.adelete(key, version=version), dropped=False)
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        by_made = {self._key(key, version): key for key in keys}
+        originals = {self._key(key, version): key for key in keys}
 
         def read(missing: list[Any]) -> dict[Any, Any]:
-            return self._all_stored(self._l2.get_many([by_made[made] for made in missing], version=version), version)
+            return self._all_stored(
+                self._l2.get_many([originals[cache_key] for cache_key in missing], version=version), version
+            )
 
-        if tuple in map(type, by_made):
+        if tuple in map(type, originals):
             # Nothing tells of writes to what is kept under a tuple.
-            found = self._level.read(lambda: read(list(by_made)))
+            found = self._level.read(lambda: read(list(originals)))
             found = {} if found is MISSING else found
         else:
-            found = self._level.get_many(by_made, read)
-        return {key: self.store.isolation.restore(found[made]) for made, key in by_made.items() if made in found}
+            found = self._level.get_many(originals, read)
+        return {
+            key: self.store.codec.decode(found[cache_key]) for cache_key, key in originals.items() if cache_key in found
+        }
 
     async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        by_made = {self._key(key, version): key for key in keys}
+        originals = {self._key(key, version): key for key in keys}
 
         async def read(missing: list[Any]) -> dict[Any, Any]:
-            found = await self._l2.aget_many([by_made[made] for made in missing], version=version)
+            found = await self._l2.aget_many([originals[cache_key] for cache_key in missing], version=version)
             return self._all_stored(found, version)
 
-        if tuple in map(type, by_made):
-            found = await self._level.aread(lambda: read(list(by_made)))
+        if tuple in map(type, originals):
+            found = await self._level.aread(lambda: read(list(originals)))
             found = {} if found is MISSING else found
         else:
-            found = await self._level.aget_many(by_made, read)
-        return {key: self.store.isolation.restore(found[made]) for made, key in by_made.items() if made in found}
+            found = await self._level.aget_many(originals, read)
+        return {
+            key: self.store.codec.decode(found[cache_key]) for cache_key, key in originals.items() if cache_key in found
+        }
 
     def get_or_set(  # type: ignore[override]  # a value that two levels have has no grace in one of them
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
@@ -254,24 +262,24 @@ class TieredCache(WheelCache):
         found = self.get(key, MISSING, version)
         if found is not MISSING:
             return found
-        made = self._key(key, version)
+        cache_key = self._key(key, version)
 
         def read() -> Any:
             return self._stored(self._l2.get(key, MISSING, version=version))
 
         def load() -> Any:
             # A caller that came while another computed finds it there.
-            stored = self._level.read(read, made)
+            stored = self._level.read(read, cache_key)
             if stored is MISSING:
                 value = default() if callable(default) else default
                 if not self.add(key, value, timeout, version):
                     # Another process was first, or it could not be kept.
-                    stored = self._level.read(read, made)
+                    stored = self._level.read(read, cache_key)
                 if stored is MISSING:
-                    stored = self.store.isolation.store(value)
+                    stored = self.store.codec.encode(value)
             return stored
 
-        return self.store.isolation.restore(self._level.load(made, load))
+        return self.store.codec.decode(self._level.load(cache_key, load))
 
     async def aget_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
@@ -280,41 +288,41 @@ class TieredCache(WheelCache):
         found = await self.aget(key, MISSING, version)
         if found is not MISSING:
             return found
-        made = self._key(key, version)
+        cache_key = self._key(key, version)
 
         async def read() -> Any:
             return self._stored(await self._l2.aget(key, MISSING, version=version))
 
         async def load() -> Any:
-            stored = await self._level.aread(read, made)
+            stored = await self._level.aread(read, cache_key)
             if stored is MISSING:
                 value = default() if callable(default) else default
                 if isawaitable(value):
                     value = await value
                 if not await self.aadd(key, value, timeout, version):
-                    stored = await self._level.aread(read, made)
+                    stored = await self._level.aread(read, cache_key)
                 if stored is MISSING:
-                    stored = self.store.isolation.store(value)
+                    stored = self.store.codec.encode(value)
             return stored
 
-        return self.store.isolation.restore(await self._level.aload(made, load))
+        return self.store.codec.decode(await self._level.aload(cache_key, load))
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
-        made = self._key(key, version)
-        return self._level.has(made, lambda: self._l2.has_key(key, version=version))
+        cache_key = self._key(key, version)
+        return self._level.has(cache_key, lambda: self._l2.has_key(key, version=version))
 
     async def ahas_key(self, key: Any, version: int | None = None) -> bool:
-        made = self._key(key, version)
-        return await self._level.ahas(made, lambda: self._l2.ahas_key(key, version=version))
+        cache_key = self._key(key, version)
+        return await self._level.ahas(cache_key, lambda: self._l2.ahas_key(key, version=version))
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
         """As Django's. There is no answer to make up: without the other cache its error reaches the caller."""
-        made = self._key(key, version)
-        return self._level.write([made], lambda: self._l2.incr(key, delta, version=version))
+        cache_key = self._key(key, version)
+        return self._level.write([cache_key], lambda: self._l2.incr(key, delta, version=version))
 
     async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        made = self._key(key, version)
-        return await self._level.awrite([made], lambda: self._l2.aincr(key, delta, version=version))
+        cache_key = self._key(key, version)
+        return await self._level.awrite([cache_key], lambda: self._l2.aincr(key, delta, version=version))
 
     async def adecr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
         return await self.aincr(key, -delta, version)
@@ -328,26 +336,28 @@ class TieredCache(WheelCache):
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
-        made, ttl = [self._key(key, version) for key in data], self._ttl(timeout)
-        return self._level.write(made, lambda: self._l2.set_many(dict(data), ttl, version=version), dropped=list(data))
+        cache_keys, ttl = [self._key(key, version) for key in data], self._ttl(timeout)
+        return self._level.write(
+            cache_keys, lambda: self._l2.set_many(dict(data), ttl, version=version), dropped=list(data)
+        )
 
     async def aset_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
-        made, ttl = [self._key(key, version) for key in data], self._ttl(timeout)
+        cache_keys, ttl = [self._key(key, version) for key in data], self._ttl(timeout)
         return await self._level.awrite(
-            made, lambda: self._l2.aset_many(dict(data), ttl, version=version), dropped=list(data)
+            cache_keys, lambda: self._l2.aset_many(dict(data), ttl, version=version), dropped=list(data)
         )
 
     def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
         keys = list(keys)
-        made = [self._key(key, version) for key in keys]
-        self._level.write(made, lambda: self._l2.delete_many(keys, version=version), dropped=None)
+        cache_keys = [self._key(key, version) for key in keys]
+        self._level.write(cache_keys, lambda: self._l2.delete_many(keys, version=version), dropped=None)
 
     async def adelete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
         keys = list(keys)
-        made = [self._key(key, version) for key in keys]
-        await self._level.awrite(made, lambda: self._l2.adelete_many(keys, version=version), dropped=None)
+        cache_keys = [self._key(key, version) for key in keys]
+        await self._level.awrite(cache_keys, lambda: self._l2.adelete_many(keys, version=version), dropped=None)
 
     def clear(self) -> None:
         self._level.clear(self._l2.clear)
@@ -361,10 +371,10 @@ class TieredCache(WheelCache):
 
     async def aclose(self, **kwargs: Any) -> None:
         held_back = current_scope().held_back
-        for cache, made in list(held_back):
+        for cache, cache_key in list(held_back):
             if cache is self._cache:
                 # ``close`` would write it to the other cache in this thread, and hold up the event loop.
-                store = held_back.pop((cache, made))
+                store = held_back.pop((cache, cache_key))
                 if isinstance(store, partial):
                     key, _, value, ttl, version = store.args
                     await self.aset(key, value, ttl, version)
@@ -375,23 +385,28 @@ class TieredCache(WheelCache):
         return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
 
     def _stored(self, value: Any) -> Any:
-        return value if value is MISSING else self.store.isolation.store(value)
+        return value if value is MISSING else self.store.codec.encode(value)
 
     def _all_stored(self, found: Mapping[Any, Any], version: int | None) -> dict[Any, Any]:
-        return {self._key(key, version): self.store.isolation.store(value) for key, value in found.items()}
+        return {self._key(key, version): self.store.codec.encode(value) for key, value in found.items()}
 
     def _for_waiters(self, value: Any, ttl: float | None) -> Any:
         """What the callers that wait for a lease get; MISSING if the value is over at once."""
         if not self._fill_waits or (ttl is not None and ttl <= 0):
             return MISSING
-        return self.store.isolation.store(value)
+        return self.store.codec.encode(value)
 
-    def _is_held_back(self, key: Any, made: Any) -> bool:
-        return bool(self._fill_waits) and type(key) is str and pages.is_headers(key) and self._cache.is_leased(made)
+    def _is_held_back(self, key: Any, cache_key: Any) -> bool:
+        return (
+            bool(self._fill_waits)
+            and type(key) is str
+            and page_leases.is_headers(key)
+            and self._cache.is_leased(cache_key)
+        )
 
-    def _write(self, key: Any, made: Any, value: Any, ttl: Any, version: int | None) -> None:
+    def _write(self, key: Any, cache_key: Any, value: Any, ttl: Any, version: int | None) -> None:
         self._level.write(
-            [made],
+            [cache_key],
             lambda: self._l2.set(key, value, ttl, version=version),
             dropped=None,
             value_of=lambda _: self._for_waiters(value, ttl),

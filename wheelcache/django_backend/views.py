@@ -22,7 +22,7 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect, ensure_csrf_
 from django.views.decorators.http import require_POST, require_safe
 
 from wheelcache.django_backend.aliases import engines
-from wheelcache.django_backend.site import site_name
+from wheelcache.django_backend.site_identity import site_name
 from wheelcache.observability.dashboard import dashboard as shared
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard
 

@@ -10,6 +10,7 @@ from flask import Flask
 
 from wheelcache import options
 from wheelcache.cache import Cache
+from wheelcache.codec import size_of
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.access import PrefixAccess
 from wheelcache.errors import MissingKey
@@ -17,7 +18,6 @@ from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leas
 from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout, is_memoize_version
 from wheelcache.flask_backend.sessions import warn_of_sessions
 from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
-from wheelcache.isolation import size_of
 from wheelcache.loading.policy import load_policy
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.persistence.sigterm import exit_on_sigterm
@@ -94,12 +94,12 @@ class WheelCache(PrefixAccess, EngineBackend):
         return backend
 
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
-        made = self._made(key)
+        cache_key = self._cache_key(key)
         wait = self._fill_wait(key)
         if not wait:
-            return self._isolation.restore(self._cache.get(made, default))
+            return self._codec.decode(self._cache.get(cache_key, default))
         note_held_leases()
-        return self._isolation.restore(self._cache.get_or_lease(made, wait=wait))
+        return self._codec.decode(self._cache.get_or_lease(cache_key, wait=wait))
 
     def get_or_load(
         self,
@@ -124,56 +124,58 @@ class WheelCache(PrefixAccess, EngineBackend):
             grace, refresh_ahead, fail_safe, negative_ttl: as ``wheelcache.Cache.take``.
             load_timeout: as its ``timeout``.
         """
-        made, store, restore = self._made(key), self._isolation.store, self._isolation.restore
+        cache_key, store, restore = self._cache_key(key), self._codec.encode, self._codec.decode
         ttl = self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
-        stored = self._cache.find(made, _MISSING)
+        stored = self._cache.find(cache_key, _MISSING)
         if ttl is not None and ttl <= 0:
             return restore(store(loader()) if stored is _MISSING else stored)
         is_missing = stored is _MISSING
-        if is_missing or (refresh_ahead is not None and self._cache.loading.needs_refresh(made, stored, ttl, policy)):
+        if is_missing or (
+            refresh_ahead is not None and self._cache.loading.needs_refresh(cache_key, stored, ttl, policy)
+        ):
             # Stored within the context as well: what a loader returns may need its session to be pickled.
             with in_app_context(lambda: store(loader())) as load:
                 if is_missing:
-                    stored = self._cache.loading.load(made, load, ttl, policy)
+                    stored = self._cache.loading.load(cache_key, load, ttl, policy)
                 else:
-                    self._cache.loading.refresh(made, load, ttl, policy)
+                    self._cache.loading.refresh(cache_key, load, ttl, policy)
         return restore(stored)
 
     def delete(self, key: str) -> bool:
         """Whether the key was there."""
-        return self._cache.delete(self._made(key))
+        return self._cache.delete(self._cache_key(key))
 
     def get_many(self, *keys: str) -> list[Any]:
         """The values of all ``keys``, None for those that are not there."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
-        found = self._cache.get_many([self._made(key) for key in keys])
-        return [self._isolation.restore(found.get(self._made(key))) for key in keys]
+        found = self._cache.get_many([self._cache_key(key) for key in keys])
+        return [self._codec.decode(found.get(self._cache_key(key))) for key in keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
-        made, stored, ttl = self._made(key), self._isolation.store(value), self._ttl(timeout)
+        cache_key, stored, ttl = self._cache_key(key), self._codec.encode(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
-            self._cache.delete(made)
+            self._cache.delete(cache_key)
             return True
-        return self._cache.set(made, stored, ttl)
+        return self._cache.set(cache_key, stored, ttl)
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """``set``, unless the key is there: then False. Atomic. The timeout is kept exactly, without jitter."""
-        made, stored, ttl = self._made(key), self._isolation.store(value), self._ttl(timeout)
+        cache_key, stored, ttl = self._cache_key(key), self._codec.encode(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
-            if made in self._cache:
+            if cache_key in self._cache:
                 return False
             # It comes and goes at once, and with it a lease.
-            self._cache.delete(made)
+            self._cache.delete(cache_key)
             return True
-        return self._cache.add(made, stored, ttl)
+        return self._cache.add(cache_key, stored, ttl)
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
         """The keys that were stored."""
-        store, ttl = self._isolation.store, self._ttl(timeout)
-        stored = {self._made(key): store(value) for key, value in mapping.items()}
+        store, ttl = self._codec.encode, self._ttl(timeout)
+        stored = {self._cache_key(key): store(value) for key, value in mapping.items()}
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return list(mapping)
@@ -182,18 +184,18 @@ class WheelCache(PrefixAccess, EngineBackend):
         if has_versions:
             # Flask-Caching sets them again whenever a value was computed. As news, that would end all values of the
             # function in the other processes.
-            stored = {made: value for made, value in stored.items() if not self._renew(made, value, ttl)}
+            stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
         refused = set(self._cache.set_many(stored, ttl, jitter=not has_versions))
-        return [key for key in mapping if self._made(key) not in refused]
+        return [key for key in mapping if self._cache_key(key) not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
         """All ``keys``: one that was not there counts as deleted."""
-        self._cache.delete_many([self._made(key) for key in keys])
+        self._cache.delete_many([self._cache_key(key) for key in keys])
         return list(keys)
 
     def has(self, key: str) -> bool:
         """Whether the key is there."""
-        return self._made(key) in self._cache
+        return self._cache_key(key) in self._cache
 
     def clear(self) -> bool:
         """True: everything is gone."""
@@ -205,29 +207,29 @@ class WheelCache(PrefixAccess, EngineBackend):
 
         None if the new value alone exceeds ``max_bytes``: then it is not stored.
         """
-        made, store, restore = self._made(key), self._isolation.store, self._isolation.restore
+        cache_key, store, restore = self._cache_key(key), self._codec.encode, self._codec.decode
         while True:
             try:
-                stored = self._cache.update(made, lambda stored: store((restore(stored) or 0) + delta))
-                return restore(stored) if self._fits(made, stored) else None
+                stored = self._cache.update(cache_key, lambda stored: store((restore(stored) or 0) + delta))
+                return restore(stored) if self._fits(cache_key, stored) else None
             except MissingKey:
-                if not self._fits(made, store(delta)):
+                if not self._fits(cache_key, store(delta)):
                     return None
                 if self.add(key, delta):
                     return delta
 
-    def _renew(self, made: str, stored: Any, ttl: float | None) -> bool:
-        return isinstance(stored, str | bytes) and self._cache.renew(made, stored, ttl)
+    def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
+        return isinstance(stored, str | bytes) and self._cache.renew(cache_key, stored, ttl)
 
-    def _made(self, key: str) -> str:
+    def _cache_key(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
 
-    def _fits(self, made: str, stored: Any) -> bool:
-        return self._max_bytes is None or size_of(made, stored) <= self._max_bytes
+    def _fits(self, cache_key: str, stored: Any) -> bool:
+        return self._max_bytes is None or size_of(cache_key, stored) <= self._max_bytes
 
     def _isolate(self) -> None:
         super()._isolate()
-        self._loads = self._isolation.loads
+        self._loads = self._codec.loads
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Seconds to live, None for ever; below zero if it is over at once."""

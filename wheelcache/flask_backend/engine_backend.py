@@ -10,8 +10,8 @@ from flask import Flask
 from flask_caching.backends.base import BaseCache
 
 from wheelcache.cache import Cache
+from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.flask_backend.app_contexts import end_leases
-from wheelcache.isolation import Isolation, Pickle, Serializer, is_bare
 from wheelcache.leases.fill_scope import forget_misses
 
 Timeout = int | float | timedelta | None
@@ -102,7 +102,7 @@ class EngineBackend(BaseCache):
 
     def _isolate(self) -> None:
         serializer = self.serializer
-        self._isolation = Isolation(serializer) if serializer is PICKLE else Isolation(serializer, keep=is_bare)
+        self._codec = Codec(serializer) if serializer is PICKLE else Codec(serializer, keep=is_bare)
 
 
 def is_memoize_version(key: Any) -> bool:

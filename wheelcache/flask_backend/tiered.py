@@ -116,14 +116,14 @@ class TieredCache(EngineBackend):
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of ``key``, or ``default``."""
-        made = self._made(key)
-        stored = self._level.get(made, lambda: self._read(key, or_none=self._fill_wait(key) > 0))
+        cache_key = self._cache_key(key)
+        stored = self._level.get(cache_key, lambda: self._read(key, or_none=self._fill_wait(key) > 0))
         if stored is MISSING:
             wait = self._fill_wait(key)
             if wait:
                 note_held_leases()
-                stored = self._level.lease(made, lambda: self._read(key, or_none=True), wait=wait)
-        return default if stored is MISSING else self._isolation.restore(stored)
+                stored = self._level.lease(cache_key, lambda: self._read(key, or_none=True), wait=wait)
+        return default if stored is MISSING else self._codec.decode(stored)
 
     def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
@@ -131,49 +131,51 @@ class TieredCache(EngineBackend):
         However many threads of this process miss the key together, one runs its loader, and the others get its value or
         its exception. None is a value like any other.
         """
-        made = self._made(key)
+        cache_key = self._cache_key(key)
 
         def read() -> Any:
             return self._read(key, or_none=True)
 
         def load() -> Any:
             # A caller that came while another computed finds it there.
-            stored = self._level.read(read, made)
+            stored = self._level.read(read, cache_key)
             if stored is MISSING:
                 value = loader()
                 if not self.add(key, value, timeout):
                     # Another process was first, or it could not be kept.
-                    stored = self._level.read(read, made)
+                    stored = self._level.read(read, cache_key)
                 if stored is MISSING:
-                    stored = self._isolation.store(value)
+                    stored = self._codec.encode(value)
             return stored
 
-        stored = self._level.get(made, read)
-        return self._isolation.restore(self._level.load(made, load) if stored is MISSING else stored)
+        stored = self._level.get(cache_key, read)
+        return self._codec.decode(self._level.load(cache_key, load) if stored is MISSING else stored)
 
     def delete(self, key: str) -> bool:
         """Whether the key was there, as far as the second level tells."""
-        return self._level.write([self._made(key)], lambda: self.l2.delete(key), dropped=False)
+        return self._level.write([self._cache_key(key)], lambda: self.l2.delete(key), dropped=False)
 
     def get_many(self, *keys: str) -> list[Any]:
         """The values of all ``keys``, None for those that are not there. The second level is asked at most once."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
-        by_made = {self._made(key): key for key in keys}
+        originals = {self._cache_key(key): key for key in keys}
 
         def read(missing: list[Any]) -> dict[Any, Any]:
-            values = self.l2.get_many(*(by_made[made] for made in missing))
-            store = self._isolation.store
-            return {made: store(value) for made, value in zip(missing, values, strict=True) if value is not None}
+            values = self.l2.get_many(*(originals[cache_key] for cache_key in missing))
+            store = self._codec.encode
+            return {
+                cache_key: store(value) for cache_key, value in zip(missing, values, strict=True) if value is not None
+            }
 
-        found = self._level.get_many(by_made, read)
-        return [self._isolation.restore(found.get(self._made(key))) for key in keys]
+        found = self._level.get_many(originals, read)
+        return [self._codec.decode(found.get(self._cache_key(key))) for key in keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, as far as the second level tells."""
         ttl = self._timeout(timeout)
         return self._level.write(  # type: ignore[return-value]  # cachelib has some say None
-            [self._made(key)],
+            [self._cache_key(key)],
             lambda: self.l2.set(key, value, ttl),
             dropped=False,
             value_of=lambda _: self._for_waiters(value, ttl),
@@ -183,7 +185,7 @@ class TieredCache(EngineBackend):
         """``set``, unless the key is there: then False."""
         ttl = self._timeout(timeout)
         return self._level.write(
-            [self._made(key)],
+            [self._cache_key(key)],
             lambda: self.l2.add(key, value, ttl),
             dropped=False,
             value_of=lambda added: self._for_waiters(value, ttl) if added else MISSING,
@@ -193,16 +195,16 @@ class TieredCache(EngineBackend):
         """The keys that were stored."""
         ttl = self._timeout(timeout)
         return self._level.write(
-            map(self._made, mapping), lambda: self.l2.set_many(dict(mapping), ttl), dropped=list[Any]()
+            map(self._cache_key, mapping), lambda: self.l2.set_many(dict(mapping), ttl), dropped=list[Any]()
         )
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Those ``keys`` that are not there any more."""
-        return self._level.write(map(self._made, keys), lambda: self.l2.delete_many(*keys), dropped=list[Any]())
+        return self._level.write(map(self._cache_key, keys), lambda: self.l2.delete_many(*keys), dropped=list[Any]())
 
     def has(self, key: str) -> bool:
         """Whether the key is there."""
-        return self._level.has(self._made(key), lambda: self.l2.has(key))
+        return self._level.has(self._cache_key(key), lambda: self.l2.has(key))
 
     def clear(self) -> bool:
         """Whether the second level was cleared, as far as it tells."""
@@ -217,7 +219,7 @@ class TieredCache(EngineBackend):
     def inc(self, key: str, delta: int = 1) -> Any:
         """The value plus ``delta``, added up in the second level; None if it failed and ``fail_safe`` is set."""
         return self._level.write(
-            [self._made(key)],
+            [self._cache_key(key)],
             lambda: self.l2.inc(key, delta),
             dropped=None,
             value_of=lambda value: MISSING if value is None else self._for_waiters(value, None),
@@ -231,9 +233,9 @@ class TieredCache(EngineBackend):
                 return MISSING
             # None, or it has been set since.
             value = self.l2.get(key)
-        return self._isolation.store(value)
+        return self._codec.encode(value)
 
-    def _made(self, key: str) -> str:
+    def _cache_key(self, key: str) -> str:
         """The key in the second level, which is what others' writes are told by."""
         prefix = self._l2_prefix
         if type(prefix) is not str:
@@ -250,7 +252,7 @@ class TieredCache(EngineBackend):
         """What the callers that wait for a lease get; MISSING if the value is over at once."""
         if not self._fill_waits or (timeout is not None and options.timeout("timeout", timeout) < 0):
             return MISSING
-        return self._isolation.store(value)
+        return self._codec.encode(value)
 
     def __setattr__(self, name: str, value: Any) -> None:
         # CACHE_SERIALIZER is meant for what is stored, and so for both levels.

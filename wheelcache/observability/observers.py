@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from wheelcache.codec import size_of
 from wheelcache.core.contract import Core
-from wheelcache.isolation import size_of
 from wheelcache.loading.loads import Loads
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.history import History

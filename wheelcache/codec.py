@@ -80,7 +80,7 @@ def _containers(outermost: Any) -> Iterator[Any]:
                 todo.append(item)
 
 
-class Isolation:
+class Codec:
     """Turns values into what is stored, and back.
 
     Args:
@@ -101,7 +101,7 @@ class Isolation:
         self._dumps = serializer.dumps
         self.loads = serializer.loads
 
-    def store(self, value: Any) -> Any:
+    def encode(self, value: Any) -> Any:
         """What to store for ``value``.
 
         Raises:
@@ -114,7 +114,7 @@ class Isolation:
             raise TypeError(f"the serializer's dumps() must return bytes, not {data!r}")
         return Serialized(data)
 
-    def restore(self, stored: Any) -> Any:
+    def decode(self, stored: Any) -> Any:
         """The value for what was stored."""
         return self.loads(stored) if type(stored) is Serialized else stored
 
@@ -125,7 +125,7 @@ def is_bare(value: Any) -> bool:
 
 
 def size_of(key: Any, stored: Any) -> int:
-    """The bytes that an entry takes: a weigher for what ``Isolation`` stores."""
+    """The bytes that an entry takes: a weigher for what ``Codec`` stores."""
     return ENTRY_BYTES + _size(key) + _size(stored)
 
 

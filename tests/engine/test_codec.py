@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from wheelcache.codec import Codec, Pickle, is_bare, is_immutable, size_of
 from wheelcache.core.access import Serialized
-from wheelcache.isolation import Isolation, Pickle, is_bare, is_immutable, size_of
 
 
 class Zone(tzinfo):
@@ -48,18 +48,18 @@ class Text(str):
 def test_what_cannot_change_is_stored_as_it_is_and_the_rest_is_pickled(value, immutable):
     assert is_immutable(value) is immutable
     if immutable:
-        assert Isolation(Pickle()).store(value) is value
+        assert Codec(Pickle()).encode(value) is value
 
 
 def test_what_is_restored_is_equal_and_nobody_elses():
-    isolation = Isolation(Pickle())
+    codec = Codec(Pickle())
     value = {"a": [1]}
-    stored = isolation.store(value)
+    stored = codec.encode(value)
     assert type(stored) is Serialized
     value["a"].append(2)
-    assert isolation.restore(stored) == {"a": [1]}
-    assert isolation.restore(stored) is not isolation.restore(stored)
-    assert isolation.restore(isolation.store(bytes(stored))) == bytes(stored), "bytes that look like a pickle are bytes"
+    assert codec.decode(stored) == {"a": [1]}
+    assert codec.decode(stored) is not codec.decode(stored)
+    assert codec.decode(codec.encode(bytes(stored))) == bytes(stored), "bytes that look like a pickle are bytes"
 
 
 def test_nested_tuples_that_share_their_parts_are_walked_once():
@@ -85,10 +85,10 @@ def test_a_serializer_of_the_users_own_gets_all_but_ints():
         def loads(self, data):
             return data.decode()
 
-    isolation = Isolation(Upper(), keep=is_bare)
-    assert isolation.restore(isolation.store("a")) == "'A'"
-    assert isolation.store(5) == 5
-    assert isolation.restore(isolation.store(True)) == "TRUE"
+    codec = Codec(Upper(), keep=is_bare)
+    assert codec.decode(codec.encode("a")) == "'A'"
+    assert codec.encode(5) == 5
+    assert codec.decode(codec.encode(True)) == "TRUE"
 
 
 def test_a_serializer_that_returns_no_bytes_is_an_error():
@@ -96,7 +96,7 @@ def test_a_serializer_that_returns_no_bytes_is_an_error():
         dumps = loads = staticmethod(str)
 
     with pytest.raises(TypeError, match="must return bytes, not 'a'"):
-        Isolation(Text(), keep=is_bare).store("a")
+        Codec(Text(), keep=is_bare).encode("a")
 
 
 def test_the_size_of_an_entry_counts_all_of_its_key_and_value():
