@@ -19,7 +19,8 @@ from wheelcache.errors import MissingKey, Unloaded
 from wheelcache.keys import unwrap
 from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.memoize import F, Memoized, memoizer
-from wheelcache.loading.policy import load_policy
+from wheelcache.loading.policy import LoadPolicy, PolicyArguments, load_policy
+from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
@@ -217,12 +218,7 @@ class Cache(CacheAccess):
         key: Hashable,
         loader: Callable[[], Any],
         ttl: TTL = DEFAULT_TTL,
-        # No "*": CPython 3.11 calls what has arguments by name only 40 ns slower, of 200.
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        timeout: float | None = None,
-        negative_ttl: float | None = None,
+        **given: Unpack[PolicyArguments],
     ) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
 
@@ -246,56 +242,36 @@ class Cache(CacheAccess):
             LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
         """
         found = self.find(key, MISSING)
-        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
-        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL):
-            options.ttl("ttl", ttl)
-        if grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False and found is not MISSING:
+        # The usual case first: 20 ns.
+        if found is not MISSING and not given and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
             return found
-        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
-        if found is MISSING:
-            return self.loading.load(key, loader, ttl, policy)
-        if self.loading.needs_refresh(key, found, ttl, policy):
-            self.loading.refresh(key, loader, ttl, policy)
-        return found
+        wanted = self._policy_of_load(key, found, ttl, given)
+        return found if wanted is None else run(self.loading.go_on(key, found, loader, ttl, wanted))
 
     async def atake(
         self,
         key: Hashable,
         loader: Callable[[], Any] | Callable[[], Awaitable[Any]],
         ttl: TTL = DEFAULT_TTL,
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        timeout: float | None = None,
-        negative_ttl: float | None = None,
+        **given: Unpack[PolicyArguments],
     ) -> Any:
         """``take`` for coroutines: what ``loader()`` returns is awaited if it can be, and waiting blocks no loop.
 
         Refreshes, and loads with a timeout, are tasks of the caller's event loop.
         """
         found = self.find(key, MISSING)
-        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
-        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL):
-            options.ttl("ttl", ttl)
-        if grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False and found is not MISSING:
+        # The usual case first: 20 ns.
+        if found is not MISSING and not given and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
             return found
-        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
-        if found is MISSING:
-            return await self.loading.aload(key, loader, ttl, policy)
-        if self.loading.needs_refresh(key, found, ttl, policy):
-            self.loading.arefresh(key, loader, ttl, policy)
-        return found
+        wanted = self._policy_of_load(key, found, ttl, given)
+        return found if wanted is None else await run_async(self.loading.go_on(key, found, loader, ttl, wanted))
 
     def memoize(
         self,
         ttl: TTL = DEFAULT_TTL,
         *,
         key: Callable[..., Hashable] | None = None,
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        timeout: float | None = None,
-        negative_ttl: float | None = None,
+        **given: Unpack[PolicyArguments],
     ) -> Callable[[F], Memoized[F]]:
         """A decorator that caches what a function, method or coroutine function returns, by its arguments.
 
@@ -313,8 +289,7 @@ class Cache(CacheAccess):
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
         self.loading.seconds(ttl)
-        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
-        return memoizer(self, ttl, options.function_or_none("key", key), policy)
+        return memoizer(self, ttl, options.function_or_none("key", key), load_policy(given))
 
     def group(self, name: str) -> str:
         """The group of the keys of a function called ``name``: see ``Groups.add``."""
@@ -333,15 +308,18 @@ class Cache(CacheAccess):
             wait: seconds > 0, at most.
             may_wait: False where the holder of the lease may need the very thread that would wait.
         """
-        self._gate.open()
-        found = self._parts.leased.get(self._adapt(key), options.seconds("wait", wait), may_wait=may_wait)
+        found = drive(self.leased(key, wait, may_wait))
         return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
         """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
-        self._gate.open()
-        found = await self._parts.leased.aget(self._adapt(key), options.seconds("wait", wait))
+        found = await drive_async(self.leased(key, wait))
         return default if found is MISSING else found
+
+    def leased(self, key: Hashable, wait: float, may_wait: bool = True) -> StepsTo[Any]:
+        """The steps of ``get_or_lease``, which returns what they do; MISSING in place of ``default``."""
+        self._gate.open()
+        return self._parts.leased.get(self._adapt(key), options.seconds("wait", wait), may_wait)
 
     def is_leased(self, key: Hashable) -> bool:
         """Whether the running thread or task has a lease on ``key``."""
@@ -475,6 +453,12 @@ class Cache(CacheAccess):
             self._parts.close()
 
     # Below: for the calls above.
+
+    def _policy_of_load(self, key: Any, found: Any, ttl: TTL, given: PolicyArguments) -> LoadPolicy | None:
+        """By which ``key`` is to be loaded; None if ``found`` will do. What is wrong is wrong for a hit, too."""
+        self.loading.seconds(ttl)
+        policy = load_policy(given)
+        return policy if found is MISSING or self.loading.needs_refresh(key, found, ttl, policy) else None
 
     def _adapt(self, key: Any) -> Any:
         return key if type(key) is str else self._keys.adapt(key)

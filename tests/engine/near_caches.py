@@ -5,6 +5,7 @@ import threading
 
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
+from wheelcache.loading import steps
 from wheelcache.near_cache import near_cache
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.trust_epoch import TrustEpoch
@@ -19,7 +20,29 @@ def level_of(clock, *, tracked=False, **options):
     """A level that is told of writes, but not trusted yet, if ``tracked``; else one that is told nothing."""
     epoch = TrustEpoch() if tracked else None
     cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
-    return NearCache(cache, TIMEOUT, epoch=epoch, **options)
+    return Level(NearCache(cache, TIMEOUT, epoch=epoch, **options))
+
+
+class Level:
+    """A near cache whose steps are driven: those of ``get`` by the thread, of ``aget`` by the task, and so on."""
+
+    STEPS = ("get", "get_many", "lease", "has", "read", "write", "clear", "load")
+
+    def __init__(self, near):
+        vars(self)["near"] = near
+
+    def __setattr__(self, name, value):
+        setattr(self.near, name, value)
+
+    def __getattr__(self, name):
+        if name in self.STEPS:
+            driver = steps.run if name == "load" else steps.drive
+        elif name.startswith("a") and name[1:] in self.STEPS:
+            driver, name = steps.run_async if name == "aload" else steps.drive_async, name[1:]
+        else:
+            return getattr(self.near, name)
+        method = getattr(self.near, name)
+        return lambda *args, **options: driver(method(*args, **options))
 
 
 class Down(ConnectionError):

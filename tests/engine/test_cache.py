@@ -14,6 +14,7 @@ from tests.engine.interruptions import Worker
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
 from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.steps import run
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -498,6 +499,6 @@ def test_a_weigher_that_raises_for_one_of_many_leaves_nobody_waiting_for_the_oth
 
     cache = Cache(max_weight=10, weigher=weigh, **SILENT)
     with pytest.raises(ValueError, match="2"):
-        cache.loading.load_many("abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None, PLAIN)
+        run(cache.loading.load_many("abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None, PLAIN))
     assert cache.take("c", lambda: 4) == 4
     assert cache.take("b", lambda: 5) == 5

@@ -13,6 +13,7 @@ from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.leases.fill_scope import end_request
 from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.steps import run
 
 FILL_WINDOW = 10.0
 """Seconds from a miss for which a set counts as a fill."""
@@ -129,7 +130,7 @@ def test_a_load_of_many_beside_another_load_is_quiet_and_drops_what_it_finds_to_
     other.set("k", "old")
 
     def slow():
-        one.loading.load_many(["k"], lambda keys: {"k": "newer"}, 60, PLAIN)
+        run(one.loading.load_many(["k"], lambda keys: {"k": "newer"}, 60, PLAIN))
         return "old"
 
     assert one.take("k", slow) == "old"

@@ -18,6 +18,7 @@ from tests.waiting import THREADS, until
 from wheelcache import Cache, ManualClock, RemovalCause, caches
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.steps import run
 from wheelcache.stats import COUNTS, LOAD_BOUNDS, LoadTimes, Stats, Tally
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
@@ -98,7 +99,7 @@ def test_loads_that_return_and_loads_that_raise_are_both_in_the_buckets(clock):
 
 def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
     cache = Cache(clock=clock)
-    cache.loading.load_many(range(100), lambda keys: dict.fromkeys(keys, 1), None, PLAIN)
+    run(cache.loading.load_many(range(100), lambda keys: dict.fromkeys(keys, 1), None, PLAIN))
     assert sum(cache.stats().load_buckets) == cache.stats().loads
 
 

@@ -6,9 +6,11 @@ from tests.core.stamps import LocalStamps
 from tests.waiting import PATIENCE
 from wheelcache.core.contract import BATCH, MISSING, TOLD
 from wheelcache.core.python_core import PythonCore
+from wheelcache.loading.background import TASKS, THREADS
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import LoadRequest
+from wheelcache.loading.steps import run, run_async
 
 TTL = 10
 SLOTS = 8
@@ -103,26 +105,26 @@ class Site:
     def take(self, key, loader, ttl=TTL, **policy):
         found = self.core.find(key, MISSING)
         if found is MISSING:
-            return self.loads.load(self.request(key, loader, ttl, **policy))
+            return run(self.loads.load(self.request(key, loader, ttl, **policy)))
         request = self.request(key, loader, ttl, **policy)
         if self.loads.needs_refresh(key, found, ttl, request.policy):
-            self.loads.refresh(request)
+            self.loads.refresh(request, THREADS)
         return found
 
     async def atake(self, key, loader, ttl=TTL, **policy):
         found = self.core.find(key, MISSING)
         if found is MISSING:
-            return await self.loads.aload(self.request(key, loader, ttl, **policy))
+            return await run_async(self.loads.load(self.request(key, loader, ttl, **policy)))
         request = self.request(key, loader, ttl, **policy)
         if self.loads.needs_refresh(key, found, ttl, request.policy):
-            self.loads.arefresh(request)
+            self.loads.refresh(request, TASKS)
         return found
 
     def load_many(self, keys, loader, ttl=TTL, **policy):
-        return self.loads.load_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy))
+        return run(self.loads.load_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy)))
 
     async def aload_many(self, keys, loader, ttl=TTL, **policy):
-        return await self.loads.aload_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy))
+        return await run_async(self.loads.load_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy)))
 
     def get(self, key):
         return self.core.get(key)

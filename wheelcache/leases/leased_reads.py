@@ -9,7 +9,9 @@ from wheelcache.core.contract import MISSING, Core
 from wheelcache.leases.fill_leases import FillLeases, Waiter
 from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.loads import Loads
+from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.loading.wait_graph import is_loading
+from wheelcache.runtime.clock import SystemClock
 
 
 class Gate(Protocol):
@@ -51,28 +53,16 @@ class LeasedReads:
         self._writer = writer
         self._loads = loads
 
-    def get(self, key: Any, wait: float, *, may_wait: bool) -> Any:
+    def get(self, key: Any, wait: float, may_wait: bool) -> StepsTo[Any]:
         """The value, or MISSING: then the caller computes it, perhaps with the lease. See ``Cache.get_or_lease``."""
-        may_wait = may_wait and asyncio._get_running_loop() is None
+        if (yield BLOCKS) and asyncio._get_running_loop() is not None:
+            may_wait = False
         found, waiter = self._find_or_wait(key, wait, may_wait)
         if waiter is None:
             return found
         try:
             while not self._leases.is_done(waiter):
-                waiter.told.wait(self._leases.seconds_to_look(waiter))
-        except BaseException:
-            self._leases.leave(waiter)
-            raise
-        return self._waited(waiter)
-
-    async def aget(self, key: Any, wait: float) -> Any:
-        """``get`` for coroutines, whose event loop runs on."""
-        found, waiter = self._find_or_wait(key, wait, True)
-        if waiter is None:
-            return found
-        try:
-            while not self._leases.is_done(waiter):
-                await waiter.told.wait_async(self._leases.seconds_to_look(waiter))
+                yield Wait(waiter.told, SystemClock.steady() + self._leases.seconds_to_look(waiter))
         except BaseException:
             self._leases.leave(waiter)
             raise
