@@ -55,8 +55,8 @@ class LeasedReads:
 
     def get(self, key: Any, wait: float, may_wait: bool) -> StepsTo[Any]:
         """The value, or MISSING: then the caller computes it, perhaps with the lease. See ``Cache.get_or_lease``."""
-        if (yield BLOCKS) and asyncio._get_running_loop() is not None:
-            may_wait = False
+        # Where tasks wait, their thread goes on.
+        may_wait = not (yield BLOCKS) or (may_wait and asyncio._get_running_loop() is None)
         found, waiter = self._find_or_wait(key, wait, may_wait)
         if waiter is None:
             return found

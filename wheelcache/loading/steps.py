@@ -8,7 +8,8 @@ whose ``finally`` clauses end what it has begun.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
+from functools import wraps
 from inspect import isawaitable
 from threading import TIMEOUT_MAX
 from typing import Any, Final, TypeVar
@@ -154,6 +155,31 @@ def result(outcome: Outcome) -> Any:
         raise outcome[1]
     finally:
         del outcome
+
+
+def twins(steps: Callable[..., StepsTo[T]]) -> tuple[Callable[..., T], Callable[..., Coroutine[Any, Any, T]]]:
+    """A method of ``steps`` for threads, and the same for coroutines, whose name begins with an "a"."""
+    name = steps.__name__.removeprefix("_")
+
+    @wraps(steps)
+    def by_thread(*args: Any, **kwargs: Any) -> T:
+        return drive(steps(*args, **kwargs))
+
+    @wraps(steps)
+    async def by_task(*args: Any, **kwargs: Any) -> T:
+        return await drive_async(steps(*args, **kwargs))
+
+    by_thread.__name__, by_task.__name__ = name, f"a{name}"
+    return by_thread, by_task
+
+
+def then(function: Callable[[Any], T], value: Any) -> T | Coroutine[Any, Any, T]:
+    """``function(value)``; of what is to be awaited, a coroutine that returns it."""
+
+    async def awaited() -> T:
+        return function(await value)
+
+    return awaited() if isawaitable(value) else function(value)
 
 
 DRIVE: Final = ByDriver(drive, drive_async)

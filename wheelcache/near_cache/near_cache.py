@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from wheelcache.codec import Codec
 from wheelcache.core.contract import MISSING
@@ -29,6 +29,8 @@ from wheelcache.loading.unstored import Unstored
 from wheelcache.near_cache.guarded_store import GuardedStore, is_about_the_value
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.runtime.clock import Clock
+
+T = TypeVar("T")
 
 ValueOf = Callable[[Any], Any]
 """Makes of what a write returned the value that was written, or MISSING."""
@@ -252,8 +254,8 @@ class NearCache:
     # Writing.
 
     def write(
-        self, keys: Iterable[Any], write: Callable[[], Any], *, dropped: Any = MISSING, value_of: ValueOf = _no_value
-    ) -> StepsTo[Any]:
+        self, keys: Iterable[Any], write: Callable[[], T], *, dropped: Any = MISSING, value_of: ValueOf = _no_value
+    ) -> StepsTo[T]:
         """What ``write()`` returns, and no copies of ``keys`` after it; ``dropped`` if it failed and may be dropped.
 
         Args:
@@ -270,12 +272,12 @@ class NearCache:
             # Also after a failure: what the store made of it is not known.
             self._written(keys, value)
         try:
-            return result(outcome)
+            return result(outcome)  # type: ignore[no-any-return]
         except Exception as error:
             if dropped is MISSING or not self.drop_writes:
                 raise
             self._check_may_fail(error)
-            return dropped
+            return dropped  # type: ignore[no-any-return]
 
     def clear(self, write: Callable[[], Any]) -> StepsTo[Any]:
         """``write`` for all keys."""
