@@ -340,6 +340,10 @@ class Cache(CacheAccess):
         """``key`` is gone from the store: what was kept of it past its time is dropped."""
         self._writer.discard(self._adapt(key))
 
+    def weigh(self, key: Hashable, value: Any) -> int:
+        """What an entry of ``key`` and ``value`` weighs; 0 without a weigher."""
+        return self._writer.weigh(self._adapt(key), value)
+
     def count_miss(self) -> None:
         """A caller had to look elsewhere, without looking here."""
         self._core.count(misses=1)
@@ -449,7 +453,7 @@ class Cache(CacheAccess):
 
     def close(self) -> None:
         """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
-        if not self._gate.is_closed:
+        if not self._parts.is_closed:
             self._parts.close()
 
     # Below: for the calls above.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from wheelcache.cache_options import CacheOptions
+from wheelcache.codec import size_of
 from wheelcache.core.contract import BATCH, Core
 from wheelcache.core.python_core import PythonCore
 from wheelcache.keys import KeyProxies, unwrap
@@ -46,11 +48,13 @@ class CacheParts:
         groups: of the keys of memoized functions.
         gate: whether the cache is unloaded, open or closed.
         snapshots, keeper: saves and loads the entries, when asked to and, if there is a ``snapshot_dir``, by itself.
+        is_closed: ``close`` is done.
         observers, jobs: what looks at the cache from outside, and what is done every so many seconds.
     """
 
     def __init__(self, options: CacheOptions) -> None:
         self.options = options
+        self.is_closed = False
         name, stamps = options.name, options.stamps
         self.core: Core = PythonCore(
             max_entries=options.max_entries,
@@ -62,11 +66,15 @@ class CacheParts:
             clock=unfrozen(options.clock),
             stamps=stamps,
         )
+        # Bytes are weighed with those of the entry, which only the core knows.
+        weigher = options.weigher
+        if weigher is size_of:
+            weigher = partial(size_of, entry_bytes=self.core.entry_bytes)
         listener = RemovalListener(name, options.on_removal)
         self.keys = KeyProxies()
         self.driver = WheelDriver(Expiry(name, self.core, listener), options.interval, options.clock)
         self.leases = FillLeases(self.core, self.driver.clock)
-        self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, options.weigher, stamps)
+        self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, weigher, stamps)
         self.loads = Loads(self.core, self.writer)
         self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.writer)
         self.groups = Groups()
@@ -122,6 +130,8 @@ class CacheParts:
         self.gate.close()
         self.leases.close()
         self.writer.close()
+        # Last: an interrupted close is finished by the next one.
+        self.is_closed = True
 
     def before_fork(self) -> None:
         """Return when no step of the core is in progress. Until ``after_fork``, no other thread begins one."""

@@ -272,6 +272,25 @@ def test_an_exception_while_a_snapshot_is_loaded_leaves_the_cache_to_be_used(tmp
     assert target > 20
 
 
+@pytest.mark.parametrize("make", [plain, coherent])
+def test_a_close_that_was_interrupted_is_finished_by_another_one(make, tmp_path):
+    unfinished = []
+    with quiet():
+        for target in count(1):
+            clock = ManualClock()
+            cache = make(clock, tmp_path)
+            fill(cache, clock)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: cache.close())
+            cache.close()
+            if len(cache) or not cache.is_closed:
+                unfinished.append(f"{delivery.where}: {len(cache)} left")
+            if not interrupted:
+                break
+    assert not unfinished, "\n".join(unfinished)
+    assert target > 20
+
+
 def set_sooner(cache):
     """What has to wake the wheel thread, or to start it."""
     cache.set("new", 7, 5)

@@ -425,7 +425,7 @@ class RemovalsAgainstAModel(RuleBasedStateMachine):
         if key in self.model and not self.live(key):
             # A stale value would be refreshed in the background: tested elsewhere.
             return
-        found = self.cache.take(key, lambda: value, ttl, grace)
+        found = self.cache.take(key, lambda: value, ttl, grace=grace)
         if self.live(key):
             assert found == self.model[key][0]
             self.model.move_to_end(key)

@@ -10,7 +10,6 @@ from flask import Flask
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.codec import size_of
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
@@ -211,7 +210,7 @@ class WheelCache(EngineBackend):
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
 
     def _fits(self, cache_key: str, stored: Any) -> bool:
-        return self._max_bytes is None or size_of(cache_key, stored) <= self._max_bytes
+        return self._max_bytes is None or self._cache.weigh(cache_key, stored) <= self._max_bytes
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Seconds to live, None for ever; below zero if it is over at once."""
