@@ -20,7 +20,7 @@ from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 from wheelcache.errors import CacheClosed, FileUnusable
-from wheelcache.observability.figures_directory import DEPARTED, LOCK, FiguresDirectory, directory_of
+from wheelcache.observability.figures_directory import EXITED, LOCK, FiguresDirectory, directory_of
 from wheelcache.observability.publisher import INTERVAL, RETIRE_EVERY
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
 from wheelcache.runtime.clock import SystemClock
@@ -180,7 +180,7 @@ def test_all_that_was_counted_is_published_at_the_exit_of_the_interpreter(path):
         path,
     )
     (found,) = FiguresDirectory(path).read()
-    assert (found.workers, found.departed.hits) == ((), 100)
+    assert (found.workers, found.exited_workers.hits) == ((), 100)
 
 
 def test_who_exits_before_the_first_publication_is_counted_too_if_there_is_anything_to_count(path):
@@ -200,7 +200,7 @@ def test_who_exits_before_the_first_publication_is_counted_too_if_there_is_anyth
         """,
         path,
     )
-    assert {each.name: each.departed.hits for each in FiguresDirectory(path).read()} == {"hit": 1, "parent's": 1}
+    assert {each.name: each.exited_workers.hits for each in FiguresDirectory(path).read()} == {"hit": 1, "parent's": 1}
 
 
 def test_in_real_time_the_wheel_thread_publishes(path):
@@ -215,7 +215,7 @@ def test_in_real_time_the_wheel_thread_publishes(path):
 # What is left of it.
 
 
-def test_a_closed_cache_is_among_the_departed_with_all_it_counted_at_once(cache, path, clock):
+def test_a_closed_cache_is_among_the_exited_workers_with_all_it_counted_at_once(cache, path, clock):
     before = descriptors(path)
     cache.set("a", 1)
     clock.advance(INTERVAL)
@@ -225,7 +225,7 @@ def test_a_closed_cache_is_among_the_departed_with_all_it_counted_at_once(cache,
     cache.close()
     assert descriptors(path) == before
     assert published(path)["pages"].workers == ()
-    assert published(path)["pages"].departed.hits == 7
+    assert published(path)["pages"].exited_workers.hits == 7
     clock.advance(60)
     assert workers(path) == []
 
@@ -243,7 +243,7 @@ def test_a_cache_that_is_dropped_without_being_closed_leaves_no_file_and_no_desc
     assert gone() is None
     assert workers(path) == []
     assert descriptors(path) == before
-    assert published(path)["pages"].departed.hits == 1
+    assert published(path)["pages"].exited_workers.hits == 1
 
 
 def test_a_cache_that_is_dropped_while_its_own_thread_counts_the_dead_waits_for_nobody(make, path, clock):
@@ -280,8 +280,8 @@ def test_a_thousand_caches_leave_nothing_open(make, path, clock):
     cache.close()
     assert descriptors(path) == before
     assert workers(path) == []
-    assert sum(each.departed.hits for each in FiguresDirectory(path).read()) == 0
-    assert {each.name for each in path.iterdir()} == {DEPARTED, LOCK}
+    assert sum(each.exited_workers.hits for each in FiguresDirectory(path).read()) == 0
+    assert {each.name for each in path.iterdir()} == {EXITED, LOCK}
 
 
 def test_many_caches_of_a_process_look_for_the_dead_once(make, path, clock, monkeypatch):
@@ -395,7 +395,7 @@ def test_the_child_of_a_fork_has_a_file_of_its_own_and_counts_from_zero_and_keep
         process.wait()
         found = published(path)["pages"]
         assert [each.pid for each in found.workers] == [child]
-        assert found.departed.hits == 5
+        assert found.exited_workers.hits == 5
     finally:
         os.kill(child, signal.SIGKILL)
         process.communicate()
@@ -422,7 +422,7 @@ def test_a_child_that_closes_or_drops_the_cache_leaves_its_parents_file_alone(pa
                 sys.exit()
             assert os.waitpid(pid, 0)[1] == 0
             (found,) = FiguresDirectory(path).read()
-            print(len(found.workers), found.stats.size, found.departed.hits)
+            print(len(found.workers), found.stats.size, found.exited_workers.hits)
         """,
             path,
         )
@@ -447,7 +447,7 @@ def test_workers_forked_from_one_parent_all_count_once_after_they_exit(path):
         for _ in range(5):
             os.wait()
         (found,) = FiguresDirectory(path).read()
-        print(len(found.workers), found.stats.hits, found.departed.hits)
+        print(len(found.workers), found.stats.hits, found.exited_workers.hits)
         """,
         path,
     ) == ["1 1 500"]
@@ -560,4 +560,4 @@ def test_a_worker_that_crashes_at_once_again_and_again_leaves_as_much_as_one(pat
         process.communicate()
     # Each counts the one before, so that nobody has to look.
     assert len(workers(path)) == 1
-    assert published(path)["pages"].departed.hits == 150
+    assert published(path)["pages"].exited_workers.hits == 150

@@ -52,10 +52,10 @@ def test_stats_add_up_field_by_field(one, other):
 
 @given(STATS, STATS)
 def test_what_was_counted_in_between_is_a_difference_and_gauges_are_what_they_are(one, other):
-    lately = (one + other) - one
+    last_minute = (one + other) - one
     for name in (*COUNTS, "load_buckets"):
-        assert getattr(lately, name) == getattr(other, name)
-    assert (lately.size, lately.weight) == (one.size + other.size, one.weight + other.weight)
+        assert getattr(last_minute, name) == getattr(other, name)
+    assert (last_minute.size, last_minute.weight) == (one.size + other.size, one.weight + other.weight)
 
 
 def test_removals_have_every_cause_by_its_value():

@@ -27,7 +27,7 @@ from wheelcache.codec import size_of
 from wheelcache.observability.metrics import Reading
 from wheelcache.observability.prometheus import Collector
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.worker_stats import CacheFigures
+from wheelcache.observability.worker_stats import CacheStats
 from wheelcache.stats import LOAD_BOUNDS
 
 ROOT = Path(__file__).parents[2]
@@ -371,15 +371,15 @@ def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make, scrape, c
 
 
 @pytest.mark.deep
-def test_seconds_never_go_down_by_a_bit_when_workers_depart(make):
+def test_seconds_never_go_down_by_a_bit_when_workers_exit(make):
     figures = make().figures()
     choose = random.Random(1)
     for _ in range(3000):
         stats = [replace(figures.stats, load_seconds=choose.uniform(0, 10 ** choose.randrange(6))) for _ in range(6)]
-        departed, *living = stats
-        before = Reading.of(CacheFigures("a", tuple(replace(figures, stats=each) for each in living), departed))
-        gone = replace(departed + living.pop(), size=0, weight=0)
-        after = Reading.of(CacheFigures("a", tuple(replace(figures, stats=each) for each in living), gone))
+        exited_workers, *living = stats
+        before = Reading.of(CacheStats("a", tuple(replace(figures, stats=each) for each in living), exited_workers))
+        gone = replace(exited_workers + living.pop(), size=0, weight=0)
+        after = Reading.of(CacheStats("a", tuple(replace(figures, stats=each) for each in living), gone))
         assert 0 <= after.counted.load_seconds - before.counted.load_seconds < 1e-5
 
 
@@ -457,7 +457,7 @@ class Site:
                 [
                     *(sys.executable, "-m", "gunicorn", "--workers", str(WORKERS), "--worker-class", "gthread"),
                     *("--threads", "4", "--keep-alive", "75", "--bind", f"127.0.0.1:{self.port}"),
-                    *("--log-level", "warning", "tests.engine.metrics_site:application"),
+                    *("--log-level", "warning", "tests.observability.metrics_site:application"),
                 ],
                 cwd=ROOT,
                 env={**os.environ, "METRICS_FIGURES": str(folder / "figures")},

@@ -25,7 +25,7 @@ from tests.waiting import until
 from wheelcache.errors import FileUnusable
 from wheelcache.observability import figures_directory
 from wheelcache.observability.figures_directory import (
-    DEPARTED,
+    EXITED,
     FORGOTTEN,
     LOCK,
     NAMES,
@@ -37,7 +37,7 @@ from wheelcache.observability.figures_directory import (
 )
 from wheelcache.observability.history import LENGTH, sample
 from wheelcache.observability.worker_requests import CLEAR, REQUESTS, RequestBox
-from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.runtime import private_files
 from wheelcache.stats import LOAD_BOUNDS, Stats
 
@@ -45,7 +45,7 @@ PRELUDE = """
 import fcntl, os, signal, sys, time
 from itertools import count
 from pathlib import Path
-from tests.engine.test_figures_directory import *
+from tests.observability.test_figures_directory import *
 
 directory = FiguresDirectory(Path(sys.argv[1]))
 """
@@ -53,7 +53,7 @@ directory = FiguresDirectory(Path(sys.argv[1]))
 
 def figures(worker="1-a", name="pages", samples=0, **stats):
     now = Stats(**{"hits": 10, "size": 3, "weight": 30, **stats})
-    return WorkerFigures(
+    return WorkerStats(
         name=name,
         worker=worker,
         pid=1,
@@ -99,8 +99,8 @@ def only(directory):
     return found
 
 
-def departed(directory):
-    return {each.name: each.departed.hits for each in directory.read()}
+def exited_workers(directory):
+    return {each.name: each.exited_workers.hits for each in directory.read()}
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_the_directory_and_all_in_it_are_its_owners_only_whatever_the_umask(tmp_
     os.close(file)
     assert stat.S_IMODE(directory.path.stat().st_mode) == 0o700
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in directory.path.iterdir()}
-    assert found == dict.fromkeys(("2-b.worker", DEPARTED, RESET, REQUESTS, LOCK), 0o600)
+    assert found == dict.fromkeys(("2-b.worker", EXITED, RESET, REQUESTS, LOCK), 0o600)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
@@ -183,7 +183,7 @@ def test_what_is_published_is_read_with_all_its_samples(directory):
     published = figures(samples=LENGTH)
     file = directory.publish(published)
     assert only(directory).workers == (published,)
-    assert only(directory).departed == Stats()
+    assert only(directory).exited_workers == Stats()
     os.close(file)
 
 
@@ -202,8 +202,8 @@ def test_whatever_a_cache_is_called_is_told_again_living_and_dead(directory, nam
     assert CLEAR in RequestBox(directory.path).last(name)
     os.close(file)
     directory.retire_the_dead()
-    assert departed(directory) == {name: 10}
-    assert {path.name for path in directory.path.iterdir()} == {DEPARTED, REQUESTS, LOCK}
+    assert exited_workers(directory) == {name: 10}
+    assert {path.name for path in directory.path.iterdir()} == {EXITED, REQUESTS, LOCK}
 
 
 def test_caches_and_their_workers_are_listed_in_order(directory):
@@ -235,13 +235,13 @@ def test_who_is_killed_is_dead_and_who_is_stopped_lives(directory):
     process.kill()
     process.communicate()
     assert only(directory).workers == ()
-    assert only(directory).departed == Stats(hits=7)
+    assert only(directory).exited_workers == Stats(hits=7)
     directory.retire_the_dead()
-    assert only(directory).departed == Stats(hits=7)
-    assert {path.name for path in directory.path.iterdir()} == {DEPARTED, LOCK}
+    assert only(directory).exited_workers == Stats(hits=7)
+    assert {path.name for path in directory.path.iterdir()} == {EXITED, LOCK}
 
 
-def test_counts_of_the_departed_add_up_by_cache_and_gauges_do_not(directory):
+def test_counts_of_exited_workers_add_up_by_cache_and_gauges_do_not(directory):
     buckets = tuple(range(len(LOAD_BOUNDS) + 1))
     for number in range(3):
         dead(directory, f"{number}-x", load_buckets=buckets, load_seconds=0.5)
@@ -249,15 +249,15 @@ def test_counts_of_the_departed_add_up_by_cache_and_gauges_do_not(directory):
     for _ in range(2):
         by_name = {each.name: each for each in directory.read()}
         expected = Stats(hits=30, load_seconds=1.5, load_buckets=tuple(3 * each for each in buckets))
-        assert by_name["pages"].departed == expected
-        assert by_name["other"].departed == Stats(hits=10)
+        assert by_name["pages"].exited_workers == expected
+        assert by_name["other"].exited_workers == Stats(hits=10)
 
 
 def test_retiring_the_dead_leaves_the_living(directory):
     file = directory.publish(figures("1-a"))
     dead(directory, "2-b")
     directory.retire_the_dead()
-    assert {path.name for path in directory.path.iterdir()} == {"1-a.worker", DEPARTED, LOCK}
+    assert {path.name for path in directory.path.iterdir()} == {"1-a.worker", EXITED, LOCK}
     os.close(file)
 
 
@@ -298,14 +298,14 @@ def test_readers_never_see_a_torn_file_nor_a_living_worker_as_dead_nor_sums_that
             by_name = {each.name: each for each in directory.read()}
             pages = by_name.get("pages")
             if pages is not None:
-                assert pages.departed == Stats(), pages.departed
+                assert pages.exited_workers == Stats(), pages.exited_workers
                 now = {each.worker: each.stats.hits for each in pages.workers}
                 assert seen.keys() <= now.keys(), (seen, now)
                 assert all(now[worker] >= hits for worker, hits in seen.items())
                 seen = now
             if "others" in by_name:
                 others = by_name["others"]
-                total = (others.stats + others.departed).hits
+                total = (others.stats + others.exited_workers).hits
                 assert total >= least, (total, least)
                 least = total
             reads += 1
@@ -323,7 +323,7 @@ def test_readers_never_see_a_torn_file_nor_a_living_worker_as_dead_nor_sums_that
     by_name = {each.name: each for each in directory.read()}
     assert by_name["others"].workers == by_name["pages"].workers == ()
     directory.retire_the_dead()
-    assert {path.name for path in directory.path.iterdir() if path.name[0] != "."} == {DEPARTED, LOCK}
+    assert {path.name for path in directory.path.iterdir() if path.name[0] != "."} == {EXITED, LOCK}
 
 
 def test_what_was_replaced_since_it_was_opened_is_looked_at_anew(directory, monkeypatch):
@@ -346,12 +346,12 @@ def test_what_was_replaced_since_it_was_opened_is_looked_at_anew(directory, monk
 
 
 def test_who_is_counted_by_another_reader_between_two_steps_is_counted_once(directory, monkeypatch):
-    """Found living, and among the departed a moment later: the reader looks again."""
+    """Found living, and among the exited workers a moment later: the reader looks again."""
     file = directory.publish(figures())
     load = figures_directory.load_document
     moments = []
 
-    def load_departed(path):
+    def load_exited(path):
         moments.append(path)
         if len(moments) == 2:
             # Before it is loaded for the second time, and after the look at all workers.
@@ -359,9 +359,9 @@ def test_who_is_counted_by_another_reader_between_two_steps_is_counted_once(dire
             directory.remove("1-a")
         return load(path)
 
-    monkeypatch.setattr(figures_directory, "load_document", load_departed)
+    monkeypatch.setattr(figures_directory, "load_document", load_exited)
     found = only(directory)
-    assert (found.stats + found.departed).hits == 10
+    assert (found.stats + found.exited_workers).hits == 10
 
 
 def test_many_who_read_and_retire_at_once_count_the_dead_once(directory, together):
@@ -371,12 +371,12 @@ def test_many_who_read_and_retire_at_once_count_the_dead_once(directory, togethe
     def look(number):
         if number % 4 == 0:
             directory.retire_the_dead()
-        return [departed(directory) for _ in range(3)]
+        return [exited_workers(directory) for _ in range(3)]
 
     for found in together(look):
         assert found == [{"pages": 100}] * 3
     directory.retire_the_dead()
-    assert {path.name for path in directory.path.iterdir()} == {DEPARTED, LOCK}
+    assert {path.name for path in directory.path.iterdir()} == {EXITED, LOCK}
 
 
 # What goes wrong.
@@ -411,7 +411,7 @@ def test_whoever_is_killed_at_any_step_of_a_publication_leaves_whole_figures_and
                 directory.remove(worker)
                 os._exit(0)
             end = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            print(end, departed(directory)["pages"])
+            print(end, exited_workers(directory)["pages"])
             for path in directory.path.glob(".*"):
                 os.utime(path, (1, 1))
             if end == 0:
@@ -431,7 +431,7 @@ def test_whoever_is_killed_at_any_step_of_a_publication_leaves_whole_figures_and
     assert set(added) == {1, 2}
     assert added == sorted(added)
     assert len(killed) > 10
-    assert steps[-1] == str(sorted([DEPARTED, LOCK]))
+    assert steps[-1] == str(sorted([EXITED, LOCK]))
 
 
 def test_whoever_is_killed_at_any_step_of_counting_the_dead_never_has_them_counted_twice(directory):
@@ -460,9 +460,9 @@ def test_whoever_is_killed_at_any_step_of_counting_the_dead_never_has_them_count
                 directory.retire_the_dead()
                 os._exit(0)
             end = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            total = departed(directory)["pages"]
+            total = exited_workers(directory)["pages"]
             directory.retire_the_dead()
-            assert departed(directory)["pages"] == total
+            assert exited_workers(directory)["pages"] == total
             print(end, total, len(list(directory.path.glob("*.worker"))))
             if end == 0:
                 break
@@ -494,10 +494,10 @@ def test_if_the_dead_cannot_be_counted_for_good_they_are_by_each_reader(director
             directory.retire_the_dead()
             assert time.monotonic() - before < 1
     assert left.exists()
-    assert [(each.stats.hits, each.departed.hits) for each in directory.read()] == [(1, 10)]
+    assert [(each.stats.hits, each.exited_workers.hits) for each in directory.read()] == [(1, 10)]
     directory.retire_the_dead()
     assert not left.exists()
-    assert departed(directory) == {"pages": 10}
+    assert exited_workers(directory) == {"pages": 10}
     os.close(file)
 
 
@@ -543,17 +543,17 @@ def test_what_cannot_be_read_hinders_nobody(directory, content, lives):
     good = directory.publish(figures())
     foreign = directory.path / "x.worker"
     foreign.write_bytes(content)
-    for name in (DEPARTED, RESET, REQUESTS):
+    for name in (EXITED, RESET, REQUESTS):
         (directory.path / name).write_bytes(content)
     dead(directory, "2-b", hits=1)
     with open(foreign) as file:
         if lives:
             fcntl.flock(file, fcntl.LOCK_EX)
-        assert (only(directory).stats.hits, only(directory).departed.hits) == (10, 1)
+        assert (only(directory).stats.hits, only(directory).exited_workers.hits) == (10, 1)
         assert directory.since_reset() == (None, {})
         assert RequestBox(directory.path).last("pages") == {}
         directory.retire_the_dead()
-        assert (only(directory).stats.hits, only(directory).departed.hits) == (10, 1)
+        assert (only(directory).stats.hits, only(directory).exited_workers.hits) == (10, 1)
         assert foreign.exists() == lives
     RequestBox(directory.path).ask(CLEAR, "pages")
     assert CLEAR in RequestBox(directory.path).last("pages")
@@ -585,19 +585,19 @@ def test_figures_of_another_make_are_left_out_rather_than_break_the_sums(directo
     with open(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         found = only(directory)
-        assert (found.stats.hits, found.lately().hits, found.course().at) == (10, 0, ())
+        assert (found.stats.hits, found.last_minute().hits, found.time_series().at) == (10, 0, ())
     directory.retire_the_dead()
-    assert only(directory).departed.hits == 0
+    assert only(directory).exited_workers.hits == 0
     assert not path.exists()
     os.close(good)
 
 
-def test_counts_of_the_departed_by_a_newer_version_are_left_out_and_stop_nobody(directory):
-    (directory.path / DEPARTED).write_text(
+def test_counts_of_exited_workers_by_a_newer_version_are_left_out_and_stop_nobody(directory):
+    (directory.path / EXITED).write_text(
         json.dumps({"caches": {"new": {"colour": 1, "load_buckets": []}, "bad": None, "pages": {"hits": 1}}})
     )
     dead(directory)
-    assert departed(directory) == {"pages": 10}
+    assert exited_workers(directory) == {"pages": 10}
 
 
 def test_what_is_no_file_hinders_nobody(directory, tmp_path):
@@ -614,9 +614,9 @@ def test_what_is_no_file_hinders_nobody(directory, tmp_path):
     before = set(os.listdir(directory.path))
     dead(directory, "9-x")
     for _ in range(2):
-        assert departed(directory) == {"pages": 10}
+        assert exited_workers(directory) == {"pages": 10}
         directory.retire_the_dead()
-    assert set(os.listdir(directory.path)) == before | {DEPARTED, LOCK}
+    assert set(os.listdir(directory.path)) == before | {EXITED, LOCK}
     assert (tmp_path / "elsewhere").read_text() == "not to be touched"
     assert not (tmp_path / "nowhere").exists()
 
@@ -635,16 +635,16 @@ def test_nothing_is_written_through_a_link(directory, tmp_path, name):
     assert (tmp_path / "elsewhere").read_text() == "not to be touched"
 
 
-@pytest.mark.parametrize("name", ["1-a.worker", DEPARTED])
+@pytest.mark.parametrize("name", ["1-a.worker", EXITED])
 def test_a_link_in_the_place_of_a_file_is_replaced(directory, tmp_path, name):
     (tmp_path / "elsewhere").write_text("not to be touched")
     (directory.path / name).symlink_to(tmp_path / "elsewhere")
     dead(directory)
     for _ in range(2):
-        assert departed(directory) == {"pages": 10}
+        assert exited_workers(directory) == {"pages": 10}
         directory.retire_the_dead()
     assert (tmp_path / "elsewhere").read_text() == "not to be touched"
-    assert not (directory.path / DEPARTED).is_symlink()
+    assert not (directory.path / EXITED).is_symlink()
 
 
 def test_leftovers_go_when_they_are_a_minute_old(directory):
@@ -654,7 +654,7 @@ def test_leftovers_go_when_they_are_a_minute_old(directory):
     os.utime(old, (time.time() - 61,) * 2)
     dead(directory)
     directory.retire_the_dead()
-    assert {path.name for path in directory.path.iterdir()} == {young.name, DEPARTED, LOCK}
+    assert {path.name for path in directory.path.iterdir()} == {young.name, EXITED, LOCK}
 
 
 def test_a_directory_that_is_gone_is_empty_for_who_reads_and_an_error_for_who_publishes(directory):
@@ -703,12 +703,12 @@ def test_thousands_of_dead_workers_are_counted_in_seconds_and_leave_one_small_fi
     path.unlink()
     before = time.monotonic()
     directory.retire_the_dead()
-    assert departed(directory) == {"pages": 3000}
+    assert exited_workers(directory) == {"pages": 3000}
     assert time.monotonic() - before < 20
     dead(directory, "last", hits=1)
     directory.retire_the_dead()
-    assert {path.name for path in directory.path.iterdir()} == {DEPARTED, LOCK}
-    assert (directory.path / DEPARTED).stat().st_size < 1000
+    assert {path.name for path in directory.path.iterdir()} == {EXITED, LOCK}
+    assert (directory.path / EXITED).stat().st_size < 1000
 
 
 @pytest.mark.deep
@@ -721,7 +721,7 @@ def test_names_do_not_pile_up(directory):
         if number % 100 == 0:
             RequestBox(directory.path).ask(CLEAR, f"name {number}")
     directory.retire_the_dead()
-    names = departed(directory)
+    names = exited_workers(directory)
     assert len(names) == NAMES
     assert "name 9" not in names
     assert f"name {NAMES + 9}" in names
@@ -764,7 +764,7 @@ def test_the_child_of_a_fork_in_the_middle_of_a_step_holds_no_lock(directory, st
     process.wait()
     try:
         assert only(directory).workers == ()
-        assert departed(directory) == {"pages": 20 if step == "publish" else 10}
+        assert exited_workers(directory) == {"pages": 20 if step == "publish" else 10}
         with private_files.locked_file(directory.path / LOCK, patience=0.0):
             pass
     finally:

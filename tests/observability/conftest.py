@@ -1,0 +1,3 @@
+from tests.engine.conftest import clock, runtime_parent
+
+__all__ = ["clock", "runtime_parent"]
