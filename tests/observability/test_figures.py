@@ -8,36 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.observability.published import worker
 from wheelcache.observability.history import Sample, sample
 from wheelcache.observability.worker_stats import GRID, CacheStats, Rate, TimeSeries, WorkerStats, stats_from_json
 from wheelcache.stats import LOAD_BOUNDS, Stats
 
 EPOCH = 1_000_000.0
-"""When the clocks of the workers below showed 0."""
-
-
-def worker(samples=(), name="pages", number=1, now=None, stats=None, interval=10.0, epoch=EPOCH, **what):
-    samples = tuple(samples)
-    now = (samples[-1].at if samples else 0.0) if now is None else now
-    return WorkerStats(
-        **{
-            "name": name,
-            "worker": f"{number}-x",
-            "pid": number,
-            "started": epoch,
-            "taken": epoch + now,
-            "thread": "running",
-            "lag": 0.0,
-            "interval": interval,
-            "max_entries": None,
-            "max_weight": None,
-            "weighs_bytes": False,
-            "stats": Stats() if stats is None else stats,
-            "now": now,
-            "samples": samples,
-            **what,
-        }
-    )
+"""When the clocks of the workers showed 0."""
 
 
 def at(seconds, hits=0, misses=0, **stats):
@@ -169,7 +146,7 @@ def test_without_samples_there_is_no_series():
     assert TimeSeries.of([worker([at(0), at(10)], interval=None)]) == empty
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(
         st.tuples(
@@ -228,7 +205,7 @@ WORKERS = st.builds(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(WORKERS)
 def test_figures_come_back_from_json_as_they_were(figures):
     text = json.dumps(figures.as_json())
@@ -236,7 +213,7 @@ def test_figures_come_back_from_json_as_they_were(figures):
     assert WorkerStats.from_json(json.loads(text)) == figures
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     WORKERS,
     st.recursive(
