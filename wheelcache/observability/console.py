@@ -26,10 +26,10 @@ from contextlib import suppress
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from wheelcache.observability.collect import collect, directories_of, since_reset
 from wheelcache.observability.observed import ObservedCache
-from wheelcache.observability.overview import directories_of, overview, since_reset
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.worker_stats import CacheFigures
+from wheelcache.observability.worker_stats import CacheStats
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -119,14 +119,14 @@ def document(caches: Iterable[ObservedCache]) -> dict[str, Any]:
     }
 
 
-def look(caches: Iterable[ObservedCache]) -> tuple[float | None, list[CacheFigures]]:
+def look(caches: Iterable[ObservedCache]) -> tuple[float | None, list[CacheStats]]:
     """When the figures were reset, and those of the caches that a living worker has."""
     caches = list(caches)
-    since, found = since_reset(overview(caches, with_own=False), caches)
+    since, found = since_reset(collect(caches, with_own=False), caches)
     return since, [each for each in found if each.workers]
 
 
-def table(figures: Iterable[CacheFigures], *, width: int | None = None) -> Table:
+def table(figures: Iterable[CacheStats], *, width: int | None = None) -> Table:
     """A row for each cache and below it one for each of its workers.
 
     Args:
@@ -140,8 +140,8 @@ def table(figures: Iterable[CacheFigures], *, width: int | None = None) -> Table
     return wide if width is None or width_of(wide) <= width else _narrow(headings, blocks, width)
 
 
-def _figures(cache: CacheFigures) -> dict[str, Any]:
-    stats, rate = cache.stats, cache.lately()
+def _figures(cache: CacheStats) -> dict[str, Any]:
+    stats, rate = cache.stats, cache.last_minute()
     loads = stats.loads + stats.load_failures
     return {
         "hit_ratio_now": rate.hit_ratio,
@@ -163,7 +163,7 @@ def _figures(cache: CacheFigures) -> dict[str, Any]:
     }
 
 
-def _worker(cache: CacheFigures) -> dict[str, Any]:
+def _worker(cache: CacheStats) -> dict[str, Any]:
     return {**cache.process(), **_figures(cache)}
 
 
@@ -204,7 +204,7 @@ Row = tuple[str, list[str]]
 """What it is of, and the figures."""
 
 
-def _block(cache: CacheFigures, headings: Sequence[str]) -> list[Row]:
+def _block(cache: CacheStats, headings: Sequence[str]) -> list[Row]:
     """The rows of one cache: all workers together, then each."""
     workers = [_worker(each) for each in cache.by_process()]
     rows = [(cache.name, _figures(cache)), *((str(each["pid"]), each) for each in workers)]

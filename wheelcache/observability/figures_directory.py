@@ -2,8 +2,8 @@
 
 Each cache of each process has a file there, which is replaced every few seconds, atomically, and locked by its process
 for as long as that lives: a file whose lock is free is that of a process that is gone, however that came about. The
-next process that publishes adds what it counted to the file of the departed and removes its own. Until then readers add
-it themselves, so that sums over all processes never go down, as metrics want it. Reading writes nothing. There are
+next process that publishes adds what it counted to the file of exited workers and removes its own. Until then readers
+add it themselves, so that sums over all processes never go down, as metrics want it. Reading writes nothing. There are
 figures in these files and names of caches; no keys and no values.
 
 One more file has what every process had counted when the figures were reset; since it is taken away when the figures
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.worker_stats import CacheFigures, WorkerFigures, by_name, stats_from_json
+from wheelcache.observability.worker_stats import CacheStats, WorkerStats, by_name, stats_from_json
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.json_files import load_document, replace_and_lock, replace_document
 from wheelcache.runtime.private_files import (
@@ -50,12 +50,12 @@ VERSION: Final = 1
 WORKER: Final = ".worker"
 """The suffix of the files of processes."""
 
-DEPARTED: Final = "departed.json"
+EXITED: Final = "exited.json"
 RESET: Final = "reset.json"
 LOCK: Final = "lock"
 
 NAMES: Final = 1000
-"""Caches of which the counts of departed processes are kept, and the requests to workers; the oldest go first."""
+"""Caches of which the counts of exited workers are kept, and the requests to workers; the oldest go first."""
 
 AT_ONCE: Final = 250
 """Files of dead processes that are counted in one hold of the lock: 0.3 s, if each has an hour of samples."""
@@ -132,7 +132,7 @@ class FiguresDirectory:
         make_private(path)
         self.path = path
 
-    def publish(self, figures: WorkerFigures) -> int:
+    def publish(self, figures: WorkerStats) -> int:
         """Put ``figures`` in the place of those that this worker published before.
 
         Returns:
@@ -144,21 +144,21 @@ class FiguresDirectory:
         target = self.path / f"{figures.worker}{WORKER}"
         return replace_and_lock(target, {"version": VERSION, **figures.as_json()})
 
-    def read(self) -> list[CacheFigures]:
-        """The figures of all caches that living processes published, by name, and of the departed. Writes nothing."""
+    def read(self) -> list[CacheStats]:
+        """The figures of all caches that living processes published, by name, and of exited workers. Writes nothing."""
         for _ in range(LOOKS):
-            before = load_document(self.path / DEPARTED)
+            before = load_document(self.path / EXITED)
             living, dead = self._look_at_all()
-            document = load_document(self.path / DEPARTED)
+            document = load_document(self.path / EXITED)
             if document == before:
                 # Or a process that died in between would be among neither, or both.
                 break
-        departed = _counts(document)
-        _count(departed, dead, _counted(document))
-        return by_name(living, departed)
+        exited_workers = _counts(document)
+        _count(exited_workers, dead, _counted(document))
+        return by_name(living, exited_workers)
 
     def retire_the_dead(self) -> None:
-        """Add what processes that are gone had counted to the counts of the departed, and remove their files."""
+        """Add what processes that are gone had counted to the counts of exited workers, and remove their files."""
         self._retire([path for path in self._files() if not _look_at(path, living=False)[1]])
 
     def remove_if_deserted(self) -> None:
@@ -183,7 +183,7 @@ class FiguresDirectory:
         """
         make_private_again(self.path)
 
-    def reset(self, figures: list[CacheFigures]) -> None:
+    def reset(self, figures: list[CacheStats]) -> None:
         """From now on, ``since_reset`` takes ``figures`` away."""
         before = {each.worker: asdict(each.stats) for cache in figures for each in cache.workers}
         with self._locked():
@@ -198,7 +198,7 @@ class FiguresDirectory:
             return None, {}
 
     def remove(self, worker: str, patience: float | None = None) -> bool:
-        """Count a worker of this process, which holds its lock no longer, among the departed.
+        """Count a worker of this process, which holds its lock no longer, among exited workers.
 
         Args:
             patience: seconds to wait for other processes; see ``locked_file``.
@@ -211,7 +211,7 @@ class FiguresDirectory:
     def _files(self) -> list[Path]:
         return sorted(self.path.glob(f"*{WORKER}"))
 
-    def _look_at_all(self) -> tuple[list[WorkerFigures], list[tuple[str, WorkerFigures]]]:
+    def _look_at_all(self) -> tuple[list[WorkerStats], list[tuple[str, WorkerStats]]]:
         """The figures of processes that live, and the files and figures of those that are gone."""
         living, dead = [], []
         for path in self._files():
@@ -225,7 +225,7 @@ class FiguresDirectory:
         return living, dead
 
     def _retire(self, dead: list[Path], patience: float | None = 0.0) -> bool:
-        """Count the dead among the departed, and remove their files.
+        """Count the dead among exited workers, and remove their files.
 
         Returns:
             Whether that was possible. If not, the disk is full or another process is at it.
@@ -240,7 +240,7 @@ class FiguresDirectory:
 
     def _count_and_remove(self, dead: list[Path]) -> None:
         """Called under the lock. A process killed in the middle leaves names by which nothing is counted twice."""
-        document = load_document(self.path / DEPARTED)
+        document = load_document(self.path / EXITED)
         counts, counted = _counts(document), _counted(document)
         found = [(path, *_look_at(path, living=False, dead=True)) for path in dead]
         # Another process may have been at it since they were found dead, and removed them.
@@ -249,7 +249,7 @@ class FiguresDirectory:
         there = {path.name for path in self._files()}
         counted = (counted & there) | {path.name for path in gone}
         caches = {name: asdict(stats) for name, stats in counts.items()}
-        replace_document(self.path / DEPARTED, {"caches": _newest(caches), "counted": sorted(counted)})
+        replace_document(self.path / EXITED, {"caches": _newest(caches), "counted": sorted(counted)})
         for path in (*gone, *filter(_is_left_over, self.path.glob(".*"))):
             with suppress(OSError):
                 path.unlink()
@@ -259,7 +259,7 @@ class FiguresDirectory:
         return locked_file(self.path / LOCK)
 
 
-def _look_at(path: Path, *, living: bool = True, dead: bool = False) -> tuple[WorkerFigures | None, bool]:
+def _look_at(path: Path, *, living: bool = True, dead: bool = False) -> tuple[WorkerStats | None, bool]:
     """The figures in a file, if they can be read, and whether its process lives, or it is none of ours.
 
     Args:
@@ -295,19 +295,19 @@ def _look_at(path: Path, *, living: bool = True, dead: bool = False) -> tuple[Wo
             os.close(file)
 
 
-def _figures_in(file: int) -> WorkerFigures | None:
+def _figures_in(file: int) -> WorkerStats | None:
     try:
         with open(file, "rb", closefd=False) as stream:
             document = json.loads(stream.read())
         if document.pop("version") != VERSION:
             return None
-        return WorkerFigures.from_json(document)
+        return WorkerStats.from_json(document)
     except (OSError, TypeError, KeyError, ValueError, AttributeError, RecursionError):
         return None
 
 
 def _counts(document: Mapping[str, Any]) -> dict[str, Stats]:
-    """Of the departed, by the name of the cache. What another version wrote and this one cannot read is left out."""
+    """Of exited workers, by the name of the cache. What another version wrote and this one cannot read is left out."""
     caches = document.get("caches")
     counts = {}
     for name, each in caches.items() if isinstance(caches, dict) else ():
@@ -317,12 +317,12 @@ def _counts(document: Mapping[str, Any]) -> dict[str, Stats]:
 
 
 def _counted(document: Mapping[str, Any]) -> set[str]:
-    """The names of files that are among the counts of the departed and may still be there."""
+    """The names of files that are among the counts of exited workers and may still be there."""
     counted = document.get("counted")
     return {name for name in counted if isinstance(name, str)} if isinstance(counted, list) else set()
 
 
-def _count(counts: dict[str, Stats], dead: list[tuple[str, WorkerFigures]], counted: set[str]) -> None:
+def _count(counts: dict[str, Stats], dead: list[tuple[str, WorkerStats]], counted: set[str]) -> None:
     """Add the dead to ``counts``, last those that came last."""
     for file, figures in dead:
         if file not in counted:

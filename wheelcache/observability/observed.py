@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
-from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.weak_registry import WeakRegistry
 
@@ -26,7 +26,7 @@ class ObservedCache(Protocol):
     def requests(self) -> WorkerRequests | None: ...
 
     def is_in_use(self) -> bool: ...
-    def figures(self) -> WorkerFigures: ...
+    def figures(self) -> WorkerStats: ...
     def clear(self) -> None: ...
 
 

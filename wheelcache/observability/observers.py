@@ -15,7 +15,7 @@ from wheelcache.observability.history import History
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.stats_log import StatsLog
 from wheelcache.observability.worker_requests import RequestBox, WorkerRequests
-from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.wheel_driver import WheelDriver
@@ -113,10 +113,10 @@ class Observers:
             *self._publishing_jobs(actions, is_in_use),
         ]
 
-    def figures(self) -> WorkerFigures:
+    def figures(self) -> WorkerStats:
         """All there is to say of the cache in this process."""
         publisher, history = self.publisher, self._history
-        return WorkerFigures(
+        return WorkerStats(
             name=self._options.name,
             worker=f"{os.getpid()}-{id(self)}" if publisher is None else publisher.worker,
             pid=os.getpid(),

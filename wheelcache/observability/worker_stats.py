@@ -12,18 +12,18 @@ from typing import Any, Final
 from wheelcache.observability.history import Sample
 from wheelcache.stats import Stats
 
-LATELY: Final = 60.0
+LAST_MINUTE: Final = 60.0
 """Seconds that "now" means, of figures which are a rate."""
 
 GRID: Final = 10.0
-"""Seconds between points of a ``Course``; more if samples are taken less often."""
+"""Seconds between points of a ``TimeSeries``; more if samples are taken less often."""
 
 GAP: Final = 2.5
 """Intervals between two samples that are not of one run: nothing is drawn in between."""
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerFigures:
+class WorkerStats:
     """One cache in one process, at one moment.
 
     Attributes:
@@ -55,16 +55,16 @@ class WorkerFigures:
     now: float
     samples: tuple[Sample, ...]
 
-    def lately(self) -> Rate:
+    def last_minute(self) -> Rate:
         """The last minute, as far as there are samples of it."""
-        then = next((each for each in self.samples if each.at >= self.now - LATELY), None)
+        then = next((each for each in self.samples if each.at >= self.now - LAST_MINUTE), None)
         if then is None:
             return Rate()
         hits, misses, seconds = self.stats.hits - then.hits, self.stats.misses - then.misses, self.now - then.at
         return Rate(hits, misses, (hits + misses) / seconds if seconds > 0 else 0.0)
 
-    def since(self, earlier: Stats) -> WorkerFigures:
-        """These, without what had been counted ``earlier``; also in the samples, as far as ``lately`` compares them."""
+    def since(self, earlier: Stats) -> WorkerStats:
+        """These, without what had been counted ``earlier``; also in the samples, as ``last_minute`` compares them."""
         samples = (
             each._replace(hits=each.hits - earlier.hits, misses=each.misses - earlier.misses) for each in self.samples
         )
@@ -75,7 +75,7 @@ class WorkerFigures:
         return {**{each.name: getattr(self, each.name) for each in fields(self)}, "stats": asdict(self.stats)}
 
     @classmethod
-    def from_json(cls, document: Any) -> WorkerFigures:
+    def from_json(cls, document: Any) -> WorkerStats:
         """
         Raises:
             TypeError, KeyError, ValueError: ``document`` is not of this version.
@@ -101,7 +101,7 @@ _KINDS: Final = {
 
 
 def stats_from_json(document: Any) -> Stats:
-    """The same as ``WorkerFigures.from_json``, of the ``stats`` in it."""
+    """The same as ``WorkerStats.from_json``, of the ``stats`` in it."""
     stats = Stats(**{**document, "load_buckets": tuple(document["load_buckets"])})
     # They add up: all of them are there, and numbers.
     return Stats() + stats
@@ -123,18 +123,18 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheFigures:
+class CacheStats:
     """One cache in all processes of a site.
 
     Attributes:
         name: of the cache.
         workers: it in each process that lives, oldest first.
-        departed: what was counted by those that are gone.
+        exited_workers: what was counted by those that are gone.
     """
 
     name: str
-    workers: tuple[WorkerFigures, ...]
-    departed: Stats = field(default_factory=Stats)
+    workers: tuple[WorkerStats, ...]
+    exited_workers: Stats = field(default_factory=Stats)
 
     @property
     def stats(self) -> Stats:
@@ -155,19 +155,19 @@ class CacheFigures:
     def weighs_bytes(self) -> bool:
         return bool(self.workers) and all(each.weighs_bytes for each in self.workers)
 
-    def lately(self) -> Rate:
+    def last_minute(self) -> Rate:
         """The last minute."""
-        rates = [each.lately() for each in self.workers]
+        rates = [each.last_minute() for each in self.workers]
         return Rate(
             sum(each.hits for each in rates),
             sum(each.misses for each in rates),
             sum(each.requests_per_second for each in rates),
         )
 
-    def by_process(self) -> list[CacheFigures]:
+    def by_process(self) -> list[CacheStats]:
         """The same, of each process by itself, which may have several caches of the name."""
         pids = dict.fromkeys(each.pid for each in self.workers)
-        return [CacheFigures(self.name, tuple(each for each in self.workers if each.pid == pid)) for pid in pids]
+        return [CacheStats(self.name, tuple(each for each in self.workers if each.pid == pid)) for pid in pids]
 
     def process(self) -> dict[str, Any]:
         """Of one process: its number, when it was made and published, and how its wheel thread does."""
@@ -180,29 +180,29 @@ class CacheFigures:
             "lag": max(each.lag for each in self.workers),
         }
 
-    def course(self) -> Course:
+    def time_series(self) -> TimeSeries:
         """The last hour."""
-        return Course.of(self.workers)
+        return TimeSeries.of(self.workers)
 
-    def since(self, earlier: Mapping[str, Stats]) -> CacheFigures:
-        """These, without what each worker had counted before, given by ``WorkerFigures.worker``."""
+    def since(self, earlier: Mapping[str, Stats]) -> CacheStats:
+        """These, without what each worker had counted before, given by ``WorkerStats.worker``."""
         workers = tuple(each.since(earlier[each.worker]) if each.worker in earlier else each for each in self.workers)
         return replace(self, workers=workers)
 
 
-def by_name(workers: Iterable[WorkerFigures], departed: Mapping[str, Stats]) -> list[CacheFigures]:
+def by_name(workers: Iterable[WorkerStats], exited_workers: Mapping[str, Stats]) -> list[CacheStats]:
     """Each cache by its name: the workers that have it, oldest first, and the counts of those that are gone."""
-    found: dict[str, list[WorkerFigures]] = {}
+    found: dict[str, list[WorkerStats]] = {}
     for each in sorted(workers, key=lambda worker: (worker.started, worker.worker)):
         found.setdefault(each.name, []).append(each)
     return [
-        CacheFigures(name, tuple(found.get(name, ())), departed.get(name, Stats()))
-        for name in sorted({*found, *departed})
+        CacheStats(name, tuple(found.get(name, ())), exited_workers.get(name, Stats()))
+        for name in sorted({*found, *exited_workers})
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class TimeSeries:
     """How the figures went: of each, a value for every ``at``, oldest first, with gaps where nothing is known.
 
     Attributes:
@@ -222,7 +222,7 @@ class Course:
     load_seconds: tuple[float | None, ...]
 
     @classmethod
-    def of(cls, workers: Iterable[WorkerFigures]) -> Course:
+    def of(cls, workers: Iterable[WorkerStats]) -> TimeSeries:
         """Of several workers together."""
         sampled = [each for each in workers if each.interval is not None]
         step = max([GRID, *(each.interval or GRID for each in sampled)])

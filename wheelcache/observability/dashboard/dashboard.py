@@ -17,11 +17,11 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
+from wheelcache.observability.collect import collect, directories_of, since_reset
 from wheelcache.observability.observed import ObservedCache
-from wheelcache.observability.overview import directories_of, overview, since_reset
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
-from wheelcache.observability.worker_stats import CacheFigures
+from wheelcache.observability.worker_stats import CacheStats
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_BOUNDS
 
@@ -91,7 +91,7 @@ class Dashboard:
     def figures(self) -> dict[str, Any]:
         """What the page shows, to be sent as JSON."""
         own = list(self._caches())
-        at, figures = since_reset(overview(own), own)
+        at, figures = since_reset(collect(own), own)
         return {
             "title": self._title,
             "at": SystemClock.time(),
@@ -109,7 +109,7 @@ class Dashboard:
             FileUnusable, OSError: the other processes cannot be told.
         """
         own = list(self._caches())
-        figures = next((each for each in overview(own) if each.name == name), None)
+        figures = next((each for each in collect(own) if each.name == name), None)
         if figures is None:
             raise UnknownCache(name)
         here = [each for each in own if each.name == name]
@@ -131,7 +131,7 @@ class Dashboard:
         directories = directories_of(own)
         if not directories:
             raise NotPublished
-        figures = overview(own)
+        figures = collect(own)
         for directory in directories:
             directory.reset(figures)
         return "The figures start from zero."
@@ -159,7 +159,7 @@ def asset(name: str) -> bytes:
     return _FOLDER.joinpath(name).read_bytes()
 
 
-def _effect(figures: CacheFigures) -> str:
+def _effect(figures: CacheStats) -> str:
     """In which processes a clear takes effect."""
     others = sorted({each.pid for each in figures.workers} - {os.getpid()})
     if not others:
@@ -172,8 +172,8 @@ def _effect(figures: CacheFigures) -> str:
     )
 
 
-def _card(figures: CacheFigures) -> dict[str, Any]:
-    course = figures.course()
+def _card(figures: CacheStats) -> dict[str, Any]:
+    series = figures.time_series()
     return {
         "name": figures.name,
         "clear_effect": _effect(figures),
@@ -181,28 +181,28 @@ def _card(figures: CacheFigures) -> dict[str, Any]:
         "total": _total(figures),
         "workers": [_worker(each) for each in figures.by_process()],
         "history": {
-            "at": course.at,
-            "hit_ratio": course.hit_ratio,
-            "requests_per_second": course.requests,
-            "entries": course.entries,
-            "evictions_per_second": course.evictions,
-            "expirations_per_second": course.expirations,
-            "load_ms": [None if each is None else 1000 * each for each in course.load_seconds],
+            "at": series.at,
+            "hit_ratio": series.hit_ratio,
+            "requests_per_second": series.requests,
+            "entries": series.entries,
+            "evictions_per_second": series.evictions,
+            "expirations_per_second": series.expirations,
+            "load_ms": [None if each is None else 1000 * each for each in series.load_seconds],
         },
     }
 
 
-def _worker(figures: CacheFigures) -> dict[str, Any]:
+def _worker(figures: CacheStats) -> dict[str, Any]:
     process = figures.process()
     return {**process, "is_this": process["pid"] == os.getpid(), "now": _now(figures), "total": _total(figures)}
 
 
-def _now(figures: CacheFigures) -> dict[str, float | None]:
-    rate = figures.lately()
+def _now(figures: CacheStats) -> dict[str, float | None]:
+    rate = figures.last_minute()
     return {"hit_ratio": rate.hit_ratio, "requests_per_second": rate.requests_per_second}
 
 
-def _total(figures: CacheFigures) -> dict[str, Any]:
+def _total(figures: CacheStats) -> dict[str, Any]:
     stats = figures.stats
     counts = asdict(stats)
     shown = ("hits", "misses", "loads", "load_failures", "load_timeouts", "load_seconds", "coalesced", "stale_hits")

@@ -1,56 +1,17 @@
 """What operators ask of workers: which workers run a request, when, and that nothing which reads runs it."""
 
 import io
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
-from wheelcache import Cache
+from tests.observability.processes import run
 from wheelcache.observability.console import document
 from wheelcache.observability.dashboard.dashboard import Dashboard
 from wheelcache.observability.metrics import read_process, read_site
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.snapshot_commands import inspect
 from wheelcache.observability.worker_requests import CLEAR, REQUESTS, RequestBox
-
-PRELUDE = """
-import os, sys, time
-from pathlib import Path
-from wheelcache import Cache, ManualClock
-from wheelcache.observability.worker_requests import CLEAR, SAVE, RequestBox
-folder = Path(sys.argv[1])
-clock = ManualClock()
-box = RequestBox(folder / "figures")
-
-def make(**options):
-    return Cache("pages", figures_dir=folder / "figures", clock=clock, jitter=0, **options)
-"""
-
-
-def run(script, *args):
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "figures"
-
-
-@pytest.fixture
-def make(path, clock):
-    return lambda name="pages", **options: Cache(name, clock=clock, jitter=0, figures_dir=path, **options)
 
 
 @pytest.fixture
@@ -176,7 +137,7 @@ def test_the_clear_of_the_dashboard_is_run_once_by_the_worker_that_answers(cache
     assert cache.get("a") == 2
 
 
-def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_is_asked_of_it(tmp_path):
+def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_is_asked_of_it(path):
     """The parent never looks, as a master process that only preloads the application."""
     assert run(
         """
@@ -193,7 +154,7 @@ def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_
             os._exit(0)
         assert os.waitpid(pid, 0)[1] == 0
         """,
-        tmp_path,
+        path,
     ) == ["1", "None"]
 
 
@@ -220,7 +181,7 @@ def test_reading_neither_writes_a_file_nor_runs_a_request_nor_loads(make, path, 
     other = make(**with_snapshots)
     other.set("a", 1)
     other.keeper.save()
-    run('cache = make()\ncache.set("a", 1)\nclock.advance(3)\nos._exit(0)', tmp_path)
+    run('cache = make()\ncache.set("a", 1)\nclock.advance(3)\nos._exit(0)', path)
     clock.advance(INTERVAL)
     ask(path)
     fresh, used = make(**with_snapshots), make()
@@ -235,12 +196,12 @@ def test_reading_neither_writes_a_file_nor_runs_a_request_nor_loads(make, path, 
     assert fresh.get("a") == 1
 
 
-def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_skips_its_snapshot(tmp_path):
+def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_skips_its_snapshot(path):
     worker = """
         from prometheus_client import CollectorRegistry, generate_latest
         from wheelcache.observability.prometheus import Collector
         registry = CollectorRegistry()
-        cache = make(snapshot_dir=folder / "snapshots")
+        cache = make(snapshot_dir=path.parent / "snapshots")
         registry.register(Collector(lambda: [cache]))
     """
     run(
@@ -253,7 +214,7 @@ def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_ski
         assert cache.get("a") is None
         cache.set("a", "kept")
         """,
-        tmp_path,
+        path,
     )
     assert run(
         worker
@@ -265,5 +226,5 @@ def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_ski
         clock.advance(60)
         print(cache.get("a"), cache.get("b"), cache.stats().clearings)
         """,
-        tmp_path,
+        path,
     ) == ["False kept", "kept 1 0"]

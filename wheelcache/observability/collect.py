@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.observed import ObservedCache
-from wheelcache.observability.worker_stats import CacheFigures, by_name
+from wheelcache.observability.worker_stats import CacheStats, by_name
 from wheelcache.stats import Stats
 
 
-def overview(own: Iterable[ObservedCache], *, with_own: bool = True) -> list[CacheFigures]:
+def collect(own: Iterable[ObservedCache], *, with_own: bool = True) -> list[CacheStats]:
     """The figures of caches in all processes of the site, by name.
 
     Args:
@@ -20,11 +20,11 @@ def overview(own: Iterable[ObservedCache], *, with_own: bool = True) -> list[Cac
     own = list(own)
     workers = [cache.figures() for cache in own] if with_own else []
     here = {each.worker for each in workers}
-    departed: dict[str, Stats] = {}
+    exited_workers: dict[str, Stats] = {}
     for published in (each for directory in directories_of(own) for each in directory.read()):
         workers += [each for each in published.workers if each.worker not in here]
-        departed[published.name] = departed.get(published.name, Stats()) + published.departed
-    return by_name(workers, departed)
+        exited_workers[published.name] = exited_workers.get(published.name, Stats()) + published.exited_workers
+    return by_name(workers, exited_workers)
 
 
 def directories_of(caches: Iterable[ObservedCache]) -> list[FiguresDirectory]:
@@ -33,7 +33,7 @@ def directories_of(caches: Iterable[ObservedCache]) -> list[FiguresDirectory]:
     return list(found.values())
 
 
-def since_reset(figures: list[CacheFigures], own: Iterable[ObservedCache]) -> tuple[float | None, list[CacheFigures]]:
+def since_reset(figures: list[CacheStats], own: Iterable[ObservedCache]) -> tuple[float | None, list[CacheStats]]:
     """When the figures were reset, in seconds since 1970, and ``figures`` without what had been counted by then.
 
     None if they never were, or if all workers started after that: they count since then.

