@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.engine import invariants
-from tests.engine.background import is_idle
+from tests.runtime.background import is_idle
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache, LoadTimeout, MemoStats
 

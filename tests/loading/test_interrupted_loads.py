@@ -159,7 +159,7 @@ def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, err
 
 
 def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters):
-    """A wait that ends leaves no edge in the graph of who waits for whom."""
+    """A wait that ends leaves no edge in the wait graph."""
     with quiet():
         for target in count(1):
             site = Site()
