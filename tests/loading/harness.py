@@ -114,14 +114,14 @@ class InTasks:
         self.runner.close()
 
 
-def counts(cache):
-    """The figures of requests and loads that are not 0."""
+def assert_counts(cache, **expected):
+    """These are the figures of requests and loads; all others are 0."""
     names = (
         *("hits", "misses", "stale_hits", "loads", "load_failures", "load_timeouts", "coalesced"),
         *("refreshes", "refreshes_dropped", "evictions", "expirations"),
     )
     stats = cache.stats()
-    return {name: getattr(stats, name) for name in names if getattr(stats, name)}
+    assert {name: getattr(stats, name) for name in names if getattr(stats, name)} == expected
 
 
 class Site:

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from tests.loading.harness import Held, HeldInTasks, counts, returns, unreached
+from tests.loading.harness import HeldInTasks, assert_counts, returns, unreached
 from tests.runtime.background import full, is_idle, refuse_threads, until_tasks_end
 from tests.waiting import PATIENCE, until
 from wheelcache import CacheClosed
@@ -17,7 +17,7 @@ def test_a_full_queue_drops_refreshes_and_counts_them(cache, clock):
     clock.advance(10)
     with full(refresh_pool):
         assert cache.take("k", unreached, grace=50) == "old"
-    assert counts(cache) == {"hits": 1, "misses": 1, "stale_hits": 1, "loads": 1, "refreshes_dropped": 1}
+    assert_counts(cache, hits=1, misses=1, stale_hits=1, loads=1, refreshes_dropped=1)
     # A refresh that was dropped is tried again.
     assert cache.take("k", returns("new"), grace=50) == "old"
     assert until(lambda: cache.get("k") == "new")

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from tests.loading.harness import Held, HeldInTasks, counts, returns, unreached
+from tests.loading.harness import Held, HeldInTasks, assert_counts, returns, unreached
 from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
 from wheelcache import CacheClosed, LoadDeadlock, RemovalCause
 from wheelcache.coherence.shared_stamps import SharedStamps
@@ -22,7 +22,7 @@ def test_one_caller_loads_and_all_get_the_very_value(cache, pool):
     assert {id(caller.result(PATIENCE)) for caller in callers} == {id(loader.value)}
     assert loader.calls == 1
     assert cache.get("k") is loader.value
-    assert counts(cache) == {"hits": 1, "misses": 32, "loads": 1, "coalesced": 31}
+    assert_counts(cache, hits=1, misses=32, loads=1, coalesced=31)
 
 
 def test_what_the_loader_raises_reaches_all_and_is_not_stored(cache, pool):
@@ -31,7 +31,7 @@ def test_what_the_loader_raises_reaches_all_and_is_not_stored(cache, pool):
     until_waiting(7)
     loader.release()
     assert {caller.exception(PATIENCE) for caller in callers} == {loader.value}
-    assert counts(cache) == {"misses": 8, "load_failures": 1}
+    assert_counts(cache, misses=8, load_failures=1)
     assert cache.take("k", returns("next")) == "next"
 
 
@@ -52,7 +52,7 @@ def test_what_is_not_to_be_stored_reaches_every_waiter_and_counts_as_a_load(cach
     until_waiting(2)
     loader.release()
     assert [caller.result(PATIENCE) for caller in callers] == ["for you"] * 3
-    assert counts(cache) == {"misses": 3, "loads": 1, "coalesced": 2}
+    assert_counts(cache, misses=3, loads=1, coalesced=2)
     assert "k" not in cache
 
 
@@ -190,7 +190,7 @@ def test_a_cancelled_waiter_takes_none_with_it_and_a_cancelled_leader_hands_over
 
     cancelled = asyncio.CancelledError
     assert asyncio.run(main()) == (["leader", "heir"], [cancelled, cancelled], ["loaded", "loaded"])
-    assert counts(cache) == {"misses": 4, "loads": 1, "load_failures": 1, "coalesced": 1}
+    assert_counts(cache, misses=4, loads=1, load_failures=1, coalesced=1)
 
 
 @pytest.mark.parametrize("policy", [{}, {"timeout": PATIENCE}], ids=["", "timed"])

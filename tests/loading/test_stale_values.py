@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from tests.loading.harness import Held, counts, returns, unreached
+from tests.loading.harness import Held, assert_counts, returns, unreached
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import MissingKey, RemovalCause
 
@@ -28,7 +28,7 @@ def test_a_value_within_its_grace_is_served_at_once_while_one_refresh_runs(cache
     assert twin.take("k", unreached, grace=5) == "new"
     assert cache.expires_in("k") == 10
     assert removals == [("k", "old", EXPIRED)]
-    assert counts(cache) == {"hits": 7, "misses": 1, "stale_hits": 6, "loads": 2, "refreshes": 1, "expirations": 1}
+    assert_counts(cache, hits=7, misses=1, stale_hits=6, loads=2, refreshes=1, expirations=1)
 
 
 def test_a_stampede_on_a_stale_value_is_served_and_refreshes_once(cache, clock, together):
@@ -83,10 +83,7 @@ def test_a_refresh_that_fails_ends_the_stale_value_and_the_next_caller_gets_the_
     assert len(cache) == 0
     with pytest.raises(LookupError, match="second"):
         twin.take("k", returns(LookupError("second")), grace=50)
-    assert counts(cache) == {
-        **{"hits": 1, "misses": 2, "stale_hits": 1, "refreshes": 1},
-        **{"loads": 1, "load_failures": 2, "expirations": 1},
-    }
+    assert_counts(cache, hits=1, misses=2, stale_hits=1, refreshes=1, loads=1, load_failures=2, expirations=1)
 
 
 @pytest.mark.parametrize("write", ["set", "delete"])
@@ -253,7 +250,7 @@ def test_the_first_hit_past_the_fraction_starts_one_refresh_and_returns_at_once(
     clock.advance(10)
     # Past its TTL, it is loaded.
     assert twin.take("k", returns("newer"), refresh_ahead=0.8) == "newer"
-    assert counts(cache) == {"hits": 4, "misses": 2, "loads": 3, "refreshes": 1, "expirations": 1}
+    assert_counts(cache, hits=4, misses=2, loads=3, refreshes=1, expirations=1)
 
 
 def test_a_refresh_ahead_that_fails_leaves_the_value_and_the_next_waits_for_a_back_off(
@@ -293,10 +290,7 @@ def test_a_stale_value_survives_loaders_that_fail_with_growing_pauses(cache, clo
     clock.advance(10)
     assert ask_for_seconds(20) == [10.0, 11.0, 13.0, 17.0, 25.0]
     assert caplog.text.count("LookupError: no") == 5
-    assert counts(cache) == {
-        **{"hits": 40, "misses": 1, "stale_hits": 40},
-        **{"loads": 1, "load_failures": 5, "refreshes": 5},
-    }
+    assert_counts(cache, hits=40, misses=1, stale_hits=40, loads=1, load_failures=5, refreshes=5)
     clock.advance(32)
     twin.take("k", returns("old"), grace=1000, fail_safe=True)
     twin.settle()
@@ -333,7 +327,7 @@ def test_none_is_kept_for_its_own_ttl_and_is_no_miss(cache, clock, twin):
     assert twin.take("other", returns(None)) is None
     assert cache.expires_in("other") == 10
     assert twin.take("other", unreached) is None
-    assert counts(cache) == {"hits": 2, "misses": 3, "loads": 3, "expirations": 1}
+    assert_counts(cache, hits=2, misses=3, loads=3, expirations=1)
 
 
 def test_a_none_has_no_grace_and_takes_the_place_of_a_stale_value(cache, clock, twin, removals):

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from tests.loading.harness import Held, HeldInTasks, counts, returns, unreached
+from tests.loading.harness import Held, HeldInTasks, assert_counts, returns, unreached
 from tests.runtime.background import full, refuse_threads
 from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
 from wheelcache import CacheClosed, LoadDeadlock, LoadTimeout
@@ -28,7 +28,7 @@ def test_a_caller_that_waited_for_its_timeout_gets_an_error_and_the_value_is_cac
     twin.settle()
     assert loader.calls == 1
     assert twin.take("k", unreached, timeout=SHORT) == "late"
-    assert counts(cache) == {"hits": 1, "misses": 2, "loads": 1, "load_timeouts": 2}
+    assert_counts(cache, hits=1, misses=2, loads=1, load_timeouts=2)
 
 
 def test_a_caller_gets_the_value_or_the_error_in_time(cache, twin):
@@ -37,7 +37,7 @@ def test_a_caller_gets_the_value_or_the_error_in_time(cache, twin):
     assert twin.take("long", returns(2), timeout=1e300) == 2
     with pytest.raises(LookupError):
         twin.take("other", returns(LookupError()), timeout=PATIENCE)
-    assert counts(cache) == {"misses": 3, "loads": 2, "load_failures": 1}
+    assert_counts(cache, misses=3, loads=2, load_failures=1)
 
 
 def test_with_a_timeout_the_fresh_value_is_preferred_and_the_stale_one_comes_after_it(cache, clock, twin):
@@ -50,10 +50,7 @@ def test_with_a_timeout_the_fresh_value_is_preferred_and_the_stale_one_comes_aft
     loader.release()
     twin.settle()
     assert cache.get("k") == "late"
-    assert counts(cache) == {
-        **{"hits": 2, "misses": 2, "stale_hits": 1, "loads": 3},
-        **{"load_timeouts": 1, "expirations": 2},
-    }
+    assert_counts(cache, hits=2, misses=2, stale_hits=1, loads=3, load_timeouts=1, expirations=2)
 
 
 def test_fail_safe_serves_the_stale_value_if_the_load_fails_in_time(cache, clock, twin, caplog, steady):
@@ -64,7 +61,7 @@ def test_fail_safe_serves_the_stale_value_if_the_load_fails_in_time(cache, clock
     twin.settle()
     # The pool's thread tells the waiters first.
     assert until(lambda: caplog.text.count("failed; the next refresh waits for 1.0 s.") == 1)
-    assert counts(cache) == {"hits": 3, "misses": 1, "stale_hits": 3, "loads": 1, "load_failures": 1}
+    assert_counts(cache, hits=3, misses=1, stale_hits=3, loads=1, load_failures=1)
 
 
 @pytest.mark.parametrize("late", [LookupError("late"), "late"], ids=["error", "deleted"])
@@ -92,7 +89,7 @@ def test_a_timeout_is_the_callers_own(cache, pool):
         loader.release()
         assert patient.result(PATIENCE) == "late"
         cache.clear()
-    assert counts(cache) == {"misses": 4, "loads": 2, "load_timeouts": 2, "coalesced": 1}
+    assert_counts(cache, misses=4, loads=2, load_timeouts=2, coalesced=1)
 
 
 def test_a_timed_loader_may_not_take_its_own_key(cache, twin):
@@ -123,10 +120,7 @@ def test_a_timed_load_that_finds_no_room_in_time_gets_the_stale_value(cache, clo
     clock.advance(10)
     with full(timed_load_pool):
         assert cache.take("k", unreached, grace=50, timeout=SHORT) == "old"
-    assert counts(cache) == {
-        **{"hits": 1, "misses": 1, "stale_hits": 1, "loads": 1},
-        **{"load_timeouts": 1, "refreshes_dropped": 1},
-    }
+    assert_counts(cache, hits=1, misses=1, stale_hits=1, loads=1, load_timeouts=1, refreshes_dropped=1)
 
 
 class NoRoom:
