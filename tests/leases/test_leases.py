@@ -1,4 +1,7 @@
-"""Of the callers that miss a key one computes it, and the others wait, never in a circle: threads, tasks, and both."""
+"""Of the callers that miss a key one computes it, and the others wait: threads, tasks, and both.
+
+Which caller waits, how long, and which lease passes to which waiter, is compared with a model in ``test_model``.
+"""
 
 import asyncio
 import gc
@@ -9,8 +12,8 @@ from collections import Counter
 
 import pytest
 
-from tests.leases.callers import LONG, MISS, SHORT, TaskCaller, ThreadCaller, is_free
-from tests.waiting import PATIENCE, until, until_waiting, waiting
+from tests.leases.callers import LONG, MISS, SHORT, ThreadCaller, is_free
+from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import CacheClosed
 from wheelcache.leases.fill_scope import end_request
 
@@ -49,17 +52,6 @@ def test_waiters_get_the_very_value_even_if_it_is_too_heavy_to_be_stored(make, c
     assert holder.does(cache.set, "k", value) is False
     assert asked.result(PATIENCE) is value
     assert is_free(cache, "k")
-
-
-def test_a_set_of_one_key_wakes_no_waiter_of_another(cache, callers):
-    holder, other, *_ = callers
-    holder.gets("a")
-    asked = other.asks("a")
-    until_waiting()
-    holder.does(cache.set, "b", 1)
-    assert holder.does(cache.is_leased, "a")
-    holder.does(cache.set, "a", "it")
-    assert asked.result(PATIENCE) == "it"
 
 
 @pytest.mark.parametrize("grace", [None, 100])
@@ -149,22 +141,6 @@ def test_when_the_holder_gives_up_exactly_one_waiter_gets_the_lease_and_the_rest
     assert is_free(cache, "k")
 
 
-def test_what_another_caller_deletes_or_ends_changes_nothing(cache, callers):
-    holder, other, another, *_ = callers
-    holder.gets("k")
-    asked = other.asks("k")
-    until_waiting()
-    another.does(cache.delete, "k")
-    another.does(cache.delete_many, ["k"])
-    another.does(cache.clear)
-    another.does(end_request)
-    cache.delete("k")
-    assert waiting() == 1
-    assert holder.does(cache.is_leased, "k")
-    holder.does(cache.set, "k", "it")
-    assert asked.result(PATIENCE) == "it"
-
-
 def test_a_clear_gives_up_the_leases_that_its_caller_has_in_that_cache(make, cache, callers):
     holder, other, third, *_ = callers
     elsewhere = make()
@@ -176,67 +152,6 @@ def test_a_clear_gives_up_the_leases_that_its_caller_has_in_that_cache(make, cac
     assert holder.does(elsewhere.is_leased, "k")
     assert third.does(cache.is_leased, "of the third")
     assert other.gets("k") == MISS
-
-
-def test_the_end_of_a_request_passes_on_all_its_leases_and_its_caller_waits_again(cache, callers):
-    holder, *others = callers
-    for key in range(5):
-        holder.gets(key)
-    asked = [other.asks(key) for key, other in enumerate(others)]
-    until_waiting(5)
-    holder.does(end_request)
-    assert [each.result(PATIENCE) for each in asked] == [MISS] * 5
-    assert [other.does(cache.is_leased, key) for key, other in enumerate(others)] == [True] * 5
-    asked = holder.asks(0)
-    until_waiting()
-    others[0].does(cache.set, 0, "it")
-    assert asked.result(PATIENCE) == "it"
-
-
-# Time.
-
-
-def test_no_caller_waits_for_longer_than_its_own_wait(cache, callers):
-    holder, *others = callers
-    holder.gets("k")
-    asked = [other.asks("k", wait=SHORT) for other in others]
-    assert [each.result(PATIENCE) for each in asked] == [MISS] * 5
-    assert holder.does(cache.is_leased, "k")
-    assert not any(other.does(cache.is_leased, "k") for other in others)
-
-
-def test_waiters_whose_waits_end_with_a_hung_holders_lease_go_on(cache, callers):
-    holder, *others = callers
-    holder.gets("k", wait=SHORT)
-    asked = [other.asks("k", wait=SHORT) for other in others]
-    assert [each.result(PATIENCE) for each in asked] == [MISS] * 5
-
-
-def test_a_late_set_by_a_holder_whose_lease_timed_out_wakes_the_waiters_of_the_next(cache, callers):
-    late, other, third, *_ = callers
-    late.gets("k", wait=SHORT)
-    assert other.asks("k").result(PATIENCE) == MISS
-    asked = third.asks("k")
-    until_waiting()
-    late.does(cache.delete, "k")
-    assert waiting() == 1
-    late.does(cache.set, "k", "late")
-    assert asked.result(PATIENCE) == "late"
-
-
-def test_a_lease_lasts_as_long_as_a_manual_clock_says(make, clock, callers):
-    cache = make(clock=clock)
-    holder, other, third, *_ = callers
-    holder.gets("k", cache=cache, wait=SHORT)
-    asked = other.asks("k", cache=cache, wait=SHORT)
-    # By any other clock the lease is over by then.
-    threading.Event().wait(2 * SHORT)
-    assert not asked.done()
-    clock.advance(SHORT)
-    assert asked.result(PATIENCE) == MISS
-    assert not holder.does(cache.is_leased, "k")
-    clock.advance(SHORT)
-    assert third.gets("k", cache=cache) == MISS
 
 
 def test_a_lease_that_lasts_for_ever_can_be_waited_for(cache, callers):
@@ -267,12 +182,6 @@ def test_a_holder_never_waits_for_another_key_or_in_another_cache(make, cache, c
     elsewhere.get_or_lease("k", wait=LONG)
     assert first.gets("k", cache=elsewhere) == MISS
     assert not first.does(elsewhere.is_leased, "k")
-
-
-def test_a_caller_that_may_not_wait_goes_on_with_a_lease_only_if_there_is_none(cache, callers):
-    for caller, is_leased in zip(callers[:2], (True, False), strict=True):
-        assert caller.does(cache.get_or_lease, "k", MISS, wait=LONG, may_wait=False) == MISS
-        assert caller.does(cache.is_leased, "k") is is_leased
 
 
 LOADERS = {
@@ -400,43 +309,61 @@ def test_threads_that_end_while_other_threads_write_pass_on(cache, thread_caller
     writing.result(PATIENCE)
 
 
-# A task that is cancelled.
+# What is gone before the waiters run, and tasks that are cancelled then.
 
 
-def test_a_task_that_is_cancelled_while_it_waits_leaves(cache, task_callers, thread_callers):
-    holder, (first, second, *_) = thread_callers[0], task_callers
-    holder.gets("k")
-    asked = [first.asks("k"), second.asks("k")]
-    until_waiting(2)
-    first.cancel()
-    until_waiting(1)
-    assert isinstance(asked[0].exception(PATIENCE), asyncio.CancelledError)
-    holder.does(end_request)
-    assert asked[1].result(PATIENCE) == MISS
-    assert second.does(cache.is_leased, "k")
+@pytest.fixture
+def stop_the_loop(running_loop):
+    """Call to stop the loop of the tasks, until the returned function is called."""
+
+    def stop():
+        stopped, go = threading.Event(), threading.Event()
+
+        def wait():
+            stopped.set()
+            assert go.wait(PATIENCE)
+
+        running_loop.call_soon_threadsafe(wait)
+        assert stopped.wait(PATIENCE)
+        return go.set
+
+    return stop
+
+
+REMOVALS = {
+    "evicted": lambda cache, clock: cache.evict_to(0),
+    "expired": lambda cache, clock: clock.advance(5),
+    "deleted": lambda cache, clock: cache.delete("k"),
+    "cleared": lambda cache, clock: cache.clear(),
+}
+
+
+@pytest.mark.parametrize("remove", REMOVALS.values(), ids=REMOVALS)
+def test_waiters_get_a_value_that_is_gone_before_they_run(make, clock, task_callers, stop_the_loop, remove):
+    cache = make(clock=clock)
+    assert cache.get_or_lease("k", wait=LONG) is None
+    asked = task_callers[0].asks("k", cache=cache)
+    until_waiting()
+    go_on = stop_the_loop()
+    cache.set("k", "it", ttl=1)
+    remove(cache, clock)
+    assert "k" not in cache
+    go_on()
+    assert asked.result(PATIENCE) == "it"
 
 
 @pytest.mark.parametrize(("outcome", "expected"), [("lease", MISS), ("value", "it"), ("next lease", "it")])
 def test_a_task_that_is_cancelled_before_it_ran_with_what_it_waited_for(
-    cache, running_loop, thread_callers, outcome, expected
+    cache, task_callers, thread_callers, stop_the_loop, outcome, expected
 ):
     """A lease it passes on, a value it takes from no other, a later lease it does not disturb."""
     holder, heir, *_ = thread_callers
     holder.gets("k")
-    first, second = (TaskCaller(cache, running_loop) for _ in range(2))
     asked = []
-    for caller in (first, second):
+    for caller in task_callers[:2]:
         asked.append(caller.asks("k"))
         until_waiting(len(asked))
-    stopped, go = threading.Event(), threading.Event()
-
-    def stop_the_loop():
-        stopped.set()
-        assert go.wait(PATIENCE)
-        first.task.cancel()
-
-    running_loop.call_soon_threadsafe(stop_the_loop)
-    assert stopped.wait(PATIENCE)
+    go_on = stop_the_loop()
     if outcome == "lease":
         holder.does(end_request)
     else:
@@ -444,11 +371,11 @@ def test_a_task_that_is_cancelled_before_it_ran_with_what_it_waited_for(
     if outcome == "next lease":
         cache.delete("k")
         assert heir.gets("k") == MISS
-    go.set()
+    task_callers[0].cancel()
+    go_on()
     assert isinstance(asked[0].exception(PATIENCE), asyncio.CancelledError)
     assert asked[1].result(PATIENCE) == expected
     assert heir.does(cache.is_leased, "k") is (outcome == "next lease")
-    for caller in (first, second):
-        caller.ends()
-    heir.does(end_request)
+    for caller in (task_callers[1], heir):
+        caller.does(end_request)
     assert is_free(cache, "k")
