@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextvars import copy_context
 
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until
@@ -102,7 +103,7 @@ class InTasks:
         self.runner = asyncio.Runner()
 
     def take(self, *args, **policy):
-        return self.runner.run(self.cache.atake(*args, **policy))
+        return self.runner.run(self.cache.atake(*args, **policy), context=copy_context())
 
     def held(self, value=None):
         return HeldInTasks(value, self)

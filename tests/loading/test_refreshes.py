@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextvars import ContextVar, copy_context
 
 import pytest
 
@@ -47,6 +48,40 @@ def test_where_no_thread_can_start_refreshes_are_dropped(cache, clock, monkeypat
     refuse_threads(monkeypatch)
     assert cache.take("k", unreached, grace=50) == "old"
     assert (cache.stats().refreshes, cache.stats().refreshes_dropped) == (0, 1)
+
+
+colour = ContextVar("colour", default="none")
+
+
+def test_loads_in_the_background_run_in_a_copy_of_their_callers_context(cache, clock, twin):
+    def loader():
+        found = colour.get()
+        colour.set("the loader's")
+        return found
+
+    def ask():
+        colour.set("red")
+        assert twin.take("k", loader, grace=5, timeout=PATIENCE) == "red"
+        clock.advance(10)
+        colour.set("blue")
+        assert twin.take("k", loader, grace=5) == "red"
+        twin.settle()
+        return cache.get("k"), colour.get()
+
+    assert copy_context().run(ask) == ("blue", "blue")
+    assert colour.get() == "none"
+
+
+def test_a_refresh_that_a_loader_starts_is_no_part_of_that_load(cache, clock):
+    """It may take the key that is being loaded: no load waits for it."""
+    cache.take("inner", returns("old"), grace=50)
+    clock.advance(10)
+
+    def refresh():
+        return cache.take("outer", unreached)
+
+    assert cache.take("outer", lambda: cache.take("inner", refresh, grace=50)) == "old"
+    assert until(lambda: cache.get("inner") == "old")
 
 
 @pytest.mark.parametrize("write", ["set", "delete"])
