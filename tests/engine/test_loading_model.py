@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.engine import invariants
-from tests.engine.background import is_idle
+from tests.runtime.background import is_idle
 from tests.waiting import until
 from wheelcache import Cache, LoadTimeout, ManualClock
 

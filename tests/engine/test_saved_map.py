@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine import invariants
-from tests.engine.background import is_idle
+from tests.runtime.background import is_idle
 from tests.waiting import THREADS, until
 from wheelcache import Cache, CacheClosed, ManualClock, RemovalCause
 from wheelcache.coherence.shared_stamps import SharedStamps

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.engine.background import is_idle
+from tests.runtime.background import is_idle
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import Cache, CacheClosed, ManualClock

@@ -1,12 +1,11 @@
 """What the process loads in the background, for tests that wait for it or stand in its way."""
 
 import asyncio
-import sys
 import threading
 from contextlib import contextmanager
 
 from tests.waiting import PATIENCE, until
-from wheelcache.runtime.worker_pool import QUEUE, REFRESHES, TIMED_LOADS, WorkerPool, refresh_pool, timed_load_pool
+from wheelcache.runtime.worker_pool import QUEUE, REFRESHES, TIMED_LOADS, refresh_pool, timed_load_pool
 
 THREADS = {refresh_pool: REFRESHES, timed_load_pool: TIMED_LOADS}
 
@@ -28,11 +27,11 @@ async def until_tasks_end():
 
 
 @contextmanager
-def full(pool):
-    """Keep all threads of the pool at work and its queue full."""
+def full(pool, *, places=0):
+    """Keep all threads of the pool at work, and its queue full but for so many places."""
     go = threading.Event()
     try:
-        while pool.pending < THREADS[pool] + QUEUE:
+        while pool.pending < THREADS[pool] + QUEUE - places:
             pool.submit(lambda: go.wait(PATIENCE))
         yield
     finally:
@@ -50,14 +49,3 @@ def refuse_threads(monkeypatch):
     for pool in THREADS:
         pool.pause()
     monkeypatch.setattr("threading.Thread.start", refuse)
-
-
-def waits_for_room():
-    """Whether a thread is about to hand a load to a pool."""
-    for innermost in sys._current_frames().values():
-        frame = innermost
-        while frame is not None:
-            if frame.f_code is WorkerPool.submit.__code__:
-                return True
-            frame = frame.f_back
-    return False
