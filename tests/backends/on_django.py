@@ -52,7 +52,7 @@ class OnDjango(Adapter):
         return self.backend.has_key(key)
 
     def touch(self, key, ttl):
-        return self.backend.touch(key, ttl)
+        return self.backend.touch(key, **self.timeout(ttl))
 
     def count(self, key, delta=1):
         """Add to what is there."""
@@ -96,7 +96,7 @@ class OnDjangoAsync(OnDjango):
         return self.run(self.backend.ahas_key(key))
 
     def touch(self, key, ttl):
-        return self.run(self.backend.atouch(key, ttl))
+        return self.run(self.backend.atouch(key, **self.timeout(ttl)))
 
     def count(self, key, delta=1):
         return self.run(self.backend.aincr(key, delta))
