@@ -75,6 +75,9 @@ class OnDjangoAsync(OnDjango):
         self.delete = lambda key: self.run(backend.adelete(key))
         self.clear = lambda: self.run(backend.aclear())
 
+    def for_any_code(self):
+        return OnDjango(self.backend, self.name)
+
     def run(self, coroutine):
         if threading.current_thread() is threading.main_thread():
             return self.runner.run(coroutine)
