@@ -4,7 +4,7 @@ import pickle
 import sys
 import threading
 from collections import OrderedDict
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
 from uuid import UUID
@@ -30,11 +30,8 @@ class Number(int):
 IMMUTABLE = [
     *(None, True, 0, -1.5, 2**100, 3j, "text", b"bytes", b"\x80\x05].", Decimal("1.10"), UUID(int=7)),
     *(date(2024, 2, 29), timedelta(days=3), datetime(2024, 1, 1), datetime(2024, 2, 29, 12, tzinfo=UTC)),
-    datetime(2024, 1, 1, tzinfo=ZoneInfo("Europe/Zurich")),
-    datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=2))),
-    (1, ("a", None), frozenset({b"b", (2, 3)})),
+    *(datetime(2024, 1, 1, tzinfo=ZoneInfo("Europe/Zurich")), (1, ("a", None), frozenset({b"b", (2, 3)}))),
 ]
-
 MUTABLE = [
     *([], {}, set(), [1, [2]], {"a": [1]}, {1, 2}, bytearray(b"x"), OrderedDict(a=1), (1, [2])),
     *(((1, (2, {"deep": []})),), frozenset([(1, SafeString("x"))]), SimpleNamespace(a=[1])),
@@ -42,26 +39,17 @@ MUTABLE = [
 ]
 
 
-def all_reads(cache, key="key"):
-    return [cache.get(key), cache.get(key), cache.get_many([key]).get(key), cache.load(key, pytest.fail)]
-
-
-@pytest.mark.parametrize("value", IMMUTABLE, ids=repr)
-def test_an_immutable_value_is_the_object_that_was_set(make, value):
+@pytest.mark.parametrize(
+    ("value", "objects"), [*((each, 1) for each in IMMUTABLE), *((each, 5) for each in MUTABLE)], ids=repr
+)
+def test_a_value_is_got_as_it_was_set_and_a_new_object_if_it_can_change(make, value, objects):
     cache = make()
     cache.set("key", value)
     assert cache.has("key")
-    assert all(got is value for got in all_reads(cache))
-
-
-@pytest.mark.parametrize("value", MUTABLE, ids=repr)
-def test_a_value_that_can_change_is_an_equal_new_object_at_every_get(make, value):
-    cache = make()
-    cache.set("key", value)
-    got = all_reads(cache)
+    got = [cache.get("key"), cache.get("key"), cache.get_many(["key"]).get("key"), cache.load("key", pytest.fail)]
     assert got == [value] * 4
     assert {type(each) for each in got} == {type(value)}
-    assert len({id(each) for each in [*got, value]}) == 5
+    assert len({id(each) for each in [*got, value]}) == objects
 
 
 WRITES = {
@@ -75,10 +63,9 @@ READS = {
     "get_many": lambda cache: cache.get_many(["key"])["key"],
     "load": lambda cache: cache.load("key", pytest.fail),
 }
-writes = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
 
-@writes
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_caller_that_changes_what_it_gave_or_got_does_not_change_what_is_cached(make, write, read):
     cache = make()
@@ -113,7 +100,6 @@ def test_a_value_that_cannot_be_pickled_raises_and_leaves_what_was_there(make, v
     cache.set("old", 1)
     for write in (
         lambda: cache.set("old", value),
-        lambda: cache.set("new", value),
         lambda: cache.set_many({"fine": 1, "old": value}),
         lambda: cache.add("new", value),
         lambda: cache.load("new", lambda: value),
@@ -149,7 +135,7 @@ def test_a_value_that_cannot_be_unpickled_raises_at_the_get(make):
 
 
 class Elsewhere:
-    """Uses the cache while it is pickled, unpickled or added, in this thread and in another: no lock may be held."""
+    """Uses the cache while it is pickled, unpickled or added, in another thread: no lock may be held."""
 
     cache = None
 
@@ -191,17 +177,12 @@ def test_no_lock_is_held_while_values_are_pickled_unpickled_and_added(make, monk
     assert isinstance(cache.count("number", Elsewhere()), Elsewhere)
 
 
-# Counters.
-
-
-def test_a_counter_works_on_whatever_adds_and_what_does_not_is_an_error_that_leaves_the_value(make):
+def test_a_counter_works_on_what_adds_and_what_does_not_is_an_error_that_leaves_the_value(make):
     cache = make()
     cache.set_many({"int": 2**62, "float": 1.5, "list": [1], "decimal": Decimal(1), "text": "text", "dict": {"a": 1}})
-    assert cache.count("int", 2**62) == 2**63
-    assert cache.count("int", -(2**63)) == 0
-    assert cache.count("float", 0.25) == 1.75
+    assert (cache.count("int", 2**62), cache.count("int", -(2**63))) == (2**63, 0)
+    assert (cache.count("float", 0.25), cache.count("decimal")) == (1.75, 2)
     assert cache.count("list", [2]) == cache.get("list") == [1, 2]
-    assert cache.count("decimal") == 2
     for key in ("text", "list", "dict"):
         before = cache.get(key)
         with pytest.raises(TypeError):
@@ -212,20 +193,7 @@ def test_a_counter_works_on_whatever_adds_and_what_does_not_is_an_error_that_lea
 # Bounds.
 
 
-def test_the_least_recently_used_leaves_first_and_get_and_set_are_uses(make):
-    cache = make(max_entries=3)
-    cache.set_many({"a": 1, "b": 2, "c": 3})
-    cache.get("a")
-    cache.set("b", 20)
-    cache.set("d", 4)
-    assert cache.get_many("abcd") == {"a": 1, "b": 20, "d": 4}
-    cache.has("a")
-    cache.load("b", pytest.fail)
-    cache.add("e", 5)
-    assert cache.get_many("abde") == {"b": 20, "d": 4, "e": 5}
-
-
-def test_no_more_entries_are_kept_than_max_entries_however_they_come(make):
+def test_no_more_entries_are_kept_than_max_entries_however_they_come_and_the_least_recently_used_leave(make):
     cache = make(max_entries=7)
     for number in range(20):
         cache.set(str(number), [number])
@@ -234,16 +202,18 @@ def test_no_more_entries_are_kept_than_max_entries_however_they_come(make):
         cache.set_many({f"many-{each}": each for each in range(20)})
         assert len(cache.engine) <= 7
     assert cache.get_many(f"many-{each}" for each in range(20)) == {f"many-{each}": each for each in range(13, 20)}
+    cache.get("many-13")
+    cache.set("new", 1)
+    assert [cache.has(key) for key in ("many-13", "many-14", "new")] == [True, False, True]
 
 
 @pytest.mark.parametrize("value", ["x" * 1000, b"x" * 1000, list(range(300)), {"a": "x" * 900}], ids=type)
 def test_max_bytes_bounds_what_the_entries_take(make, value):
     cache = make(max_entries=10_000, max_bytes=50_000)
     cache.set_many({str(number): value for number in range(200)})
-    assert cache.engine.stats().weight <= 50_000
     # 1,000 to 1,200 bytes a value, as Python tells and as pickled, its key, and what an entry takes.
     assert 20 < len(cache.engine) < 60
-    assert cache.engine.stats().weight >= len(cache.engine) * sys.getsizeof("x" * 900)
+    assert len(cache.engine) * sys.getsizeof("x" * 900) <= cache.engine.stats().weight <= 50_000
     assert (cache.get("199"), cache.get("0")) == (value, None)
     cache.clear()
     assert cache.engine.stats().weight == 0
@@ -259,8 +229,7 @@ def test_max_bytes_counts_keys_and_counters(make):
     long.count("list", [0] * 1000)
     assert sys.getsizeof(pickle.dumps([0] * 1000)) < long.engine.stats().weight <= 100_000
     long.count("list", [0] * 100_000)
-    assert not long.has("list")
-    assert long.engine.stats().weight == 0
+    assert (long.has("list"), long.engine.stats().weight) == (False, 0)
 
 
 def test_a_value_that_alone_is_more_than_max_bytes_is_not_cached_and_leaves_no_old_one(make):
@@ -274,17 +243,16 @@ def test_a_value_that_alone_is_more_than_max_bytes_is_not_cached_and_leaves_no_o
     assert cache.get_many(["big", "fits"]) == {"fits": [1]}
 
 
-def test_the_many_store_find_and_delete_more_than_a_batch(make):
+def test_the_many_take_iterators_and_more_than_a_batch(make):
     cache = make(max_entries=10_000)
     values = {f"key{number}": [number] for number in range(2000)}
     assert cache.set_many(values, 60) == []
-    assert cache.get_many(values) == values
+    assert cache.get_many(iter(values)) == values
     cache.delete_many(iter(values))
-    assert (cache.get_many(iter(values)), len(cache.engine)) == ({}, 0)
-    assert (cache.get_many([]), cache.set_many({})) == ({}, [])
+    assert (cache.get_many(values), cache.get_many([]), cache.set_many({})) == ({}, {}, [])
 
 
-# Many threads.
+# Many threads. What the engine promises them is tested there.
 
 
 @pytest.mark.parametrize("outcome", ["value", "error"])
@@ -304,55 +272,21 @@ def test_however_many_threads_miss_together_the_loader_runs_once(make, together,
     if outcome == "error":
         assert [type(each) for each in values] == [Boom] * THREADS
         assert not cache.has("key")
-        assert cache.load("key", lambda: 1) == 1
     else:
         assert values == [["value"]] * THREADS
         # No caller can change what another one got.
         assert len(set(map(id, values))) == THREADS
 
 
-def test_counters_lose_no_update_and_return_each_value_once(make, together):
+def test_counters_lose_no_update_and_one_thread_adds_and_one_deletes(make, together, clock):
     cache = make()
     cache.set("sum", 0)
     counted = together(lambda number: [cache.count("sum") for _ in range(20)])
     assert sorted(each for some in counted for each in some) == list(range(1, THREADS * 20 + 1))
-
-
-def test_exactly_one_thread_adds_a_key_that_is_missing_or_expired_and_one_deletes_it(make, together, clock):
-    cache = make()
-    for key in "abc":
-        cache.set(key, "old", 10)
+    cache.set("expired", "old", 10)
     clock.advance(10)
-    for key in "abcd":
+    for key in ("expired", "missing"):
         won = together(lambda number, key=key: cache.add(key, [number]))
         assert won.count(True) == 1
         assert cache.get(key) == [won.index(True)]
         assert together(lambda number, key=key: cache.delete(key)).count(True) == 1
-
-
-def test_under_many_writers_a_set_many_is_seen_whole_and_a_bounded_cache_has_no_value_of_another_key(make, together):
-    whole, bounded = make(), make(max_entries=30, interval=0.001)
-    keys = [str(number) for number in range(20)]
-    whole.set_many(dict.fromkeys(keys, -1))
-
-    def use(number):
-        wrong = []
-        for step in range(8):
-            if number % 2:
-                whole.set_many(dict.fromkeys(keys, number * 1000 + step))
-            else:
-                wrong += [step] * (len(set(whole.get_many(keys).values())) > 1)
-            key = f"key{(number + step) % 40}"
-            bounded.set(key, [key, step], 0.001 if step % 3 else None)
-            bounded.set_many({f"{number}-{step}-{each}": [f"{number}-{step}-{each}"] for each in range(3)})
-            found = [bounded.get(key), *bounded.get_many([key]).values(), bounded.load(key, lambda key=key: [key], 1)]
-            wrong += [(key, each) for each in found if each is not None and each[0] != key]
-            if step == number:
-                bounded.clear()
-            if len(bounded.engine) > 30:
-                wrong.append(step)
-        return wrong
-
-    assert together(use) == [[]] * THREADS
-    bounded.set_many({str(number): [str(number)] for number in range(40)})
-    assert len(bounded.engine) == 30
