@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from tests.engine.interruptions import Delivery, Worker, quiet
 from tests.persistence.kept_core import KeptCore
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from wheelcache.persistence.autosave import Autosave, stem_of
 
 pytestmark = pytest.mark.interruptions

@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 
 import wheelcache
-from tests.engine.interruptions import Delivery, Worker, quiet
 from tests.runtime.forks import SILENT, fork, use
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import until
 from wheelcache import Cache, Timers
 from wheelcache.near_cache.redis_tracking import Tracking

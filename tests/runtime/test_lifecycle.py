@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import wheelcache
-from tests.engine.interruptions import Delivery, Worker
+from tests.runtime.interruptions import Delivery, Worker
 from tests.scripts import FORKING
 from wheelcache.runtime.held_lock import HeldLock
 

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from tests.engine.interruptions import Delivery, Worker, quiet
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import until
 from wheelcache import ManualClock, Timers
 from wheelcache.runtime import worker_pool

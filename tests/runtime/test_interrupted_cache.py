@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import pytest
 
-from tests.engine.interruptions import Delivery, Worker, quiet
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps

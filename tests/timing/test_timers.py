@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.engine.interruptions import Worker
 from tests.engine.test_fork import run
+from tests.runtime.interruptions import Worker
 from tests.waiting import until
 from wheelcache import STOP, ManualClock, Timers, WheelClosed
 
