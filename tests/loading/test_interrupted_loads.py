@@ -12,7 +12,7 @@ from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache.runtime.worker_pool import WorkerPool
 
-pytestmark = pytest.mark.interruptions
+pytestmark = pytest.mark.deep
 
 KEYS = ("k", "other", "stale")
 
