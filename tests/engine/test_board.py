@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.engine.boards import BOARD_CHECK, FILL_WINDOW, NAME, QUIET, run
-from tests.engine.interruptions import Delivery, quiet
+from tests.runtime.interruptions import Delivery, quiet
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache, ManualClock, RemovalCause
 from wheelcache.coherence.shared_stamps import SLOTS, SharedStamps

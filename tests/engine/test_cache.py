@@ -10,7 +10,7 @@ from math import inf, nan
 import pytest
 
 from tests.engine import invariants
-from tests.engine.interruptions import Worker
+from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
 from wheelcache.loading.policy import PLAIN

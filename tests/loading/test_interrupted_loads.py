@@ -6,12 +6,12 @@ from itertools import count
 
 import pytest
 
-from tests.engine.interruptions import Delivery, Worker, quiet
 from tests.loading.harness import Held, Site, outcome, returns
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache.runtime.worker_pool import WorkerPool
 
-pytestmark = pytest.mark.interruptions
+pytestmark = pytest.mark.deep
 
 KEYS = ("k", "other", "stale")
 

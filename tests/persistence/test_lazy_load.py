@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.engine.interruptions import Delivery, Worker
 from tests.persistence.kept_core import KeptCore
+from tests.runtime.interruptions import Delivery, Worker
 from tests.waiting import PATIENCE, THREADS
 from wheelcache.errors import CacheClosed, Unloaded
 from wheelcache.persistence import lazy_load

@@ -1,4 +1,4 @@
-"""The real thread: starts lazily, parks, survives errors; and writes do its work where it cannot run."""
+"""The real thread: it starts lazily, parks, and survives errors; and writes do its work where it cannot run."""
 
 import gc
 import subprocess
@@ -10,31 +10,15 @@ import weakref
 import pytest
 
 from tests.scripts import FORKING
-from tests.waiting import until
-from wheelcache import Cache, RemovalCause, Timers
+from tests.waiting import PATIENCE, until
+from wheelcache import Cache, ManualClock, RemovalCause, Timers
 
-SOON = 10
+SILENT = {"log_interval": None, "sample_interval": None}
 
-WITHOUT_A_THREAD = """
-import logging, sys, threading
-from wheelcache import Cache, RemovalCause
-# What it says of its lag and of the thread; errors go to stderr.
-logging.getLogger("wheelcache").setLevel(logging.ERROR)
-if sys.argv[1] == "refused":
-    def start(thread):
-        raise RuntimeError("can't start new thread")
-else:
-    # As in a server that never runs its threads.
-    def start(thread):
-        pass
-threading.Thread.start = start
-now = [0.0]
 
-def make(**options):
-    given = {"jitter": 0, "log_interval": None, "sample_interval": None, **options}
-    return Cache(clock=lambda: now[0], **given)
-"""
-NO_THREAD = pytest.mark.parametrize("thread", ["refused", "starved"])
+@pytest.fixture
+def clock():
+    return ManualClock()
 
 
 def in_python(script, *arguments):
@@ -51,7 +35,7 @@ def test_an_expired_entry_leaves_memory_by_the_thread_alone():
     left = threading.Event()
     cache = Cache(interval=0.01, on_removal=lambda key, value, cause: cause is RemovalCause.EXPIRED and left.set())
     cache.set("a", 1, ttl=0.02)
-    assert left.wait(SOON)
+    assert left.wait(PATIENCE)
     assert len(cache) == 0
     cache.close()
 
@@ -73,15 +57,14 @@ print(*(thread.name for thread in threading.enumerate()))
     ) == ["1", "2", "MainThread", "wheelcache-wheel"]
 
 
-def test_the_thread_is_parked_while_nothing_is_scheduled():
+def test_the_thread_is_parked_when_all_is_gone_and_the_jobs_are_paused():
     """Its CPU time and its turns stand still: it waits without a time-out."""
     assert in_python(
         """
 import threading
 from wheelcache import Cache
 
-left = threading.Event()
-cache = Cache(interval=0.01, log_interval=None, sample_interval=None, on_removal=lambda *removal: left.set())
+cache = Cache(interval=0.01, log_interval=0.02, sample_interval=0.02)
 waits = []
 parked = threading.Event()
 wait = threading.Condition.wait
@@ -95,11 +78,10 @@ def noted(condition, timeout=None):
 
 threading.Condition.wait = noted
 cache.set("a", 1, ttl=0.03)
-assert left.wait(10)
 assert parked.wait(10)
-print(len(cache), waits[-1], max(timeout for timeout in waits if timeout) <= 0.05)
+print(len(cache), cache.figures().thread, max(timeout for timeout in waits if timeout) <= 0.05)
 """
-    ) == ["0", "None", "True"]
+    ) == ["0", "parked", "True"]
 
 
 @pytest.mark.parametrize("busy", ["False", "True"])
@@ -119,51 +101,45 @@ print("done")
     ) == ["done"]
 
 
-def without_a_thread(script, thread):
-    return in_python(WITHOUT_A_THREAD + script, thread)
+# Where it cannot run.
 
-
-def test_a_thread_that_cannot_start_is_logged_once():
-    words = without_a_thread(
-        """
+WITHOUT_A_THREAD = """
+import logging, sys, threading
+from wheelcache import Cache, RemovalCause
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
-logging.getLogger("wheelcache").setLevel(logging.WARNING)
-for name in "abc":
-    make(name=name).set("a", 1, ttl=5)
-""",
-        "refused",
-    )
-    assert " ".join(words) == (
-        "The wheel thread cannot start (can't start new thread); writes advance the wheels instead."
-    )
+if sys.argv[1] == "refused":
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+else:
+    # As in a server that never runs its threads.
+    def start(thread):
+        pass
+threading.Thread.start = start
+now = 0.0
 
+def make(**options):
+    global now
+    now = 0.0
+    given = {"jitter": 0, "log_interval": None, "sample_interval": None, **options}
+    return Cache(clock=lambda: now, **given)
 
-@NO_THREAD
-def test_without_a_thread_nothing_expired_is_returned_and_writes_reclaim_some_at_a_time(thread):
-    assert without_a_thread(
-        """
+make().set("a", 1, ttl=5)
+# Else what is said of the lag. Errors go to stderr.
+logging.basicConfig(force=True, level=logging.ERROR)
+
 cache = make()
 cache.set_many(dict.fromkeys(range(50_000), 0), ttl=5)
-now[0] = 5.0
-print(cache.get(1), cache.keys(), len(cache) > 40_000)
-now[0] = 60.0
+now = 5.0
+print("expired:", cache.get(1), cache.keys(), len(cache) > 40_000)
+now = 60.0
 cache.set("a", 1)
-print(len(cache) > 40_000)
+print("a write takes a batch:", len(cache) > 40_000)
 writes = 0
 while len(cache) > 1:
     cache.set("a", 1)
     writes += 1
-print(writes <= 50_000)
-""",
-        thread,
-    ) == ["None", "[]", "True", "True", "True"]
+print("writes take all:", writes <= 50_000)
 
-
-@NO_THREAD
-def test_without_a_thread_a_listener_that_writes_when_all_is_overdue_does_not_recurse(thread):
-    """Nor does an error reach the log, which is stderr here."""
-    assert without_a_thread(
-        """
 cache = make()
 cache.set_many(dict.fromkeys(range(10_000), 0), ttl=5)
 told = []
@@ -172,44 +148,38 @@ def listener(key, value, cause):
         told.append(key)
         cache.set(("again", key), 1)
 cache.on_removal = listener
-now[0] = 60.0
+now = 60.0
 writes = 0
 while len(told) < 10_000 and writes < 10_000:
     cache.set("a", 1)
     writes += 1
-print(len(cache))
-""",
-        thread,
-    ) == ["10001"]
+print("a listener that writes:", len(cache))
 
-
-@NO_THREAD
-def test_without_a_thread_writes_of_many_keep_up_with_what_they_add(thread):
-    assert without_a_thread(
-        """
 cache = make(interval=0.1)
 for batch in range(100):
     cache.set_many({(batch, number): 0 for number in range(500)}, ttl=0.5)
-    now[0] += 0.2
-print(len(cache) < 5_000)
-""",
-        thread,
-    ) == ["True"]
-
-
-def test_when_all_is_gone_and_no_caller_comes_the_jobs_rest_and_the_thread_is_parked():
-    assert in_python(
-        """
-import time
-from wheelcache import Cache
-cache = Cache(interval=0.01, log_interval=0.02, sample_interval=0.02)
-cache.set("a", 1, ttl=0.03)
-deadline = time.monotonic() + 10
-while cache.figures().thread != "parked" and time.monotonic() < deadline:
-    time.sleep(0.01)
-print(cache.figures().thread, len(cache))
+    now += 0.2
+print("writes keep up:", len(cache) < 5_000)
 """
-    ) == ["parked", "0"]
+
+
+@pytest.mark.parametrize("thread", ["refused", "starved"])
+def test_where_no_thread_runs_nothing_expired_is_returned_and_writes_reclaim_some_at_a_time(thread):
+    """A thread that cannot start is logged once. A listener that writes when all is overdue does not recurse."""
+    said = ["The wheel thread cannot start (can't start new thread); writes advance the wheels instead."]
+    assert " ".join(in_python(WITHOUT_A_THREAD, thread)) == " ".join(
+        [
+            *(said if thread == "refused" else []),
+            "expired: None [] True",
+            "a write takes a batch: True",
+            "writes take all: True",
+            "a listener that writes: 10001",
+            "writes keep up: True",
+        ]
+    )
+
+
+# What it calls, and what it holds.
 
 
 def test_a_clock_that_raises_in_the_thread_does_not_stop_the_other_wheels(caplog):
@@ -221,37 +191,34 @@ def test_a_clock_that_raises_in_the_thread_does_not_stop_the_other_wheels(caplog
             raise OSError("no clock")
         return time.monotonic()
 
-    broken = Cache(clock=clock, log_interval=None, sample_interval=None)
+    broken = Cache(**SILENT, clock=clock)
     broken.set("a", 1, ttl=0.02)
-    assert asked.wait(SOON)
+    assert asked.wait(PATIENCE)
     left = threading.Event()
     cache = Cache(interval=0.01, on_removal=lambda *removal: left.set())
     cache.set("a", 1, ttl=0.05)
-    assert left.wait(SOON)
+    assert left.wait(PATIENCE)
     assert "OSError: no clock" in caplog.text
     broken.close()
 
 
-def test_caches_and_timers_that_nobody_holds_go_away_with_timers_pending():
+def test_caches_and_timers_that_are_not_referenced_go_away_with_timers_pending():
     cache, timers = Cache(), Timers(1, 8, print)
     cache.set("a", 1, ttl=1000)
     timers.set_timer("a", 1, 1000)
     gone = [weakref.ref(cache), weakref.ref(timers)]
     del cache, timers
-    deadline = time.monotonic() + SOON
-    while any(ref() is not None for ref in gone):
-        gc.collect()
-        assert time.monotonic() < deadline
+    assert until(lambda: gc.collect() >= 0 and not any(ref() for ref in gone))
 
 
 def test_of_a_mass_expiry_the_listener_is_told_batch_by_batch(clock):
-    cache = Cache(clock=clock, jitter=0, log_interval=None, sample_interval=None)
-    cache.set_many(dict.fromkeys(range(10_000), 0), ttl=5)
+    cache = Cache(**SILENT, clock=clock, jitter=0)
+    cache.set_many(dict.fromkeys(range(5_000), 0), ttl=5)
     sizes = []
     cache.on_removal = lambda *removal: sizes.append(len(cache))
     clock.advance(5)
-    assert len(sizes) == 10_000
-    assert all(size >= 10_000 - 1024 - told for told, size in enumerate(sizes))
+    assert len(sizes) == 5_000
+    assert all(size >= 5_000 - 1024 - told for told, size in enumerate(sizes))
 
 
 def test_a_listener_that_exits_does_not_end_the_thread(caplog):
@@ -261,26 +228,23 @@ def test_a_listener_that_exits_does_not_end_the_thread(caplog):
     exits.set("a", 1, ttl=0.02)
     assert until(lambda: "SystemExit" in caplog.text)
     other.set("b", 1, ttl=0.02)
-    assert left.wait(SOON)
+    assert left.wait(PATIENCE)
     assert other.figures().thread in ("running", "parked")
 
 
-def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
-    timers = Timers(1, 8, print, clock=clock)
-    timers.every(1, lambda: clock.advance(1))
-    clock.advance(1)
-    assert "cannot be advanced by what it advances" in caplog.text
+def test_a_listener_that_exits_is_heard_after_the_others_were_told(clock):
+    told = []
 
+    def listener(key, value, cause):
+        told.append(key)
+        if key == 0:
+            sys.exit()
 
-def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):
-    cache = Cache(clock=clock, jitter=0, log_interval=None, sample_interval=None)
-    for hours in (0, 12, 40):
-        clock.advance(hours * 3600.0)
-        cache.set_many(dict.fromkeys(range(1500), hours), ttl=600)
-        assert cache.lag == 0
-        clock.advance(700)
-        assert len(cache) == 0
-    assert "behind" not in caplog.text
+    cache = Cache(**SILENT, clock=clock, on_removal=listener)
+    cache.set_many(dict.fromkeys(range(10), 0))
+    with pytest.raises(SystemExit):
+        cache.clear()
+    assert sorted(told) == list(range(10))
 
 
 def test_a_job_that_exits_takes_no_other_with_it(clock):
@@ -297,16 +261,19 @@ def test_a_job_that_exits_takes_no_other_with_it(clock):
     timers.stop()
 
 
-def test_a_listener_that_exits_is_heard_after_the_others_were_told(clock):
-    told = []
+def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
+    timers = Timers(1, 8, print, clock=clock)
+    timers.every(1, lambda: clock.advance(1))
+    clock.advance(1)
+    assert "cannot be advanced by what it advances" in caplog.text
 
-    def listener(key, value, cause):
-        told.append(key)
-        if key == 0:
-            sys.exit()
 
-    cache = Cache(clock=clock, on_removal=listener, log_interval=None, sample_interval=None)
-    cache.set_many(dict.fromkeys(range(10), 0))
-    with pytest.raises(SystemExit):
-        cache.clear()
-    assert sorted(told) == list(range(10))
+def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):
+    cache = Cache(**SILENT, clock=clock, jitter=0)
+    for hours in (0, 12, 40):
+        clock.advance(hours * 3600.0)
+        cache.set_many(dict.fromkeys(range(1500), hours), ttl=600)
+        assert cache.lag == 0
+        clock.advance(700)
+        assert len(cache) == 0
+    assert "behind" not in caplog.text

@@ -9,13 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.engine.interruptions import Worker
-from tests.engine.test_fork import run
-from tests.waiting import until
+from tests.runtime.forking import run
+from tests.runtime.interruptions import Worker
+from tests.waiting import PATIENCE, until
 from wheelcache import STOP, ManualClock, Timers, WheelClosed
-
-SOON = 10
-"""Seconds that a test waits for another thread before it fails."""
 
 
 class Fired:
@@ -34,13 +31,18 @@ class Fired:
 
     def wait(self, count):
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.calls) >= count, SOON)
+            assert self._changed.wait_for(lambda: len(self.calls) >= count, PATIENCE)
             return list(self.calls)
 
 
 @pytest.fixture
 def fired():
     return Fired()
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
 
 
 @pytest.fixture
@@ -60,41 +62,6 @@ def test_a_timer_executes_once_at_its_time_on_the_pool(timers, clock, fired):
     clock.advance(100)
     assert fired.calls == [("a", 1)]
     assert all(name.startswith("wheelcache-timers") for name in fired.threads)
-
-
-def test_setting_a_key_again_gives_it_the_new_value_and_time(timers, clock, fired):
-    timers.set_timer("a", "old", 2)
-    timers.set_timer("a", "new", 5)
-    timers.set_timer("b", "old", 50)
-    timers.set_timer("b", "new", 3)
-    assert len(timers) == 2
-    clock.advance(4)
-    assert fired.wait(1) == [("b", "new")]
-    clock.advance(1)
-    assert fired.wait(2) == [("b", "new"), ("a", "new")]
-
-
-def test_move_and_remove(timers, clock, fired):
-    for key in "abcd":
-        timers.set_timer(key, key, 10)
-    assert timers.move_timer("a", 20)
-    assert timers.move_timer("b", 5)
-    assert timers.move_timer("x", 5) is False
-    assert timers.remove_timer("c") is True
-    assert timers.remove_timer("c") is False
-    clock.advance(5)
-    assert fired.wait(1) == [("b", "b")]
-    clock.advance(5)
-    assert fired.wait(2)[1:] == [("d", "d")]
-    clock.advance(10)
-    assert fired.wait(3)[2:] == [("a", "a")]
-
-
-def test_moving_to_less_than_an_interval_from_now_means_now(timers, fired):
-    timers.set_timer("a", 1, 100)
-    assert timers.move_timer("a", 0.5)
-    assert fired.wait(1) == [("a", 1)]
-    assert len(timers) == 0
 
 
 def test_drain_takes_everything_away_and_hands_it_out_once(timers, clock, fired):
@@ -126,7 +93,7 @@ def test_an_exception_in_drain_or_execute_is_logged_with_its_key_and_harms_nothi
     for key in ("bad", "good"):
         timers.set_timer(key, 1, 1)
     clock.advance(1)
-    assert survived.wait(SOON)
+    assert survived.wait(PATIENCE)
     drained = []
     for key in "xy":
         timers.set_timer(key, 1, 1)
@@ -137,8 +104,8 @@ def test_an_exception_in_drain_or_execute_is_logged_with_its_key_and_harms_nothi
         assert until(lambda key=key: f"The timer of {key!r} raised" in caplog.text)
 
 
-def test_ten_thousand_waiters_of_one_tick_share_one_event(timers, clock):
-    events = {id(timers.after(3.5)) for _ in range(10_000)}
+def test_the_waiters_of_one_tick_share_one_event(timers, clock):
+    events = {id(timers.after(3.5)) for _ in range(1000)}
     assert len(events) == 1
     event = timers.after(3.2)
     assert id(event) in events
@@ -180,21 +147,21 @@ def test_a_periodic_job_says_when_it_wants_to_run_again(timers, clock):
     assert runs == [3, 6, 16, 19]
 
 
-@pytest.mark.parametrize("answer", [-1, 0, nan, inf, "soon", True])
-def test_a_periodic_job_with_a_wrong_answer_is_logged_and_goes_on(timers, clock, caplog, answer):
+@pytest.mark.parametrize("answer", [-1, 0, nan, inf, "soon", True, LookupError])
+def test_a_periodic_job_that_raises_or_gives_a_wrong_answer_is_logged_and_goes_on(timers, clock, caplog, answer):
     runs = []
-    timers.every(3, lambda: runs.append(clock()) or answer)
+
+    def job():
+        runs.append(clock())
+        if answer is LookupError:
+            raise LookupError
+        return answer
+
+    timers.every(3, job)
     clock.advance(9)
     assert runs == [3, 6, 9]
-    assert "what a periodic job returns must be a number of seconds > 0" in caplog.text
-
-
-def test_a_periodic_job_that_raises_is_logged_and_goes_on(timers, clock, caplog):
-    runs = []
-    timers.every(3, lambda: runs.append(clock()) or 1 / 0)
-    clock.advance(9)
-    assert runs == [3, 6, 9]
-    assert "ZeroDivisionError" in caplog.text
+    wrong = "what a periodic job returns must be a number of seconds > 0"
+    assert ("LookupError" if answer is LookupError else wrong) in caplog.text
 
 
 def test_one_thread_serves_many_periodic_jobs():
@@ -206,14 +173,14 @@ def test_one_thread_serves_many_periodic_jobs():
         def job():
             names.add(threading.current_thread().name)
             if number == 99:
-                enough.wait(SOON)
+                enough.wait(PATIENCE)
             return STOP
 
         return job
 
     for number in range(100):
         timers.every(0.01, job_number(number))
-    enough.wait(SOON)
+    enough.wait(PATIENCE)
     timers.stop()
     assert names == {"wheelcache-wheel"}
 
@@ -242,18 +209,10 @@ def test_stop_is_idempotent_releases_waiters_and_ends_everything(timers, clock, 
             use()
 
 
-def test_a_job_may_stop_its_own_timers(clock, caplog):
-    timers = Timers(1.0, 8, print, clock=clock)
-    timers.every(1, timers.stop)
-    clock.advance(5)
-    assert caplog.text == ""
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((0, 8, print), "interval must be a number of seconds > 0, at least 0.000001, not 0"),
-        ((-1, 8, print), "interval must be"),
         ((nan, 8, print), "interval must be"),
         (("1", 8, print), "interval must be"),
         ((1, 0, print), "slots must be a whole number from 1 to 16,384, not 0"),
@@ -390,10 +349,10 @@ def test_an_event_that_was_taken_out_is_set_although_the_timers_stop_meanwhile(t
 
 
 @pytest.mark.parametrize("interval", [0.1, 0.3, 1 / 3, 0.7])
-def test_everyone_who_shares_an_event_waits_one_interval_too_long_at_most(interval):
+def test_a_thread_that_shares_an_event_waits_one_interval_too_long_at_most(interval):
     clock = ManualClock(100_000.1)
     timers = Timers(interval, 8, print, clock=clock)
-    for _ in range(300):
+    for _ in range(100):
         start = clock()
         delays = [interval * (1 + share / 7) for share in range(8)]
         events = [(start + delay, timers.after(delay)) for delay in delays]

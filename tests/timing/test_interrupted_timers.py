@@ -5,14 +5,12 @@ from itertools import count
 
 import pytest
 
-from tests.engine.interruptions import Delivery, Worker, quiet
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import until
 from wheelcache import ManualClock, Timers
 from wheelcache.runtime import worker_pool
 
-pytestmark = pytest.mark.interruptions
-
-STEPS = pytest.mark.parametrize("step", [5, pytest.param(1, marks=[pytest.mark.deep, pytest.mark.timeout(600)])])
+pytestmark = pytest.mark.deep
 
 worker = Worker()
 
@@ -89,10 +87,10 @@ def has_run(pending):
 MAY_BE_LOST = {remove: {"a"}, set_first: {"new"}, drain: {"a", "b", "far"}}
 
 
-def interrupted(action, step, make):
-    """What ``make()`` gives, after an exception at one point of ``action``, for each ``step``-th point."""
+def interrupted(action, make):
+    """What ``make()`` gives, after an exception at one point of ``action``, for each point."""
     with quiet():
-        for target in count(1, step):
+        for target in count(1):
             pending = make()
             delivery = Delivery(target)
             was_interrupted = delivery.run(lambda pending=pending: action(pending))
@@ -102,13 +100,12 @@ def interrupted(action, step, make):
                 return
 
 
-@STEPS
 @pytest.mark.parametrize(
     "action",
     [set_anew, set_first, move, move_to_now, remove, wait, repeat, let_time_pass, drain],
     ids=lambda f: f.__name__,
 )
-def test_all_that_is_pending_comes_in_time(action, step):
+def test_all_that_is_pending_comes_in_time(action):
     lost = MAY_BE_LOST.get(action, set())
     seen = []
 
@@ -117,7 +114,7 @@ def test_all_that_is_pending_comes_in_time(action, step):
         pending.fill()
         return pending
 
-    for pending, where in interrupted(action, step, make):
+    for pending, where in interrupted(action, make):
         assert worker.does(lambda pending=pending: pending.clock.advance(1000)), f"{where}: a lock is taken for ever"
         assert came(pending, {"a", "b", "far"} - lost), f"{where}: only {pending.fired} came"
         assert pending.event.is_set(), where
@@ -128,8 +125,7 @@ def test_all_that_is_pending_comes_in_time(action, step):
     assert [(fired, where) for fired, where in seen if len(fired) != len({*fired})] == []
 
 
-@STEPS
-def test_what_a_late_write_takes_out_comes(step, monkeypatch):
+def test_what_a_late_write_takes_out_comes(monkeypatch):
     def refuse(thread):
         if thread.name == "wheelcache-wheel":
             raise RuntimeError("can't start new thread")
@@ -147,7 +143,7 @@ def test_what_a_late_write_takes_out_comes(step, monkeypatch):
         now = 6.0 + 2
         return pending
 
-    for pending, where in interrupted(set_first, step, make):
+    for pending, where in interrupted(set_first, make):
         now += 10
         assert worker.does(lambda pending=pending: pending.timers.set_timer("last", 1, 100)), (
             f"{where}: a lock is taken"
@@ -158,14 +154,13 @@ def test_what_a_late_write_takes_out_comes(step, monkeypatch):
         assert has_run(pending), where
 
 
-@STEPS
-def test_a_stop_that_is_called_again_releases_what_waits(step):
+def test_a_stop_that_is_called_again_releases_what_waits():
     def make():
         pending = Pending(ManualClock())
         pending.fill()
         return pending
 
-    for pending, where in interrupted(lambda pending: pending.timers.stop(), step, make):
+    for pending, where in interrupted(lambda pending: pending.timers.stop(), make):
         assert worker.does(pending.timers.stop), where
         assert pending.event.is_set(), where
         pending.clock.advance(1000)

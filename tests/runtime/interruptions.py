@@ -14,11 +14,16 @@ import logging
 import queue
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 
 import wheelcache
 
 OURS = str(Path(wheelcache.__file__).parent)
+
+
+ROUNDS = 3
+"""How often a point counts that is passed again and again, from the same place: the first rounds of a loop."""
 
 
 class Interruption(Exception):
@@ -31,6 +36,7 @@ class Delivery:
     def __init__(self, target):
         self.target = target
         self.passed = 0
+        self._rounds = Counter()
         self.where = None
         # Frames whose last call was of a function in Python: its return is no such point.
         self._after_python = set()
@@ -90,6 +96,11 @@ class Delivery:
             self._pass(frame)
 
     def _pass(self, frame):
+        back = frame.f_back
+        point = (frame.f_code, frame.f_lasti, back.f_code, back.f_lasti)
+        self._rounds[point] += 1
+        if self._rounds[point] > ROUNDS:
+            return
         self.passed += 1
         if self.where is None and self.passed == self.target:
             self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
