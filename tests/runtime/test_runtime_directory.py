@@ -233,24 +233,21 @@ def test_a_name_that_is_taken_at_the_very_moment_is_left_as_well(preferred, monk
 
 def test_processes_that_start_at_once_choose_the_same(preferred):
     take(preferred)
-    script = f"""
+    script = """
     import os, stat, sys, tempfile
 
     preferred, tempfile.tempdir = sys.argv[1], os.path.dirname(sys.argv[1])
     os.access = lambda *args: False
     lstat = os.lstat
-    os.lstat = lambda path: (
-        os.stat_result([{ANOTHER_USER} if index == stat.ST_UID else item for index, item in enumerate(lstat(path)[:10])])
-        if os.fspath(path) == preferred
-        else lstat(path)
-    )
+    as_of = lambda found: [int(sys.argv[2]) if index == stat.ST_UID else item for index, item in enumerate(found[:10])]
+    os.lstat = lambda path: os.stat_result(as_of(lstat(path))) if os.fspath(path) == preferred else lstat(path)
     from wheelcache.runtime.private_files import runtime_directory
 
     print("ready", flush=True)
     sys.stdin.readline()
     print(runtime_directory(), flush=True)
     """
-    command = [sys.executable, "-c", textwrap.dedent(script), str(preferred)]
+    command = [sys.executable, "-c", textwrap.dedent(script), str(preferred), str(ANOTHER_USER)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
     processes = [subprocess.Popen(command, **pipes) for _ in range(4)]
     try:
