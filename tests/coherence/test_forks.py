@@ -138,7 +138,8 @@ def test_children_forked_in_the_middle_of_writes_never_get_an_old_value(map_stam
 
 def test_a_child_forked_after_the_stamps_were_removed_returns_no_entry_of_before(process, stamps_file):
     cache, other = process(), process()
-    cache.set("k", "old")
+    # Filled under what the file showed when it was new.
+    fill(cache)
     other.delete("k")
     stamps_file.unlink()
     assert fork(lambda: _check_equal(cache.get("k"), None))
@@ -167,6 +168,8 @@ def test_a_child_that_cannot_open_the_stamps_has_caches_that_work(map_stamps, tm
 
     def child():
         logging.disable()
+        # One more than the parent has written.
+        caches[1].set("k", 1)
         threads = [threading.Thread(target=cache.set, args=["k", 2], daemon=True) for cache in caches]
         for thread in threads:
             thread.start()

@@ -1,5 +1,6 @@
 """The file of stamps: which may use it, what may be in it, and which slot a key has."""
 
+import fcntl
 import math
 import os
 import random
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.coherence.processes import NAME, are_shared
+from tests.waiting import PATIENCE, until
 from wheelcache.coherence.shared_stamps import HEADER, MAGIC, SLOTS, SharedStamps
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
@@ -39,7 +41,6 @@ def start(script, *args, **environment):
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script), *map(str, args)],
         env={**os.environ, **environment},
-        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -183,36 +184,22 @@ def test_a_whole_file_is_left_alone_where_there_is_no_room(map_stamps):
     assert are_shared(one, map_stamps())
 
 
-def test_processes_that_open_the_file_while_others_find_no_room_share_one_in_the_end(tmp_path):
-    """Some fail and remove the file while others wait for its lock: these must not map a file that was removed."""
-    script = """
-        import resource, sys
-        from pathlib import Path
-        from wheelcache.coherence.shared_stamps import SharedStamps
-        from wheelcache.errors import FileUnusable
+def test_a_process_maps_no_file_that_another_one_removed_while_it_waited_for_the_lock(
+    stamps_file, map_stamps, in_thread
+):
+    """The other one found no room for the rest of it."""
 
-        if sys.argv[2] == "no room":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
-        sys.stdin.readline()
-        mapped = []
-        for _ in range(100):
-            try:
-                mapped = [SharedStamps("test", Path(sys.argv[1]), 1024)]
-            except FileUnusable:
-                pass
-        print(mapped[0].is_gone() if mapped else "no room", flush=True)
-    """
-    processes = [start(script, tmp_path, room) for room in ("room", "room", "no room", "no room")]
-    try:
-        for process in processes:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        outcomes = [process.communicate(timeout=60)[0].strip() for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    # Once a file is whole, nothing removes it.
-    assert outcomes[:2] == ["False", "False"]
+    def opened():
+        links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
+        return [link for link in links if os.path.islink(link) and os.readlink(link) == str(stamps_file)]
+
+    with stamps_file.open() as holder:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        before = len(opened())
+        waiting = in_thread(map_stamps)
+        assert until(lambda: len(opened()) > before)
+        stamps_file.unlink()
+    assert not waiting.result(PATIENCE).is_gone()
 
 
 def test_a_truncated_file_kills_the_processes_that_map_it_as_the_documentation_says(tmp_path):
