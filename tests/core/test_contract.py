@@ -1,6 +1,5 @@
 """What a core does, by example. Random steps against a model are in ``test_model.py``."""
 
-import gc
 import threading
 import weakref
 from math import inf
@@ -18,13 +17,10 @@ from wheelcache.core.contract import (
     MISSING,
     MORE,
     NO_ROOM,
-    OUTDATED,
     PRESENT,
     RESTORE,
     SAME,
     STORED,
-    TOLD,
-    TOO_HEAVY,
     WAKE,
     RemovalCause,
 )
@@ -106,32 +102,6 @@ class TestTimes:
         assert core.touch("key", 50) & STORED
         assert core.times("key")[:2] == (50, 60)
 
-    def test_a_key_that_is_set_over_and_over_expires_after_its_last_set(self, make, clock):
-        core = make()
-        for second in range(100):
-            clock.now = second
-            advance_all(core)
-            core.set("key", second, 10)
-        clock.now = 108
-        advance_all(core)
-        assert core.get("key") == 99
-        clock.now = 110
-        advance_all(core)
-        assert len(core) == 0
-
-    def test_a_ttl_may_become_shorter_longer_and_endless(self, make, clock):
-        core = make()
-        core.set("key", 1, 100)
-        core.set("key", 2, None)
-        clock.now = 1000
-        advance_all(core)
-        assert core.get("key") == 2
-        core.set("key", 3, 10)
-        core.set("key", 4, 5)
-        clock.now = 1005
-        advance_all(core)
-        assert len(core) == 0
-
     def test_what_expired_years_ago_is_removed_in_order_of_tick(self, make, clock):
         core = make()
         for ttl in (1_000_000, 3, 70_000, 4000, 100_000_000):
@@ -209,32 +179,6 @@ class TestOrderAndBounds:
         assert removed == [("c", "c", EVICTED)]
         assert core.keys() == ["a", "b", "d"]
 
-    def test_a_victim_whose_time_has_come_counts_as_expired(self, make, clock):
-        core = make(max_entries=1)
-        core.set("a", "a", 5)
-        clock.now = 5
-        removed = []
-        core.set("b", "b", 5, removed=removed)
-        assert removed == [("a", "a", EXPIRED)]
-        assert core.counts().removals[EVICTED] == 0
-
-    def test_weights_make_room_by_evicting(self, make):
-        core = make(max_weight=10)
-        for key in "abc":
-            core.set(key, key, None, weight=3)
-        removed = []
-        core.set("d", "d", None, weight=7, removed=removed)
-        assert [key for key, _, _ in removed] == ["a", "b"]
-        assert (core.weight, core.keys()) == (10, ["c", "d"])
-
-    def test_a_value_that_is_too_heavy_takes_the_old_one_with_it(self, make):
-        core = make(max_weight=10)
-        core.set("a", "old", None, weight=1)
-        removed = []
-        assert core.set("a", "new", None, weight=11, removed=removed) == TOO_HEAVY
-        assert removed == [("a", "old", REPLACED)]
-        assert (core.weight, len(core)) == (0, 0)
-
     def test_one_set_evicts_a_batch_at_most_and_says_that_there_is_more(self, make):
         core = make(max_weight=2 * BATCH)
         for key in range(2 * BATCH):
@@ -263,25 +207,6 @@ class TestOrderAndBounds:
             core.set("good", 1, None, weight=-1)
         assert len(core) == 0
         assert not watch.broken
-
-    def test_evicting_to_a_size(self, make):
-        core = make()
-        for key in range(10):
-            core.set(key, key, None)
-        assert core.evict(2, size=4)
-        assert core.keys() == list(range(2, 10))
-        assert not core.evict(size=4)
-        assert core.keys() == [6, 7, 8, 9]
-
-    def test_peek_uses_an_entry_only_if_asked(self, make):
-        core = make()
-        core.set(1, 1, None)
-        core.set(2, 2, None)
-        core.peek(1)
-        assert core.keys() == [1, 2]
-        core.peek(1, use=True)
-        assert core.keys() == [2, 1]
-        assert core.counts()[:2] == (0, 0)
 
 
 class TestModes:
@@ -313,13 +238,6 @@ class TestModes:
         assert core.set("c", 1, None, mode=RESTORE) == NO_ROOM
         assert not watch.broken
 
-    def test_restore_does_not_make_room_by_weight(self, make):
-        core = make(max_weight=5)
-        core.set("a", 1, None, weight=3)
-        assert core.set("b", 1, None, weight=3, mode=RESTORE) == NO_ROOM
-        assert core.set("b", 1, None, weight=6, mode=RESTORE) == TOO_HEAVY
-        assert core.keys() == ["a"]
-
     @pytest.mark.parametrize("ttl", [0.0, -1.0, -4.0])
     def test_restore_may_store_what_is_stale_already(self, make, clock, ttl):
         clock.now = 100
@@ -349,114 +267,6 @@ class TestModes:
         clock.now = 5
         assert core.delete("key", MISSING, only=DEAD) is MISSING
         assert len(core) == 0
-
-
-class TestWatches:
-    def test_a_guard_is_broken_by_set_delete_and_clear(self, make):
-        core = make()
-        for write in (lambda: core.set("key", 1, None), lambda: core.delete("key"), core.clear):
-            watch, other = core.watch("key"), core.watch("other")
-            write()
-            assert watch.broken
-            assert write == core.clear or not other.broken
-
-    def test_a_guard_is_not_broken_by_what_changes_no_value(self, make, clock):
-        core = make(max_entries=1)
-        core.set("key", 1, 5)
-        watch = core.watch("key")
-        core.touch("key", 6)
-        core.set("other", 1, None)
-        clock.now = 10
-        core.advance()
-        core.delete("key", only=DEAD)
-        assert not watch.broken
-
-    def test_a_set_under_a_watch_leaves_it_open_and_breaks_the_others(self, make):
-        core = make()
-        mine, other = core.watch("key"), core.watch("key")
-        assert core.set("key", 1, None, watch=mine) & STORED
-        assert not mine.broken
-        assert other.broken
-        core.set("key", 2, None)
-        assert mine.broken
-        assert core.set("key", 3, None, watch=mine) == CHANGED
-        assert core.get("key") == 2
-
-    def test_only_a_set_completes_a_value_watch_and_only_the_first(self, make):
-        core = make()
-        watch = core.watch("key", wants_value=True)
-        core.delete("key")
-        assert watch.value is MISSING
-        assert core.set("key", "first", None) & TOLD
-        core.set("key", "second", None)
-        assert watch.value == "first"
-        assert [core.told.popleft()] == [watch]
-        assert not core.told
-
-    def test_a_value_lives_no_longer_than_its_entry_and_the_watches_that_it_completed(self, make):
-        class Value:
-            pass
-
-        core = make()
-        watch = core.watch("key", wants_value=True)
-        value = Value()
-        gone = weakref.ref(value)
-        core.set("key", value, None)
-        core.told.popleft().close()
-        core.delete("key")
-        assert watch.value is value
-        del watch, value
-        assert gone() is None
-
-    def test_a_value_that_is_too_heavy_is_told_all_the_same(self, make):
-        core = make(max_weight=1)
-        watch = core.watch("key", wants_value=True)
-        assert core.set("key", "heavy", None, weight=2) == TOO_HEAVY | TOLD
-        assert watch.value == "heavy"
-
-    def test_a_refused_value_tells_and_breaks_nothing(self, make):
-        core = make()
-        core.set("key", 1, None)
-        watch = core.watch("key", wants_value=True)
-        assert core.set("key", 2, None, mode=ABSENT) == PRESENT
-        assert core.set("key", 2, None, mode=SAME, expected=object()) == CHANGED
-        assert not watch.broken
-        assert watch.value is MISSING
-
-    def test_closed_and_dropped_watches_leave_nothing_behind(self, make):
-        core = make()
-
-        class Key(str):
-            __slots__ = ("__weakref__",)
-
-        kept = []
-        for number in range(100):
-            key = Key(number)
-            kept.append(weakref.ref(key))
-            watch = core.watch(key)
-            if number % 2:
-                watch.close()
-        del key, watch
-        for _ in range(100):
-            core.watch("other").close()
-        gc.collect()
-        assert sum(each() is not None for each in kept) == 0
-
-    def test_the_key_of_a_closed_watch_lives_no_longer_than_its_entry(self, make, clock):
-        class Key:
-            pass
-
-        core = make()
-        key = Key()
-        kept = weakref.ref(key)
-        watch = core.watch(key)
-        core.set(key, 1, 5, watch=watch)
-        watch.close()
-        del key, watch
-        clock.now = 10
-        advance_all(core)
-        assert len(core) == 0
-        assert kept() is None
 
 
 class TestClear:
@@ -517,214 +327,6 @@ class TestClear:
         removed = []
         advance_all(core, removed)
         assert removed == [("new", 1, EXPIRED)]
-
-
-class TestStamps:
-    def test_a_write_elsewhere_makes_a_value_missing(self, make):
-        stamps = LocalStamps()
-        core = make(stamps=stamps)
-        core.set("key", 1, None, slot=3)
-        assert core.get("key") == 1
-        stamps.table[3] += 1
-        assert core.get("key") is None
-        assert not core.times("key").is_current
-
-    def test_a_fill_is_quiet_and_refused_if_there_was_news(self, make):
-        stamps = LocalStamps()
-        core = make(stamps=stamps)
-        seen = (stamps.news[3], stamps.table[3])
-        assert core.set("key", 1, None, slot=3, seen=seen) & STORED
-        assert (stamps.news[3], stamps.table[3]) == seen
-        assert core.get("key") == 1
-        stamps.table[3] += 1
-        assert core.set("key", 2, None, slot=3, seen=seen) == OUTDATED
-        assert core.get("key") is None
-
-    def test_two_cores_on_one_table_never_return_what_the_other_replaced(self, make):
-        stamps = LocalStamps()
-        one, two = make(stamps=stamps), make(stamps=LocalStamps(first=1 << 50, shared_with=stamps))
-        one.set("key", 1, None, slot=2)
-        two.set("key", 2, None, slot=2)
-        assert one.get("key") is None
-        assert two.get("key") == 2
-        one.delete("key", slot=2)
-        assert two.get("key") is None
-        two.set("key", 3, None, slot=2)
-        one.clear()
-        assert two.get("key") is None
-
-    def test_a_touch_is_no_news_and_refused_after_news(self, make):
-        stamps = LocalStamps()
-        core = make(stamps=stamps)
-        core.set("key", 1, 10, slot=0)
-        news = stamps.news[0]
-        assert core.touch("key", 20) & STORED
-        assert stamps.news[0] == news
-        assert core.get("key") == 1
-        stamps.news[0] += 1
-        assert core.touch("key", 30) == 0
-
-    def test_an_outdated_fill_beside_a_current_value_drops_both(self, make):
-        stamps = LocalStamps()
-        core = make(stamps=stamps)
-        seen = (stamps.news[1], stamps.table[1])
-        core.set("key", "news", None, slot=1)
-        removed = []
-        assert core.set("key", "fill", None, slot=1, seen=seen, removed=removed) == OUTDATED
-        assert removed == [("key", "news", REPLACED)]
-        assert core.get("key") is None
-
-    def test_without_stamps_of_its_own_an_outdated_fill_is_stored_and_not_current(self, make):
-        stamps = LocalStamps(first=None)
-        core = make(stamps=stamps)
-        seen = (stamps.news[1], stamps.table[1])
-        guard, waiting = core.watch("key", slot=1), core.watch("key", slot=1, wants_value=True)
-        leader = core.watch("key", slot=1)
-        stamps.table[1] += 1
-        outcome = core.set("key", "fill", None, slot=1, seen=seen, watch=leader)
-        assert outcome & STORED
-        assert not outcome & TOLD
-        assert core.get("key") is None
-        assert core.peek("key").value == "fill"
-        assert not core.times("key").is_current
-        assert (guard.broken, waiting.broken, leader.broken) == (True, True, False)
-        assert waiting.value is MISSING
-        assert not core.told
-        assert core.set("key", "news", None, slot=1) & TOLD
-        assert waiting.value == "news"
-        assert core.get("key") == "news"
-
-    def test_a_core_that_is_closed_is_cleared_without_news(self, make):
-        stamps = LocalStamps()
-        one, two = make(stamps=stamps), make(stamps=LocalStamps(first=1 << 50, shared_with=stamps))
-        one.set("key", 1, None, slot=2)
-        two.set("key", 1, None, slot=2, seen=(stamps.news[2], stamps.table[2]))
-        watch = one.watch("key", slot=2)
-        one.gate(RuntimeError)
-        assert one.clear(news=False) == 1
-        assert len(one) == 0
-        assert watch.broken
-        assert two.get("key") == 1
-
-    def test_a_slot_that_is_not_there_is_an_error_that_changes_nothing(self, make):
-        core = make(stamps=LocalStamps(slots=4))
-        for call in (
-            lambda: core.set("key", 1, None, slot=4),
-            lambda: core.set_many([("other", 1, 0, 0, None), ("key", 1, 0, 4, None)], None, None),
-            lambda: core.delete("key", slot=4),
-        ):
-            with pytest.raises(IndexError):
-                call()
-        assert len(core) == 0
-        assert core.get("key") is None
-
-    def test_stamps_may_be_exchanged(self, make):
-        core = make(stamps=LocalStamps())
-        core.set("key", 1, None, slot=1)
-        core.use_stamps(LocalStamps(), keep=False)
-        assert len(core) == 0
-        assert core.counts().removals[CLEARED] == 1
-        core.set("key", 2, None, slot=1)
-        core.use_stamps(None, keep=True)
-        assert core.get("key") == 2
-
-
-class TestScans:
-    def test_an_ordered_scan_goes_from_the_least_to_the_most_recently_used(self, make):
-        core = make()
-        for key in range(10):
-            core.set(key, key, None)
-        core.get(0)
-        scan = core.scan(ordered=True)
-        found = []
-        while some := scan.step(3):
-            found += [record.key for record in some]
-        assert found == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0]
-        assert core.keys() == found
-
-    def test_no_set_under_a_watch_that_its_owner_broke_is_stored(self, make):
-        core = make()
-        watch = core.watch("key")
-        watch.broken = True
-        assert core.set("key", 1, None, watch=watch) == CHANGED
-        assert core.get("key") is None
-
-    @pytest.mark.parametrize("ordered", [True, False])
-    def test_a_scan_of_keys_brings_each_key(self, make, ordered):
-        core = make()
-        for key in range(10):
-            core.set(key, key, None)
-        scan = core.scan(ordered=ordered)
-        found = []
-        while some := scan.keys(3):
-            assert len(some) <= 3
-            found += some
-        assert sorted(found) == list(range(10))
-
-    @pytest.mark.parametrize("ordered", [True, False])
-    def test_what_is_there_from_start_to_end_comes_at_least_once(self, make, ordered):
-        core = make(max_entries=100)
-        for key in range(100):
-            core.set(key, key, None)
-        scan = core.scan(ordered=ordered)
-        found = []
-        number = 100
-        while some := scan.step(7):
-            found += [record.key for record in some]
-            core.get(50)
-            core.set(number, number, None)
-            core.delete(number - 1) if number > 100 else None
-            number += 1
-        stayed = {record.key for record in (core.peek(key) for key in range(100)) if record is not None}
-        assert stayed <= set(found)
-        assert len(stayed) >= 98
-
-    def test_eviction_stays_exact_during_an_ordered_scan(self, make):
-        core = make(max_entries=10)
-        for key in range(10):
-            core.set(key, key, None)
-        scan = core.scan(ordered=True)
-        scan.step(4)
-        core.get(0)
-        removed = []
-        core.set(10, 10, None, removed=removed)
-        core.set(11, 11, None, removed=removed)
-        assert [key for key, _, _ in removed] == [1, 2]
-        scan.close()
-        assert core.keys() == [3, 4, 5, 6, 7, 8, 9, 0, 10, 11]
-
-    def test_one_ordered_scan_at_a_time(self, make):
-        core = make()
-        core.set(1, 1, None)
-        scan = core.scan(ordered=True)
-        with pytest.raises(RuntimeError, match="in progress"):
-            core.scan(ordered=True)
-        scan.close()
-        core.scan(ordered=True).close()
-
-    def test_a_dropped_scan_leaves_everything_in_its_place(self, make):
-        core = make()
-        for key in range(10):
-            core.set(key, key, None)
-        scan = core.scan(ordered=True)
-        scan.step(3)
-        del scan
-        gc.collect()
-        assert core.keys() == list(range(10))
-        assert len(core) == 10
-        core.scan(ordered=True).close()
-
-    def test_a_clear_ends_a_scan(self, make):
-        core = make()
-        for key in range(10):
-            core.set(key, key, None)
-        scan = core.scan(ordered=True)
-        scan.step(3)
-        core.clear()
-        core.set("new", 1, None)
-        assert {record.key for record in scan.step(5)} <= {"new"}
-        scan.close()
-        assert core.keys() == ["new"]
 
 
 class TestGate:

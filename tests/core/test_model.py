@@ -38,7 +38,6 @@ TTLS = st.one_of(st.none(), st.integers(1, 40), st.floats(0.01, 1000))
 GRACES = st.one_of(st.just(0.0), st.floats(0, 30))
 WEIGHTS = st.integers(0, 6)
 SLOTS = 3
-EXAMPLES = 100
 
 
 def slot_of(key):
@@ -338,12 +337,10 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("steps", [40])
-def test_a_core_does_what_the_model_does(core_class, steps):
+def test_a_core_does_what_the_model_does(core_class):
     machine = type("CoreMachine", (CoreAgainstModel,), {"core_class": core_class})
     run_state_machine_as_test(
         machine,
-        settings=settings(
-            max_examples=EXAMPLES, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        # How many examples, and steps of each, is a matter of the profile.
+        settings=settings(deadline=None, suppress_health_check=list(HealthCheck)),
     )

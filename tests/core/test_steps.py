@@ -136,7 +136,7 @@ class Interrupter:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_exception_at_any_point_leaves_a_core_as_before_the_step_or_after_it(make, clock, name):
     operation, stored, asked = OPERATIONS[name]
-    core = make(max_entries=50)
+    core = make(max_entries=50, slots=8)
     for point in itertools.count(1):
         clock.now += 0.3
         for key in range(0, 40, 3):
@@ -367,10 +367,10 @@ def test_a_clock_that_raises_changes_nothing(make, clock):
 
 @pytest.mark.parametrize("leave", ["overwrite", "delete", "expire", "clear", "evict"])
 def test_memory_follows_live_entries(make, clock, leave):
-    core = make(max_entries=20_000)
+    core = make(max_entries=6000)
 
     def fill():
-        for number in range(20_000):
+        for number in range(6000):
             core.set(f"key {number}", "x" * 50 + str(number), 100 + number % 50)
 
     def empty():
@@ -380,7 +380,7 @@ def test_memory_follows_live_entries(make, clock, leave):
                     fill()
                 core.clear()
             case "delete":
-                for number in range(20_000):
+                for number in range(6000):
                     core.delete(f"key {number}")
             case "expire":
                 clock.now += 1000

@@ -51,7 +51,7 @@ def test_what_cannot_change_is_stored_as_it_is_and_the_rest_is_pickled(value, im
         assert Codec(Pickle()).encode(value) is value
 
 
-def test_what_is_restored_is_equal_and_nobody_elses():
+def test_what_is_decoded_is_equal_and_a_copy_of_its_own():
     codec = Codec(Pickle())
     value = {"a": [1]}
     stored = codec.encode(value)
@@ -77,7 +77,7 @@ def test_deep_tuples_need_no_recursion():
     assert is_immutable(deep)
 
 
-def test_a_serializer_of_the_users_own_gets_all_but_ints():
+def test_a_serializer_of_the_user_gets_all_but_ints():
     class Upper:
         def dumps(self, value):
             return repr(value).upper().encode()

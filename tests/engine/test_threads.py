@@ -3,14 +3,16 @@
 import random
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from wheelcache import Cache, RemovalCause
 
 THREADS = 8
-OPERATIONS = 125_000
+
+SILENT = {"log_interval": None, "sample_interval": None}
 
 
 @pytest.fixture(autouse=True)
@@ -25,104 +27,103 @@ def hasty_interpreter():
 def in_threads(work):
     """``work(number)`` in eight threads that start together; an exception in one is raised here."""
     start = threading.Barrier(THREADS)
-    errors = []
 
     def run(number):
-        start.wait()
-        try:
-            work(number)
-        except BaseException as error:
-            errors.append(error)
+        start.wait(PATIENCE)
+        return work(number)
 
-    threads = [threading.Thread(target=run, args=[number]) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(run, range(THREADS)))
 
 
-@pytest.mark.deep
-def test_a_million_operations_keep_exact_counters_and_the_bound():
+def test_threads_together_keep_exact_counters_and_the_bound_and_tell_of_every_removal():
     causes = {cause: [] for cause in RemovalCause}
-    cache = Cache(
-        max_entries=50, ttl=1000, interval=0.01, on_removal=lambda key, value, cause: causes[cause].append(None)
-    )
-    requests = [0] * THREADS
-    added = [0] * THREADS
+
+    def listener(key, value, cause):
+        causes[cause].append(None)
+
+    cache = Cache(max_entries=50, ttl=1000, interval=0.01, on_removal=listener, **SILENT)
 
     def work(number):
         choose = random.Random(number)
-        for _ in range(OPERATIONS):
-            key = choose.randrange(100)
-            what = choose.random()
-            if what < 0.8:
+        requests = added = 0
+        for _ in range(3000):
+            key, what = choose.randrange(100), choose.random()
+            if what < 0.7:
                 cache.get(key)
-                requests[number] += 1
-            elif what < 0.9:
+                requests += 1
+            elif what < 0.85:
                 cache.set(key, number, ttl=choose.choice((0.02, 1, 1000)))
-                added[number] += 1
+                added += 1
             elif what < 0.95:
                 cache.delete(key)
             else:
-                found = cache.get_many([key, key + 1])
-                requests[number] += 2
-                assert len(found) <= 2
+                assert len(cache.get_many([key, key + 1])) <= 2
+                requests += 2
             assert len(cache) <= 50
+        return requests, added
 
-    in_threads(work)
+    done = in_threads(work)
     stats = cache.stats()
-    assert stats.hits + stats.misses == sum(requests)
+    assert stats.hits + stats.misses == sum(requests for requests, _ in done)
     assert stats.hits > 0
-    assert stats.evictions == len(causes[RemovalCause.EVICTED])
-    assert sum(stats.removals.values()) + stats.size == sum(added), "every entry left once"
+    assert sum(stats.removals.values()) + stats.size == sum(added for _, added in done), "every entry left once"
     assert until(lambda: cache.stats().removals == {cause.value: len(told) for cause, told in causes.items()})
     cache.close()
 
 
-def test_no_increment_is_lost():
-    cache = Cache(ttl=1000)
+def test_no_increment_is_lost_and_of_many_threads_that_add_a_key_one_does():
+    cache = Cache(ttl=1000, **SILENT)
     cache.set("n", 0)
 
     def work(number):
-        for _ in range(5_000):
+        for _ in range(1000):
             cache.incr("n")
+        return [key for key in range(500) if cache.add(key, number)]
 
-    in_threads(work)
-    assert cache.get("n") == THREADS * 5_000
+    added = in_threads(work)
+    assert cache.get("n") == THREADS * 1000
+    assert sorted(key for keys in added for key in keys) == list(range(500))
     cache.close()
 
 
-def test_of_many_threads_that_add_a_key_one_does():
-    cache = Cache(ttl=1000)
-    winners = []
-
-    def work(number):
-        winners.extend(key for key in range(2_000) if cache.add(key, number))
-
-    in_threads(work)
-    assert sorted(winners) == list(range(2_000))
-    cache.close()
-
-
-@pytest.mark.deep
-def test_readers_never_miss_while_others_evict_and_shrink_around_them():
-    cache = Cache(ttl=1000)
+def test_readers_never_miss_while_others_grow_and_shrink_the_cache_around_them():
+    cache = Cache(ttl=1000, **SILENT)
     cache.set_many(dict.fromkeys("abcdefgh", 1))
-    done = threading.Event()
+    is_done = threading.Event()
 
     def work(number):
         if number == 0:
-            for _ in range(20):
+            for _ in range(3):
                 cache.set_many(dict.fromkeys(range(3_000), 0))
                 cache.delete_many(range(3_000))
-            done.set()
-            return
-        while not done.is_set():
+            is_done.set()
+        while not is_done.is_set():
             for key in "abcdefgh":
                 assert cache.get(key) == 1
 
     in_threads(work)
     assert cache.stats().misses == 0
+    cache.close()
+
+
+def test_clearing_while_others_read_tells_of_every_entry():
+    told = []
+    cache = Cache(on_removal=lambda key, value, cause: told.append((key, cause)), **SILENT)
+    is_done = threading.Event()
+
+    def work(number):
+        if number > 1:
+            while not is_done.is_set():
+                cache.get_many(range(1990, 2000))
+                cache.get(1999)
+        elif number == 0:
+            for _ in range(5):
+                cache.set_many(dict.fromkeys(range(2000), 0))
+                cache.clear()
+                assert sorted(told, key=lambda each: each[0]) == [(key, RemovalCause.CLEARED) for key in range(2000)]
+                told.clear()
+            is_done.set()
+
+    in_threads(work)
     cache.close()

@@ -1,50 +1,73 @@
 """What is wrong is said at once, under the name that was given."""
 
 import asyncio
+from math import inf, nan
 
 import pytest
 
 from wheelcache import Cache, Timers
 from wheelcache.runtime.clock import ManualClock
 
+TTL = "a number of seconds > 0"
+WHOLE = "a whole number >= 1, or None"
+SLOTS = "a whole number from 1 to 16,384"
+FINEST = "a number of seconds > 0, or None (at least 0.000001)"
 
-@pytest.mark.parametrize("name", ["log_interval", "sample_interval", "snapshot_interval"])
-@pytest.mark.parametrize("value", [1e-320, 1e-7])
-def test_an_interval_that_cannot_be_ticked_is_refused_when_the_cache_is_made(name, value):
-    with pytest.raises(ValueError, match=f"{name} must be a number of seconds > 0, .*at least 0.000001"):
-        Cache(**{name: value})
+
+@pytest.mark.parametrize(
+    ("argument", "value", "takes"),
+    [
+        ("name", 5, "a string"),
+        *(("max_entries", value, WHOLE) for value in (0, 1.5, True)),
+        ("max_weight", -1, WHOLE),
+        *((name, 5, "callable") for name in ("weigher", "on_removal", "clock")),
+        *(("ttl", value, TTL) for value in (0, "5")),
+        *(("jitter", value, "a fraction") for value in (1, -0.1)),
+        *(("interval", value, TTL) for value in (0, inf, nan, 10**400)),
+        *(("slots", value, SLOTS) for value in (0, 2.0, 10**30)),
+        ("log_interval", 0, FINEST),
+        *((name, 1e-7, FINEST) for name in ("log_interval", "sample_interval")),
+        *(("stamps", value, "a wheelcache.coherence.") for value in (5, "host")),
+    ],
+)
+def test_a_wrong_argument_is_an_error_that_names_it_what_it_takes_and_what_it_got(argument, value, takes):
+    with pytest.raises((TypeError, ValueError)) as raised:
+        Cache(**{argument: value})
+    assert str(raised.value).startswith(f"{argument} must be {takes}")
+    assert str(raised.value).endswith(f"not {value!r}")
+
+
+def test_a_snapshot_interval_that_cannot_be_ticked_is_refused():
+    with pytest.raises(ValueError, match=r"snapshot_interval must be a number of seconds > 0, .*at least 0\.000001"):
+        Cache(snapshot_interval=1e-7)
+
+
+def test_a_bound_on_weight_and_a_weigher_come_together():
+    for given in ({"max_weight": 5}, {"weigher": len}):
+        with pytest.raises(TypeError, match="max_weight and weigher"):
+            Cache(**given)
 
 
 @pytest.mark.parametrize("name", ["log_interval", "sample_interval"])
 def test_the_shortest_interval_works(name):
-    clock = ManualClock()
-    cache = Cache(clock=clock, **{name: 1e-6})
+    cache = Cache(clock=ManualClock(), **{name: 1e-6})
     cache.set("k", 1)
     assert cache.get("k") == 1
 
 
-@pytest.mark.parametrize("stamps", [5, "host", object()])
-def test_stamps_that_are_none_are_refused(stamps):
-    with pytest.raises(TypeError, match=r"stamps must be a wheelcache\.coherence\.\S+\.SharedStamps, or None, not "):
-        Cache(stamps=stamps)
-
-
-def test_a_key_that_cannot_be_encoded_is_refused_without_being_shown():
-    with pytest.raises(ValueError, match="snapshot_key must be a string without lone surrogates, or bytes") as error:
-        Cache(snapshot_key="s3cret\ud800")
-    assert "s3cret" not in str(error.value)
-    assert error.value.__cause__ is None
-    assert error.value.__suppress_context__
-
-
-@pytest.mark.parametrize("secret", ["s3cret\0", b"s3cret\0\0", b"S3cret"])
-def test_a_file_is_signed_by_one_secret_only(secret, tmp_path):
-    cache = Cache(clock=ManualClock(), ttl=60)
-    cache.set("k", 1)
-    path = tmp_path / "file"
-    cache.save(path, secret="s3cret")
-    assert Cache(clock=ManualClock()).load(path, secret=secret) == 0
-    assert (tmp_path / "file.refused").exists()
+@pytest.mark.parametrize("ttl", [0, -1, nan, "5", [], True])
+def test_a_wrong_ttl_of_a_write_is_an_error(ttl):
+    cache = Cache(clock=ManualClock())
+    cache.set("there", 1)
+    for key in ("there", "missing"):
+        for write in (
+            lambda key: cache.set(key, 1, ttl),
+            lambda key: cache.add(key, 1, ttl),
+            lambda key: cache.set_many({key: 1}, ttl),
+            lambda key: cache.touch(key, ttl),
+        ):
+            with pytest.raises((TypeError, ValueError), match="ttl must be a number of seconds > 0, or None"):
+                write(key)
 
 
 WRONG = [
@@ -80,7 +103,24 @@ def test_take_with_right_arguments_of_a_hit_returns_it():
     assert cache.take("k", lambda: 2, 60, grace=5, refresh_ahead=0.5, fail_safe=True, timeout=3, negative_ttl=1) == 1
 
 
-def test_timers_refuse_a_secret_that_cannot_be_encoded(tmp_path):
-    timers = Timers(1.0, 8, print, clock=ManualClock())
+# Secrets.
+
+
+def test_a_secret_that_cannot_be_encoded_is_refused_without_being_shown(tmp_path):
+    with pytest.raises(ValueError, match="snapshot_key must be a string without lone surrogates, or bytes") as error:
+        Cache(snapshot_key="s3cret\ud800")
+    assert "s3cret" not in str(error.value)
+    assert error.value.__cause__ is None
+    assert error.value.__suppress_context__
     with pytest.raises(ValueError, match="secret must be a string without lone surrogates"):
-        timers.save(tmp_path / "file", secret="\ud800")
+        Timers(1.0, 8, print, clock=ManualClock()).save(tmp_path / "file", secret="\ud800")
+
+
+@pytest.mark.parametrize("secret", ["s3cret\0", b"s3cret\0\0", b"S3cret"])
+def test_a_file_is_signed_by_one_secret_only(secret, tmp_path):
+    cache = Cache(clock=ManualClock(), ttl=60)
+    cache.set("k", 1)
+    path = tmp_path / "file"
+    cache.save(path, secret="s3cret")
+    assert Cache(clock=ManualClock()).load(path, secret=secret) == 0
+    assert (tmp_path / "file.refused").exists()

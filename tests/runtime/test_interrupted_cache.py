@@ -239,7 +239,7 @@ def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
     assert target > 2
 
 
-@pytest.mark.parametrize("make", [plain, coherent])
+@pytest.mark.parametrize("make", [weighed, coherent])
 def test_a_close_that_was_interrupted_is_finished_by_another_one(make, tmp_path):
     unfinished = []
     with quiet():

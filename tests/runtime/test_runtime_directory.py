@@ -1,4 +1,4 @@
-"""The directory that the processes of a user share, where another user has taken its name."""
+"""The private directory that the processes of a user share, also where another user has taken its name."""
 
 import fcntl
 import os
@@ -12,37 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.boards import BOARD_CHECK, QUIET, share
-from wheelcache import Cache
+from tests.coherence.processes import QUIET, are_shared, fill
+from wheelcache import Cache, ManualClock
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import FiguresDirectory, directory_of
 from wheelcache.runtime import private_files
 from wheelcache.runtime.private_files import runtime_directory
+from wheelcache.writing.entry_writer import STAMPS_CHECK
 
-NOBODY = 65534
-
-
-def take(path):
-    """As another user would: make what is not there. Only root can; for others it looks so."""
-    path.mkdir(mode=0o755)
-    if os.geteuid() == 0:
-        os.chown(path, NOBODY, NOBODY)
-        return
-    lstat = os.lstat
-
-    def of_another(found_path, *args, **kwargs):
-        found = lstat(found_path, *args, **kwargs)
-        if os.fspath(found_path) != os.fspath(path):
-            return found
-        return os.stat_result([NOBODY if index == stat.ST_UID else item for index, item in enumerate(found[:10])])
-
-    os.lstat = of_another
+ANOTHER_USER = 65534
 
 
 @pytest.fixture
 def preferred(monkeypatch, tmp_path):
-    """The directory's usual name, in a place that all users may write to."""
+    """The directory's usual name on a system without shared memory, in a place that all users may write to."""
     monkeypatch.setattr(os, "lstat", os.lstat)
     monkeypatch.setattr(os, "access", lambda *args: False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -50,32 +34,99 @@ def preferred(monkeypatch, tmp_path):
     return tmp_path / f"wheelcache-{os.geteuid()}"
 
 
-def warnings(caplog):
-    return [record.getMessage() for record in caplog.records if record.name == "wheelcache"]
+def take(path):
+    """Make ``path`` as another user would. Only root can; for others it looks so."""
+    path.mkdir(mode=0o755)
+    if os.geteuid() == 0:
+        os.chown(path, ANOTHER_USER, ANOTHER_USER)
+        return
+    lstat = os.lstat
+
+    def of_another(found_path, *args, **kwargs):
+        found = lstat(found_path, *args, **kwargs)
+        if os.fspath(found_path) != os.fspath(path):
+            return found
+        owned = [ANOTHER_USER if index == stat.ST_UID else item for index, item in enumerate(found[:10])]
+        return os.stat_result(owned)
+
+    os.lstat = of_another
+
+
+def mode_of(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+# Its name is free.
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs /dev/shm")
+def test_the_directory_is_in_memory_and_private():
+    directory = runtime_directory()
+    assert directory == Path(f"/dev/shm/wheelcache-{os.geteuid()}")
+    assert mode_of(directory) == 0o700
+
+
+def test_without_shared_memory_the_directory_is_where_temporary_files_are(preferred):
+    assert runtime_directory() == runtime_directory() == preferred
+    assert mode_of(preferred) == 0o700
+
+
+def test_a_directory_of_this_user_that_others_may_use_is_refused(preferred):
+    preferred.mkdir()
+    preferred.chmod(0o770)
+    with pytest.raises(FileUnusable, match=f"{preferred} must be for its owner only, not have the mode 770"):
+        runtime_directory()
+
+
+@pytest.mark.parametrize("target", [None, "missing", "."])
+def test_a_file_or_a_link_in_the_place_of_the_directory_is_refused(preferred, target):
+    preferred.touch() if target is None else preferred.symlink_to(preferred.parent / target)
+    with pytest.raises(FileUnusable, match=f"{preferred} must be a directory"):
+        runtime_directory()
+
+
+def test_a_directory_that_cannot_be_made_is_an_error_that_says_why(preferred, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(preferred / "missing"))
+    with pytest.raises(FileUnusable, match=f"{preferred}.* cannot be made: .*No such file"):
+        runtime_directory()
+
+
+def test_stamps_whose_directory_was_removed_are_made_anew(preferred):
+    stamps = SharedStamps("test")
+    shutil.rmtree(preferred)
+    assert stamps.is_gone()
+    stamps.open()
+    assert not stamps.is_gone()
+    assert are_shared(stamps, SharedStamps("test"))
+
+
+# Another user has taken its name.
 
 
 def test_a_directory_of_another_user_is_replaced_by_a_private_one_with_one_warning(preferred, caplog):
     take(preferred)
-    assert share(SharedStamps("test"), SharedStamps("test"))
+    assert are_shared(SharedStamps("test"), SharedStamps("test"))
     directory = runtime_directory()
     assert directory.parent == preferred.parent
     assert directory != preferred
-    found = directory.stat()
-    assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o700, os.geteuid())
-    assert warnings(caplog) == [f"{preferred} belongs to the user {NOBODY}: {directory} is used in its place."]
+    assert (mode_of(directory), directory.stat().st_uid) == (0o700, os.geteuid())
+    assert [record.getMessage() for record in caplog.records if record.name == "wheelcache"] == [
+        f"{preferred} belongs to the user {ANOTHER_USER}: {directory} is used in its place."
+    ]
     assert list(preferred.iterdir()) == []
 
 
 def test_what_another_user_has_put_beside_it_is_not_used(preferred):
     take(preferred)
-    take(preferred.with_name(f"{preferred.name}.0"))
-    preferred.with_name(f"{preferred.name}.1").touch(mode=0o600)
-    preferred.with_name(f"{preferred.name}.2").mkdir(mode=0o700)
-    preferred.with_name(f"{preferred.name}.2").chmod(0o770)
-    preferred.with_name(f"{preferred.name}.3").symlink_to(preferred.parent)
+    beside = [preferred.with_name(f"{preferred.name}.{number}") for number in range(4)]
+    take(beside[0])
+    beside[1].touch(mode=0o600)
+    beside[2].mkdir(mode=0o700)
+    beside[2].chmod(0o770)
+    beside[3].symlink_to(preferred.parent)
     if os.geteuid() != 0:
-        shutil.rmtree(preferred.with_name(f"{preferred.name}.0"))
-    assert runtime_directory().name not in {f"{preferred.name}.{number}" for number in range(4)}
+        shutil.rmtree(beside[0])
+    assert runtime_directory() not in beside
     assert runtime_directory() == runtime_directory()
 
 
@@ -83,7 +134,7 @@ def test_when_the_other_user_has_left_later_processes_find_those_that_run(prefer
     take(preferred)
     one = SharedStamps("test")
     preferred.rmdir()
-    assert share(one, SharedStamps("test"))
+    assert are_shared(one, SharedStamps("test"))
     assert not one.is_gone()
 
 
@@ -94,26 +145,19 @@ def test_a_directory_of_this_user_is_never_left_for_another_one(preferred):
     assert runtime_directory() == preferred
 
 
-def test_a_directory_of_this_user_that_others_may_use_is_an_error_as_ever(preferred):
-    preferred.mkdir()
-    preferred.chmod(0o770)
-    with pytest.raises(FileUnusable, match=f"{preferred} must be for its owner only, not have the mode 770"):
-        runtime_directory()
-
-
-def test_a_process_from_before_the_name_was_taken_meets_those_that_start_later(preferred, clock, caplog):
+def test_a_process_from_before_the_name_was_taken_meets_those_that_start_later(preferred):
     """systemd removed the directory at the user's logout, and then another user made it."""
+    clock = ManualClock()
 
     def process():
         return Cache(stamps=SharedStamps("test"), clock=clock, jitter=0, **QUIET)
 
     before = process()
-    before.get("k")
-    before.set("k", "old")
+    fill(before)
     shutil.rmtree(preferred)
     take(preferred)
     after = process()
-    clock.advance(BOARD_CHECK)
+    clock.advance(STAMPS_CHECK)
     assert before.get("other") is None
     after.set("k", "new")
     assert before.get("k") is None
@@ -136,19 +180,18 @@ def test_a_process_from_before_the_name_was_taken_meets_them_also_if_it_may_not_
         patched.setattr(os, "stat", denied)
         assert before.is_gone()
     before.open()
-    assert share(before, SharedStamps("test"))
+    assert are_shared(before, SharedStamps("test"))
 
 
 def test_processes_that_were_kept_from_choosing_together_meet(preferred):
     take(preferred)
-    later = preferred.with_name(f"{preferred.name}.b")
-    later.mkdir(mode=0o700)
+    preferred.with_name(f"{preferred.name}.b").mkdir(mode=0o700)
     one = SharedStamps("test")
     preferred.with_name(f"{preferred.name}.a").mkdir(mode=0o700)
     assert one.is_gone()
     one.open()
     assert not one.is_gone()
-    assert share(one, SharedStamps("test"))
+    assert are_shared(one, SharedStamps("test"))
 
 
 def test_a_lock_of_the_place_that_another_user_holds_delays_no_process_for_long(preferred, monkeypatch):
@@ -167,7 +210,6 @@ def test_figures_are_published_and_found_where_the_name_was_taken(preferred):
     take(preferred)
     directory = directory_of("site")
     assert directory is not None
-    assert directory == directory_of("site")
     figures = FiguresDirectory(directory)
     shutil.rmtree(directory.parent)
     figures.make_again()
@@ -194,29 +236,22 @@ def test_processes_that_start_at_once_choose_the_same(preferred):
     script = """
     import os, stat, sys, tempfile
 
-    sys.stdin.readline()
     preferred, tempfile.tempdir = sys.argv[1], os.path.dirname(sys.argv[1])
     os.access = lambda *args: False
     lstat = os.lstat
-    os.lstat = lambda path: (
-        os.stat_result([65534 if index == stat.ST_UID else item for index, item in enumerate(lstat(path)[:10])])
-        if os.fspath(path) == preferred
-        else lstat(path)
-    )
+    as_of = lambda found: [int(sys.argv[2]) if index == stat.ST_UID else item for index, item in enumerate(found[:10])]
+    os.lstat = lambda path: os.stat_result(as_of(lstat(path))) if os.fspath(path) == preferred else lstat(path)
     from wheelcache.runtime.private_files import runtime_directory
 
     print("ready", flush=True)
     sys.stdin.readline()
     print(runtime_directory(), flush=True)
     """
-    command = [sys.executable, "-c", textwrap.dedent(script), str(preferred)]
+    command = [sys.executable, "-c", textwrap.dedent(script), str(preferred), str(ANOTHER_USER)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    processes = [subprocess.Popen(command, **pipes) for _ in range(6)]
+    processes = [subprocess.Popen(command, **pipes) for _ in range(4)]
     try:
-        for process in processes:
-            process.stdin.write("import\n")
-            process.stdin.flush()
-        assert [process.stdout.readline() for process in processes] == ["ready\n"] * 6
+        assert [process.stdout.readline() for process in processes] == ["ready\n"] * 4
         for process in processes:
             process.stdin.write("go\n")
             process.stdin.flush()

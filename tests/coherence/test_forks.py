@@ -1,0 +1,231 @@
+"""The file of stamps is removed, or the process forks: no entry of before is taken for current."""
+
+import logging
+import os
+import threading
+from itertools import count
+
+import pytest
+
+from tests.coherence.processes import QUIET, fill
+from tests.engine.interruptions import Delivery, quiet
+from tests.runtime.forks import fork
+from tests.waiting import PATIENCE
+from wheelcache import Cache
+from wheelcache.leases.fill_scope import end_request
+from wheelcache.writing.entry_writer import STAMPS_CHECK
+
+# The file is removed.
+
+
+def test_stamps_that_were_removed_are_made_anew_and_the_cache_emptied(pair, stamps_file, clock, caplog):
+    one, other = pair
+    fill(one, other)
+    stamps_file.unlink()
+    clock.advance(STAMPS_CHECK)
+    assert one.get("missing") is None
+    assert "stamps of the cache 'default' were removed; they are new" in caplog.text
+    assert len(one) == 0
+    assert other.get("missing") is None
+    fill(one, other)
+    one.set("k", "new")
+    assert other.get("k") is None
+
+
+def test_a_process_that_only_writes_finds_out_too_that_the_stamps_were_removed(process, stamps_file, clock):
+    one = process()
+    fill(one)
+    stamps_file.unlink()
+    started_later = process()
+    fill(started_later)
+    clock.advance(STAMPS_CHECK)
+    one.set("j", 1)
+    one.delete("k")
+    assert started_later.get("k") is None
+
+
+def test_stamps_that_cannot_be_made_anew_are_logged_and_no_caller_gets_the_error(process, stamps_file, clock, caplog):
+    one = process()
+    fill(one)
+    stamps_file.unlink()
+    stamps_file.mkdir()
+    clock.advance(STAMPS_CHECK)
+    assert one.get("other") is None
+    assert one.get("k") == "old"
+    assert "cannot be made anew" in caplog.text
+
+
+@pytest.mark.interruptions
+def test_an_exception_while_stamps_are_made_anew_leaves_no_cache_on_the_old_ones(process, tmp_path, clock):
+    with quiet():
+        for target in count(1):
+            one = process(slots=64)
+            one.set("k", "old")
+            (file,) = tmp_path.iterdir()
+            file.unlink()
+            clock.advance(STAMPS_CHECK)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda one=one: one.get("missing"))
+            # Otherwise, the next check finds out.
+            one.get("missing")
+            clock.advance(STAMPS_CHECK)
+            one.get("missing")
+            other = process(slots=64)
+            end_request()
+            assert one.set("k", "newer"), delivery.where
+            fill(other, key="j")
+            assert one.get("k") == "newer", delivery.where
+            assert other.set("k", "newest")
+            assert one.get("k") is None, delivery.where
+            one.close()
+            other.close()
+            if not interrupted:
+                break
+    assert target > 20
+
+
+# The process forks.
+
+
+def test_a_child_is_a_process_of_its_own(process):
+    cache = process()
+    cache.set_many({"k": "old", "l": "old", "m": "old"})
+
+    def child():
+        assert cache.get("k") == "old"
+        cache.set("k", "new")
+        assert cache.get("k") == "new"
+
+    assert fork(child)
+    assert (cache.get("k"), cache.get("l")) == (None, "old")
+    cache.delete("l")
+    assert fork(lambda: _check_equal(cache.get_many(["l", "m"]), {"m": "old"}))
+
+
+def test_children_forked_in_the_middle_of_writes_never_get_an_old_value(map_stamps):
+    cache = Cache(stamps=map_stamps(), interval=0.01, **QUIET)
+    stop = threading.Event()
+
+    def work(number):
+        while not stop.is_set():
+            for turn in range(50):
+                cache.set(f"{number} {turn}", turn, ttl=5)
+                cache.delete(f"{number} {turn}")
+                cache.get(f"{number} {turn}")
+
+    def child():
+        cache.set("k", "child's")
+        assert cache.get("k") == "child's"
+        thread = threading.Thread(target=cache.set, args=["k", "its thread's"])
+        thread.start()
+        thread.join(PATIENCE)
+        assert cache.get("k") == "its thread's"
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for turn in range(10):
+            cache.set("k", turn)
+            assert fork(child)
+            assert cache.get("k") is None
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        cache.close()
+
+
+def test_a_child_forked_after_the_stamps_were_removed_returns_no_entry_of_before(process, stamps_file):
+    cache, other = process(), process()
+    # Filled under what the file showed when it was new.
+    fill(cache)
+    other.delete("k")
+    stamps_file.unlink()
+    assert fork(lambda: _check_equal(cache.get("k"), None))
+
+
+@pytest.fixture
+def pipes():
+    """Two pipes, to ask and to answer: ``(asked, ask), (answered, answer)``."""
+    made = os.pipe(), os.pipe()
+    yield made
+    for end in (*made[0], *made[1]):
+        os.close(end)
+
+
+def test_a_child_that_cannot_open_the_stamps_has_caches_that_work(map_stamps, tmp_path, pipes):
+    """None of its stamps is one of its parent's, and no other cache is left with its locks taken."""
+    (asked, ask), (answered, answer) = pipes
+    caches = [Cache(**QUIET), Cache(stamps=map_stamps(), **QUIET), Cache(**QUIET)]
+    caches[1].set("k", 1)
+    elsewhere = tmp_path.rename(tmp_path.with_name(f"{tmp_path.name} elsewhere"))
+
+    def parent():
+        os.read(asked, 1)
+        caches[1].set("k", 3)
+        os.write(answer, b".")
+
+    def child():
+        logging.disable()
+        # One more than the parent has written.
+        caches[1].set("k", 1)
+        threads = [threading.Thread(target=cache.set, args=["k", 2], daemon=True) for cache in caches]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(5)
+        _check_equal([cache.get("k") for cache in caches], [2, 2, 2])
+        os.write(ask, b".")
+        os.read(answered, 1)
+        _check_equal([cache.get("k") for cache in caches], [2, None, 2])
+
+    writer = threading.Thread(target=parent)
+    writer.start()
+    assert fork(child)
+    writer.join(PATIENCE)
+    elsewhere.rename(tmp_path)
+
+
+def test_no_process_writes_a_stamp_that_its_parent_or_child_writes(map_stamps, pipes):
+    """Parent and child write equally often, so stamps that go on from the same number would meet in the only slot."""
+    (asked, ask), (answered, answer) = pipes
+    caches = [Cache(stamps=map_stamps(1), **QUIET) for _ in range(2)]
+
+    def write():
+        for cache in caches:
+            cache.set("k", 1)
+        assert caches[1].get("k") == 1
+
+    def check_that_another_process_wrote():
+        _check_equal([cache.get("k") for cache in caches], [None, None])
+        # So that the next write is no fill of what was missed here.
+        end_request()
+
+    def parent():
+        os.read(asked, 1)
+        check_that_another_process_wrote()
+        write()
+        os.write(answer, b".")
+        return True
+
+    def child():
+        write()
+        os.write(ask, b".")
+        os.read(answered, 1)
+        check_that_another_process_wrote()
+
+    for _ in range(3):
+        write()
+        outcome = []
+        thread = threading.Thread(target=lambda outcome=outcome: outcome.append(parent()))
+        thread.start()
+        assert fork(child)
+        thread.join(PATIENCE)
+        assert outcome == [True]
+
+
+def _check_equal(found, expected):
+    """For use in a child, where no assertion tells what it found."""
+    if found != expected:
+        raise AssertionError(f"{found!r} is not {expected!r}")

@@ -1,0 +1,110 @@
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from tests.near_cache.listeners import CALM, Copies
+from tests.near_cache.stores import AsyncCalls, Calls, Store, near_cache
+from tests.redis_server import RedisServer
+from tests.waiting import THREADS, until
+from wheelcache import ManualClock
+from wheelcache.near_cache.redis_tracking import Tracking, connect_like
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def store():
+    store = Store()
+    yield store
+    store.released.set()
+
+
+@pytest.fixture(params=[Calls, AsyncCalls], ids=["threads", "coroutines"])
+def make(request, clock, store):
+    """Make a near cache in front of ``store``; tracked, it is trusted from the start unless told otherwise."""
+
+    def make_near(*, tracked=False, trusted=True, **options):
+        calls = request.param(near_cache(clock, tracked=tracked, **options), store)
+        if tracked and trusted:
+            calls.near.trust(True)
+        return calls
+
+    return make_near
+
+
+@pytest.fixture(params=[False, True], ids=["untold", "tracked"])
+def near(make, request):
+    return make(tracked=request.param)
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor(THREADS) as pool:
+        yield pool
+
+
+# A real redis-server, and what tells of its writes.
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """A server that no test changes."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def server():
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def tracking_of():
+    """Make a ``Tracking``, which is stopped in the end."""
+    made = []
+
+    def make(connect, copies, prefixes=(b"a:",), **times):
+        connect = connect_like(connect) if isinstance(connect, redis.Redis) else connect
+        made.append(Tracking(connect, prefixes, copies, **(times or CALM)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
+
+
+@pytest.fixture
+def track(tracking_of):
+    """Make one that is started and trusted."""
+
+    def start(*args, **times):
+        tracking = tracking_of(*args, **times)
+        tracking.start()
+        assert until(lambda: tracking.trusted_until > time.monotonic())
+        return tracking
+
+    return start
+
+
+@pytest.fixture
+def copies():
+    return Copies()
+
+
+@pytest.fixture
+def client(shared, track, copies):
+    client = shared.client()
+    track(client, copies)
+    return client
+
+
+@pytest.fixture
+def lines(caplog):
+    """What was logged so far."""
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "wheelcache"]

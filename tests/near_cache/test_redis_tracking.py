@@ -1,0 +1,306 @@
+"""Invalidations from a real redis-server, and everything that can come between."""
+
+import threading
+import time
+from math import inf
+
+import pytest
+import redis
+
+from tests.near_cache.listeners import QUICK, Copies
+from tests.redis_server import RedisServer
+from tests.waiting import until
+from wheelcache.near_cache import redis_tracking
+from wheelcache.near_cache.redis_tracking import connect_like
+
+pytestmark = pytest.mark.servers
+
+
+def in_vain(client):
+    """What connects like ``client``, and a list that grows with every try."""
+    tries, connect = [], connect_like(client)
+    return tries, lambda timeout: tries.append(1) or connect(timeout)
+
+
+# What is told.
+
+
+def test_set_delete_rename_and_scripts_are_told_in_order_and_what_changes_nothing_is_not(client, copies):
+    client.set("a:1", 1)
+    client.delete("a:1")
+    client.get("a:1")
+    client.delete("a:none")
+    client.set("a:2", 1)
+    client.rename("a:2", "a:3")
+    client.eval("redis.call('set', 'a:4', 1)", 0)
+    assert copies.are_told(True, b"a:1", b"a:1", b"a:2", b"a:2", b"a:3", b"a:4")
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "told"),
+    [([b"x:", b"y:"], [b"x:1", b"y:1"]), ([b""], [b"x", b"z:1", b"X:1", b"x:1", b"\xff\r\n", b"a:x:1", b"y:1"])],
+    ids=["two prefixes", "every key"],
+)
+def test_keys_of_other_prefixes_are_not_told(shared, track, copies, prefixes, told):
+    client = shared.client()
+    track(client, copies, prefixes)
+    for key in ("x", "z:1", "X:1", "x:1", b"\xff\r\n", "a:x:1", "y:1"):
+        client.set(key, 1)
+    assert copies.are_told(True, *told)
+
+
+def test_another_database_is_told_too(shared, client, copies):
+    shared.client(db=3).set("a:1", 1)
+    assert copies.are_told(True, b"a:1")
+
+
+def test_expiration_by_the_server_is_told(client, copies):
+    client.set("a:1", 1, px=30)
+    assert copies.are_told(True, b"a:1", b"a:1")
+    assert not client.exists("a:1")
+
+
+def test_eviction_is_told(server, track, copies):
+    client = server.client()
+    track(client, copies)
+    client.set("a:1", 1)
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    client.config_set("maxmemory", 1)
+    with pytest.raises(redis.ResponseError):
+        client.set("b:1", 1)
+    assert copies.are_told(True, b"a:1", b"a:1")
+
+
+@pytest.mark.parametrize("command", ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC"])
+def test_a_flush_is_told_as_everything(client, copies, command):
+    client.execute_command(*command.split())
+    assert copies.are_told(True, "all")
+
+
+def test_thousands_in_one_pipeline_are_all_told(client, copies):
+    keys = [f"a:{number}" for number in range(10_000)]
+    pipeline = client.pipeline(transaction=False)
+    for key in keys:
+        pipeline.set(key, 1)
+    pipeline.execute()
+    assert until(lambda: len(copies.told) > 10_000)
+    assert sorted(copies.told[1:]) == sorted(key.encode() for key in keys)
+
+
+# The connection.
+
+
+def test_options_of_the_pool_that_do_not_fit_are_left_out(shared, track, copies):
+    client = shared.client(protocol=3, decode_responses=True, health_check_interval=1, db=2)
+    track(client, copies)
+    client.set("a:1", 1)
+    assert copies.are_told(True, b"a:1")
+
+
+def test_a_unix_socket(shared, track, copies):
+    with redis.Redis(unix_socket_path=shared.unix_socket) as client:
+        track(client, copies)
+        client.set("a:1", 1)
+        assert copies.are_told(True, b"a:1")
+
+
+def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(shared, track, copies, lines):
+    client = shared.client()
+    tracking = track(client, copies)
+    client.client_kill_filter(_type="pubsub")
+    assert copies.are_told(True, False, True)
+    assert until(lambda: tracking.trusted_until > time.monotonic())
+    client.set("a:1", 1)
+    assert copies.are_told(True, False, True, b"a:1")
+    lost, back = lines()
+    assert lost.startswith("Writes to Redis keys a:* are not told (ConnectionError: ")
+    assert back.startswith("Writes to Redis keys a:* are told again, after 0.")
+
+
+def test_a_killed_server_is_not_trusted_until_it_is_back(server, track, copies, lines):
+    tracking = track(server.client(), copies)
+    server.kill()
+    assert copies.are_told(True, False)
+    assert tracking.trusted_until == -inf
+    # Some tries in vain.
+    assert not until(lambda: len(copies.told) > 2, seconds=0.7)
+    server.start()
+    assert copies.are_told(True, False, True)
+    server.client().set("a:1", 1)
+    assert copies.are_told(True, False, True, b"a:1")
+    assert len(lines()) == 2
+
+
+def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(server, track, copies, lines):
+    tracking = track(server.client(), copies, **QUICK)
+    for losses in range(1, 4):
+        server.pause()
+        # What was on its way may still arrive.
+        bound = time.monotonic() + 0.2
+        latest = -inf
+        while time.monotonic() < bound + 0.05:
+            latest = max(latest, tracking.trusted_until)
+        assert latest <= bound
+        assert until(lambda losses=losses: copies.told == [True, False] * losses)
+        assert tracking.trusted_until == -inf
+        server.resume()
+        assert until(lambda losses=losses: copies.told == [True, False] * losses + [True])
+        assert until(lambda: tracking.trusted_until > time.monotonic())
+    assert "Silent: no answer within 0.1 s" in lines()[0]
+
+
+def test_client_pause_is_noticed(server, track, copies):
+    client = server.client()
+    track(client, copies, **QUICK)
+    client.client_pause(600)
+    assert copies.are_told(True, False)
+    assert until(lambda: copies.told[-1] is True)
+
+
+def test_a_wrong_password_is_logged_once_and_tried_slowly(server, tracking_of, copies, monkeypatch, lines):
+    monkeypatch.setattr(redis_tracking, "PAUSE_IF_REFUSED", 0.05)
+    admin = server.client()
+    admin.config_set("requirepass", "right")
+    tries, connect = in_vain(server.client(password="wrong"))
+    tracking_of(connect, copies).start()
+    assert until(lambda: len(tries) > 3)
+    assert copies.told == []
+    (line,) = lines()
+    assert "AuthenticationError: " in line
+    assert "wrong" not in line
+    assert "It takes Redis 6" in line
+    admin.config_set("requirepass", "wrong")
+    assert copies.are_told(True)
+    assert until(lambda: len(lines()) == 2)
+
+
+@pytest.mark.parametrize("refusal", ["unknown command", "no right to the channel"])
+def test_a_server_that_refuses_is_tried_once_a_minute(refusal, tracking_of, copies, lines):
+    with RedisServer(*(["--rename-command", "CLIENT", ""] if refusal == "unknown command" else [])) as server:
+        user = {}
+        if refusal != "unknown command":
+            server.client().execute_command("ACL", "SETUSER", "web", "on", ">secret", "~a:*", "resetchannels", "+@all")
+            user = {"username": "web", "password": "secret"}
+        tries, connect = in_vain(server.client(**user))
+        tracking = tracking_of(connect, copies)
+        tracking.start()
+        assert until(lambda: lines())
+        assert not until(lambda: len(tries) > 1, seconds=0.3)
+        tracking.stop()
+    assert copies.told == []
+    assert len(lines()) == 1
+
+
+def test_a_user_with_the_least_rights_is_enough(server, track, copies):
+    client = server.client()
+    rights = "+ping +subscribe +client|id +client|tracking &__redis__:invalidate"
+    client.execute_command("ACL", "SETUSER", "web", "on", ">secret", *rights.split())
+    tracking = track(server.client(username="web", password="secret"), copies, **QUICK)
+    first = tracking.trusted_until
+    assert until(lambda: tracking.trusted_until > first + 0.3)
+    client.set("a:1", 1)
+    assert until(lambda: b"a:1" in copies.told)
+
+
+# Listeners.
+
+
+def test_a_listener_that_raises_is_logged_and_its_copies_dropped(shared, track, lines):
+    class Raises(Copies):
+        def invalidated(self, keys):
+            super().invalidated(keys)
+            if keys == [b"a:bad"]:
+                raise SystemExit("listener")
+
+    copies = Raises()
+    client = shared.client()
+    track(client, copies)
+    client.set("a:bad", 1)
+    assert copies.are_told(True, b"a:bad", False, True)
+    client.set("a:good", 1)
+    assert copies.are_told(True, b"a:bad", False, True, b"a:good")
+    assert lines()[0].endswith("raised.")
+    assert len(lines()) == 3
+
+
+def test_a_listener_that_raises_when_told_to_trust_is_not_trusted(shared, tracking_of):
+    class Raises(Copies):
+        def trust(self, trusted):
+            super().trust(trusted)
+            raise ValueError("trust")
+
+    copies = Raises()
+    tracking = tracking_of(shared.client(), copies)
+    tracking.start()
+    assert until(lambda: len(copies.told) >= 4)
+    assert copies.told[:4] == [True, False, True, False]
+    assert tracking.trusted_until == -inf
+
+
+class Blocks(Copies):
+    """Takes its time with one key."""
+
+    def __init__(self):
+        super().__init__()
+        self.entered = threading.Event()
+        self.release = threading.Event()
+
+    def invalidated(self, keys):
+        super().invalidated(keys)
+        if keys == [b"a:block"]:
+            self.entered.set()
+            assert self.release.wait(10)
+
+
+def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_when_it_catches_up(shared, track):
+    copies = Blocks()
+    client = shared.client()
+    tracking = track(client, copies, interval=0.1, timeout=1.0)
+    client.set("a:block", 1)
+    assert copies.entered.wait(10)
+    assert until(lambda: tracking.trusted_until < time.monotonic())
+    client.set("a:1", 1)
+    assert tracking.trusted_until < time.monotonic()
+    copies.release.set()
+    assert copies.are_told(True, b"a:block", b"a:1")
+    assert until(lambda: tracking.trusted_until > time.monotonic())
+    assert copies.told == [True, b"a:block", b"a:1"]
+
+
+def test_a_listener_that_cannot_keep_up_is_not_trusted(shared, track, lines):
+    class Slow(Copies):
+        def invalidated(self, keys):
+            super().invalidated(keys)
+            if keys != [True]:
+                time.sleep(0.05)
+
+    copies = Slow()
+    client = shared.client()
+    track(client, copies, **QUICK)
+    for number in range(40):
+        client.set(f"a:{number}", 1)
+    assert until(lambda: False in copies.told)
+    assert len(copies.told) < 40
+    assert until(lambda: any("more than 0.1 s behind" in line for line in lines()))
+
+
+def test_a_connection_that_the_server_drops_for_its_backlog_is_not_trusted(server, track):
+    copies = Blocks()
+    client = server.client()
+    client.config_set("client-output-buffer-limit", "pubsub 100000 0 0")
+    track(client, copies, interval=0.1, timeout=5.0)
+    client.set("a:block", 1)
+    assert copies.entered.wait(10)
+
+    def is_dropped():
+        # Keys of 1 kB each: the kernel, too, holds some megabytes.
+        pipeline = client.pipeline(transaction=False)
+        for number in range(2_000):
+            pipeline.set(f"a:{number:01000}", 1)
+        pipeline.execute()
+        return not client.client_list(_type="pubsub")
+
+    assert until(is_dropped)
+    copies.release.set()
+    assert until(lambda: copies.told[-1] is True and copies.told.count(True) == 2)
+    assert copies.told.count(False) == 1

@@ -1,0 +1,207 @@
+"""The thread and the connection of a ``Tracking``: started, stopped, forked, at the exit; and what it takes."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from math import inf
+
+import pytest
+import redis
+
+from tests.near_cache.listeners import Copies
+from tests.runtime.forks import fork
+from tests.waiting import until
+from wheelcache.near_cache.redis_tracking import Tracking, client_of
+
+pytestmark = pytest.mark.servers
+
+
+# Start and stop.
+
+
+def test_start_again_changes_nothing(shared, track, copies):
+    client = shared.client()
+    tracking = track(client, copies)
+    for _ in range(3):
+        tracking.start()
+    assert len(client.client_list(_type="pubsub")) == 1
+
+
+def test_stop_ends_the_thread_and_the_connection_for_good(shared, track, copies):
+    client = shared.client()
+    tracking = track(client, copies, interval=30.0, timeout=5.0)
+    before = threading.active_count()
+    started = time.monotonic()
+    tracking.stop()
+    assert time.monotonic() - started < 2
+    assert threading.active_count() == before - 1
+    assert tracking.trusted_until == -inf
+    assert until(lambda: not client.client_list(_type="pubsub"))
+    client.set("a:1", 1)
+    tracking.start()
+    tracking.stop()
+    assert copies.told == [True, False]
+
+
+def test_stop_ends_the_wait_for_a_server_that_is_not_there(server, tracking_of, copies, lines):
+    client = server.client()
+    server.kill()
+    tracking = tracking_of(client, copies)
+    tracking.start()
+    assert until(lambda: lines())
+    started = time.monotonic()
+    tracking.stop()
+    assert time.monotonic() - started < 0.9
+    assert copies.told == []
+    assert len(lines()) == 1
+
+
+def test_stop_from_within_the_listener(shared, track):
+    class Stops(Copies):
+        def invalidated(self, keys):
+            super().invalidated(keys)
+            if keys == [b"a:1"]:
+                tracking.stop()
+
+    copies = Stops()
+    client = shared.client()
+    tracking = track(client, copies)
+    client.set("a:1", 1)
+    assert copies.are_told(True, b"a:1", False)
+
+
+def test_where_no_thread_can_start_nothing_is_trusted(shared, tracking_of, copies, monkeypatch, lines):
+    def cannot(thread):
+        raise RuntimeError("can't start new thread")
+
+    tracking = tracking_of(shared.client(), copies)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot)
+        tracking.start()
+        tracking.start()
+    assert tracking.trusted_until == -inf
+    assert len(lines()) == 1
+    tracking.start()
+    assert copies.are_told(True)
+
+
+EXIT = """
+import logging, sys, threading, time
+import redis
+from tests.near_cache.listeners import Copies
+from tests.waiting import until
+from wheelcache.near_cache.redis_tracking import Tracking, connect_like
+
+logging.getLogger("wheelcache").addHandler(logging.NullHandler())
+client = redis.Redis(port=int(sys.argv[1]))
+copies = Copies()
+Tracking(connect_like(client), [b"a:"], copies).start()
+
+def write():
+    while True:
+        client.set("a:1", 1)
+
+if sys.argv[2] == "well":
+    assert until(lambda: copies.told == [True])
+    threading.Thread(target=write, daemon=True).start()
+    assert until(lambda: len(copies.told) > 100)
+else:
+    time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize("state", ["well", "killed", "paused"])
+def test_the_interpreter_exits_while_invalidations_pour_in_or_the_server_does_not_answer(server, state):
+    {"well": lambda: None, "killed": server.kill, "paused": server.pause}[state]()
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(EXIT), str(server.port), state]
+    outcome = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert (outcome.returncode, outcome.stderr) == (0, "")
+
+
+def sockets():
+    """The numbers of this process's open sockets."""
+    paths = {int(number): f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")}
+    return {number for number, path in paths.items() if os.path.islink(path) and "socket" in os.readlink(path)}
+
+
+def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(shared, track, copies):
+    client = shared.client()
+    client.ping()
+    others = sockets()
+    tracking = track(client, copies)
+    (before,) = client.client_list(_type="pubsub")
+    # The connection, and the pair that wakes its thread.
+    mine = sockets() - others
+    assert mine
+
+    def child():
+        if tracking.trusted_until != -inf or copies.told != [True, False] or mine & sockets():
+            raise AssertionError(copies.told, mine & sockets())
+        tracking.start()
+        assert until(lambda: copies.told == [True, False, True])
+        client.set("a:child", 1)
+        assert until(lambda: copies.told == [True, False, True, b"a:child"])
+        if len(client.client_list(_type="pubsub")) != 2:
+            raise AssertionError
+        tracking.stop()
+
+    assert fork(child)
+    assert copies.are_told(True, b"a:child")
+    client.set("a:parent", 1)
+    assert copies.are_told(True, b"a:child", b"a:parent")
+    (after,) = client.client_list(_type="pubsub")
+    assert after["id"] == before["id"]
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize("prefixes", [[], [b"a:", b"a:b"], [b"", b"a"], [b"a", b"a"]])
+def test_prefixes_that_the_server_would_refuse_are_errors(prefixes, copies):
+    with pytest.raises(ValueError, match="prefixes must not"):
+        Tracking(lambda timeout: None, prefixes, copies)
+
+
+@pytest.mark.parametrize("name", ["interval", "timeout"])
+@pytest.mark.parametrize("seconds", [0, -1, inf])
+def test_times_that_cannot_be_are_errors(name, seconds, copies):
+    with pytest.raises(ValueError, match=f"{name} must be a finite number > 0, not {seconds}"):
+        Tracking(lambda timeout: None, [b"a"], copies, **{name: seconds})
+
+
+@pytest.mark.parametrize("cache", [None, redis.asyncio.Redis, redis.RedisCluster, object()])
+def test_what_has_no_client_is_an_error(cache):
+    with pytest.raises(TypeError, match=r"Tracking takes redis\.Redis or a cache with such a client"):
+        client_of(cache)
+
+
+def _flask_cache(port):
+    import flask
+    import flask_caching
+
+    config = {"CACHE_TYPE": "RedisCache", "CACHE_REDIS_PORT": port}
+    return flask_caching.Cache(flask.Flask("app"), config=config).cache
+
+
+FRAMEWORKS = {
+    "Django": (lambda port: _imported("django.core.cache.backends.redis")(f"redis://127.0.0.1:{port}/1", {}), b":1:1"),
+    "django-redis": (lambda port: _imported("django_redis.cache")(f"redis://127.0.0.1:{port}/1", {}), b":1:1"),
+    "cachelib": (lambda port: _imported("cachelib")("127.0.0.1", port), b"1"),
+    "Flask-Caching": (_flask_cache, b"flask_cache_1"),
+    "redis-py": (lambda port: redis.Redis(port=port), b"1"),
+}
+
+
+def _imported(module):
+    return pytest.importorskip(module).RedisCache
+
+
+@pytest.mark.parametrize(("make", "key"), FRAMEWORKS.values(), ids=FRAMEWORKS)
+def test_the_caches_of_the_frameworks_give_their_client(shared, track, copies, make, key):
+    cache = make(shared.port)
+    track(client_of(cache), copies, [b""])
+    cache.set("1", 1)
+    assert copies.are_told(True, key)
