@@ -14,10 +14,9 @@ from wheelcache import Cache
 from wheelcache.observability import snapshot_commands
 
 SERVERS = [
-    *(("django", server) for server in ("gunicorn sync", "gunicorn gthread", "uvicorn", "uvicorn with workers")),
+    *(("django", server) for server in ("gunicorn sync", "gunicorn preload", "uvicorn", "uvicorn with workers")),
     *(("django", server) for server in ("waitress", "runserver")),
-    *(("flask", server) for server in ("gunicorn sync", "gunicorn gthread", "waitress", "waitress in the app")),
-    ("flask", "flask run"),
+    *(("flask", server) for server in ("gunicorn gthread", "waitress in the app", "flask run")),
 ]
 BOTH = pytest.mark.parametrize("framework", MANAGE)
 
@@ -59,26 +58,16 @@ def test_a_server_that_is_told_to_stop_starts_warm(serve, tmp_path, framework, s
     assert not list((tmp_path / "snapshots").glob("*.tmp"))
 
 
-def test_without_a_snapshot_it_starts_cold(serve):
-    for expected in (1, 0):
-        with serve("django", "gunicorn gthread", snapshot=None) as site:
-            if expected:
-                site.fill()
-            assert site.hits() == expected
-            site.stop()
-
-
-@BOTH
-def test_a_site_whose_workers_are_killed_loses_no_more_than_an_interval(serve, given, framework):
+def test_a_site_whose_workers_are_killed_loses_no_more_than_an_interval(serve, given):
     def is_saved():
-        found = restarts.inspected(MANAGE[framework], **given())
+        found = restarts.inspected(MANAGE["django"], **given())
         return [each["entries"] for each in found] == 2 * [len(restarts.KEYS)]
 
-    with serve(framework, "gunicorn sync", snapshot_interval=0.5) as site:
+    with serve("django", "gunicorn sync", snapshot_interval=0.5) as site:
         site.fill()
         assert until(is_saved, 30)
         site.kill()
-    with serve(framework, "gunicorn sync", snapshot_interval=0.5) as site:
+    with serve("django", "gunicorn sync", snapshot_interval=0.5) as site:
         assert site.hits() == 1
 
 
@@ -129,14 +118,13 @@ def test_save_names_the_workers_that_do_not_come(serve, tmp_path):
         cache.close()
 
 
-@BOTH
-def test_what_another_process_wrote_since_is_not_loaded(serve, tmp_path, framework):
-    with serve(framework, "waitress", coherence="host") as site:
+def test_what_another_process_wrote_since_is_not_loaded(serve, tmp_path):
+    with serve("flask", "waitress", coherence="host") as site:
         site.fill()
         site.stop()
-    with serve(framework, "waitress", coherence="host", snapshot=str(tmp_path / "elsewhere")) as other:
+    with serve("flask", "waitress", coherence="host", snapshot=str(tmp_path / "elsewhere")) as other:
         other("set/key3?value=newer")
         other("delete/key4")
-        with serve(framework, "waitress", coherence="host") as site:
+        with serve("flask", "waitress", coherence="host") as site:
             found = {key: site(f"get/{key}")["value"] for key in restarts.KEYS}
     assert found == {key: None if key in ("key3", "key4") else ["warm"] for key in restarts.KEYS}
