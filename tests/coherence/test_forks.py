@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from tests.coherence.processes import QUIET, fill
-from tests.engine.interruptions import Delivery, quiet
 from tests.runtime.forks import fork
+from tests.runtime.interruptions import Delivery, quiet
 from tests.waiting import PATIENCE
 from wheelcache import Cache
 from wheelcache.leases.fill_scope import end_request

@@ -11,6 +11,7 @@ from wheelcache.core.python_core import PythonCore
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import LoadRequest
+from wheelcache.loading.steps import run, run_async
 
 TTL = 10
 
@@ -180,17 +181,17 @@ class Site:
 
     def take(self, key, loader, ttl=TTL, **policy):
         found = self.core.find(key, MISSING)
-        return self.loads.load(self.request(key, loader, ttl, **policy)) if found is MISSING else found
+        return run(self.loads.load(self.request(key, loader, ttl, **policy))) if found is MISSING else found
 
     async def atake(self, key, loader, ttl=TTL, **policy):
         found = self.core.find(key, MISSING)
-        return await self.loads.aload(self.request(key, loader, ttl, **policy)) if found is MISSING else found
+        return await run_async(self.loads.load(self.request(key, loader, ttl, **policy))) if found is MISSING else found
 
     def load_many(self, keys, loader, ttl=TTL, **policy):
-        return self.loads.load_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy))
+        return run(self.loads.load_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy)))
 
     async def aload_many(self, keys, loader, ttl=TTL, **policy):
-        return await self.loads.aload_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy))
+        return await run_async(self.loads.load_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy)))
 
     def get(self, key):
         return self.core.get(key)

@@ -8,6 +8,7 @@ from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, Store, held, near_
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
 from wheelcache.errors import StoreUnavailable
+from wheelcache.loading.steps import drive
 from wheelcache.near_cache.circuit_breaker import FAILURES, FIRST_PAUSE
 
 
@@ -28,9 +29,9 @@ def read(request):
 def in_an_outage(near):
     """What a read of "k" brings when the store has just failed."""
     before, near.store.error = near.store.error, Down("gone")
-    found = near.near.get("k", lambda: near.store.read("k"))
+    found = drive(near.near.get("k", lambda: near.store.read("k")))
     near.store.error = before
-    near.near.read(lambda: None)
+    drive(near.near.read(lambda: None))
     return found
 
 
