@@ -55,7 +55,7 @@ def test_stamps_that_cannot_be_made_anew_are_logged_and_no_caller_gets_the_error
     assert "cannot be made anew" in caplog.text
 
 
-@pytest.mark.interruptions
+@pytest.mark.deep
 def test_an_exception_while_stamps_are_made_anew_leaves_no_cache_on_the_old_ones(process, tmp_path, clock):
     with quiet():
         for target in count(1):

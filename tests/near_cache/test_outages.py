@@ -251,7 +251,7 @@ def test_threads_that_read_while_tracking_is_lost_never_get_what_is_older_than_t
         for _ in range(100):
             # So that the circuit breaker lets reads through now and then.
             clock.advance(0.01)
-            least = near.get("k", lambda: next(truth))
+            least = drive(near.get("k", lambda: next(truth)))
             found = near.get("k", fails)
             assert MISSING in (least, found) or found >= least
 
@@ -270,13 +270,18 @@ def test_without_fail_safe_no_copy_is_kept_of_what_is_read_while_tracking_is_los
 def test_a_child_of_a_fork_has_no_trust_in_the_copies_that_it_inherits(clock):
     near = near_cache(clock, tracked=True, **FAIL_SAFE)
     near.trust(True)
-    near.get("k", lambda: "old")
+    drive(near.get("k", lambda: "old"))
 
     def fails():
         raise Down("gone")
 
     def child():
-        found = near.get("j", lambda: "j"), near.cache.get("k"), near.get("k", fails), near.get("k", lambda: "new")
+        found = (
+            drive(near.get("j", lambda: "j")),
+            near.cache.get("k"),
+            drive(near.get("k", fails)),
+            drive(near.get("k", lambda: "new")),
+        )
         # The third is a copy for outages.
         if found != ("j", None, "old", "new"):
             raise AssertionError(found)
