@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from wheelcache import options
-from wheelcache.cache_options import CacheArguments, CacheOptions
+from wheelcache.cache_options import CacheOptions, checked_options
 from wheelcache.cache_parts import CacheParts
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
 from wheelcache.core.contract import ABSENT, MISSING, STORED
@@ -55,8 +55,8 @@ class Cache(CacheAccess):
 
     __slots__ = ("_gate", "_keys", "_parts", "_writer", "keeper", "loading", "name")
 
-    def __init__(self, name: str = ENGINE["name"].default, **given: Unpack[CacheArguments]) -> None:
-        parts = CacheParts(CacheOptions.of(name, given))
+    def __init__(self, name: str = ENGINE["name"].default, **given: Unpack[CacheOptions]) -> None:
+        parts = CacheParts(checked_options(name, given))
         self.name = name
         self.loading = parts.loading
         self.keeper = parts.keeper

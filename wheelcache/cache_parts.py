@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from wheelcache.cache_options import CacheOptions
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core.contract import BATCH, Core
@@ -39,7 +38,7 @@ class CacheParts:
     """The parts of one cache.
 
     Attributes:
-        options: what they were made of.
+        options: what they were made of: see ``cache_options.CacheOptions``.
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: has the core advanced.
@@ -53,7 +52,7 @@ class CacheParts:
         observers, jobs: what looks at the cache from outside, and what is done every so many seconds.
     """
 
-    def __init__(self, options: CacheOptions) -> None:
+    def __init__(self, options: Any) -> None:
         self.options = options
         self.is_closed = False
         name, stamps = options.name, options.stamps
@@ -157,7 +156,7 @@ class CacheParts:
         options = self.options
         if options.snapshot_dir is None:
             return None
-        keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.secret, self.snapshots)
+        keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots)
         self.gate.load_first(keeper.load)
         return keeper
 

@@ -141,7 +141,8 @@ class Scans:
             seen, is_current = (entry.news, entry.stamp), map_.is_current(entry)
         # Not by calls of the named tuples, which run Python code: half the time.
         times = _new(Times, (entry.fresh_until, entry.due, is_current))
-        return _new(Record, (entry.key, entry.value, times, entry.weight, seen))
+        record: Record = _new(Record, (entry.key, entry.value, times, entry.weight, seen))
+        return record
 
     def _finish(self, walk: OrderedWalk) -> bool:
         if self._map.walk is not walk:
