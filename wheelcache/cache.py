@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from wheelcache import options
-from wheelcache.cache_options import CacheArguments, CacheOptions
+from wheelcache.cache_options import CacheOptions, checked_options
 from wheelcache.cache_parts import CacheParts
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
 from wheelcache.core.contract import ABSENT, MISSING, STORED
@@ -55,8 +55,8 @@ class Cache(CacheAccess):
 
     __slots__ = ("_gate", "_keys", "_parts", "_writer", "keeper", "loading", "name")
 
-    def __init__(self, name: str = ENGINE["name"].default, **given: Unpack[CacheArguments]) -> None:
-        parts = CacheParts(CacheOptions.of(name, given))
+    def __init__(self, name: str = ENGINE["name"].default, **given: Unpack[CacheOptions]) -> None:
+        parts = CacheParts(checked_options(name, given))
         self.name = name
         self.loading = parts.loading
         self.keeper = parts.keeper
@@ -114,7 +114,7 @@ class Cache(CacheAccess):
         self._gate.open()
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
-        seen = self._writer.noted(key)
+        seen = self._writer.stamps.noted(key)
         return bool(self._writer.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
 
     def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
@@ -438,7 +438,7 @@ class Cache(CacheAccess):
     @property
     def is_coherent(self) -> bool:
         """Whether the cache learns of what other processes write."""
-        return self._writer.is_coherent
+        return self._writer.stamps.are_there
 
     @property
     def is_closed(self) -> bool:
@@ -471,7 +471,7 @@ class Cache(CacheAccess):
         self._gate.open()
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
-        return bool(self._writer.set(key, value, seconds, seen=self._writer.noted(key)) & STORED)
+        return bool(self._writer.set(key, value, seconds, seen=self._writer.stamps.noted(key)) & STORED)
 
     def _delete(self, key: Any) -> Any:
         self._gate.open()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from wheelcache.cache_options import CacheOptions
 from wheelcache.codec import size_of
+from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core.contract import BATCH, Core
 from wheelcache.core.python_core import PythonCore
 from wheelcache.keys import KeyProxies, unwrap
@@ -38,12 +38,12 @@ class CacheParts:
     """The parts of one cache.
 
     Attributes:
-        options: what they were made of.
+        options: what they were made of: see ``cache_options.CacheOptions``.
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: has the core advanced.
         leases, leased: the right to fill a key, and the look-ups that wait for the value.
-        writer: the way of a write.
+        stamps, writer: what other processes write, and the way of a write.
         loads, loading: what loads, by the core's keys and by the callers'.
         groups: of the keys of memoized functions.
         gate: whether the cache is unloaded, open or closed.
@@ -52,7 +52,7 @@ class CacheParts:
         observers, jobs: what looks at the cache from outside, and what is done every so many seconds.
     """
 
-    def __init__(self, options: CacheOptions) -> None:
+    def __init__(self, options: Any) -> None:
         self.options = options
         self.is_closed = False
         name, stamps = options.name, options.stamps
@@ -74,9 +74,10 @@ class CacheParts:
         self.keys = KeyProxies()
         self.driver = WheelDriver(Expiry(name, self.core, listener), options.interval, options.clock)
         self.leases = FillLeases(self.core, self.driver.clock)
-        self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, weigher, stamps)
+        self.stamps = KeyStamps(name, self.core, self.driver.clock, stamps)
+        self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, weigher, self.stamps)
         self.loads = Loads(self.core, self.writer)
-        self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.writer)
+        self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.stamps)
         self.groups = Groups()
         self.gate = Gate(name, self.core)
         self.leased = LeasedReads(self.core, self.gate, self.leases, self.writer, self.loads)
@@ -113,7 +114,7 @@ class CacheParts:
         while some := scan.keys(BATCH):
             keys |= {key: None for key in some if group_of(unwrap(key)) == name}
         # Which of them other processes have is not known.
-        self.writer.write_all_stamps()
+        self.stamps.write_all()
         return self.writer.delete_many(keys)
 
     def clear(self) -> None:
@@ -129,7 +130,7 @@ class CacheParts:
         self.loads.close()
         self.gate.close()
         self.leases.close()
-        self.writer.close()
+        self.writer.clear(news=False)
         # Last: an interrupted close is finished by the next one.
         self.is_closed = True
 
@@ -155,7 +156,7 @@ class CacheParts:
         options = self.options
         if options.snapshot_dir is None:
             return None
-        keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.secret, self.snapshots)
+        keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots)
         self.gate.load_first(keeper.load)
         return keeper
 

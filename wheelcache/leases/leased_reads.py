@@ -34,11 +34,9 @@ class Misses(Protocol):
     def missed(self, key: Any) -> None:
         """``key`` was missed, and may be set soon."""
 
-    def noted(self, key: Any) -> object:
-        """Forget the miss of ``key``."""
-
-    def slot(self, key: Any) -> int:
-        """The slot of ``key`` in the stamps."""
+    @property
+    def stamps(self) -> Any:
+        """Have the slot of a key, and forget the miss that was noted of it."""
 
 
 class LeasedReads:
@@ -76,13 +74,13 @@ class LeasedReads:
         may_wait = may_wait and not is_loading() and not self._core.in_step and not self._leases.in_step
         if self._writer.hears_misses:
             self._writer.missed(key)
-        slot = self._writer.slot(key)
+        slot = self._writer.stamps.slot(key)
         waiter = self._leases.miss(key, slot, current_scope(), wait, may_wait=may_wait)
         # Once more: what was set before the lease began to watch the key is found now.
         found = self._core.find(key, MISSING)
         if found is not MISSING:
             self._leases.fill(key, found)
-            self._writer.noted(key)
+            self._writer.stamps.noted(key)
             return found, None
         if waiter is None:
             self._core.count(misses=1)
@@ -93,7 +91,7 @@ class LeasedReads:
             self._core.count(hits=1)
             self._loads.count_coalesced()
             # A miss that was served explains no later set.
-            self._writer.noted(waiter.key)
+            self._writer.stamps.noted(waiter.key)
             return waiter.value
         # Raised to the waiters of a cache that was closed.
         self._gate.check()

@@ -33,6 +33,8 @@ class Call:
 
     def run(self) -> Outcome:
         try:
+            if not self._leads:
+                return self._loader(), None
             with Leading(self._leads):
                 return self._loader(), None
         except BaseException as error:
