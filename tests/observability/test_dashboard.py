@@ -26,8 +26,8 @@ TOTALS = {
 }
 NOW = {"hit_ratio", "requests_per_second"}
 HISTORY = {
-    *("at", "hit_ratio", "requests_per_second", "entries"),
-    *("evictions_per_second", "expirations_per_second", "load_ms"),
+    *("step", "at", "hit_ratio", "requests_per_second", "misses_per_second", "entries"),
+    *("evictions_per_second", "expirations_per_second", "load_ms", "started"),
 }
 CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
 
@@ -96,7 +96,7 @@ def test_the_figures_have_every_key_that_the_page_reads(make):
     document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
     assert set(document) == {"title", "at", "refresh", "this_worker", "since", "caches"}
     card = only_card(document)
-    assert set(card) == {"name", "clear_effect", "now", "total", "workers", "history"}
+    assert set(card) == {"name", "clear_effect", "since", "now", "total", "workers", "history"}
     assert set(card["now"]) == NOW
     assert set(card["total"]) == TOTALS
     assert set(card["total"]["removals"]) == {"expired", "evicted", "replaced", "deleted", "cleared"}
@@ -162,6 +162,7 @@ def test_other_workers_count_and_have_rows(make, another_worker):
     cache.set("k", "v")
     cache.get("k")
     another_worker(cache, 7, hits=10, size=2)
+    cache.publisher.run()
     card = only_card(dashboard(cache).figures())
     assert (card["total"]["hits"], card["total"]["entries"]) == (11, 3)
     assert {each["pid"]: each["is_this"] for each in card["workers"]} == {os.getpid(): True, 7: False}
@@ -257,6 +258,7 @@ def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, anoth
     assert total["entries"] == 3
     assert abs(document["since"] - document["at"]) < 60
     cache.get("k")
+    cache.publisher.run()
     assert only_card(dashboard(cache).figures())["total"]["hits"] == 1
     # Metrics do not go down.
     assert cache.stats().hits == 2
