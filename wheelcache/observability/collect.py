@@ -47,6 +47,12 @@ def directories_of(caches: Iterable[ObservedCache]) -> list[FiguresDirectory]:
     return list(found.values())
 
 
+def is_shared(name: str, own: Iterable[ObservedCache]) -> bool:
+    """Whether the workers of the site tell each other of the cache ``name``."""
+    own = list(own)
+    return all(each.publisher is not None for each in own if each.name == name) and bool(directories_of(own))
+
+
 def since_reset(figures: list[CacheStats], own: Iterable[ObservedCache]) -> tuple[float | None, list[CacheStats]]:
     """When the figures were reset, in seconds since 1970, and ``figures`` without what had been counted by then."""
     latest = None

@@ -20,6 +20,7 @@ const LONGEST_WAIT = 60; // seconds between two attempts while the figures canno
 const ANSWER_WITHIN = 10; // seconds
 const OPEN_UP_TO = 8; // workers: a longer table starts closed
 const NOTHING = "–";
+const ALONE = "Each worker shows only itself, since FIGURES_DIR is None: another one may answer next";
 
 // --- words and numbers
 
@@ -539,7 +540,7 @@ class Card {
   showWorkers(workers, at) {
     const without = workers.filter((worker) => worker.thread === "refused").length;
     const late = Math.max(0, ...workers.map((worker) => worker.lag));
-    const notes = [plural(workers.length, "worker")];
+    const notes = [this.cache.is_shared ? plural(workers.length, "worker") : ALONE];
     if (without) notes.push(`${without} without a wheel thread`);
     if (late >= 1) notes.push(`wheel up to ${duration(Math.round(late))} late`);
     write(part(this.root, "workers-summary"), notes.join(" · "));
@@ -637,6 +638,7 @@ function show(figures) {
   byId("overview").hidden = shown.length < 2;
   byId("empty").hidden = shown.length > 0;
   figures.caches.forEach((cache, i) => shown[i].show(cache, figures));
+  byId("reset").hidden = !figures.can_reset;
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
   const since = figures.since === null ? "start" : `reset at ${moment(figures.since, figures.at)}`;

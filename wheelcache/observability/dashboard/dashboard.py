@@ -17,7 +17,7 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.collect import collect, directories_of, since_reset, time_series
+from wheelcache.observability.collect import collect, directories_of, is_shared, since_reset, time_series
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
@@ -98,7 +98,8 @@ class Dashboard:
             "refresh": INTERVAL,
             "this_worker": os.getpid(),
             "since": at,
-            "caches": [_card(each, time_series(each, own, since=at)) for each in figures],
+            "can_reset": bool(directories_of(own)),
+            "caches": [_card(each, time_series(each, own, since=at), is_shared(each.name, own)) for each in figures],
         }
 
     def clear(self, name: str) -> str:
@@ -121,7 +122,7 @@ class Dashboard:
             if cache.publisher is not None:
                 # The page shows it at once.
                 cache.publisher.run_last()
-        return f"Cleared {name}. {_effect(figures)}"
+        return f"Cleared {name}. {_effect(figures, is_shared(name, own))}"
 
     def reset(self) -> str:
         """Have the figures start from zero, on all pages. What was done, in a sentence.
@@ -166,8 +167,13 @@ def asset(name: str) -> bytes:
     return _FOLDER.joinpath(name).read_bytes()
 
 
-def _effect(figures: CacheStats) -> str:
+def _effect(figures: CacheStats, shared: bool) -> str:
     """In which processes a clear takes effect."""
+    if not shared:
+        return (
+            f"Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, so other workers "
+            "are not told."
+        )
     others = sorted({each.pid for each in figures.workers} - {os.getpid()})
     if not others:
         return f"Takes effect in worker {os.getpid()}, the only one."
@@ -179,10 +185,11 @@ def _effect(figures: CacheStats) -> str:
     )
 
 
-def _card(figures: CacheStats, series: TimeSeries) -> dict[str, Any]:
+def _card(figures: CacheStats, series: TimeSeries, shared: bool) -> dict[str, Any]:
     return {
         "name": figures.name,
-        "clear_effect": _effect(figures),
+        "is_shared": shared,
+        "clear_effect": _effect(figures, shared),
         "since": figures.counted_since,
         "now": _now(figures),
         "total": _total(figures),
