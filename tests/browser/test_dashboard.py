@@ -225,7 +225,7 @@ def test_behind_a_login_the_figures_move_while_traffic_runs(page):
         assert page.run("return window.wasNotReloaded")
     assert page.number("requests") == page.number("hits") + page.number("misses")
     assert 0 < page.number("entries") <= 1000
-    assert page.text("#since") == "Counted since start"
+    assert re.fullmatch(r"Counted since start, (.+, )?\d\d:\d\d:\d\d", page.text("#since"))
 
 
 @BOTH
@@ -265,7 +265,7 @@ def test_a_reset_has_the_figures_start_from_zero(page):
     assert until(lambda: page.text("#message") == "The figures start from zero.", SOON)
     assert until(lambda: page.look_again() or page.number("requests") == 0, SOON)
     assert page.text("#since").startswith("Counted since reset at ")
-    assert page.figure("hit_ratio") == "no requests"
+    assert page.figure("hit_ratio") == "no look-ups"
     with page.site.traffic():
         assert until(lambda: page.number("requests") > 0, SOON)
     # For whoever looks, from whatever worker.
@@ -286,9 +286,16 @@ def test_the_charts_say_what_they_show(page):
     assert label("hit_ratio").startswith("Hit ratio")
     with page.site.traffic():
         # A sample is taken every ten seconds.
-        assert until(lambda: "now" in label("requests") and "nothing yet" not in label("hit_ratio"), 60)
+        assert until(lambda: "last 10 s" in label("requests") and "nothing yet" not in label("hit_ratio"), 60)
     line = page.find('[data-cache="atlas"] figure[data-chart="requests"] path.line').get_attribute("d")
     assert line.startswith("M")
+    # A tile is of the last minute, a caption of the last step, and each says so.
+    labels = [each.text for each in page.all('[data-cache="atlas"] .now .label')]
+    assert labels == ["Hit ratio, last minute", "Look-ups, last minute", "Entries", "Memory"]
+    captions = [each.text for each in page.all('[data-cache="atlas"] figure .span') if each.text]
+    assert captions == ["last 10 s:"] * 5
+    assert not re.search("requests|now", page.find('[data-cache="atlas"]').text, re.IGNORECASE)
+    assert page.figure("max_entries") == "of 800 in 2 workers, 400 each"
 
 
 def test_names_are_not_markup(page):

@@ -241,7 +241,9 @@ class TimeChart extends Plot {
   constructor(spec, cacheName) {
     super({ ...spec, columns: ["Time", ...spec.series.map((series) => series.label)] }, cacheName);
     this.history = { at: [] };
-    this.legend.append(...spec.series.map((_, i) => node("span", { class: `key series-${i}` })));
+    this.span = node("span", { class: "span" });
+    this.keys = spec.series.map((_, i) => node("span", { class: `key series-${i}` }));
+    this.legend.append(this.span, ...this.keys);
   }
 
   show(history, now, limit) {
@@ -261,14 +263,15 @@ class TimeChart extends Plot {
   /** The gist for who does not see the line, and the values now for who does. */
   say() {
     const { title, series, format } = this.spec;
+    write(this.span, this.history.at.length ? `last ${duration(this.history.step)}:` : "");
     const said = series.map((one, i) => {
       const known = this.values(one).filter((value) => value !== null);
       const latest = unless(this.values(one).at(-1), format);
-      write(this.legend.children[i], this.named(i, latest));
+      write(this.keys[i], this.named(i, latest));
       if (!known.length) return this.named(i, "nothing yet");
       const [least, most] = [Math.min(...known), Math.max(...known)].map(format);
       const range = least === most ? `always ${most}` : `between ${least} and ${most}`;
-      return this.named(i, `${range}, now ${latest === NOTHING ? "nothing" : latest}`);
+      return this.named(i, `${range}, last ${duration(this.history.step)} ${latest === NOTHING ? "nothing" : latest}`);
     });
     const { at } = this.history;
     const span = at.length ? `, last ${plural(Math.ceil((this.end - at[0]) / 60), "minute")}` : "";
@@ -442,9 +445,9 @@ class Histogram extends Plot {
 
 const TIME_CHARTS = [
   { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${n * 100}%`, ceiling: 1,
-    nothing: "No requests", series: [{ field: "hit_ratio", label: "Hit ratio" }] },
-  { key: "requests", title: "Requests per second", heading: "Requests/s", format: rate, axis: compact,
-    nothing: "No requests", series: [{ field: "requests_per_second", label: "Requests" }] },
+    nothing: "No look-ups", series: [{ field: "hit_ratio", label: "Hit ratio" }] },
+  { key: "requests", title: "Look-ups per second", heading: "Look-ups/s", format: rate, axis: compact,
+    nothing: "No look-ups", series: [{ field: "requests_per_second", label: "Look-ups" }] },
   { key: "entries", title: "Entries", format: count, axis: compact, limit: true, nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
   { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
@@ -502,21 +505,28 @@ class Card {
 
   showNow({ now, total }, since) {
     this.write("hit_ratio_now", nowRatio(now));
-    this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no requests");
+    this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no look-ups");
     this.write("since", since === null ? "since start" : "since reset");
     this.write("requests_per_second", unless(now.requests_per_second, rate));
-    this.showMeter("entries", total.entries, total.max_entries, count);
-    this.showMeter("bytes", total.bytes, total.max_bytes, bytes);
+    this.showMeter("entries", total.entries, total.max_entries, count, "max_entries");
+    this.showMeter("bytes", total.bytes, total.max_bytes, bytes, "max_bytes");
   }
 
-  showMeter(name, value, most, format) {
+  /** The bound is one of each worker: a site of three has three times as much room. */
+  inWorkers(field, format) {
+    const bounds = this.cache.workers.map((worker) => worker.total[field]);
+    if (bounds.length < 2) return "";
+    return ` in ${plural(bounds.length, "worker")}${new Set(bounds).size === 1 ? `, ${format(bounds[0])} each` : ""}`;
+  }
+
+  showMeter(name, value, most, format, field) {
     const box = part(this.root, name);
     const meter = box.querySelector(".meter");
     box.hidden = value === null;
     meter.hidden = !most;
     if (box.hidden) return;
     this.write(name, format(value));
-    this.write(`max_${name}`, most ? `of ${format(most)}, ${percent(Math.min(1, value / most))}` : "no limit");
+    this.write(`max_${name}`, most ? `of ${format(most)}${this.inWorkers(field, format)}` : "no limit");
     if (!most) return;
     set(meter, { "aria-label": `${name === "bytes" ? "Memory" : "Entries"} of ${this.name}`, "aria-valuemax": most,
       "aria-valuenow": value, "aria-valuetext": `${format(value)} of ${format(most)}` });
@@ -641,7 +651,9 @@ function show(figures) {
   byId("reset").hidden = !figures.can_reset;
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
-  const since = figures.since === null ? "start" : `reset at ${moment(figures.since, figures.at)}`;
+  const first = Math.min(...figures.caches.map((cache) => cache.since ?? Infinity));
+  const start = Number.isFinite(first) ? `, ${moment(first, figures.at)}` : "";
+  const since = figures.since === null ? `start${start}` : `reset at ${moment(figures.since, figures.at)}`;
   write(byId("since"), `Counted since ${since}`);
 }
 

@@ -171,8 +171,8 @@ def _effect(figures: CacheStats, shared: bool) -> str:
     """In which processes a clear takes effect."""
     if not shared:
         return (
-            f"Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, so other workers "
-            "are not told."
+            f"Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, so other "
+            "workers are not told."
         )
     others = sorted({each.pid for each in figures.workers} - {os.getpid()})
     if not others:
