@@ -39,7 +39,8 @@ const count = (n) => whole.format(n);
 const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 const rate = (n) => (n < 10 ? hundredths.format(n) : n < 1e5 ? whole.format(n) : short.format(n));
 const compact = (n) => short.format(n);
-const milliseconds = (ms) => (ms < 1000 ? `${threeDigits.format(ms)} ms` : duration(ms / 1000));
+const milliseconds = (ms) => (ms >= 1000 ? duration(ms / 1000)
+  : ms >= 1 || ms === 0 ? `${threeDigits.format(ms)} ms` : `${threeDigits.format(ms * 1000)} µs`);
 const clock = (at) => seconds.format(new Date(at * 1000));
 
 /** 0.9996 is not "100%": only a ratio without a miss says so, and only one without a hit says "0%". */
@@ -303,8 +304,11 @@ class TimeChart extends Plot {
   }
 
   describe(at) {
-    const [time, ...values] = this.row(this.history.at.indexOf(at));
-    return [time, ...values.map((value, i) => this.named(i, value))];
+    const place = this.history.at.indexOf(at);
+    const [time, ...values] = this.row(place);
+    const began = this.history.started?.[place];
+    const news = began ? [`${plural(began, "worker")} began`] : [];
+    return [time, ...values.map((value, i) => this.named(i, value)), ...news];
   }
 
   paint() {
@@ -314,7 +318,7 @@ class TimeChart extends Plot {
     const limit = this.spec.limit && this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
     const top = ceiling ?? niceCeiling(Math.max(most, limit ?? 0));
     const y = (value) => TOP + INNER * (1 - value / top);
-    const drawn = [...this.levels(top, axis), ...this.hours()];
+    const drawn = [...this.levels(top, axis), ...this.hours(), ...this.began()];
     series.forEach((one, i) => {
       const runs = this.runs(this.values(one), y);
       if (series.length === 1) drawn.push(svg("path", { class: "area", d: area(runs, y(0)) }));
@@ -322,6 +326,15 @@ class TimeChart extends Plot {
     });
     if (limit) drawn.push(this.across("limit", y(limit)), svg("text", { x: LEFT + 4, y: y(limit) + 13 }, "Capacity"));
     this.put(drawn, !known.length);
+  }
+
+  /** A mark where workers began: a deployment, or one that was recycled. */
+  began() {
+    const { at, started } = this.history;
+    return at.flatMap((time, i) => (started?.[i] && time >= this.start ? [time] : [])).map((time) => {
+      const x = this.x(time);
+      return svg("line", { class: "began", x1: x, x2: x, y1: TOP, y2: TOP + INNER });
+    });
   }
 
   /** The runs of steps that follow each other and have values, as lists of [x, y]. */
@@ -378,13 +391,14 @@ class Histogram extends Plot {
     this.fillTable();
   }
 
-  /** Taken as even inside its bucket, as Prometheus' histogram_quantile does; above the last bound it is unknown. */
+  /** Taken as even inside its bucket, as Prometheus' histogram_quantile does; beyond the outer bounds it is unknown. */
   percentile(share) {
     if (!this.sum) return NOTHING;
     let left = this.sum * share;
     for (const [i, high] of this.bounds.entries()) {
       const low = this.bounds[i - 1] ?? 0;
       const estimate = low + (high - low) * (left / this.counts[i]);
+      if (left <= this.counts[i] && !i) return `<${this.bound(0)}`;
       if (left <= this.counts[i]) return `≈${milliseconds(Number((estimate * 1000).toPrecision(2)))}`;
       left -= this.counts[i];
     }
