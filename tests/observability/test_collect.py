@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.observability.processes import run
 from wheelcache import Cache
 from wheelcache.observability.collect import collect, directories_of, since_reset
 from wheelcache.observability.figures_directory import FiguresDirectory
@@ -156,3 +157,21 @@ def test_after_a_fork_the_child_is_another_worker(make, path):
     assert (counted, samples) == ("1", "0")
     assert worker.startswith(f"{pid}-")
     assert cache.figures().worker.startswith(f"{os.getpid()}-")
+
+
+def test_started_is_when_the_process_was_and_in_a_child_when_it_was_forked(path):
+    out = run(
+        """
+        import time
+        from wheelcache.runtime.clock import SystemClock
+        time.sleep(0.6)
+        late = Cache("late")
+        parent, made = late.figures().started, SystemClock.time()
+        if (pid := os.fork()) == 0:
+            print(made - parent >= 0.5, late.figures().started >= made - 0.1, flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        """,
+        path,
+    )
+    assert out == ["True True"]

@@ -64,22 +64,23 @@ def show(
         styled: whether some of it may be bold.
 
     Raises:
-        Unshowable: there is no rich, which only a table needs; ``out`` is no terminal, which only ``watch`` needs; or
-            the options contradict each other.
+        Unshowable: no worker publishes anything; there is no rich, which only a table needs; ``out`` is no terminal,
+            which only ``watch`` needs; or the options contradict each other.
     """
     caches = list(caches)
     if as_json:
         if watch is not None:
             raise Unshowable("--json prints one document: leave --watch out.")
-        out.write(json.dumps(document(caches)) + "\n")
+        found = document(caches)
+        out.write(json.dumps(found) + "\n")
+        if not found["caches"]:
+            raise Unshowable(nothing_found(caches))
         return
     console = console_for(out, styled)
     if watch is None:
-        from rich.text import Text
-
-        view = _view(caches, console)
-        # A sentence has paths in it, to be copied as they are.
-        console.print(view, soft_wrap=isinstance(view, Text))
+        if not look(caches)[1]:
+            raise Unshowable(nothing_found(caches))
+        console.print(_view(caches, console))
         return
     if not console.is_terminal:
         raise Unshowable("--watch needs a terminal, which the output is not: leave it out.")
