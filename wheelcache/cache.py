@@ -21,6 +21,7 @@ from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import LoadPolicy, PolicyArguments, load_policy
 from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
+from wheelcache.observability.history import History
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
@@ -414,6 +415,11 @@ class Cache(CacheAccess):
     def publisher(self) -> Publisher | None:
         """Publishes the figures, if there is a ``figures_dir``."""
         return self._parts.observers.publisher
+
+    @property
+    def history(self) -> History | None:
+        """Takes the samples, unless ``sample_interval`` is None."""
+        return self._parts.observers.history
 
     @property
     def requests(self) -> WorkerRequests | None:

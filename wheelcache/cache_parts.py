@@ -149,7 +149,6 @@ class CacheParts:
         self.loads.after_fork_in_child()
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
-        self.observers.after_fork_in_child()
         self.jobs.start_over()
 
     def _autosave(self) -> Autosave | None:

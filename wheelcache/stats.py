@@ -7,7 +7,10 @@ from bisect import bisect_left
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-LOAD_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+LOAD_BOUNDS: Final = (
+    *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0),
+)
 """Seconds. How many loads took up to each, and more than the one before, is counted; beyond the last as well."""
 
 GAUGES: Final = ("size", "weight")

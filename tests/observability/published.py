@@ -5,7 +5,7 @@ import os
 import signal
 
 from wheelcache.observability.figures_directory import EXITED, LOCK, FiguresDirectory
-from wheelcache.observability.history import sample
+from wheelcache.observability.history import Sample
 from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.stats import Stats
 
@@ -37,6 +37,7 @@ def worker(samples=(), now=None, stats=None, epoch=1_000_000.0, number=1, **what
             "thread": "running",
             "lag": 0.0,
             "interval": 10.0,
+            "reached": None,
             "max_entries": None,
             "max_weight": None,
             "weighs_bytes": False,
@@ -51,7 +52,7 @@ def worker(samples=(), now=None, stats=None, epoch=1_000_000.0, number=1, **what
 def figures(name="1-a", cache="pages", samples=0, **stats):
     """Those of the worker ``name``, with 10 hits unless told otherwise."""
     now = Stats(**{"hits": 10, "size": 3, "weight": 30, **stats})
-    taken = [sample(now, 10.0 * number, 0.0) for number in range(samples)]
+    taken = [Sample(10.0 * number, now.hits, now.misses) for number in range(samples)]
     return worker(taken, stats=now, worker=name, name=cache, max_entries=100)
 
 

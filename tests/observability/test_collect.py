@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.observability.processes import run
 from wheelcache import Cache
 from wheelcache.observability.collect import collect, directories_of, since_reset
 from wheelcache.observability.figures_directory import FiguresDirectory
@@ -40,14 +41,17 @@ def test_without_a_directory_there_are_the_caches_of_this_process(make):
     assert all(worker.pid == os.getpid() for each in found for worker in each.workers)
 
 
-def test_of_this_process_it_is_what_is_now_and_of_the_others_what_they_published(make, clock):
+def test_whichever_process_answers_the_figures_are_those_that_were_published(make, clock):
     here, there = make(hits=1), make(hits=10)
+    assert hits(collect([here])) == {"pages": 1}
     clock.advance(3)
     for cache in (here, there):
         cache.get("a")
-    (found,) = collect([here])
-    assert found.stats.hits == 2 + 10
-    assert len(found.workers) == 2
+        (found,) = collect([cache])
+        assert found.stats.hits == 11
+        assert len(found.workers) == 2
+    clock.advance(3)
+    assert hits(collect([here])) == {"pages": 13}
 
 
 def test_who_only_looks_sees_what_was_published(make, clock):
@@ -86,12 +90,6 @@ def test_several_directories_are_put_together(make, clock, tmp_path):
     assert sorted(each.path for each in directories_of(caches)) == paths
 
 
-def test_workers_are_in_the_order_in_which_they_came(make):
-    caches = [make() for _ in range(5)]
-    (found,) = collect(reversed(caches))
-    assert [each.worker for each in found.workers] == [each.publisher.worker for each in caches]
-
-
 def test_from_a_reset_on_figures_are_of_what_comes_after_also_in_other_processes(make, clock, path):
     here, there = make(hits=1), make(hits=10)
     clock.advance(3)
@@ -109,15 +107,24 @@ def test_from_a_reset_on_figures_are_of_what_comes_after_also_in_other_processes
     assert late.stats().hits == 100
 
 
-def test_a_reset_that_no_worker_saw_is_not_told_as_all_of_them_started_after_it(make, clock, path):
-    before = make(hits=1)
+def test_a_reset_counts_neither_twice_nor_below_zero_when_workers_exit_after_it(make, clock, path):
+    gone, before, after = make(hits=3), make(hits=5), make(hits=7)
     clock.advance(3)
+    gone.close()
     FiguresDirectory(path).reset(collect([before]))
-    assert since_reset(collect([before]), [before])[0] is not None
-    before.close()
-    after = make(hits=5)
-    at, figures = since_reset(collect([after]), [after])
-    assert (at, hits(figures)) == (None, {"pages": 5})
+    for cache, more in ((before, 10), (after, 20)):
+        for _ in range(more):
+            cache.get("a")
+    clock.advance(3)
+    looks = [make("other")]
+    for cache in (before, after):
+        at, (_, found) = since_reset(collect(looks), looks)
+        assert at is not None
+        assert (found.total.hits, found.total.size) == (30, len(found.workers))
+        cache.close()
+    late = [make(hits=1)]
+    clock.advance(3)
+    assert since_reset(collect(late), late)[1][-1].total.hits == 31
 
 
 def test_a_directory_that_is_gone_costs_what_the_others_published_only(make, clock, path):
@@ -150,3 +157,21 @@ def test_after_a_fork_the_child_is_another_worker(make, path):
     assert (counted, samples) == ("1", "0")
     assert worker.startswith(f"{pid}-")
     assert cache.figures().worker.startswith(f"{os.getpid()}-")
+
+
+def test_started_is_when_the_process_was_and_in_a_child_when_it_was_forked(path):
+    out = run(
+        """
+        import time
+        from wheelcache.runtime.clock import SystemClock
+        time.sleep(0.6)
+        late = Cache("late")
+        parent, made = late.figures().started, SystemClock.time()
+        if (pid := os.fork()) == 0:
+            print(made - parent >= 0.5, late.figures().started >= made - 0.1, flush=True)
+            os._exit(0)
+        os.waitpid(pid, 0)
+        """,
+        path,
+    )
+    assert out == ["True True"]

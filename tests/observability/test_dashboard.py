@@ -26,8 +26,8 @@ TOTALS = {
 }
 NOW = {"hit_ratio", "requests_per_second"}
 HISTORY = {
-    *("at", "hit_ratio", "requests_per_second", "entries"),
-    *("evictions_per_second", "expirations_per_second", "load_ms"),
+    *("step", "at", "hit_ratio", "requests_per_second", "misses_per_second", "entries"),
+    *("evictions_per_second", "expirations_per_second", "load_ms", "started"),
 }
 CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
 
@@ -94,9 +94,9 @@ def test_the_headers_forbid_what_the_page_does_not_need():
 
 def test_the_figures_have_every_key_that_the_page_reads(make):
     document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
-    assert set(document) == {"title", "at", "refresh", "this_worker", "since", "caches"}
+    assert set(document) == {"title", "at", "refresh", "this_worker", "since", "can_reset", "caches"}
     card = only_card(document)
-    assert set(card) == {"name", "clear_effect", "now", "total", "workers", "history"}
+    assert set(card) == {"name", "is_shared", "clear_effect", "since", "now", "total", "workers", "history"}
     assert set(card["now"]) == NOW
     assert set(card["total"]) == TOTALS
     assert set(card["total"]["removals"]) == {"expired", "evicted", "replaced", "deleted", "cleared"}
@@ -114,8 +114,8 @@ def test_every_figure_that_the_script_reads_is_one_that_is_sent():
     assert set(re.findall(r"\btotal\.(\w+)", script)) <= TOTALS
     assert set(re.findall(r"\bnow\.(\w+)", script)) <= NOW
     assert set(re.findall(r'\bfield: "(\w+)"', script)) <= HISTORY
-    assert set(re.findall(r"\bfigures\.(title|at|refresh|this_worker|since|caches)\b", script)) == {
-        *("title", "at", "refresh", "this_worker", "since", "caches")
+    assert set(re.findall(r"\bfigures\.(title|at|refresh|this_worker|since|can_reset|caches)\b", script)) == {
+        *("title", "at", "refresh", "this_worker", "since", "can_reset", "caches")
     }
 
 
@@ -162,6 +162,7 @@ def test_other_workers_count_and_have_rows(make, another_worker):
     cache.set("k", "v")
     cache.get("k")
     another_worker(cache, 7, hits=10, size=2)
+    cache.publisher.run()
     card = only_card(dashboard(cache).figures())
     assert (card["total"]["hits"], card["total"]["entries"]) == (11, 3)
     assert {each["pid"]: each["is_this"] for each in card["workers"]} == {os.getpid(): True, 7: False}
@@ -223,10 +224,17 @@ def test_a_cache_that_only_others_have_is_cleared_there(make, another_worker):
     assert len(elsewhere) == 0
 
 
-def test_caches_that_do_not_publish_are_cleared_here(make):
-    cache = make("default", figures_dir=None)
+def test_where_nothing_is_published_each_worker_says_that_it_shows_and_clears_only_itself(make):
+    cache, other = make("default", figures_dir=None), make("other")
     cache.set("k", "v")
-    assert dashboard(cache).clear("default").endswith("the only one.")
+    document = dashboard(cache, other).figures()
+    assert document["can_reset"]
+    assert {card["name"]: card["is_shared"] for card in document["caches"]} == {"default": False, "other": True}
+    assert not dashboard(cache).figures()["can_reset"]
+    assert dashboard(cache).clear("default") == (
+        f"Cleared default. Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, "
+        "so other workers are not told."
+    )
     assert len(cache) == 0
 
 
@@ -257,6 +265,7 @@ def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, anoth
     assert total["entries"] == 3
     assert abs(document["since"] - document["at"]) < 60
     cache.get("k")
+    cache.publisher.run()
     assert only_card(dashboard(cache).figures())["total"]["hits"] == 1
     # Metrics do not go down.
     assert cache.stats().hits == 2

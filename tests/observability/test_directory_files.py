@@ -14,6 +14,7 @@ from tests.observability.published import EXITED, LOCK, FiguresDirectory, dead, 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import FORGOTTEN, RESET, directory_of, remove_forgotten
 from wheelcache.observability.worker_requests import CLEAR, REQUESTS, RequestBox
+from wheelcache.observability.worker_stats import Reset
 from wheelcache.runtime import private_files
 
 
@@ -100,7 +101,7 @@ def test_what_cannot_be_read_hinders_nobody(directory, content, lives):
         if lives:
             fcntl.flock(file, fcntl.LOCK_EX)
         assert (only(directory).stats.hits, only(directory).exited_workers.hits) == (10, 1)
-        assert directory.since_reset() == (None, {})
+        assert directory.last_reset() == Reset()
         assert RequestBox(directory.path).last("pages") == {}
         directory.retire_the_dead()
         assert (only(directory).stats.hits, only(directory).exited_workers.hits) == (10, 1)
@@ -108,7 +109,7 @@ def test_what_cannot_be_read_hinders_nobody(directory, content, lives):
     RequestBox(directory.path).ask(CLEAR, "pages")
     assert CLEAR in RequestBox(directory.path).last("pages")
     directory.reset(directory.read())
-    assert directory.since_reset()[1]["1-a"].hits == 10
+    assert directory.last_reset().workers["1-a"].hits == 10
     os.close(good)
 
 

@@ -12,14 +12,13 @@ import pytest
 from tests.observability.processes import run, start
 from tests.observability.published import EXITED, LOCK, Stats, dead, exited_workers, figures, only
 from wheelcache.observability import figures_directory
-from wheelcache.observability.history import LENGTH
 from wheelcache.observability.worker_requests import CLEAR, REQUESTS, RequestBox
 from wheelcache.runtime import private_files
 from wheelcache.stats import LOAD_BOUNDS
 
 
 def test_what_is_published_is_read_with_all_its_samples(directory):
-    published = figures(samples=LENGTH)
+    published = figures(samples=7)
     file = directory.publish(published)
     assert only(directory).workers == (published,)
     assert only(directory).exited_workers == Stats()
@@ -69,6 +68,8 @@ def test_counts_of_exited_workers_add_up_by_cache_and_gauges_do_not(directory):
         expected = Stats(hits=30, load_seconds=1.5, load_buckets=tuple(3 * each for each in buckets))
         assert by_name["pages"].exited_workers == expected
         assert by_name["other"].exited_workers == Stats(hits=10)
+        assert by_name["other"].exited_since == by_name["other"].counted_since == 1_000_000.0
+        directory.retire_the_dead()
 
 
 @pytest.mark.deep
@@ -382,13 +383,15 @@ def test_no_descriptor_stays_open_in_the_child_of_a_fork_or_after_reading(direct
     os.close(file)
 
 
-def test_since_a_reset_is_told_what_was_counted_before(directory):
+def test_a_reset_has_its_time_and_what_was_counted_before(directory):
     file = directory.publish(figures())
-    assert directory.since_reset() == (None, {})
+    dead(directory, "2-b", hits=5)
+    assert directory.last_reset().at is None
     before = time.time()
     directory.reset(directory.read())
-    at, counted = directory.since_reset()
-    assert before <= at <= time.time()
-    assert counted == {"1-a": figures().stats}
-    assert only(directory).since(counted).stats == Stats(size=3, weight=30)
+    reset = directory.last_reset()
+    assert before <= reset.at <= time.time()
+    assert reset.workers == {"1-a": figures().stats}
+    assert reset.totals == {"pages": figures(hits=15).stats}
+    assert only(directory).since(reset).total == Stats(size=3, weight=30)
     os.close(file)

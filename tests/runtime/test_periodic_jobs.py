@@ -116,7 +116,7 @@ def test_a_cache_that_only_misses_goes_on_with_its_samples_though_the_line_has_t
     for _ in range(20):
         cache.get("missing")
         clock.advance(10)
-    assert len(cache.figures().samples) == 21
+    assert [each.at for each in cache.figures().samples] == [140, 150, 160, 170, 180, 190, 200]
 
 
 def test_a_write_while_the_cache_is_found_to_be_idle_has_the_jobs_go_on(clock, notes):

@@ -50,7 +50,9 @@ class Asked:
 
         def is_right():
             done = self.run("--json")
-            assert done.returncode == 0, done.stderr
+            if done.returncode:
+                # So far no worker publishes anything.
+                return False
             found.update(json.loads(done.stdout))
             workers = [worker for cache in found["caches"] for worker in cache["workers"]]
             return {each["pid"]: (each["hits"], each["misses"]) for each in workers} == self.gets
@@ -195,17 +197,18 @@ def test_what_makes_no_sense_is_refused(site, options, code, complaint):
 def test_without_a_worker_it_says_so_and_where_it_looked(tmp_path, framework):
     given = environment(figures_dir=str(tmp_path / "none"))
     done = run(MANAGE[framework], **given)
-    assert done.returncode == 0, done.stderr
-    assert "No worker of this site publishes figures" in done.stdout
-    assert f"{tmp_path / 'none'}, as user" in done.stdout
-    assert json.loads(run([*MANAGE[framework], "--json"], **given).stdout)["caches"] == []
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No worker of this site publishes figures" in done.stderr
+    assert f"{tmp_path / 'none'}, as user" in done.stderr
+    done = run([*MANAGE[framework], "--json"], **given)
+    assert (done.returncode, json.loads(done.stdout)["caches"]) == (1, [])
 
 
 @pytest.mark.parametrize("framework", MANAGE)
 def test_caches_that_do_not_publish_are_named_as_the_reason(framework):
     done = run(MANAGE[framework], **environment(figures_dir=None))
-    assert done.returncode == 0
-    assert "do not publish their figures" in done.stdout
+    assert done.returncode == 1
+    assert "do not publish their figures" in done.stderr
 
 
 def test_a_django_site_without_our_cache_is_told():

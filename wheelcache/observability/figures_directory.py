@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.worker_stats import CacheStats, WorkerStats, by_name, stats_from_json
+from wheelcache.observability.history import DAY, RingsInFile
+from wheelcache.observability.worker_stats import CacheStats, Reset, WorkerStats, by_name, stats_from_json
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.json_files import load_document, replace_and_lock, replace_document
 from wheelcache.runtime.private_files import (
@@ -49,6 +50,9 @@ VERSION: Final = 1
 
 WORKER: Final = ".worker"
 """The suffix of the files of processes."""
+
+HISTORY: Final = ".history"
+"""The suffix of the files with the history of a cache. A worker that goes on adds to what others have added."""
 
 EXITED: Final = "exited.json"
 RESET: Final = "reset.json"
@@ -144,6 +148,11 @@ class FiguresDirectory:
         target = self.path / f"{figures.worker}{WORKER}"
         return replace_and_lock(target, {"version": VERSION, **figures.as_json()})
 
+    def rings(self, name: str) -> RingsInFile:
+        """The history of the cache ``name``."""
+        digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+        return RingsInFile(self.path / f"{digest[:32]}{HISTORY}")
+
     def read(self) -> list[CacheStats]:
         """The figures of all caches that living processes published, by name, and of exited workers. Writes nothing."""
         for _ in range(LOOKS):
@@ -153,9 +162,9 @@ class FiguresDirectory:
             if document == before:
                 # Or a process that died in between would be among neither, or both.
                 break
-        exited_workers = _counts(document)
-        _count(exited_workers, dead, _counted(document))
-        return by_name(living, exited_workers)
+        exited_workers, since = _counts(document), _since(document)
+        _count(exited_workers, since, dead, _counted(document))
+        return by_name(living, exited_workers, since)
 
     def retire_the_dead(self) -> None:
         """Add what processes that are gone had counted to the counts of exited workers, and remove their files."""
@@ -184,18 +193,12 @@ class FiguresDirectory:
         make_private_again(self.path)
 
     def reset(self, figures: list[CacheStats]) -> None:
-        """From now on, ``since_reset`` takes ``figures`` away."""
-        before = {each.worker: asdict(each.stats) for cache in figures for each in cache.workers}
+        """From now on, figures count from ``figures`` on: see ``last_reset``."""
         with self._locked():
-            replace_document(self.path / RESET, {"at": SystemClock.time(), "before": before})
+            replace_document(self.path / RESET, Reset.of(SystemClock.time(), figures).as_json())
 
-    def since_reset(self) -> tuple[float | None, Mapping[str, Stats]]:
-        """When the figures were reset, in seconds since 1970, and what each worker had counted by then."""
-        document = load_document(self.path / RESET)
-        try:
-            return float(document["at"]), {name: stats_from_json(each) for name, each in document["before"].items()}
-        except (TypeError, KeyError, ValueError, AttributeError):
-            return None, {}
+    def last_reset(self) -> Reset:
+        return Reset.from_json(load_document(self.path / RESET))
 
     def remove(self, worker: str, patience: float | None = None) -> bool:
         """Count a worker of this process, which holds its lock no longer, among exited workers.
@@ -241,16 +244,21 @@ class FiguresDirectory:
     def _count_and_remove(self, dead: list[Path]) -> None:
         """Called under the lock. A process killed in the middle leaves names by which nothing is counted twice."""
         document = load_document(self.path / EXITED)
-        counts, counted = _counts(document), _counted(document)
+        counts, since, counted = _counts(document), _since(document), _counted(document)
         found = [(path, *_look_at(path, living=False, dead=True)) for path in dead]
         # Another process may have been at it since they were found dead, and removed them.
         gone = [path for path, _, lives in found if not lives]
-        _count(counts, [(path.name, figures) for path, figures, _ in found if figures is not None], counted)
+        _count(counts, since, [(path.name, figures) for path, figures, _ in found if figures is not None], counted)
         there = {path.name for path in self._files()}
         counted = (counted & there) | {path.name for path in gone}
-        caches = {name: asdict(stats) for name, stats in counts.items()}
-        replace_document(self.path / EXITED, {"caches": _newest(caches), "counted": sorted(counted)})
-        for path in (*gone, *filter(_is_left_over, self.path.glob(".*"))):
+        caches = _newest({name: asdict(stats) for name, stats in counts.items()})
+        since = {name: at for name, at in since.items() if name in caches}
+        replace_document(self.path / EXITED, {"caches": caches, "since": since, "counted": sorted(counted)})
+        histories = sorted(self.path.glob(f"*{HISTORY}"), key=_age)
+        over = [
+            path for number, path in enumerate(histories) if number >= NAMES or _age(path) > DAY.length * DAY.seconds
+        ]
+        for path in (*gone, *over, *filter(_is_left_over, self.path.glob(".*"))):
             with suppress(OSError):
                 path.unlink()
 
@@ -316,26 +324,40 @@ def _counts(document: Mapping[str, Any]) -> dict[str, Stats]:
     return counts
 
 
+def _since(document: Mapping[str, Any]) -> dict[str, float]:
+    """When the first exited worker of each cache started."""
+    since = document.get("since")
+    return {name: at for name, at in since.items() if isinstance(at, int | float)} if isinstance(since, dict) else {}
+
+
 def _counted(document: Mapping[str, Any]) -> set[str]:
     """The names of files that are among the counts of exited workers and may still be there."""
     counted = document.get("counted")
     return {name for name in counted if isinstance(name, str)} if isinstance(counted, list) else set()
 
 
-def _count(counts: dict[str, Stats], dead: list[tuple[str, WorkerStats]], counted: set[str]) -> None:
+def _count(
+    counts: dict[str, Stats], since: dict[str, float], dead: list[tuple[str, WorkerStats]], counted: set[str]
+) -> None:
     """Add the dead to ``counts``, last those that came last."""
     for file, figures in dead:
         if file not in counted:
             before = counts.pop(figures.name, Stats())
             counts[figures.name] = replace(before + figures.stats, size=0, weight=0)
+            since[figures.name] = min(figures.started, since.get(figures.name, figures.started))
 
 
 def _is_left_over(path: Path) -> bool:
     """Whether a file that was to be moved into its place is old enough to be that of a process that was killed."""
+    return _age(path) > LEFTOVER
+
+
+def _age(path: Path) -> float:
+    """Seconds since the last write; 0 if it is gone."""
     try:
-        return path.lstat().st_mtime < SystemClock.time() - LEFTOVER
+        return SystemClock.time() - path.lstat().st_mtime
     except OSError:
-        return False
+        return 0.0
 
 
 def _newest(names: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from wheelcache.observability.history import History
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerStats
@@ -22,6 +23,8 @@ class ObservedCache(Protocol):
     def keeper(self) -> Autosave | None: ...
     @property
     def publisher(self) -> Publisher | None: ...
+    @property
+    def history(self) -> History | None: ...
     @property
     def requests(self) -> WorkerRequests | None: ...
 

@@ -20,6 +20,7 @@ const LONGEST_WAIT = 60; // seconds between two attempts while the figures canno
 const ANSWER_WITHIN = 10; // seconds
 const OPEN_UP_TO = 8; // workers: a longer table starts closed
 const NOTHING = "–";
+const ALONE = "Each worker shows only itself, since FIGURES_DIR is None: another one may answer next";
 
 // --- words and numbers
 
@@ -38,7 +39,8 @@ const count = (n) => whole.format(n);
 const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 const rate = (n) => (n < 10 ? hundredths.format(n) : n < 1e5 ? whole.format(n) : short.format(n));
 const compact = (n) => short.format(n);
-const milliseconds = (ms) => (ms < 1000 ? `${threeDigits.format(ms)} ms` : duration(ms / 1000));
+const milliseconds = (ms) => (ms >= 1000 ? duration(ms / 1000)
+  : ms >= 1 || ms === 0 ? `${threeDigits.format(ms)} ms` : `${threeDigits.format(ms * 1000)} µs`);
 const clock = (at) => seconds.format(new Date(at * 1000));
 
 /** 0.9996 is not "100%": only a ratio without a miss says so, and only one without a hit says "0%". */
@@ -240,7 +242,9 @@ class TimeChart extends Plot {
   constructor(spec, cacheName) {
     super({ ...spec, columns: ["Time", ...spec.series.map((series) => series.label)] }, cacheName);
     this.history = { at: [] };
-    this.legend.append(...spec.series.map((_, i) => node("span", { class: `key series-${i}` })));
+    this.span = node("span", { class: "span" });
+    this.keys = spec.series.map((_, i) => node("span", { class: `key series-${i}` }));
+    this.legend.append(this.span, ...this.keys);
   }
 
   show(history, now, limit) {
@@ -260,14 +264,15 @@ class TimeChart extends Plot {
   /** The gist for who does not see the line, and the values now for who does. */
   say() {
     const { title, series, format } = this.spec;
+    write(this.span, this.history.at.length ? `last ${duration(this.history.step)}:` : "");
     const said = series.map((one, i) => {
       const known = this.values(one).filter((value) => value !== null);
       const latest = unless(this.values(one).at(-1), format);
-      write(this.legend.children[i], this.named(i, latest));
+      write(this.keys[i], this.named(i, latest));
       if (!known.length) return this.named(i, "nothing yet");
       const [least, most] = [Math.min(...known), Math.max(...known)].map(format);
       const range = least === most ? `always ${most}` : `between ${least} and ${most}`;
-      return this.named(i, `${range}, now ${latest === NOTHING ? "nothing" : latest}`);
+      return this.named(i, `${range}, last ${duration(this.history.step)} ${latest === NOTHING ? "nothing" : latest}`);
     });
     const { at } = this.history;
     const span = at.length ? `, last ${plural(Math.ceil((this.end - at[0]) / 60), "minute")}` : "";
@@ -299,8 +304,11 @@ class TimeChart extends Plot {
   }
 
   describe(at) {
-    const [time, ...values] = this.row(this.history.at.indexOf(at));
-    return [time, ...values.map((value, i) => this.named(i, value))];
+    const place = this.history.at.indexOf(at);
+    const [time, ...values] = this.row(place);
+    const began = this.history.started?.[place];
+    const news = began ? [`${plural(began, "worker")} began`] : [];
+    return [time, ...values.map((value, i) => this.named(i, value)), ...news];
   }
 
   paint() {
@@ -310,7 +318,7 @@ class TimeChart extends Plot {
     const limit = this.spec.limit && this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
     const top = ceiling ?? niceCeiling(Math.max(most, limit ?? 0));
     const y = (value) => TOP + INNER * (1 - value / top);
-    const drawn = [...this.levels(top, axis), ...this.hours()];
+    const drawn = [...this.levels(top, axis), ...this.hours(), ...this.began()];
     series.forEach((one, i) => {
       const runs = this.runs(this.values(one), y);
       if (series.length === 1) drawn.push(svg("path", { class: "area", d: area(runs, y(0)) }));
@@ -318,6 +326,15 @@ class TimeChart extends Plot {
     });
     if (limit) drawn.push(this.across("limit", y(limit)), svg("text", { x: LEFT + 4, y: y(limit) + 13 }, "Capacity"));
     this.put(drawn, !known.length);
+  }
+
+  /** A mark where workers began: a deployment, or one that was recycled. */
+  began() {
+    const { at, started } = this.history;
+    return at.flatMap((time, i) => (started?.[i] && time >= this.start ? [time] : [])).map((time) => {
+      const x = this.x(time);
+      return svg("line", { class: "began", x1: x, x2: x, y1: TOP, y2: TOP + INNER });
+    });
   }
 
   /** The runs of steps that follow each other and have values, as lists of [x, y]. */
@@ -374,13 +391,14 @@ class Histogram extends Plot {
     this.fillTable();
   }
 
-  /** Taken as even inside its bucket, as Prometheus' histogram_quantile does; above the last bound it is unknown. */
+  /** Taken as even inside its bucket, as Prometheus' histogram_quantile does; beyond the outer bounds it is unknown. */
   percentile(share) {
     if (!this.sum) return NOTHING;
     let left = this.sum * share;
     for (const [i, high] of this.bounds.entries()) {
       const low = this.bounds[i - 1] ?? 0;
       const estimate = low + (high - low) * (left / this.counts[i]);
+      if (left <= this.counts[i] && !i) return `<${this.bound(0)}`;
       if (left <= this.counts[i]) return `≈${milliseconds(Number((estimate * 1000).toPrecision(2)))}`;
       left -= this.counts[i];
     }
@@ -441,9 +459,9 @@ class Histogram extends Plot {
 
 const TIME_CHARTS = [
   { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${n * 100}%`, ceiling: 1,
-    nothing: "No requests", series: [{ field: "hit_ratio", label: "Hit ratio" }] },
-  { key: "requests", title: "Requests per second", heading: "Requests/s", format: rate, axis: compact,
-    nothing: "No requests", series: [{ field: "requests_per_second", label: "Requests" }] },
+    nothing: "No look-ups", series: [{ field: "hit_ratio", label: "Hit ratio" }] },
+  { key: "requests", title: "Look-ups per second", heading: "Look-ups/s", format: rate, axis: compact,
+    nothing: "No look-ups", series: [{ field: "requests_per_second", label: "Look-ups" }] },
   { key: "entries", title: "Entries", format: count, axis: compact, limit: true, nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
   { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
@@ -501,21 +519,28 @@ class Card {
 
   showNow({ now, total }, since) {
     this.write("hit_ratio_now", nowRatio(now));
-    this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no requests");
+    this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no look-ups");
     this.write("since", since === null ? "since start" : "since reset");
     this.write("requests_per_second", unless(now.requests_per_second, rate));
-    this.showMeter("entries", total.entries, total.max_entries, count);
-    this.showMeter("bytes", total.bytes, total.max_bytes, bytes);
+    this.showMeter("entries", total.entries, total.max_entries, count, "max_entries");
+    this.showMeter("bytes", total.bytes, total.max_bytes, bytes, "max_bytes");
   }
 
-  showMeter(name, value, most, format) {
+  /** The bound is one of each worker: a site of three has three times as much room. */
+  inWorkers(field, format) {
+    const bounds = this.cache.workers.map((worker) => worker.total[field]);
+    if (bounds.length < 2) return "";
+    return ` in ${plural(bounds.length, "worker")}${new Set(bounds).size === 1 ? `, ${format(bounds[0])} each` : ""}`;
+  }
+
+  showMeter(name, value, most, format, field) {
     const box = part(this.root, name);
     const meter = box.querySelector(".meter");
     box.hidden = value === null;
     meter.hidden = !most;
     if (box.hidden) return;
     this.write(name, format(value));
-    this.write(`max_${name}`, most ? `of ${format(most)}, ${percent(Math.min(1, value / most))}` : "no limit");
+    this.write(`max_${name}`, most ? `of ${format(most)}${this.inWorkers(field, format)}` : "no limit");
     if (!most) return;
     set(meter, { "aria-label": `${name === "bytes" ? "Memory" : "Entries"} of ${this.name}`, "aria-valuemax": most,
       "aria-valuenow": value, "aria-valuetext": `${format(value)} of ${format(most)}` });
@@ -539,7 +564,7 @@ class Card {
   showWorkers(workers, at) {
     const without = workers.filter((worker) => worker.thread === "refused").length;
     const late = Math.max(0, ...workers.map((worker) => worker.lag));
-    const notes = [plural(workers.length, "worker")];
+    const notes = [this.cache.is_shared ? plural(workers.length, "worker") : ALONE];
     if (without) notes.push(`${without} without a wheel thread`);
     if (late >= 1) notes.push(`wheel up to ${duration(Math.round(late))} late`);
     write(part(this.root, "workers-summary"), notes.join(" · "));
@@ -637,9 +662,12 @@ function show(figures) {
   byId("overview").hidden = shown.length < 2;
   byId("empty").hidden = shown.length > 0;
   figures.caches.forEach((cache, i) => shown[i].show(cache, figures));
+  byId("reset").hidden = !figures.can_reset;
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
-  const since = figures.since === null ? "start" : `reset at ${moment(figures.since, figures.at)}`;
+  const first = Math.min(...figures.caches.map((cache) => cache.since ?? Infinity));
+  const start = Number.isFinite(first) ? `, ${moment(first, figures.at)}` : "";
+  const since = figures.since === null ? `start${start}` : `reset at ${moment(figures.since, figures.at)}`;
   write(byId("since"), `Counted since ${since}`);
 }
 

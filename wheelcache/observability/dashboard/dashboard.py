@@ -17,11 +17,11 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.collect import collect, directories_of, since_reset
+from wheelcache.observability.collect import collect, directories_of, is_shared, since_reset, time_series
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
-from wheelcache.observability.worker_stats import CacheStats
+from wheelcache.observability.worker_stats import CacheStats, TimeSeries
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_BOUNDS
 
@@ -98,7 +98,8 @@ class Dashboard:
             "refresh": INTERVAL,
             "this_worker": os.getpid(),
             "since": at,
-            "caches": [_card(each) for each in figures],
+            "can_reset": bool(directories_of(own)),
+            "caches": [_card(each, time_series(each, own, since=at), is_shared(each.name, own)) for each in figures],
         }
 
     def clear(self, name: str) -> str:
@@ -118,7 +119,10 @@ class Dashboard:
             if cache.requests is not None and cache.publisher is not None:
                 cache.requests.note_done(CLEAR, tokens[cache.publisher.directory.path])
             cache.clear()
-        return f"Cleared {name}. {_effect(figures)}"
+            if cache.publisher is not None:
+                # The page shows it at once.
+                cache.publisher.run_last()
+        return f"Cleared {name}. {_effect(figures, is_shared(name, own))}"
 
     def reset(self) -> str:
         """Have the figures start from zero, on all pages. What was done, in a sentence.
@@ -131,7 +135,11 @@ class Dashboard:
         directories = directories_of(own)
         if not directories:
             raise NotPublished
-        figures = collect(own)
+        # A worker that is killed has counted what it published, so that is what the reset starts from.
+        for cache in own:
+            if cache.publisher is not None:
+                cache.publisher.run_last()
+        figures = collect(own, with_own=False)
         for directory in directories:
             directory.reset(figures)
         return "The figures start from zero."
@@ -159,8 +167,13 @@ def asset(name: str) -> bytes:
     return _FOLDER.joinpath(name).read_bytes()
 
 
-def _effect(figures: CacheStats) -> str:
+def _effect(figures: CacheStats, shared: bool) -> str:
     """In which processes a clear takes effect."""
+    if not shared:
+        return (
+            f"Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, so other "
+            "workers are not told."
+        )
     others = sorted({each.pid for each in figures.workers} - {os.getpid()})
     if not others:
         return f"Takes effect in worker {os.getpid()}, the only one."
@@ -172,22 +185,26 @@ def _effect(figures: CacheStats) -> str:
     )
 
 
-def _card(figures: CacheStats) -> dict[str, Any]:
-    series = figures.time_series()
+def _card(figures: CacheStats, series: TimeSeries, shared: bool) -> dict[str, Any]:
     return {
         "name": figures.name,
-        "clear_effect": _effect(figures),
+        "is_shared": shared,
+        "clear_effect": _effect(figures, shared),
+        "since": figures.counted_since,
         "now": _now(figures),
         "total": _total(figures),
         "workers": [_worker(each) for each in figures.by_process()],
         "history": {
+            "step": series.step,
             "at": series.at,
             "hit_ratio": series.hit_ratio,
             "requests_per_second": series.requests,
+            "misses_per_second": series.misses,
             "entries": series.entries,
             "evictions_per_second": series.evictions,
             "expirations_per_second": series.expirations,
             "load_ms": [None if each is None else 1000 * each for each in series.load_seconds],
+            "started": series.started,
         },
     }
 
@@ -203,7 +220,7 @@ def _now(figures: CacheStats) -> dict[str, float | None]:
 
 
 def _total(figures: CacheStats) -> dict[str, Any]:
-    stats = figures.stats
+    stats = figures.total
     counts = asdict(stats)
     shown = ("hits", "misses", "loads", "load_failures", "load_timeouts", "load_seconds", "coalesced", "stale_hits")
     return {
