@@ -25,14 +25,6 @@ def apart(adapter):
     return make
 
 
-@pytest.mark.parametrize("wrong", ["", "Host", "machine", True, False, 0, 1, b"host", ["host"], {"host": 1}])
-def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(adapter, wrong):
-    with pytest.raises(adapter.refused) as refused:
-        adapter.make(coherence=wrong)
-    for part in (adapter.spelled("coherence"), "'host', or None", repr(wrong)):
-        assert part in str(refused.value)
-
-
 @pytest.mark.parametrize("options", [{}, {"coherence": None}])
 def test_it_is_off_unless_asked_for(adapter, options):
     one, other = (adapter.make("off", max_entries=number, **options) for number in (7, 8))

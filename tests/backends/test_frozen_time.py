@@ -2,15 +2,11 @@
 
 import threading
 import time
-from contextlib import ExitStack
 from datetime import timedelta
 
 import freezegun
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.backends.adapters import ADAPTERS
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 
 
@@ -164,43 +160,3 @@ def test_with_jitter_entries_expire_as_well(library, make):
         assert cache.get("a") == 1
         time_.shift(80)
         assert cache.get("a") is None
-
-
-# Random scripts.
-
-KEYS = st.sampled_from("abc")
-TTLS = st.sampled_from([1, 10, 300, 86_400, 10**9, None])
-MOMENTS = st.sampled_from([FAR, FAR + timedelta(seconds=299), FAR + timedelta(days=400), LONG_AGO])
-CALLS = st.one_of(
-    st.tuples(st.sampled_from(["set", "add"]), KEYS, st.integers(), TTLS),
-    st.tuples(st.just("touch"), KEYS, TTLS),
-    st.tuples(st.sampled_from(["get", "has", "count"]), KEYS),
-)
-MOVES = st.one_of(
-    st.tuples(st.sampled_from(["freeze", "move_to"]), MOMENTS),
-    st.tuples(st.just("shift"), st.sampled_from([-86_400, -5, 1, 9, 10, 299, 300, 86_400 * 366])),
-    st.tuples(st.just("thaw")),
-)
-
-
-@pytest.mark.deep
-@given(st.sampled_from(list(LIBRARIES.values())), st.lists(st.one_of(CALLS, MOVES), max_size=30))
-@settings(deadline=None, max_examples=40)
-def test_random_scripts_have_the_answers_of_locmemcache(library, script):
-    both = Both(ADAPTERS["django"])
-    freezes = []
-    with ExitStack() as outermost:
-        for name, *args in script:
-            if name == "freeze":
-                stack = outermost.enter_context(ExitStack())
-                freezes.append((stack, stack.enter_context(library.freeze(*args))))
-            elif name == "thaw":
-                if freezes:
-                    freezes.pop()[0].close()
-            elif name in ("move_to", "shift"):
-                if freezes:
-                    getattr(freezes[-1][1], name)(*args)
-            elif getattr(both, name)(*args) in (None, False, ValueError) and name not in ("set", "add"):
-                # LocMemCache removes what it finds expired, and would not bring it to life again when time moves back.
-                for cache in both.caches:
-                    cache.delete(args[0])

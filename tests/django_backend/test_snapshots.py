@@ -1,6 +1,5 @@
 """SNAPSHOT in Django: prefixes, aliases, pages, checks and the command. The rest is in ``tests/backends``."""
 
-import asyncio
 import json
 import os
 from io import StringIO
@@ -72,26 +71,9 @@ def test_prefixes_versions_and_locations_stay_apart(restart):
         assert (caches["three"].get("key"), caches["c"].get("key")) == (None, None)
 
 
-USES = {
-    "aget": lambda cache: asyncio.run(cache.aget("list")),
-    "aget_or_set": lambda cache: asyncio.run(cache.aget_or_set("list", lambda: pytest.fail("it was there"))),
-    "aset": lambda cache: asyncio.run(cache.aset("other", 1)) or cache.get("list"),
-    "touch": lambda cache: cache.touch("list", 60) and cache.get("list"),
-}
-
-
-@pytest.mark.parametrize("use", USES.values(), ids=USES)
-@pytest.mark.parametrize("serializer", ["reference", "tests.django_backend.serializers.Json"])
-def test_the_first_use_finds_what_was_there_before_with_each_serializer(restart, use, serializer):
-    for value in (None, ["value"]):
-        with restart(default={"options": {"SERIALIZER": serializer}}):
-            if value is None:
-                caches["default"].set("list", ["value"])
-            else:
-                assert use(caches["default"]) == value
-
-
-def test_a_page_that_was_cached_is_not_computed_again(restart):
+def test_pages_and_values_of_each_serializer_come_back(restart):
+    serializers = {"reference": "reference", "json": "tests.django_backend.serializers.Json"}
+    aliases = {name: {"location": name, "options": {"SERIALIZER": each}} for name, each in serializers.items()}
     computed = []
 
     @cache_page(60)
@@ -100,9 +82,12 @@ def test_a_page_that_was_cached_is_not_computed_again(restart):
         return HttpResponse(f"{len(computed)}")
 
     for _ in range(2):
-        with restart():
+        with restart(**aliases):
             assert page(RequestFactory().get("/")).content == b"1"
-    assert len(computed) == 1
+            for name in aliases:
+                value = caches[name].get_or_set(name, lambda: computed.append("value") or ["value"])
+                assert value == ["value"]
+    assert len(computed) == 3
 
 
 def test_two_aliases_of_one_store_load_once_and_have_one_file(restart, place, caplog):
