@@ -24,6 +24,9 @@ class OnDjango(Adapter):
         """What the framework has in its own package."""
         return cls(LocMemCache(next(names), {}), "")
 
+    def end_request(self):
+        self.backend.close()
+
     @staticmethod
     def spelled(option):
         return option.upper()

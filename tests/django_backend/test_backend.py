@@ -1,21 +1,14 @@
 """What the backend answers: timeouts of zero, culling, stores. Beside Django's own contract suite, not instead."""
 
 import threading
-from functools import partial
-from itertools import count
-from types import SimpleNamespace
 
 import pytest
 from django.core.cache import cache, caches, close_caches
-from django.core.cache.backends.locmem import LocMemCache
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.django_backend.conftest import finish_request
 from tests.engines import engine
 from tests.waiting import PATIENCE
-from wheelcache import Cache, ManualClock
-from wheelcache.django_backend import WheelCache, stores
+from wheelcache.django_backend import WheelCache
 
 # Timeouts
 
@@ -193,55 +186,3 @@ def test_each_thread_has_a_backend_of_its_own_on_the_same_entries(in_thread):
     assert backend is not caches["default"]
     assert value == "from the first"
     assert caches["default"].get("key") == "from the other"
-
-
-# Beside LocMemCache, call by call
-
-_locations = count()
-KEY = st.sampled_from(["a", "b", "c", 1, "1"])
-VALUE = st.one_of(st.integers(-3, 3), st.sampled_from(["x", None, [1], (1, [2]), 1.5]))
-TIMEOUT = st.sampled_from([None, 0, -1, 1, 5, 20, 2.5])
-VERSION = st.sampled_from([None, 1, 2])
-CALL = st.one_of(
-    st.tuples(st.just("get"), st.tuples(KEY, st.just("default"), VERSION)),
-    st.tuples(st.sampled_from(["set", "add", "get_or_set"]), st.tuples(KEY, VALUE, TIMEOUT, VERSION)),
-    st.tuples(st.just("set"), st.tuples(KEY, VALUE)),
-    st.tuples(st.just("touch"), st.tuples(KEY, TIMEOUT, VERSION)),
-    st.tuples(st.sampled_from(["delete", "has_key"]), st.tuples(KEY, VERSION)),
-    st.tuples(st.sampled_from(["incr", "decr"]), st.tuples(KEY, st.integers(-2, 2), VERSION)),
-    st.tuples(st.sampled_from(["incr_version", "decr_version"]), st.tuples(KEY, st.sampled_from([1, 2]), VERSION)),
-    st.tuples(st.just("get_many"), st.tuples(st.lists(KEY, max_size=4, unique_by=str), VERSION)),
-    st.tuples(st.just("set_many"), st.tuples(st.dictionaries(KEY, VALUE, max_size=4), TIMEOUT, VERSION)),
-    st.tuples(st.just("delete_many"), st.tuples(st.lists(KEY, max_size=4), VERSION)),
-    st.tuples(st.just("clear"), st.just(())),
-    st.tuples(st.just("wait"), st.tuples(st.sampled_from([1, 2.5, 4, 30]))),
-)
-
-
-def answer(backend, name, arguments):
-    try:
-        return getattr(backend, name)(*arguments)
-    except (ValueError, TypeError) as error:
-        return type(error)
-
-
-@pytest.mark.deep
-@settings(max_examples=100, deadline=None)
-@given(calls=st.lists(CALL, max_size=30), number=st.integers())
-def test_it_answers_every_call_as_locmemcache_does(calls, number):
-    clock = ManualClock(1000.0)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("django.core.cache.backends.locmem.time", SimpleNamespace(time=clock))
-        patched.setattr("django.core.cache.backends.base.time", SimpleNamespace(time=clock))
-        patched.setattr(stores, "Cache", partial(Cache, clock=clock))
-        ours = WheelCache(f"beside LocMemCache {next(_locations)}", {"OPTIONS": {"JITTER": 0}})
-        theirs = LocMemCache(f"beside WheelCache {number}", {})
-        theirs.clear()
-        for name, arguments in calls:
-            if name == "wait":
-                clock.advance(*arguments)
-            else:
-                if name == "delete":
-                    # LocMemCache says True for an entry that is expired, unless a caller looked at it first.
-                    theirs.has_key(*arguments)
-                assert answer(ours, name, arguments) == answer(theirs, name, arguments)

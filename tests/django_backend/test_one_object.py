@@ -32,7 +32,7 @@ def finish_request():
 @pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}, {"MAX_ENTRIES": 40}], ids=["plain", "leases", "small"])
 def test_all_threads_and_tasks_may_use_it_at_once_while_requests_end(make, together, options):
     cache = make(options)
-    steps = 50
+    steps = 10
 
     def mine(number, step):
         return f"{number}-{step % 7}", [number, step]
@@ -99,7 +99,7 @@ def test_the_end_of_another_request_does_not(make, start):
 
 
 def test_a_list_of_headers_is_held_back_until_its_page_is_there_whatever_other_requests_end(make, start):
-    """Or all who wait for the list would make the page themselves."""
+    """Or all requests that wait for the list would make the page themselves."""
     cache = make({"FILL_WAIT": LONG})
     request = RequestFactory().get("/page")
     assert get_cache_key(request, cache=cache) is None

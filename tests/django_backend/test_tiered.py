@@ -9,6 +9,8 @@ from django.core.cache import CacheKeyWarning, caches
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.cache.backends.redis import RedisCache, RedisCacheClient
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management import call_command
+from django.db import connection
 from django.http import HttpResponse
 from django.test import RequestFactory, override_settings
 from django.utils.module_loading import import_string
@@ -252,6 +254,20 @@ def test_behind_a_dummy_nothing_is_ever_kept(tier):
     tier.set("k", 1)
     assert [tier.load("k", number) for number in (1, 2)] == [1, 2]
     assert (tier.get("k"), tier.get_many(["k"]), tier.copies()) == (None, {}, [])
+
+
+@pytest.mark.django_db
+def test_a_table_of_a_database_may_stand_behind(tier):
+    tier = tier(behind={"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "cache_table"})
+    call_command("createcachetable", verbosity=0)
+    tier.set_many({"k": [1], "l": 2})
+    assert tier.behind.get("k") == tier.get("k") == [1]
+    assert tier.get_many(["k", "l", "none"]) == {"k": [1], "l": 2}
+    with connection.execute_wrapper(lambda *args: pytest.fail("asked the database for what is copied")):
+        assert tier.get("k") == [1]
+    assert tier.load("o", lambda: 3) == 3
+    tier.clear()
+    assert tier.get("k") is None
 
 
 # Async methods.

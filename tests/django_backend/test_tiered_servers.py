@@ -1,9 +1,8 @@
-"""TieredCache in Django over servers that are killed, stopped and emptied, and in processes of their own."""
+"""TieredCache in Django over servers that are killed, stopped and emptied, and in a child of a fork."""
 
 import statistics
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 
@@ -161,134 +160,56 @@ def test_under_load_no_call_fails_or_hangs_and_nothing_stale_is_read_after_recov
         assert percentile(sorted(stale), 0.99) < 0.1, name
 
 
-# Processes of their own.
-
-PRELUDE = """
-import os, signal, sys, time
+SCRIPT = """
+import os, signal
 import django
 from django.conf import settings
-settings.configure(**{settings!r})
+settings.configure(LOGGING_CONFIG=None, CACHES={caches!r})
 django.setup()
 from django.core.cache import caches
-from django.db import connection
 from tests.engines import engine
 from tests.waiting import until
 cache = caches["tiered"]
 engine = engine(cache)
+
+def has_copy(value):
+    hits = engine.stats().hits
+    return cache.get("k") == cache.get("k") == value and engine.stats().hits > hits
+
+cache.set("k", 1)
+assert until(lambda: has_copy(1))
+pid = os.fork()
+if pid == 0:
+    signal.alarm(30)
+    try:
+        caches["behind"].set("k", 2)
+        assert cache.get("k") == 2
+        assert until(lambda: has_copy(2))
+        caches["behind"].set("k", 3)
+        assert until(lambda: has_copy(3))
+        print("child", flush=True)
+    except BaseException as error:
+        print(repr(error), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+assert until(lambda: has_copy(3))
+caches["behind"].set("k", 4)
+assert until(lambda: has_copy(4))
+print("parent", flush=True)
 """
 
 
-def start(behind, options, script, **settings):
-    tiered = {"LOCATION": "tiered", "OPTIONS": {"L2": "behind", "LOG_INTERVAL": None, **options}}
-    tiered["BACKEND"] = "wheelcache.django_backend.TieredCache"
-    settings["CACHES"] = {"default": {"BACKEND": LOCMEM}, "behind": behind, "tiered": tiered}
-    settings["LOGGING_CONFIG"] = None
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", *FORKING, "-c", PRELUDE.format(settings=settings) + textwrap.dedent(script)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def run(*args, **settings):
-    with start(*args, **settings) as process:
-        out, error = process.communicate(timeout=60)
-    assert (process.returncode, error) == (0, ""), out + error
-    return out
-
-
-def over_redis(server):
-    return {"BACKEND": TierOnDjango.kinds["redis"], "LOCATION": f"redis://{server.host}:{server.port}/0"}
-
-
-def test_a_table_of_a_database_may_stand_behind(tmp_path):
-    outcome = run(
-        {"BACKEND": "django.core.cache.backends.db.DatabaseCache", "LOCATION": "cache_table"},
-        {},
-        """
-        from django.core.management import call_command
-        call_command("createcachetable", verbosity=0)
-        cache.set("k", [1])
-        assert caches["behind"].get("k") == [1]
-        assert [cache.get("k"), cache.get("k"), cache.get_many(["k", "l"])] == [[1], [1], {"k": [1]}]
-        assert engine.stats().hits == 2
-        assert cache.get_or_set("o", lambda: 3) == 3
-        with connection.execute_wrapper(lambda *args: 1 / 0):
-            assert cache.get("k") == [1]
-        cache.clear()
-        assert cache.get("k") is None
-        print("done")
-        """,
-        DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "db.sqlite3")}},
-    )
-    assert outcome == "done\n"
-
-
-def test_a_process_reads_what_another_one_writes_within_100_ms_in_the_median(empty_redis, capsys):
-    writer = """
-        print("ready", flush=True)
-        for line in sys.stdin:
-            cache.set("k", line)
-            print(time.monotonic(), flush=True)
-        """
-    reader = """
-        caches["behind"].set("k", "first")
-        assert until(lambda: cache.get("k") == "first" and engine.keys())
-        print("ready", flush=True)
-        for line in sys.stdin:
-            assert until(lambda: cache.get("k") == line)
-            print(time.monotonic(), flush=True)
-        """
-    options = {"L1_TIMEOUT": 1000}
-    with start(over_redis(empty_redis), options, writer) as one, start(over_redis(empty_redis), options, reader) as two:
-        try:
-            assert [process.stdout.readline() for process in (one, two)] == ["ready\n"] * 2
-            delays = []
-            for number in range(50):
-                for process in (two, one):
-                    process.stdin.write(f"{number}\n")
-                    process.stdin.flush()
-                written, read = (float(process.stdout.readline()) for process in (one, two))
-                delays.append(read - written)
-        finally:
-            for process in (one, two):
-                process.kill()
-    with capsys.disabled():
-        print(f"\nread after {statistics.median(delays) * 1e3:.2f} ms, at most {max(delays) * 1e3:.1f}")
-    assert statistics.median(delays) < 0.1
-
-
-def test_a_child_of_fork_asks_until_it_is_told_by_a_connection_of_its_own(empty_redis):
-    outcome = run(
-        over_redis(empty_redis),
-        {"L1_TIMEOUT": 1000},
-        """
-        def has_copy(value):
-            hits = engine.stats().hits
-            return cache.get("k") == cache.get("k") == value and engine.stats().hits > hits
-
-        cache.set("k", 1)
-        assert until(lambda: has_copy(1))
-        pid = os.fork()
-        if pid == 0:
-            signal.alarm(30)
-            try:
-                caches["behind"].set("k", 2)
-                assert cache.get("k") == 2
-                assert until(lambda: has_copy(2))
-                caches["behind"].set("k", 3)
-                assert until(lambda: has_copy(3))
-                print("child", flush=True)
-            except BaseException as error:
-                print(repr(error), flush=True)
-            os._exit(0)
-        os.waitpid(pid, 0)
-        assert until(lambda: has_copy(3))
-        caches["behind"].set("k", 4)
-        assert until(lambda: has_copy(4))
-        print("parent", flush=True)
-        """,
-    )
-    assert outcome == "child\nparent\n"
+def test_a_child_of_fork_asks_until_it_is_told_by_a_connection_of_its_own(own_redis):
+    url = f"redis://{own_redis.host}:{own_redis.port}/0"
+    configured = {
+        "default": {"BACKEND": LOCMEM},
+        "behind": {"BACKEND": TierOnDjango.kinds["redis"], "LOCATION": url},
+        "tiered": {
+            "BACKEND": "wheelcache.django_backend.TieredCache",
+            "LOCATION": "tiered",
+            "OPTIONS": {"L2": "behind", "L1_TIMEOUT": 1000, "LOG_INTERVAL": None},
+        },
+    }
+    command = [sys.executable, "-W", "error", *FORKING, "-c", SCRIPT.format(caches=configured)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "child\nparent\n", "")

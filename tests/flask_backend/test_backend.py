@@ -7,10 +7,8 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from cachelib import BaseCache, SimpleCache
+from cachelib import BaseCache
 from cachelib.serializers import BaseSerializer, JSONSerializer
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.engines import engine
 from tests.waiting import THREADS, until
@@ -259,34 +257,3 @@ def test_a_key_that_is_no_string_is_the_text_of_it_with_and_without_a_prefix(pre
     assert cache.get(1) == cache.get("1") == "one"
     assert cache.has(1)
     assert cache.delete(1)
-
-
-# All of it at once, beside cachelib's own cache in memory.
-
-KEYS = st.sampled_from("abcd")
-VALUES = st.one_of(st.integers(-3, 3), st.sampled_from([None, True, False, "", "a", "é", [], [1], [1, 2]]))
-TIMEOUTS = st.sampled_from([None, 0, 60, timedelta(), timedelta(hours=1)])
-CALLS = st.one_of(
-    st.tuples(st.sampled_from(["get", "has", "delete"]), st.tuples(KEYS)),
-    st.tuples(st.sampled_from(["get_many", "get_dict", "delete_many"]), st.lists(KEYS, max_size=4)),
-    st.tuples(st.sampled_from(["set", "add"]), st.tuples(KEYS, VALUES, TIMEOUTS)),
-    st.tuples(st.just("set_many"), st.tuples(st.dictionaries(KEYS, VALUES), TIMEOUTS)),
-    st.tuples(st.sampled_from(["inc", "dec"]), st.tuples(KEYS, st.integers(-2, 2))),
-    st.tuples(st.just("clear"), st.just(())),
-)
-
-
-@pytest.mark.deep
-@settings(max_examples=100, deadline=None)
-@given(calls=st.lists(CALLS, max_size=40), prefix=st.sampled_from(["", "p:"]))
-def test_any_calls_return_and_raise_what_they_do_on_cachelibs_simple_cache(calls, prefix):
-    ours, theirs = WheelCache(log_interval=None, key_prefix=prefix), SimpleCache()
-
-    def outcome(cache, name, arguments):
-        try:
-            return getattr(cache, name)(*arguments)
-        except TypeError:
-            return TypeError
-
-    for name, arguments in calls:
-        assert outcome(ours, name, arguments) == outcome(theirs, name, arguments)
