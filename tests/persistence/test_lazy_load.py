@@ -210,16 +210,6 @@ class TestClosed:
 class TestForks:
     """``after_fork_in_child`` is what the child calls: in these, of a child that has this thread alone."""
 
-    def test_the_child_of_an_unused_cache_loads_for_itself(self):
-        cache = lazy()
-        child = os.fork()
-        if child == 0:
-            cache.core.after_fork(in_child=True)
-            cache.lazy_load.after_fork_in_child()
-            os._exit(0 if cache.lazy_load.is_pending and cache.get("a") == 1 and cache.loads == 1 else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert cache.lazy_load.is_pending
-
     def test_the_child_of_a_used_one_has_what_was_loaded(self):
         cache = lazy()
         cache.get("a")

@@ -337,51 +337,6 @@ def test_wherever_it_is_damaged_all_records_before_are_read_and_none_after(path,
         assert message.startswith(f"{path} {expected}")
 
 
-positions = st.floats(0, 1, exclude_max=True)
-corruptions = st.lists(
-    st.tuples(st.just("flip"), positions, st.integers(0, 7))
-    | st.tuples(st.just("insert"), positions, st.binary(min_size=1, max_size=40))
-    | st.tuples(st.just("delete"), positions, st.integers(1, 40))
-    | st.tuples(st.just("overwrite"), positions, st.binary(min_size=1, max_size=40))
-    | st.tuples(st.just("double"), positions, st.integers(1, 40)),
-    min_size=1,
-    max_size=4,
-)
-
-
-def corrupted(data, changes):
-    for how, position, what in changes:
-        at = int(position * len(data))
-        if how == "flip":
-            data = data[:at] + bytes([data[at] ^ 1 << what]) + data[at + 1 :] if data else data
-        elif how == "insert":
-            data = data[:at] + what + data[at:]
-        elif how == "delete":
-            data = data[:at] + data[at + what :]
-        elif how == "overwrite":
-            data = data[:at] + what + data[at + len(what) :]
-        else:
-            data = data[: at + what] + data[at:]
-    return data
-
-
-@pytest.mark.deep
-@SECRETS
-@settings(max_examples=500, deadline=None)
-@given(records=st.lists(st.binary(max_size=60), max_size=8), changes=corruptions)
-def test_after_any_corruption_what_is_read_is_what_came_first_and_something_is_said(secret, records, changes):
-    """Without a secret the odds that this fails are 1 in 2**32 for each of the examples."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = write(Path(folder) / NAME, records, secret)
-        whole = path.read_bytes()
-        data = corrupted(whole, changes)
-        path.write_bytes(data)
-        found, message = read(path, secret)
-        assert found == records[: len(found)]
-        assert (message is None) == (data == whole)
-        assert message is not None or found == records
-
-
 @SECRETS
 def test_records_that_changed_places_or_come_twice_or_are_left_out_are_not_believed(path, secret):
     header, one, two, three, end = parts(write(path, [b"1", b"2", b"3"], secret).read_bytes(), secret)
