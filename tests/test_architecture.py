@@ -15,8 +15,10 @@ PAGE = ROOT / "docs" / "architecture.md"
 FRAMEWORKS = {"asgiref", "cachelib", "click", "django", "flask", "flask_caching", "werkzeug"}
 
 
+@cache
 def imported_by(path):
     """The modules and names that a file imports, those for type checkers aside."""
+    found = []
     todo = [ast.parse(path.read_text())]
     while todo:
         node = todo.pop()
@@ -25,10 +27,11 @@ def imported_by(path):
             continue
         todo += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}:{node.lineno} imports relatively"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
 
 
 def unit_of(name):

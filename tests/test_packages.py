@@ -48,9 +48,9 @@ def run(tmp_path):
     return run_script
 
 
-@pytest.mark.parametrize("who", [{"id": "echo 0"}, {"id": "echo 1000", "sudo": SUDO}], ids=["root", "sudo"])
-def test_missing_packages_are_installed_without_a_question(run, who):
-    done, calls = run(who)
+@pytest.mark.parametrize("machine", [{"id": "echo 0"}, {"id": "echo 1000", "sudo": SUDO}], ids=["root", "sudo"])
+def test_missing_packages_are_installed_without_a_question(run, machine):
+    done, calls = run(machine)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "Installing the Debian packages redis-server memcached\n"
     update, install = calls
@@ -61,10 +61,10 @@ def test_missing_packages_are_installed_without_a_question(run, who):
 
 
 @pytest.mark.parametrize(
-    "who", [{"id": "echo 1000"}, {"id": "echo 1000", "sudo": NO_SUDO}], ids=["no sudo", "sudo asks for a password"]
+    "machine", [{"id": "echo 1000"}, {"id": "echo 1000", "sudo": NO_SUDO}], ids=["no sudo", "sudo asks for a password"]
 )
-def test_missing_packages_are_named_where_they_cannot_be_installed(run, who):
-    done, calls = run(who)
+def test_missing_packages_are_named_where_they_cannot_be_installed(run, machine):
+    done, calls = run(machine)
     assert done.returncode == 1
     assert done.stdout == ""
     (sentence,) = done.stderr.splitlines()
