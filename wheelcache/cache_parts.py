@@ -11,6 +11,7 @@ from wheelcache.core.python_core import PythonCore
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.leases.leased_reads import LeasedReads
+from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
@@ -68,6 +69,7 @@ class CacheParts:
         self.leases = FillLeases(self.core, self.driver.clock)
         self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, options.weigher, stamps)
         self.loads = Loads(self.core, self.writer)
+        self.fill_times = FillTimes(self.loads, self.driver.clock)
         self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.writer)
         self.groups = Groups()
         self.gate = Gate(name, self.core)
