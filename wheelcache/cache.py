@@ -18,6 +18,7 @@ from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.errors import MissingKey, Unloaded
 from wheelcache.keys import unwrap
 from wheelcache.leases.fill_scope import current_scope
+from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import LoadPolicy, PolicyArguments, load_policy
 from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
@@ -325,6 +326,11 @@ class Cache(CacheAccess):
     def is_leased(self, key: Hashable) -> bool:
         """Whether the running thread or task has a lease on ``key``."""
         return self._parts.leases.is_of(self._adapt(key), current_scope())
+
+    @property
+    def fill_times(self) -> FillTimes:
+        """What a backend tells of its misses and writes, to time what callers compute in between."""
+        return self._parts.fill_times
 
     def fill_lease(self, key: Hashable, value: Any) -> None:
         """Give ``value`` to the callers that wait for a lease on ``key``, without storing it."""

@@ -13,6 +13,7 @@ from wheelcache.core.python_core import PythonCore
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.leases.leased_reads import LeasedReads
+from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
@@ -77,6 +78,7 @@ class CacheParts:
         self.stamps = KeyStamps(name, self.core, self.driver.clock, stamps)
         self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, weigher, self.stamps)
         self.loads = Loads(self.core, self.writer)
+        self.fill_times = FillTimes(self.loads, self.driver.clock)
         self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.stamps)
         self.groups = Groups()
         self.gate = Gate(name, self.core)

@@ -67,7 +67,8 @@ class Stats:
 
     Attributes:
         hits, misses: of ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake``. A stale value is a hit.
-        loads, load_failures: loaders that returned, loaders that raised.
+        loads, load_failures: loaders that returned, loaders that raised. What a caller computes between a miss of a
+            backend's ``get`` and its ``set`` is a load as well.
         load_seconds: the time spent in both, in seconds.
         load_buckets: how many of both took up to each of ``LOAD_BOUNDS`` and more than the one before, and how many
             more than the last.

@@ -81,6 +81,7 @@ class WheelCache(PrefixAccess, BaseCache):
         self._find = self._cache.find_plain
         self._loads = self.store.codec.loads
         self._atoms = ATOMS if self.store.keeps_atoms else frozenset()
+        self._fill_times = self._cache.fill_times
         self._culls = self.store.cull_frequency is not None
         self._fill_waits = self.store.fill_waits
         super().__init__(params)
@@ -184,7 +185,10 @@ class WheelCache(PrefixAccess, BaseCache):
             stored = yield from self._cache.leased(cache_key, wait, may_wait=not shares_its_thread())
         else:
             stored = self._cache.get(cache_key, MISSING)
-        return default if stored is MISSING else self.store.codec.decode(stored)
+        if stored is MISSING:
+            self._fill_times.missed(cache_key)
+            return default
+        return self.store.codec.decode(stored)
 
     def _fill_wait(self, key: Any) -> float:
         """Seconds that a ``get`` waits for another caller to fill ``key``."""
@@ -198,6 +202,8 @@ class WheelCache(PrefixAccess, BaseCache):
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         cache_key = self._key(key, version)
         cache = self._cache
+        if self._fill_times.missed_at:
+            self._fill_times.filled(cache_key)
         stored = value if type(value) in self._atoms else self.store.codec.encode(value)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:

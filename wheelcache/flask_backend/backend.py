@@ -93,10 +93,15 @@ class WheelCache(EngineBackend):
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
         cache_key = self._cache_key(key)
         wait = self._fill_wait(key)
-        if not wait:
-            return self._codec.decode(self._cache.get(cache_key, default))
-        note_held_leases()
-        return self._codec.decode(self._cache.get_or_lease(cache_key, wait=wait))
+        if wait:
+            note_held_leases()
+            stored = self._cache.get_or_lease(cache_key, _MISSING, wait=wait)
+        else:
+            stored = self._cache.get(cache_key, _MISSING)
+        if stored is _MISSING:
+            self._cache.fill_times.missed(cache_key)
+            return default
+        return self._codec.decode(stored)
 
     def get_or_load(
         self,
@@ -140,7 +145,10 @@ class WheelCache(EngineBackend):
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
-        cache_key, stored, ttl = self._cache_key(key), self._codec.encode(value), self._ttl(timeout)
+        cache_key, fill_times = self._cache_key(key), self._cache.fill_times
+        if fill_times.missed_at:
+            fill_times.filled(cache_key)
+        stored, ttl = self._codec.encode(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             self._cache.delete(cache_key)
             return True

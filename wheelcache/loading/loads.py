@@ -102,6 +102,12 @@ class Loads:
         with self._flights.lock:
             self._counts.coalesced += 1
 
+    def count_load(self, seconds: float) -> None:
+        """A caller computed a value by itself and set it."""
+        with self._flights.lock:
+            self._counts.loads += 1
+            self._counts.load_times.add(seconds)
+
     def needs_refresh(self, key: Any, value: Any, ttl: float | None, policy: LoadPolicy) -> bool:
         """Whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL."""
         if value is None and policy.negative_ttl is not None:

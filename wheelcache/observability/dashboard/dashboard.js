@@ -467,7 +467,7 @@ const TIME_CHARTS = [
   { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
     nothing: "Nothing yet", series: [{ field: "evictions_per_second", label: "Evicted" },
       { field: "expirations_per_second", label: "Expired" }] },
-  { key: "load_ms", title: "Mean load time", format: milliseconds, axis: milliseconds, nothing: "No loads",
+  { key: "load_ms", title: "Mean load time", format: milliseconds, axis: milliseconds, nothing: "No miss was followed by a set",
     series: [{ field: "load_ms", label: "Mean load time" }] },
 ];
 
@@ -488,7 +488,7 @@ class Card {
     set(this.clear, { "aria-label": `Clear ${name}` });
     this.clear.addEventListener("click", () => clearCache(this));
     this.charts = TIME_CHARTS.map((spec) => new TimeChart(spec, name));
-    this.histogram = new Histogram({ key: "load_buckets", title: "Load times", nothing: "No loads" }, name);
+    this.histogram = new Histogram({ key: "load_buckets", title: "Load times", nothing: "No miss was followed by a set" }, name);
     part(this.root, "charts").append(...[...this.charts, this.histogram].map((chart) => chart.figure));
     this.workers = part(this.root, "workers");
     this.workers.open = open;
