@@ -253,18 +253,6 @@ def test_what_a_task_hands_to_a_thread_acts_for_the_task(cache, thread_callers):
     assert run(main) == "it"
 
 
-def test_sync_code_that_a_task_without_leases_hands_to_a_thread_waits(cache, thread_callers):
-    thread_callers[0].gets("k")
-
-    async def main():
-        asked = asyncio.create_task(asyncio.to_thread(cache.get_or_lease, "k", MISS, wait=LONG))
-        await auntil_waiting()
-        thread_callers[0].does(cache.set, "k", "it")
-        return await asked
-
-    assert run(main) == "it"
-
-
 def test_a_thread_whose_task_was_cancelled_holds_on_its_own(cache, thread_callers):
     cancelled, held, done = threading.Event(), threading.Event(), threading.Event()
 

@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import random
 import threading
+import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from hypothesis import settings
@@ -14,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.engine import invariants
 from tests.runtime.background import is_idle
-from tests.waiting import until
+from tests.waiting import THREADS, until
 from wheelcache import Cache, LoadTimeout, ManualClock
 
 KEYS = st.integers(0, 1)
@@ -235,75 +236,47 @@ Loading.TestCase.settings = settings(max_examples=100, stateful_step_count=40, d
 TestLoading = pytest.mark.usefixtures("nothing_is_logged")(Loading.TestCase)
 
 
-class HeldLoaders:
-    """Loaders of threads: each runs until a thread that lets them go picks it."""
-
-    def __init__(self, seed):
-        self.numbers = itertools.count(1)
-        self.running = Counter()
-        self.two_at_once = []
-        self.lock = threading.Lock()
-        self.held = []
-        self.choose = random.Random(seed)
-        self.returned = self.raised = 0
-
-    def load(self, key):
-        go = threading.Event()
-        with self.lock:
-            self.running[key] += 1
-            if self.running[key] > 1:
-                self.two_at_once.append(key)
-            number = next(self.numbers)
-            self.held.append(go)
-        go.wait()
-        with self.lock:
-            self.running[key] -= 1
-            if self.choose.random() < 0.2:
-                self.raised += 1
-                raise LoadFailed
-            self.returned += 1
-        return number
-
-    def let_one_go(self):
-        with self.lock:
-            if self.held:
-                self.held.pop(self.choose.randrange(len(self.held))).set()
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_threads_never_load_a_key_twice_at_once_and_none_is_lost(seed):
+def test_threads_never_load_a_key_twice_at_once_and_none_is_lost(together):
     clock = ManualClock()
     cache = Cache(clock=clock, jitter=0, log_interval=None, sample_interval=None, max_entries=3)
-    loaders = HeldLoaders(seed)
+    numbers, asked, returned, raised = (itertools.count(1) for _ in range(4))
+    loading = [threading.Lock() for _ in range(3)]
     writing = [threading.Lock() for _ in range(3)]
     last_write = [0] * 3
-    requests = itertools.count()
+    two_at_once = []
 
-    def write(key, change):
-        with writing[key]:
-            number = next(loaders.numbers)
-            change(number)
-            last_write[key] = number
+    def load(key, pause, fails):
+        if not loading[key].acquire(blocking=False):
+            two_at_once.append(key)
+        number = next(numbers)
+        time.sleep(pause)
+        loading[key].release()
+        next(raised if fails else returned)
+        if fails:
+            raise LoadFailed
+        return number
 
     def work(worker):
-        choose = random.Random(f"{seed} {worker}")
-        for _ in range(300):
+        choose = random.Random(worker)
+        for _ in range(100):
             key = choose.randrange(3)
             what = choose.random()
-            if what < 0.08:
-                write(key, lambda number, key=key: cache.set(key, number, 5))
-            elif what < 0.16:
-                write(key, lambda _, key=key: cache.delete(key))
+            if what < 0.16:
+                with writing[key]:
+                    number = next(numbers)
+                    cache.set(key, number, 5) if what < 0.08 else cache.delete(key)
+                    last_write[key] = number
             elif what < 0.3:
                 clock.advance(choose.random() * 3)
             else:
                 oldest = last_write[key]
                 grace = choose.choice((None, 2, 8))
-                next(requests)
+                loader = partial(load, key, choose.choice((0, 0, 0.002)), choose.random() < 0.2)
+                next(asked)
                 try:
                     number = cache.take(
                         key,
-                        lambda key=key: loaders.load(key),
+                        loader,
                         choose.choice((1, 5)),
                         grace=grace,
                         refresh_ahead=choose.choice((None, 0.5)),
@@ -314,28 +287,10 @@ def test_threads_never_load_a_key_twice_at_once_and_none_is_lost(seed):
                     continue
                 assert number >= oldest, "older than what was written before the call"
 
-    with ThreadPoolExecutor(8) as pool:
-        workers = [pool.submit(work, number) for number in range(8)]
-
-        def all_done():
-            loaders.let_one_go()
-            return all(worker.done() for worker in workers)
-
-        done = False
-        pause = threading.Event()
-        for _ in range(60_000):
-            done = all_done()
-            if done:
-                break
-            pause.wait(0.0005)
-        while loaders.held:
-            loaders.let_one_go()
-        assert done
-        for worker in workers:
-            worker.result()
-    assert until(lambda: loaders.let_one_go() or is_idle())
-    assert loaders.two_at_once == []
+    assert together(work) == [None] * THREADS
+    assert until(is_idle)
+    assert two_at_once == []
     invariants.check(cache)
     stats = cache.stats()
-    assert stats.hits + stats.misses == next(requests)
-    assert (stats.loads, stats.load_failures) == (loaders.returned, loaders.raised)
+    assert stats.hits + stats.misses == next(asked) - 1
+    assert (stats.loads, stats.load_failures) == (next(returned) - 1, next(raised) - 1)
