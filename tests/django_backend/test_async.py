@@ -121,17 +121,6 @@ def test_a_hundred_tasks_that_miss_together_run_an_async_default_once(cache, kin
         assert run(cache.aget_or_set("key", 1)) == 1
 
 
-def test_a_plain_value_a_type_and_none_are_defaults_too(cache):
-    async def use():
-        assert await cache.aget_or_set("value", [1]) == [1]
-        assert await cache.aget_or_set("type", dict) == {}
-        for default in (None, 5):
-            assert await cache.aget_or_set("none", default) is None
-
-    run(use())
-    assert "none" in cache
-
-
 def test_each_async_context_has_a_backend_of_its_own_on_the_same_entries():
     async def one_task(number):
         await caches["default"].aset(f"key{number}", number)

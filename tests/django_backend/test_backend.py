@@ -3,11 +3,9 @@
 import threading
 
 import pytest
-from django.core.cache import cache, caches, close_caches
 
 from tests.django_backend.conftest import finish_request
 from tests.engines import engine
-from tests.waiting import PATIENCE
 from wheelcache.django_backend import WheelCache
 
 # Timeouts
@@ -170,19 +168,3 @@ def test_close_leaves_entries_store_and_wheel_alone(make, clock):
     assert len(engine(cache)) == 1
     cache.set("key", 1)
     assert cache.get("key") == 1
-
-
-def test_the_default_alias_is_still_there_after_the_end_of_a_request():
-    cache.set("key", [1])
-    close_caches()
-    assert cache.get("key") == caches["default"].get("key") == [1]
-
-
-def test_each_thread_has_a_backend_of_its_own_on_the_same_entries(in_thread):
-    caches["default"].set("key", "from the first")
-    backend, value, _ = in_thread(
-        lambda: (caches["default"], caches["default"].get("key"), caches["default"].set("key", "from the other"))
-    ).result(PATIENCE)
-    assert backend is not caches["default"]
-    assert value == "from the first"
-    assert caches["default"].get("key") == "from the other"

@@ -141,12 +141,6 @@ def test_a_key_that_django_does_not_warn_of_does_not_warn(make, clock):
             assert cache.get(key) == 1
 
 
-def test_two_spellings_of_one_key_are_both_answered_by_get_many_and_set_many_keeps_the_last(make, clock):
-    cache = make()
-    cache.set_many({1: "first", "1": "last"})
-    assert cache.get_many([1, "1"]) == {1: "last", "1": "last"}
-
-
 @pytest.mark.parametrize("attribute", ["key_prefix", "version", "key_func"])
 def test_what_a_key_is_made_of_may_change_at_run_time(make, clock, attribute):
     cache = make()
@@ -191,20 +185,6 @@ def test_any_key_prefix_is_djangos(make, clock, prefix):
             assert cache.get("key") == 1
         # It makes every key bad.
         assert [each.category for each in warned] == [CacheKeyWarning] * (prefix == "my site")
-
-
-def test_versions_keep_entries_apart_and_can_be_raised(make, clock):
-    cache = make(VERSION=1)
-    cache.set("key", "one")
-    cache.set("key", "two", version=2)
-    assert (cache.get("key"), cache.get("key", version=1), cache.get("key", version=2)) == ("one", "one", "two")
-    assert cache.incr_version("key", delta=4) == 5
-    assert (cache.get("key"), cache.get("key", version=5)) == (None, "one")
-    assert cache.decr_version("key", version=5) == 4
-    assert cache.get("key", version=4) == "one"
-    for call in (cache.incr_version, cache.incr, cache.decr):
-        with pytest.raises(ValueError, match="Key 'gone' not found"):
-            call("gone")
 
 
 def test_a_custom_key_function_makes_every_key(make, clock):

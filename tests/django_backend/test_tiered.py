@@ -1,13 +1,11 @@
 """TieredCache in Django: its settings, keys, async methods and pages. The rest is in ``tests/backends``."""
 
 import asyncio
-import pickle
 
 import pytest
-import redis
 from django.core.cache import CacheKeyWarning, caches
 from django.core.cache.backends.locmem import LocMemCache
-from django.core.cache.backends.redis import RedisCache, RedisCacheClient
+from django.core.cache.backends.redis import RedisCache
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import connection
@@ -18,7 +16,6 @@ from django.views.decorators.cache import cache_page
 
 import wheelcache
 from tests.backends.tiers import LOCMEM, TierOnDjango, made_tiers
-from tests.redis_server import RedisServer
 from tests.waiting import THREADS, until, until_waiting
 from wheelcache.django_backend import TieredCache
 from wheelcache.django_backend import cache as default_cache
@@ -232,23 +229,6 @@ def test_memcached_refuses_bad_keys_and_the_error_is_the_callers(tier, memcached
             call("a b")
 
 
-def test_a_value_that_cannot_be_pickled_is_the_callers_error_and_no_outage(tier, empty_redis):
-    cache = tier("redis", empty_redis, fail_safe=True).backend
-    for _ in range(5):
-        with pytest.raises((pickle.PicklingError, AttributeError, TypeError)):
-            cache.set("k", lambda: None)
-    cache.set("k", 1)
-    assert cache.get("k") == 1
-
-
-@pytest.mark.parametrize("kind", ["memory", "redis"])
-def test_a_counter_that_is_not_there_is_djangos_error(tier, empty_redis, kind):
-    tier = tier(kind, empty_redis if kind == "redis" else None)
-    for call in (tier.backend.incr, lambda key: asyncio.run(tier.backend.aincr(key))):
-        with pytest.raises(ValueError, match="not found"):
-            call("none")
-
-
 def test_behind_a_dummy_nothing_is_ever_kept(tier):
     tier = tier(behind={"BACKEND": "django.core.cache.backends.dummy.DummyCache"})
     tier.set("k", 1)
@@ -347,16 +327,6 @@ def test_threads_of_a_process_share_the_copies_and_one_tracking_connection(tier,
     assert len(empty_redis.client().client_list(_type="pubsub")) == 1
 
 
-def test_a_password_that_is_wrong_means_no_copies_and_the_error_reaches_the_caller(trackings, caplog):
-    with RedisServer("--requirepass", "secret") as locked:
-        behind = {"BACKEND": REDIS, "LOCATION": f"redis://:wrong@{locked.host}:{locked.port}/0"}
-        with override_settings(CACHES={"default": {"BACKEND": LOCMEM}, "behind": behind}):
-            cache = TieredCache("locked", params_of())
-            with pytest.raises(redis.AuthenticationError):
-                cache.get("k")
-            assert until(lambda: "are not told" in caplog.text)
-
-
 @pytest.mark.parametrize("kind", ["redis", "django-redis"])
 def test_a_server_that_is_down_at_the_start_is_found_when_it_comes(own_redis, trackings, kind):
     own_redis.kill()
@@ -370,27 +340,6 @@ def test_a_server_that_is_down_at_the_start_is_found_when_it_comes(own_redis, tr
         own_redis.start()
         assert until(lambda: tier.set("k", 1) or (tier.get("k") == 1 and tier.copies() == [":1:k"]))
         tier.backend.close()
-
-
-def test_a_fill_that_is_held_back_while_another_client_writes_is_dropped(tier, empty_redis, trackings, monkeypatch):
-    tier = tier("redis", empty_redis)
-    told = trackings()[-1].told.keys
-    tier.behind.set("k", "old")
-    assert until(lambda: b":1:k" in told)
-    told.clear()
-    get = RedisCacheClient.get
-
-    def get_and_write(self, *args):
-        value = get(self, *args)
-        monkeypatch.undo()
-        tier.behind.set("k", "new")
-        assert until(lambda: b":1:k" in told)
-        return value
-
-    monkeypatch.setattr(RedisCacheClient, "get", get_and_write)
-    assert tier.get("k") == "old"
-    assert tier.copies() == []
-    assert tier.get("k") == "new"
 
 
 def test_a_page_is_made_once_for_all_that_ask_for_it_together(tier, together):

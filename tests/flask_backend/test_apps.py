@@ -83,15 +83,6 @@ def test_headers_cookies_and_status_of_a_response_are_cached_and_not_shared(make
     assert calls["view"] == 1
 
 
-@pytest.mark.parametrize("result", [{"a": [1]}, ("text", 201), ("text", {"X-A": "b"}), b"bytes"], ids=repr)
-def test_whatever_a_view_may_return_is_the_same_from_the_cache(make_app, result):
-    app, cache = make_app()
-    results = iter([result])
-    app.add_url_rule("/", view_func=cache.cached()(lambda: next(results)))
-    first, second = (app.test_client().get("/") for _ in range(2))
-    assert (first.data, first.status_code, first.headers) == (second.data, second.status_code, second.headers)
-
-
 def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_and_are_deleted(make_app, together):
     app, cache = make_app(CACHE_THRESHOLD=5, CACHE_OPTIONS={"interval": 0.001})
 
@@ -119,44 +110,6 @@ def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_
 
 
 # Memoized functions.
-
-
-def test_delete_memoized_forgets_a_method_of_one_object_or_of_all_and_of_a_class(make_app, calls):
-    app, cache = make_app()
-
-    class Shop:
-        def __init__(self, name):
-            self.name = name
-
-        def __repr__(self):
-            return f"Shop({self.name})"
-
-        @cache.memoize()
-        def price(self, item):
-            calls[self.name, item] += 1
-            return calls[self.name, item]
-
-        @classmethod
-        @cache.memoize()
-        def count(cls):
-            calls[cls] += 1
-            return calls[cls]
-
-    here, there = Shop("here"), Shop("there")
-
-    def everything():
-        return [here.price("a"), here.price("b"), there.price("a"), Shop.count()]
-
-    with app.app_context():
-        assert everything() == everything() == [1, 1, 1, 1]
-        cache.delete_memoized(here.price)
-        assert everything() == [2, 2, 1, 1]
-        cache.delete_memoized(Shop.price)
-        assert everything() == [3, 3, 2, 1]
-        cache.delete_memoized(Shop.price, here, "a")
-        assert everything() == [4, 3, 2, 1]
-        cache.delete_memoized(Shop.count, Shop)
-        assert everything() == [4, 3, 2, 2]
 
 
 @pytest.mark.parametrize("threshold", [1, 2, 3])
@@ -298,25 +251,6 @@ def test_two_caches_of_one_app_are_where_flask_caching_has_them_and_share_nothin
         assert first.cache is app.extensions["cache"][first]
         first.set("key", 1)
         assert second.get("key") is None
-
-
-def test_every_proxy_of_flask_caching_returns_what_the_backend_does(make_app):
-    app, cache = make_app()
-    with app.app_context():
-        assert cache.set("a", [1], timeout=60) is True
-        assert cache.add("a", 2) is False
-        assert cache.get("a") == [1]
-        assert cache.has("a") is True
-        assert cache.set_many({"b": 2, "c": 3}, timeout=60) == ["b", "c"]
-        assert cache.get_many("a", "b", "x") == [[1], 2, None]
-        assert cache.get_dict("a", "x") == {"a": [1], "x": None}
-        assert cache.delete("a") is True
-        assert cache.delete("a") is False
-        assert cache.delete_many("a", "b") == ["a", "b"]
-        assert cache.unlink("c") == ["c"]
-        assert cache.clear() is True
-        assert cache.cache.inc("n", 2) == 2
-        assert cache.cache.dec("n", 5) == -3
 
 
 def test_an_app_without_references_leaves_with_its_store(make_app):

@@ -63,9 +63,14 @@ def test_a_wrong_setting_is_an_error_at_init_app_that_names_it_and_what_it_got(s
     assert repr(wrong[-1] if setting == "CACHE_ARGS" else wrong) in str(refused.value)
 
 
+OF_THE_ENGINE = ("ttl", "clock", "weigher", "on_removal", "max_weight")
+
+
 def test_unknown_options_are_an_error_at_init_app_that_names_them_all_and_those_there_are():
     with pytest.raises(TypeError, match=r"(?s)'shards' of the cache 'shop'.*'max_entries'") as refused:
-        backend_of(CACHE_OPTIONS={"shards": 4, "slots": 8, "max_entries": 1})
+        backend_of(CACHE_OPTIONS={"shards": 4, "slots": 8, "max_entries": 1, **dict.fromkeys(OF_THE_ENGINE)})
+    for name in OF_THE_ENGINE:
+        assert repr(name) in str(refused.value)
     for known in (
         *("threshold", "default_timeout", "ignore_delete_many_errors", "key_prefix", "max_bytes"),
         *("jitter", "interval", "slots", "log_interval", "name"),
@@ -88,85 +93,45 @@ def test_a_wrong_option_is_an_error_that_names_its_cache_and_the_app_has_none():
     assert app.extensions["cache"] == {}
 
 
-@pytest.mark.parametrize("option", ["ttl", "clock", "weigher", "on_removal", "max_weight", "max_entries", "THRESHOLD"])
-def test_what_the_engine_takes_and_the_backend_does_not_is_unknown(option):
-    with pytest.raises(TypeError, match=f"unknown option '{option}' of the cache 'shop'"):
-        backend_of(CACHE_OPTIONS={option: None})
-
-
 def test_too_many_args_are_an_error_that_names_those_there_are():
     with pytest.raises(TypeError, match=r"threshold, default_timeout, ignore_delete_many_errors.*8"):
         backend_of(CACHE_ARGS=[500, 300, False, 8])
 
 
-@pytest.mark.parametrize(
-    ("config", "size"),
-    [
-        ({}, 500),
-        ({"CACHE_THRESHOLD": 7}, 7),
-        ({"CACHE_THRESHOLD": 0}, 500),
-        ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}}, 8),
-        ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}, "CACHE_ARGS": [9]}, 9),
-        ({"CACHE_THRESHOLD": 7, "CACHE_ARGS": (9,)}, 9),
-    ],
-    ids=repr,
-)
-def test_the_threshold_is_that_of_args_or_options_or_the_setting(config, size):
-    backend = backend_of(**config)
+BY_DEFAULT = {"size": 500, "seconds": 300, "prefix": "flask_cache_", "ignored": False}
+SETTINGS = [
+    ({}, {}),
+    ({"CACHE_THRESHOLD": 7}, {"size": 7}),
+    ({"CACHE_THRESHOLD": 0}, {}),
+    ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}}, {"size": 8}),
+    ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}, "CACHE_ARGS": [9]}, {"size": 9}),
+    ({"CACHE_THRESHOLD": 7, "CACHE_ARGS": (9,)}, {"size": 9}),
+    ({"CACHE_DEFAULT_TIMEOUT": 60}, {"seconds": 60}),
+    ({"CACHE_DEFAULT_TIMEOUT": "60"}, {"seconds": 60}),
+    ({"CACHE_DEFAULT_TIMEOUT": 0.25}, {"seconds": 0.25}),
+    ({"CACHE_DEFAULT_TIMEOUT": timedelta(minutes=2)}, {"seconds": 120}),
+    ({"CACHE_DEFAULT_TIMEOUT": 0}, {"seconds": None}),
+    ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_OPTIONS": {"default_timeout": 70}}, {"seconds": 70}),
+    ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_ARGS": [9, 80]}, {"size": 9, "seconds": 80}),
+    ({"CACHE_KEY_PREFIX": "shop:"}, {"prefix": "shop:"}),
+    ({"CACHE_KEY_PREFIX": ""}, {"prefix": ""}),
+    ({"CACHE_KEY_PREFIX": None}, {"prefix": ""}),
+    ({"CACHE_KEY_PREFIX": "shop:", "CACHE_OPTIONS": {"key_prefix": "other:"}}, {"prefix": "other:"}),
+    ({"CACHE_IGNORE_ERRORS": True}, {"ignored": True}),
+    ({"CACHE_OPTIONS": {"ignore_delete_many_errors": True}}, {"ignored": True}),
+    ({"CACHE_ARGS": [500, 300, True]}, {"ignored": True}),
+]
+
+
+@pytest.mark.parametrize(("config", "expected"), SETTINGS, ids=repr)
+def test_args_come_before_options_and_those_before_the_settings_of_flask_caching(clock, config, expected):
+    backend = backend_of(**{**config, "CACHE_OPTIONS": {"jitter": 0, **config.get("CACHE_OPTIONS", {})}})
+    backend.set("key", 1)
+    [key] = engine(backend).keys()
+    found = {"prefix": key.removesuffix("key"), "seconds": engine(backend).expires_in(key)}
     backend.set_many({str(number): number for number in range(1000)})
-    assert len(backend.engine) == size
-
-
-@pytest.mark.parametrize(
-    ("config", "seconds"),
-    [
-        ({}, 300),
-        ({"CACHE_DEFAULT_TIMEOUT": 60}, 60),
-        ({"CACHE_DEFAULT_TIMEOUT": "60"}, 60),
-        ({"CACHE_DEFAULT_TIMEOUT": 0.25}, 0.25),
-        ({"CACHE_DEFAULT_TIMEOUT": timedelta(minutes=2)}, 120),
-        ({"CACHE_DEFAULT_TIMEOUT": 0}, None),
-        ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_OPTIONS": {"default_timeout": 70}}, 70),
-        ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_ARGS": [9, 80]}, 80),
-    ],
-    ids=repr,
-)
-def test_the_default_timeout_is_that_of_args_or_options_or_the_setting(clock, config, seconds):
-    config["CACHE_OPTIONS"] = {"jitter": 0, **config.get("CACHE_OPTIONS", {})}
-    backend = backend_of(**config)
-    backend.set("key", 1)
-    assert engine(backend).expires_in("flask_cache_key") == seconds
-
-
-@pytest.mark.parametrize(
-    ("config", "prefix"),
-    [
-        ({}, "flask_cache_"),
-        ({"CACHE_KEY_PREFIX": "shop:"}, "shop:"),
-        ({"CACHE_KEY_PREFIX": ""}, ""),
-        ({"CACHE_KEY_PREFIX": None}, ""),
-        ({"CACHE_KEY_PREFIX": "shop:", "CACHE_OPTIONS": {"key_prefix": "other:"}}, "other:"),
-    ],
-    ids=repr,
-)
-def test_the_key_prefix_is_that_of_the_options_or_the_setting(config, prefix):
-    backend = backend_of(**config)
-    backend.set("key", 1)
-    assert engine(backend).keys() == [f"{prefix}key"]
-
-
-@pytest.mark.parametrize(
-    ("config", "ignored"),
-    [
-        ({}, False),
-        ({"CACHE_IGNORE_ERRORS": True}, True),
-        ({"CACHE_OPTIONS": {"ignore_delete_many_errors": True}}, True),
-        ({"CACHE_ARGS": [500, 300, True]}, True),
-    ],
-    ids=repr,
-)
-def test_ignore_delete_many_errors_is_kept_where_cachelib_has_it(config, ignored):
-    assert backend_of(**config).ignore_delete_many_errors is ignored
+    found |= {"size": len(engine(backend)), "ignored": backend.ignore_delete_many_errors}
+    assert found == {**BY_DEFAULT, **expected}
 
 
 @pytest.mark.parametrize("serializer", [JSONSerializer, JSONSerializer()], ids=["class", "object"])
