@@ -6,13 +6,12 @@ from itertools import count
 
 import pytest
 
-from tests.coherence.processes import QUIET, fill
+from tests.coherence.processes import QUIET, STAMPS_CHECK, fill
 from tests.engine.interruptions import Delivery, quiet
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE
 from wheelcache import Cache
 from wheelcache.leases.fill_scope import end_request
-from wheelcache.writing.entry_writer import STAMPS_CHECK
 
 # The file is removed.
 

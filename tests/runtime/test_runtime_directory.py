@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.coherence.processes import QUIET, are_shared, fill
+from tests.coherence.processes import QUIET, STAMPS_CHECK, are_shared, fill
 from wheelcache import Cache, ManualClock
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import FiguresDirectory, directory_of
 from wheelcache.runtime import private_files
 from wheelcache.runtime.private_files import runtime_directory
-from wheelcache.writing.entry_writer import STAMPS_CHECK
 
 ANOTHER_USER = 65534
 
