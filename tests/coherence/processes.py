@@ -8,6 +8,9 @@ from wheelcache import Cache
 NAME = "test"
 """Of the stamps."""
 
+STAMPS_CHECK = 10.0
+"""Seconds after which a cache looks whether its stamps are still there."""
+
 QUIET = {"log_interval": None, "sample_interval": None}
 
 

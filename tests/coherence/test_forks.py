@@ -1,19 +1,18 @@
 """The file of stamps is removed, or the process forks: no entry of before is taken for current."""
 
 import logging
-import os
 import threading
 from itertools import count
 
 import pytest
 
-from tests.coherence.processes import QUIET, fill
+from tests.coherence.processes import QUIET, STAMPS_CHECK, fill
+from tests.engine.interruptions import Delivery, quiet
 from tests.runtime.forks import fork
 from tests.runtime.interruptions import Delivery, quiet
 from tests.waiting import PATIENCE
 from wheelcache import Cache
 from wheelcache.leases.fill_scope import end_request
-from wheelcache.writing.entry_writer import STAMPS_CHECK
 
 # The file is removed.
 
@@ -145,84 +144,35 @@ def test_a_child_forked_after_the_stamps_were_removed_returns_no_entry_of_before
     assert fork(lambda: _check_equal(cache.get("k"), None))
 
 
-@pytest.fixture
-def pipes():
-    """Two pipes, to ask and to answer: ``(asked, ask), (answered, answer)``."""
-    made = os.pipe(), os.pipe()
-    yield made
-    for end in (*made[0], *made[1]):
-        os.close(end)
-
-
-def test_a_child_that_cannot_open_the_stamps_has_caches_that_work(map_stamps, tmp_path, pipes):
-    """None of its stamps is one of its parent's, and no other cache is left with its locks taken."""
-    (asked, ask), (answered, answer) = pipes
-    caches = [Cache(**QUIET), Cache(stamps=map_stamps(), **QUIET), Cache(**QUIET)]
+@pytest.mark.parametrize("can_open", [True, False])
+def test_no_stamp_of_a_child_is_one_of_its_parents_and_no_cache_has_its_locks_taken(map_stamps, tmp_path, can_open):
+    stamps = map_stamps()
+    caches = [Cache(**QUIET), Cache(stamps=stamps, **QUIET), Cache(**QUIET)]
+    slot, before = stamps.slot("k"), stamps.first
+    parents = range(before, before + 2**40)
     caches[1].set("k", 1)
-    elsewhere = tmp_path.rename(tmp_path.with_name(f"{tmp_path.name} elsewhere"))
-
-    def parent():
-        os.read(asked, 1)
-        caches[1].set("k", 3)
-        os.write(answer, b".")
+    assert stamps.table[slot] in parents
 
     def child():
         logging.disable()
-        # One more than the parent has written.
-        caches[1].set("k", 1)
         threads = [threading.Thread(target=cache.set, args=["k", 2], daemon=True) for cache in caches]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(5)
         _check_equal([cache.get("k") for cache in caches], [2, 2, 2])
-        os.write(ask, b".")
-        os.read(answered, 1)
-        _check_equal([cache.get("k") for cache in caches], [2, None, 2])
+        written = [stamps.table[slot]]
+        caches[1].clear()
+        written.append(stamps.table[slot])
+        stamps.write_all()
+        written.append(stamps.table[slot])
+        _check_equal([each for each in written if each in parents], [])
 
-    writer = threading.Thread(target=parent)
-    writer.start()
+    folder = tmp_path if can_open else tmp_path.rename(tmp_path.with_name("elsewhere"))
     assert fork(child)
-    writer.join(PATIENCE)
-    elsewhere.rename(tmp_path)
-
-
-def test_no_process_writes_a_stamp_that_its_parent_or_child_writes(map_stamps, pipes):
-    """Parent and child write equally often, so stamps that go on from the same number would meet in the only slot."""
-    (asked, ask), (answered, answer) = pipes
-    caches = [Cache(stamps=map_stamps(1), **QUIET) for _ in range(2)]
-
-    def write():
-        for cache in caches:
-            cache.set("k", 1)
-        assert caches[1].get("k") == 1
-
-    def check_that_another_process_wrote():
-        _check_equal([cache.get("k") for cache in caches], [None, None])
-        # So that the next write is no fill of what was missed here.
-        end_request()
-
-    def parent():
-        os.read(asked, 1)
-        check_that_another_process_wrote()
-        write()
-        os.write(answer, b".")
-        return True
-
-    def child():
-        write()
-        os.write(ask, b".")
-        os.read(answered, 1)
-        check_that_another_process_wrote()
-
-    for _ in range(3):
-        write()
-        outcome = []
-        thread = threading.Thread(target=lambda outcome=outcome: outcome.append(parent()))
-        thread.start()
-        assert fork(child)
-        thread.join(PATIENCE)
-        assert outcome == [True]
+    folder.rename(tmp_path)
+    # The child wrote over it, to the file that both have mapped.
+    assert caches[1].get("k") is None
 
 
 def _check_equal(found, expected):

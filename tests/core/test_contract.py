@@ -389,8 +389,10 @@ class TestCounts:
         core.after_fork(in_child=False)
         assert core.counts().hits == 1
         assert not watch.broken
+        walk = core.scan(ordered=True)
         core.before_fork()
         core.after_fork(in_child=True)
+        assert walk.step(1) == []
         assert core.counts()[:2] == (0, 0)
         assert watch.broken
         assert core.get("key") == 1

@@ -170,8 +170,9 @@ class TestStamps:
         one.clear()
         assert two.get("key") is None
 
-    def test_a_touch_is_no_news_and_refused_after_news(self, make):
-        stamps = LocalStamps()
+    @pytest.mark.parametrize("options", [{}, {"first": None}])
+    def test_a_touch_is_no_news_and_refused_after_news(self, make, options):
+        stamps = LocalStamps(**options)
         core = make(stamps=stamps)
         core.set("key", 1, 10, slot=0)
         news = stamps.news[0]
@@ -180,6 +181,13 @@ class TestStamps:
         assert core.get("key") == 1
         stamps.news[0] += 1
         assert core.touch("key", 30) == 0
+
+    def test_a_value_that_is_too_heavy_is_news_all_the_same(self, make):
+        stamps = LocalStamps()
+        core = make(stamps=stamps, max_weight=5)
+        before = stamps.news[2]
+        assert core.set("key", 1, None, weight=6, slot=2) == TOO_HEAVY
+        assert stamps.news[2] != before
 
     def test_an_outdated_fill_beside_a_current_value_drops_both(self, make):
         stamps = LocalStamps()

@@ -5,7 +5,6 @@ import dis
 import gc
 import itertools
 import random
-import signal
 import sys
 import threading
 import time
@@ -63,31 +62,6 @@ def check(core, clock):
     while core.next_due <= clock.now:
         core.advance(1000)
     assert len(core) == 0
-
-
-def interrupt_by_signals(prepare, call, wanted=50):
-    """``prepare()`` and ``call(number)`` until a signal's handler raised in ``wanted`` calls; yields after each."""
-
-    def handler(*_):
-        raise Interrupted
-
-    before = signal.signal(signal.SIGALRM, handler)
-    interrupted = 0
-    try:
-        for number in itertools.count():
-            prepare()
-            try:
-                signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-5))
-                call(number)
-                signal.setitimer(signal.ITIMER_REAL, 0)
-            except Interrupted:
-                interrupted += 1
-                yield
-            if interrupted == wanted:
-                return
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture
@@ -153,24 +127,6 @@ def test_an_exception_at_any_point_leaves_a_core_as_before_the_step_or_after_it(
         assert len(core) <= 50
         if not interrupted:
             break
-    check(core, clock)
-
-
-@pytest.mark.parametrize("name", ["set a new key", "delete", "advance"])
-def test_an_exception_of_a_signal_leaves_a_core_as_before_the_step_or_after_it(make, clock, name):
-    operation, stored, _ = OPERATIONS[name]
-    core = make(max_entries=50)
-    last = [0]
-
-    def prepare():
-        last[0] = balance(core)
-
-    for _ in interrupt_by_signals(prepare, lambda number: operation(core, number)):
-        clock.now += random.random() / 10
-        assert balance(core) - last[0] in range(stored + 1)
-        assert len(core) <= 50
-        for key in range(0, 40, 3):
-            core.set(key, key, 60)
     check(core, clock)
 
 

@@ -90,15 +90,16 @@ def test_thousands_in_one_pipeline_are_all_told(client, copies):
 # The connection.
 
 
-def test_options_of_the_pool_that_do_not_fit_are_left_out(shared, track, copies):
-    client = shared.client(protocol=3, decode_responses=True, health_check_interval=1, db=2)
-    track(client, copies)
-    client.set("a:1", 1)
-    assert copies.are_told(True, b"a:1")
+CLIENTS = {
+    "options that do not fit": lambda server: server.client(protocol=3, decode_responses=True, health_check_interval=1),
+    "another database": lambda server: server.client(db=2),
+    "a Unix socket": lambda server: redis.Redis(unix_socket_path=server.unix_socket),
+}
 
 
-def test_a_unix_socket(shared, track, copies):
-    with redis.Redis(unix_socket_path=shared.unix_socket) as client:
+@pytest.mark.parametrize("client_of", CLIENTS.values(), ids=CLIENTS)
+def test_clients_of_any_options_are_told(shared, track, copies, client_of):
+    with client_of(shared) as client:
         track(client, copies)
         client.set("a:1", 1)
         assert copies.are_told(True, b"a:1")

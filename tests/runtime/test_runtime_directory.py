@@ -4,22 +4,18 @@ import fcntl
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
-import textwrap
 from pathlib import Path
 
 import pytest
 
-from tests.coherence.processes import QUIET, are_shared, fill
+from tests.coherence.processes import QUIET, STAMPS_CHECK, are_shared, fill
 from wheelcache import Cache, ManualClock
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import FiguresDirectory, directory_of
 from wheelcache.runtime import private_files
 from wheelcache.runtime.private_files import runtime_directory
-from wheelcache.writing.entry_writer import STAMPS_CHECK
 
 ANOTHER_USER = 65534
 
@@ -231,33 +227,8 @@ def test_a_name_that_is_taken_at_the_very_moment_is_left_as_well(preferred, monk
     assert runtime_directory() == runtime_directory() != preferred
 
 
-def test_processes_that_start_at_once_choose_the_same(preferred):
+def test_callers_that_look_for_it_at_once_choose_the_same(preferred, together):
     take(preferred)
-    script = """
-    import os, stat, sys, tempfile
-
-    preferred, tempfile.tempdir = sys.argv[1], os.path.dirname(sys.argv[1])
-    os.access = lambda *args: False
-    lstat = os.lstat
-    as_of = lambda found: [int(sys.argv[2]) if index == stat.ST_UID else item for index, item in enumerate(found[:10])]
-    os.lstat = lambda path: os.stat_result(as_of(lstat(path))) if os.fspath(path) == preferred else lstat(path)
-    from wheelcache.runtime.private_files import runtime_directory
-
-    print("ready", flush=True)
-    sys.stdin.readline()
-    print(runtime_directory(), flush=True)
-    """
-    command = [sys.executable, "-c", textwrap.dedent(script), str(preferred), str(ANOTHER_USER)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    processes = [subprocess.Popen(command, **pipes) for _ in range(4)]
-    try:
-        assert [process.stdout.readline() for process in processes] == ["ready\n"] * 4
-        for process in processes:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        chosen = {process.communicate(timeout=60)[0] for process in processes}
-    finally:
-        for process in processes:
-            process.kill()
-    assert len(chosen) == 1
-    assert len(list(preferred.parent.glob(f"{preferred.name}.*"))) == 1
+    chosen = together(lambda number: runtime_directory())
+    assert len(set(chosen)) == 1
+    assert [*preferred.parent.glob(f"{preferred.name}.*")] == chosen[:1]
