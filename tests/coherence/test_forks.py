@@ -7,7 +7,6 @@ from itertools import count
 import pytest
 
 from tests.coherence.processes import QUIET, STAMPS_CHECK, fill
-from tests.engine.interruptions import Delivery, quiet
 from tests.runtime.forks import fork
 from tests.runtime.interruptions import Delivery, quiet
 from tests.waiting import PATIENCE
