@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from wheelcache.core.contract import MISSING, Core
@@ -12,16 +13,6 @@ from wheelcache.loading.loads import Loads
 from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.loading.wait_graph import is_loading
 from wheelcache.runtime.clock import SystemClock
-
-
-class Gate(Protocol):
-    """Whether the cache is open."""
-
-    def check(self) -> None:
-        """
-        Raises:
-            CacheClosed: the cache was closed.
-        """
 
 
 class Misses(Protocol):
@@ -42,11 +33,13 @@ class Misses(Protocol):
 class LeasedReads:
     """The leased look-ups of one cache. Keys are those of its core."""
 
-    __slots__ = ("_core", "_gate", "_leases", "_loads", "_writer")
+    __slots__ = ("_check_open", "_core", "_leases", "_loads", "_writer")
 
-    def __init__(self, core: Core, gate: Gate, leases: FillLeases, writer: Misses, loads: Loads) -> None:
+    def __init__(
+        self, core: Core, check_open: Callable[[], None], leases: FillLeases, writer: Misses, loads: Loads
+    ) -> None:
         self._core = core
-        self._gate = gate
+        self._check_open = check_open
         self._leases = leases
         self._writer = writer
         self._loads = loads
@@ -94,7 +87,7 @@ class LeasedReads:
             self._writer.stamps.noted(waiter.key)
             return waiter.value
         # Raised to the waiters of a cache that was closed.
-        self._gate.check()
+        self._check_open()
         self._core.count(misses=1)
         if self._writer.hears_misses:
             # The lease has passed to this caller, which computes the value from here on.

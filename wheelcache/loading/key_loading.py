@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from wheelcache import options
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
@@ -16,13 +16,6 @@ from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import Steps
 
 
-class Notes(Protocol):
-    """What is noted of misses."""
-
-    def noted(self, key: Any) -> object:
-        """Forget the miss of ``key``."""
-
-
 class KeyLoading:
     """The loads of one cache.
 
@@ -30,16 +23,16 @@ class KeyLoading:
         loads: takes the keys of the core, and TTLs in seconds.
         keys: adapts the callers' keys.
         ttl: seconds that are meant by DEFAULT_TTL; None for ever.
-        notes: a miss is noted there. A load answers it: what the caller sets after that is news.
+        noted: forgets that a key was missed. A load answers that: what the caller sets after that is news.
     """
 
-    __slots__ = ("_keys", "_notes", "_ttl", "loads")
+    __slots__ = ("_keys", "_noted", "_ttl", "loads")
 
-    def __init__(self, loads: Loads, keys: KeyProxies, ttl: float | None, notes: Notes) -> None:
+    def __init__(self, loads: Loads, keys: KeyProxies, ttl: float | None, noted: Callable[[Any], object]) -> None:
         self.loads = loads
         self._keys = keys
         self._ttl = ttl
-        self._notes = notes
+        self._noted = noted
 
     def seconds(self, ttl: TTL) -> float | None:
         """
@@ -69,7 +62,7 @@ class KeyLoading:
         other callers are loading."""
         adapted = {self._keys.adapt(key): key for key in keys}
         for key in adapted:
-            self._notes.noted(key)
+            self._noted(key)
         return self.loads.load_many(adapted, loader, self.seconds(ttl), policy)
 
     def needs_refresh(self, key: Hashable, value: Any, ttl: TTL, policy: LoadPolicy) -> bool:
@@ -91,5 +84,5 @@ class KeyLoading:
         """For ``Loads``. A wrong TTL is better known before the load than after it."""
         plain = self._keys.adapt(key)
         seconds = self.seconds(ttl)
-        self._notes.noted(plain)
+        self._noted(plain)
         return LoadRequest(plain, key, loader, seconds, policy)
