@@ -202,6 +202,13 @@ def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
     assert ["atlas" in each.message for each in caplog.records if each.name == "wheelcache"] == [True, False]
 
 
+def test_workers_and_history_are_told_of_the_caches_that_are_asked_for(site):
+    for query, expected in (("", True), ("?details=", False), ("?details=other&details=atlas", True)):
+        (card,) = json.loads(site.ask(site.browser(), "get", FIGURES + query)[2])["caches"]
+        assert ({"workers", "history"} <= card.keys()) == expected
+        assert card["worker_count"] == 1
+
+
 def test_looking_does_not_change_the_figures(site):
     before = figures(site)["caches"]
     for url in READS:

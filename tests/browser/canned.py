@@ -54,8 +54,9 @@ class CannedSite:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def card(self, name="pages", **parts):
-        """Figures of a cache; of each part, what is not given stays."""
+        """Figures of a cache that was used; of each part, what is not given stays."""
         card = {**deepcopy(self._card), "name": name}
+        card["total"]["hits"] = 1
         for part, values in parts.items():
             card[part] = {**card[part], **values} if isinstance(values, dict) else values
         return card

@@ -90,3 +90,51 @@ def test_where_workers_began_is_marked(page, site):
     assert until(lambda: len(page.all(f"{chart} .began")) == 2, SOON)
     page.find(chart).send_keys("\ue011")
     assert "2 workers began" in page.text('figure[data-chart="entries"] [data-part="tooltip"]')
+
+
+def test_of_many_caches_there_is_an_index_with_a_filter_and_an_order_and_each_is_a_line(page, site):
+    def cache(number):
+        card = site.card(f"cache {number:02}", total={"hits": 10, "entries": number})
+        card["now"] = {"hit_ratio": 1 - number / 100, "requests_per_second": float(number % 5)}
+        return {name: value for name, value in card.items() if name not in ("workers", "history")}
+
+    page.show(*map(cache, range(1, 26)))
+    assert page.run("return document.documentElement.scrollHeight") < 3000
+    assert len(page.all("section[data-cache]")) == 25
+    assert not [each for each in page.all('[data-part="body"]') if each.is_displayed()]
+
+    def names():
+        return [each.get_attribute("data-cache") for each in page.all("section[data-cache]")]
+
+    def choose(order):
+        page.run("sort.value = arguments[0]; sort.dispatchEvent(new Event('input'))", order)
+
+    choose("hit_ratio")
+    assert names()[0] == "cache 25"
+    choose("rate")
+    assert names()[:2] == ["cache 04", "cache 09"]
+    page.find("#filter").send_keys("CACHE 2")
+    assert names() == ["cache 24", "cache 23", "cache 22", "cache 21", "cache 20", "cache 25"]
+    assert page.text("#matches") == "6 of 25 caches"
+
+    site.asked.clear()
+    site.figures["caches"][23] |= {key: site.card()[key] for key in ("workers", "history")}
+    page.find('section[data-cache="cache 24"] [data-action="toggle"]').click()
+    assert until(lambda: page.figure("entries", "cache 24") == "24", SOON)
+    assert site.asked[0].endswith("?details=cache+24")
+    assert [each.get_attribute("data-cache") for each in page.all("section[data-cache]:has([aria-expanded=true])")] == [
+        "cache 24"
+    ]
+    page.find('section[data-cache="cache 24"] [data-action="toggle"]').click()
+    assert not page.find('section[data-cache="cache 24"] [data-part="body"]').is_displayed()
+
+
+def test_a_cache_that_was_never_used_takes_a_line_until_it_is_used(page, site):
+    page.show(site.card("used"), site.card("unused", total={"hits": 0}))
+    assert page.find('section[data-cache="used"] [data-part="body"]').is_displayed()
+    unused = page.find('section[data-cache="unused"]')
+    assert unused.size["height"] < 80
+    assert "never used" in unused.text
+    site.figures["caches"][1]["total"]["misses"] = 1
+    page.look_again()
+    assert until(lambda: page.find('section[data-cache="unused"] [data-part="body"]').is_displayed(), SOON)

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+from dataclasses import replace
+from time import process_time
 
 import pytest
 
@@ -16,13 +18,19 @@ from wheelcache.observability.dashboard.dashboard import (
     answer,
     asset,
 )
+from wheelcache.observability.history import STEP, Sample, Step
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import REQUESTS
+from wheelcache.runtime.clock import SystemClock
 
 TOTALS = {
     *("hits", "misses", "hit_ratio", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts"),
     *("load_seconds", "load_buckets", "refreshes", "refreshes_dropped", "removals"),
     *("entries", "max_entries", "bytes", "max_bytes"),
+}
+CARD = {
+    *("name", "is_shared", "clear_effect", "since", "now", "total", "worker_count"),
+    *("workers", "history"),
 }
 NOW = {"hit_ratio", "requests_per_second"}
 HISTORY = {
@@ -96,7 +104,17 @@ def test_the_figures_have_every_key_that_the_page_reads(make):
     document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
     assert set(document) == {"title", "at", "refresh", "this_worker", "since", "can_reset", "caches"}
     card = only_card(document)
-    assert set(card) == {"name", "is_shared", "clear_effect", "since", "now", "total", "workers", "history"}
+    assert set(card) == {
+        "name",
+        "is_shared",
+        "clear_effect",
+        "since",
+        "now",
+        "total",
+        "worker_count",
+        "workers",
+        "history",
+    }
     assert set(card["now"]) == NOW
     assert set(card["total"]) == TOTALS
     assert set(card["total"]["removals"]) == {"expired", "evicted", "replaced", "deleted", "cleared"}
@@ -308,3 +326,34 @@ def test_what_goes_wrong_is_said_without_a_full_stop(error, status):
 def test_what_is_a_mistake_of_the_program_is_raised():
     with pytest.raises(ZeroDivisionError):
         answer(lambda: 1 / 0)
+
+
+def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_parsing_their_files_does(make):
+    """50 ms where nothing else runs."""
+    caches = [make(f"cache {number}") for number in range(25)]
+    directory, number = caches[0].publisher.directory, int(SystemClock.time() // STEP)
+    files = []
+    for cache in caches:
+        figures = cache.figures()
+        samples = tuple(Sample(10.0 * each, 123_456 + each, 3456) for each in range(7))
+        files += [
+            directory.publish(replace(figures, worker=f"{pid}-{cache.name}", pid=pid, reached=number, samples=samples))
+            for pid in range(40)
+        ]
+        directory.rings(cache.name).add((each, Step(*[1234.5678] * 9)) for each in range(number - 1000, number + 1))
+
+    def seconds(step):
+        took = []
+        for _ in range(5):
+            before = process_time()
+            step()
+            took.append(process_time() - before)
+        return min(took)
+
+    contents = [each.read_bytes() for each in directory.path.glob("*.worker")]
+    assert len(contents) == 1000
+    parsing = seconds(lambda: [json.loads(each) for each in contents])
+    page = dashboard(*caches)
+    assert seconds(lambda: json.dumps(page.figures(("cache 1",)))) < 8 * parsing
+    for file in files:
+        os.close(file)

@@ -120,7 +120,7 @@ def test_readers_never_see_a_torn_file_nor_a_living_worker_as_dead_nor_sums_that
                 assert total >= least, (total, least)
                 least = total
             reads += 1
-        print(len(seen), reads > 20, least > 10)
+        print(len(seen), reads > 5, least > 0)
     """
     readers = [start(script, directory.path) for _ in range(3)]
     try:

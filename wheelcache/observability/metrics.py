@@ -57,7 +57,7 @@ class Reading:
     def of(cls, figures: CacheStats) -> Reading:
         parts = (figures.exited_workers, *(each.stats for each in figures.workers))
         exact = (replace(each, load_seconds=floor(each.load_seconds * _PARTS) / _PARTS) for each in parts)
-        return cls(figures.name, sum(exact, Stats()), figures)
+        return cls(figures.name, Stats.total(exact), figures)
 
 
 @dataclass(frozen=True, slots=True)

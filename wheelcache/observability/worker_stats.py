@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain
+from types import NoneType
 from typing import Any, Final
 
 from wheelcache.observability.history import GAP, HOUR, LAST_MINUTE, STEP, Ring, Sample, Step
@@ -63,7 +64,7 @@ class WorkerStats:
 
     def as_json(self) -> dict[str, Any]:
         """What ``from_json`` makes the same of again."""
-        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "stats": asdict(self.stats)}
+        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "stats": self.stats.as_dict()}
 
     @classmethod
     def from_json(cls, document: Any) -> WorkerStats:
@@ -82,12 +83,12 @@ class WorkerStats:
         return found
 
 
-_KINDS: Final = {
+_KINDS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("name", "worker", "thread"), str),
     **dict.fromkeys(("pid", "weighs_bytes"), int),
-    **dict.fromkeys(("started", "taken", "lag", "now"), int | float),
-    "interval": int | float | None,
-    **dict.fromkeys(("reached", "max_entries", "max_weight"), int | None),
+    **dict.fromkeys(("started", "taken", "lag", "now"), (int, float)),
+    "interval": (int, float, NoneType),
+    **dict.fromkeys(("reached", "max_entries", "max_weight"), (int, NoneType)),
 }
 
 
@@ -95,7 +96,8 @@ def stats_from_json(document: Any) -> Stats:
     """The same as ``WorkerStats.from_json``, of the ``stats`` in it."""
     stats = Stats(**{**document, "load_buckets": tuple(document["load_buckets"])})
     # They add up: all of them are there, and numbers.
-    return Stats() + stats
+    stats.check()
+    return stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,12 @@ class CacheStats:
     @property
     def stats(self) -> Stats:
         """Of the processes that live."""
-        return sum((each.stats for each in self.workers), Stats())
+        return Stats.total(each.stats for each in self.workers)
 
     @property
     def total(self) -> Stats:
         """Of all processes, also of those that are gone: it never goes down. Size and weight are of those that live."""
-        return self.stats + self.exited_workers
+        return Stats.total([self.exited_workers, *(each.stats for each in self.workers)])
 
     @property
     def counted_since(self) -> float | None:
@@ -199,7 +201,7 @@ class CacheStats:
         """These, without what had been counted before ``reset``."""
         before = reset.workers
         workers = tuple(each.since(before[each.worker]) if each.worker in before else each for each in self.workers)
-        living = sum((before[each.worker] for each in self.workers if each.worker in before), Stats())
+        living = Stats.total(before[each.worker] for each in self.workers if each.worker in before)
         # What the total had then, less what those had that live, had been counted by those that are gone by now.
         gone = self.exited_workers - (reset.totals.get(self.name, Stats()) - living)
         return replace(self, workers=workers, exited_workers=replace(gone, size=0, weight=0))
@@ -228,8 +230,8 @@ class Reset:
         """What ``from_json`` makes the same of again."""
         return {
             "at": self.at,
-            "workers": {name: asdict(stats) for name, stats in self.workers.items()},
-            "totals": {name: asdict(stats) for name, stats in self.totals.items()},
+            "workers": {name: stats.as_dict() for name, stats in self.workers.items()},
+            "totals": {name: stats.as_dict() for name, stats in self.totals.items()},
         }
 
     @classmethod

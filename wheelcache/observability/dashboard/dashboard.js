@@ -18,6 +18,7 @@ const [LEFT, TOP, RIGHT, BOTTOM] = [44, 8, 8, 20]; // its margins
 const INNER = HEIGHT - TOP - BOTTOM;
 const LONGEST_WAIT = 60; // seconds between two attempts while the figures cannot be had
 const ANSWER_WITHIN = 10; // seconds
+const FEW = 3; // caches: of more there are a filter and an order
 const OPEN_UP_TO = 8; // workers: a longer table starts closed
 const NOTHING = "–";
 const ALONE = "Each worker shows only itself, since FIGURES_DIR is None: another one may answer next";
@@ -477,11 +478,19 @@ const TIME_CHARTS = [
 class Card {
   constructor(name, place, { open }) {
     this.name = name;
+    this.chosen = null; // whether the reader opened or closed it
+    this.first = open; // whether it began open: what it shows came with the first answer
     this.root = stamp("card");
     this.root.id = `cache-${place}`;
     this.root.dataset.cache = name;
     this.figures = new Map([...this.root.querySelectorAll("[data-figure]")].map((at) => [at.dataset.figure, at]));
-    write(part(this.root, "name"), name);
+    this.toggle = part(this.root, "name");
+    this.body = part(this.root, "body");
+    this.gist = part(this.root, "gist");
+    this.body.id = `body-${place}`;
+    set(this.toggle, { "aria-controls": this.body.id });
+    write(this.toggle, name);
+    this.toggle.addEventListener("click", () => this.choose(this.body.hidden));
     set(this.root, { "aria-label": name });
     set(this.root.querySelector(".workers .scroll"), { "aria-label": `Workers of ${name}` });
     this.clear = this.root.querySelector('[data-action="clear"]');
@@ -491,9 +500,9 @@ class Card {
     this.histogram = new Histogram({ key: "load_buckets", title: "Load times", nothing: "No miss was followed by a set" }, name);
     part(this.root, "charts").append(...[...this.charts, this.histogram].map((chart) => chart.figure));
     this.workers = part(this.root, "workers");
-    this.workers.open = open;
     this.rows = new Map();
     this.link = node("a", { href: `#${this.root.id}`, "data-cache-link": name });
+    this.link.addEventListener("click", () => this.choose(true));
     this.link.append(node("span", { class: "name" }, name), node("span", { class: "note" }));
     this.item = node("li");
     this.item.append(this.link);
@@ -503,14 +512,45 @@ class Card {
     for (const chart of [...this.charts, this.histogram]) widths.unobserve(chart.plot);
   }
 
+  /** One that was never used takes a line, until the reader opens it or it is used. */
+  get isOpen() {
+    return this.chosen ?? (this.first && !this.isUnused);
+  }
+
+  get isUnused() {
+    const { hits, misses, entries, removals } = this.cache.total;
+    return !hits && !misses && !entries && !Object.values(removals).some(Boolean);
+  }
+
+  choose(open) {
+    this.chosen = open;
+    this.showState();
+    if (open) refresh();
+  }
+
+  showState() {
+    this.body.hidden = !this.isOpen;
+    set(this.toggle, { "aria-expanded": this.isOpen });
+    this.gist.hidden = this.isOpen;
+  }
+
+  /** Workers and history come only with the answers to requests that asked for them. */
   show(cache, { at, since }) {
     this.cache = cache;
+    this.summary = this.isUnused ? "never used"
+      : `${nowRatio(cache.now)} · ${unless(cache.now.requests_per_second, rate)}/s`;
+    write(this.link.lastChild, this.summary);
+    write(this.gist, this.isUnused ? "never used"
+      : `${this.summary} in the last minute · ${plural(cache.total.entries, "entry", "entries")}`);
+    this.showState();
+    if (!this.isOpen || !cache.workers) return;
+    if (this.workers.dataset.seen !== "true") this.workers.open = cache.workers.length <= OPEN_UP_TO;
+    this.workers.dataset.seen = "true";
     this.showNow(cache, since);
     this.showTotals(cache.total);
     for (const chart of this.charts) chart.show(cache.history, at, cache.total.max_entries);
     this.histogram.show(cache.total.load_buckets);
     this.showWorkers(cache.workers, at);
-    write(this.link.lastChild, `${nowRatio(cache.now)} · ${unless(cache.now.requests_per_second, rate)}/s`);
   }
 
   write(figure, text) {
@@ -623,15 +663,20 @@ async function ask(url, options = {}) {
 
 const cards = new Map();
 let placesGiven = 0;
-const poll = { timer: 0, asking: false, refresh: 3, failures: 0, received: 0, problem: null };
+const poll = { timer: 0, asking: false, again: false, refresh: 3, failures: 0, received: 0, problem: null };
 
 /** Asks for the figures, shows them or says why not, and arranges the next time. A hidden page asks nothing. */
 async function refresh() {
   clearTimeout(poll.timer);
-  if (poll.asking || document.hidden) return;
+  if (document.hidden) return;
+  if (poll.asking) {
+    poll.again = true; // a card was opened meanwhile
+    return;
+  }
   poll.asking = true;
+  poll.again = false;
   try {
-    show(await ask(config.figures));
+    show(await ask(config.figures + details()));
     fresh();
   } catch (error) {
     if (!(error instanceof Failure)) console.error(error);
@@ -640,28 +685,53 @@ async function refresh() {
   poll.asking = false;
   const wait = Math.min(Math.max(LONGEST_WAIT, poll.refresh), poll.refresh * 2 ** poll.failures);
   clearTimeout(poll.timer);
-  poll.timer = setTimeout(refresh, wait * 1000);
+  poll.timer = setTimeout(refresh, poll.again ? 0 : wait * 1000);
+}
+
+/** Which caches are open: workers and history are sent of those. At first the server decides. */
+function details() {
+  if (!cards.size) return "";
+  const open = [...cards.values()].filter((card) => card.isOpen).map((card) => ["details", card.name]);
+  return `?${new URLSearchParams(open.length ? open : [["details", ""]])}`;
+}
+
+const ORDERS = {
+  name: () => 0,
+  hit_ratio: (a, b) => (a.now.hit_ratio ?? 2) - (b.now.hit_ratio ?? 2),
+  rate: (a, b) => b.now.requests_per_second - a.now.requests_per_second,
+  entries: (a, b) => b.total.entries - a.total.entries,
+};
+
+/** The cards that the filter lets through, in the order that the reader chose; by name among equals. */
+function chosenCards(caches) {
+  const wanted = byId("filter").value.trim().toLowerCase();
+  const order = ORDERS[byId("sort").value];
+  const found = caches.filter((cache) => cache.name.toLowerCase().includes(wanted)).sort(order);
+  byId("tools").hidden = caches.length <= FEW;
+  write(byId("matches"), wanted ? `${found.length} of ${plural(caches.length, "cache")}` : plural(caches.length, "cache"));
+  return found.map((cache) => cards.get(cache.name));
 }
 
 function show(figures) {
+  poll.figures = figures;
   poll.refresh = Math.max(1, figures.refresh);
   for (const cache of figures.caches) {
     if (!cards.has(cache.name)) {
       placesGiven += 1;
-      cards.set(cache.name, new Card(cache.name, placesGiven, { open: cache.workers.length <= OPEN_UP_TO }));
+      cards.set(cache.name, new Card(cache.name, placesGiven, { open: cache.workers !== undefined }));
     }
   }
-  const shown = figures.caches.map((cache) => cards.get(cache.name));
+  figures.caches.forEach((cache) => cards.get(cache.name).show(cache, figures));
+  const shown = chosenCards(figures.caches);
   arrange(byId("caches"), shown.map((card) => card.root));
-  arrange(byId("overview").firstElementChild, shown.map((card) => card.item));
+  arrange(byId("overview").querySelector("ul"), shown.map((card) => card.item));
   for (const [name, card] of cards) {
-    if (shown.includes(card)) continue;
+    if (figures.caches.some((cache) => cache.name === name)) continue;
     card.forget();
     cards.delete(name);
   }
-  byId("overview").hidden = shown.length < 2;
-  byId("empty").hidden = shown.length > 0;
-  figures.caches.forEach((cache, i) => shown[i].show(cache, figures));
+  byId("overview").hidden = figures.caches.length < 2;
+  byId("empty").hidden = figures.caches.length > 0;
   byId("reset").hidden = !figures.can_reset;
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
@@ -748,6 +818,7 @@ async function resetFigures() {
   if (await confirmed("Reset figures?", text, "Reset figures")) post(byId("reset"), config.reset, {});
 }
 
+for (const id of ["filter", "sort"]) byId(id).addEventListener("input", () => show(poll.figures));
 byId("reset").addEventListener("click", resetFigures);
 byId("confirm-no").addEventListener("click", () => byId("confirm").close("no"));
 byId("confirm-yes").addEventListener("click", () => byId("confirm").close("yes"));

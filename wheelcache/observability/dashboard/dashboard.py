@@ -10,8 +10,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable
 from importlib.resources import files
 from string import Template
 from typing import Any, Final
@@ -23,7 +22,7 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
 from wheelcache.observability.worker_stats import CacheStats, TimeSeries
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import LOAD_BOUNDS
+from wheelcache.stats import LOAD_BOUNDS, Stats
 
 ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
 """The files beside the page, and their types. They are in UTF-8."""
@@ -38,6 +37,9 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 """Of every answer."""
+
+FEW: Final = 3
+"""Caches that are shown with all their details at first: of more, the page shows a line each."""
 
 WITHIN: Final = 2 * INTERVAL
 """Seconds to a clear in another process: it looks for one every ``INTERVAL``, up to a tick late, which is no longer."""
@@ -88,10 +90,17 @@ class Dashboard:
         encoded = json.dumps(config).replace("<", "\\u003c")
         return Template(asset("page.html").decode()).safe_substitute(title=html.escape(self._title), config=encoded)
 
-    def figures(self) -> dict[str, Any]:
-        """What the page shows, to be sent as JSON."""
+    def figures(self, details: Collection[str] | None = None) -> dict[str, Any]:
+        """What the page shows, to be sent as JSON.
+
+        Args:
+            details: the names of the caches whose workers and history are wanted; None for all, unless there are more
+                than ``FEW``. Of 25 caches in 40 workers, the rest takes 50 ms.
+        """
         own = list(self._caches())
         at, figures = since_reset(collect(own), own)
+        if details is None:
+            details = [each.name for each in figures] if len(figures) <= FEW else ()
         return {
             "title": self._title,
             "at": SystemClock.time(),
@@ -99,7 +108,11 @@ class Dashboard:
             "this_worker": os.getpid(),
             "since": at,
             "can_reset": bool(directories_of(own)),
-            "caches": [_card(each, time_series(each, own, since=at), is_shared(each.name, own)) for each in figures],
+            "caches": [
+                _card(each, is_shared(each.name, own))
+                | (_details(each, time_series(each, own, since=at)) if each.name in details else {})
+                for each in figures
+            ],
         }
 
     def clear(self, name: str) -> str:
@@ -185,14 +198,20 @@ def _effect(figures: CacheStats, shared: bool) -> str:
     )
 
 
-def _card(figures: CacheStats, series: TimeSeries, shared: bool) -> dict[str, Any]:
+def _card(figures: CacheStats, shared: bool) -> dict[str, Any]:
     return {
         "name": figures.name,
         "is_shared": shared,
         "clear_effect": _effect(figures, shared),
         "since": figures.counted_since,
         "now": _now(figures),
-        "total": _total(figures),
+        "total": _total(figures, figures.total),
+        "worker_count": len({each.pid for each in figures.workers}),
+    }
+
+
+def _details(figures: CacheStats, series: TimeSeries) -> dict[str, Any]:
+    return {
         "workers": [_worker(each) for each in figures.by_process()],
         "history": {
             "step": series.step,
@@ -211,7 +230,12 @@ def _card(figures: CacheStats, series: TimeSeries, shared: bool) -> dict[str, An
 
 def _worker(figures: CacheStats) -> dict[str, Any]:
     process = figures.process()
-    return {**process, "is_this": process["pid"] == os.getpid(), "now": _now(figures), "total": _total(figures)}
+    return {
+        **process,
+        "is_this": process["pid"] == os.getpid(),
+        "now": _now(figures),
+        "total": _total(figures, figures.stats),
+    }
 
 
 def _now(figures: CacheStats) -> dict[str, float | None]:
@@ -219,9 +243,8 @@ def _now(figures: CacheStats) -> dict[str, float | None]:
     return {"hit_ratio": rate.hit_ratio, "requests_per_second": rate.requests_per_second}
 
 
-def _total(figures: CacheStats) -> dict[str, Any]:
-    stats = figures.total
-    counts = asdict(stats)
+def _total(figures: CacheStats, stats: Stats) -> dict[str, Any]:
+    counts = stats.as_dict()
     shown = ("hits", "misses", "loads", "load_failures", "load_timeouts", "load_seconds", "coalesced", "stale_hits")
     return {
         **{name: counts[name] for name in (*shown, "refreshes", "refreshes_dropped")},
