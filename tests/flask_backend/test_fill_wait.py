@@ -335,16 +335,3 @@ def test_a_memoized_function_that_is_forgotten_while_it_runs_runs_once_more_and_
     go_on[0].set()
     assert [each.result(PATIENCE) for each in before] == [1] * 3
     assert call() == 2
-
-
-def test_a_memoized_function_that_calls_itself_does_not_wait_for_itself(make_waiting_app):
-    app, cache, _ = make_waiting_app()
-    computed = []
-
-    @cache.memoize(timeout=60)
-    def factorial(number):
-        computed.append(number)
-        return number * factorial(number - 1) if number else 1
-
-    assert in_context(app, lambda: factorial(10))() == 3628800
-    assert sorted(computed) == list(range(11))

@@ -38,13 +38,15 @@ class Loads:
         self.count = 0
         self.threads = []
         self.contexts = []
-        self.apps = []
+
+    @property
+    def apps(self):
+        return [context and context.app for context in self.contexts]
 
     def __call__(self):
         self.count += 1
         self.threads.append(threading.current_thread())
         self.contexts.append(app_context())
-        self.apps.append(flask.current_app._get_current_object() if flask.has_app_context() else None)
         if flask.has_app_context():
             flask.g.note = self.count
         if isinstance(self.value, Exception):
@@ -123,20 +125,17 @@ def test_a_loader_in_another_thread_has_an_app_context_of_its_own_that_is_torn_d
 
 
 @elsewhere
-def test_without_an_app_context_a_loader_in_another_thread_has_none(site, clock, load_elsewhere):
-    _, backend, torn_down = site
+def test_what_is_loaded_in_another_thread_is_pickled_in_its_context_and_without_one_there_is_none(
+    site, clock, load_elsewhere
+):
+    app, backend, torn_down = site
     load = Loads()
     load_elsewhere(backend, load, clock)
     assert load.contexts == [None]
     assert torn_down == []
-
-
-@elsewhere
-def test_what_is_loaded_in_another_thread_is_pickled_in_its_context(site, clock, load_elsewhere):
-    app, backend, _ = site
-    load = Loads(Answer("answer"))
+    backend.clear()
     with app.app_context():
-        load_elsewhere(backend, load, clock)
+        load_elsewhere(backend, Loads(Answer("answer")), clock)
     assert backend.get("key")[0].text == f"answer of {app.name}"
 
 

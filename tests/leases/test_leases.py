@@ -15,7 +15,9 @@ import pytest
 from tests.leases.callers import LONG, MISS, SHORT, ThreadCaller, is_free
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import CacheClosed
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.core.python_core import PythonCore
+from wheelcache.leases.fill_leases import FillLeases
+from wheelcache.leases.fill_scope import FillScope, end_request
 
 # A set.
 
@@ -266,6 +268,17 @@ def test_hits_misses_and_coalesced_are_exact(cache, callers):
     holder.does(end_request)
     assert asked[0].result(PATIENCE) == MISS
     assert counted() == (3, 5, 2)
+
+
+def test_a_lease_that_ends_after_its_value_is_stored_and_before_that_is_told_gives_the_value_to_its_waiters(clock):
+    core = PythonCore(clock=clock)
+    leases = FillLeases(core, clock)
+    holder, other = FillScope(), FillScope()
+    assert leases.miss("k", 0, holder, LONG, may_wait=True) is None
+    waiter = leases.miss("k", 0, other, LONG, may_wait=True)
+    core.set("k", "it", 10)
+    holder.end()
+    assert (waiter.is_filled, waiter.value, waiter.has_lease) == (True, "it", False)
 
 
 # The end of the cache, and of callers without a word.

@@ -112,6 +112,18 @@ def test_a_caller_that_misses_while_a_refresh_runs_waits_for_it_and_loads_nothin
     assert cache.stats().coalesced == 1
 
 
+def test_a_stale_value_whose_key_is_being_loaded_is_served_and_not_refreshed(cache, clock, pool):
+    cache.take("k", returns("old"), grace=5)
+    clock.advance(10)
+    loader = Held("new")
+    without_grace = pool.submit(cache.take, "k", loader)
+    assert loader.is_running()
+    assert cache.take("k", unreached, grace=5) == "old"
+    assert cache.stats().refreshes == 0
+    loader.release()
+    assert without_grace.result(PATIENCE) == "new"
+
+
 def test_a_stale_hit_is_a_use(make, clock, twin, removals):
     twin.cache = make(max_entries=2)
     twin.take("a", returns("old"), grace=50)

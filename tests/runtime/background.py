@@ -29,10 +29,21 @@ async def until_tasks_end():
 @contextmanager
 def full(pool, *, places=0):
     """Keep all threads of the pool at work, and its queue full but for so many places."""
-    go = threading.Event()
+    go, running = threading.Event(), threading.Semaphore(0)
+
+    def job():
+        running.release()
+        go.wait(PATIENCE)
+
+    # Others hang already.
+    free = THREADS[pool] - pool.pending
     try:
-        while pool.pending < THREADS[pool] + QUEUE - places:
-            pool.submit(lambda: go.wait(PATIENCE))
+        for _ in range(free):
+            assert pool.submit(job)
+        for _ in range(free):
+            assert running.acquire(timeout=PATIENCE)
+        for _ in range(QUEUE - places):
+            assert pool.submit(job)
         yield
     finally:
         go.set()
