@@ -1,7 +1,5 @@
 """Time that tests move: the same script has the same answers on a cache of the framework's own and on ours."""
 
-import threading
-import time
 from datetime import timedelta
 
 import freezegun
@@ -140,23 +138,3 @@ def test_time_that_ticks_at_every_reading_expires_entries(both):
             cache.set("a", 1, 40)
             answers = [cache.get("a") for _ in range(5)]
         assert answers == [1, 1, None, None, None]
-
-
-def test_real_time_expires_nothing_while_time_stands_still(library, make):
-    cache = make(interval=0.01)
-    with library.freeze(FAR):
-        cache.set("a", 1, 0.05)
-        end = time.clock_gettime(time.CLOCK_BOOTTIME) + 0.1
-        while time.clock_gettime(time.CLOCK_BOOTTIME) < end:
-            assert cache.get("a") == 1
-            threading.Event().wait(0.01)
-
-
-def test_with_jitter_entries_expire_as_well(library, make):
-    cache = make(jitter=0.05)
-    with library.freeze(FAR) as time_:
-        cache.set("a", 1, 300)
-        time_.shift(240)
-        assert cache.get("a") == 1
-        time_.shift(80)
-        assert cache.get("a") is None

@@ -86,15 +86,21 @@ def test_many_are_found_together_and_kept(any_tier):
 
 
 def test_one_of_many_threads_that_miss_together_loads(any_tier, together):
-    calls = []
+    for key, value in (("list", ["value"]), ("none", None)):
+        calls = []
 
-    def load(_):
-        with ExitStack() as cleanup:
-            return any_tier.of_this_thread(cleanup).load("k", lambda: calls.append(1) or ["value"])
+        def compute(calls=calls, value=value):
+            calls.append(1)
+            until_waiting(THREADS - 1)
+            return value
 
-    assert together(load) == [["value"]] * THREADS
-    assert calls == [1]
-    assert any_tier.behind.get("k") == ["value"]
+        def load(_, key=key, compute=compute):
+            with ExitStack() as cleanup:
+                return any_tier.of_this_thread(cleanup).load(key, compute)
+
+        assert together(load) == [value] * THREADS
+        assert calls == [1]
+        assert any_tier.behind.get(key) == value
 
 
 # Reading.
@@ -189,29 +195,13 @@ def test_the_cache_behind_gets_each_timeout_exactly(make):
 
 
 @with_async
-def test_what_another_cache_was_first_to_add_is_what_load_returns(make):
-    tier = make()
+def test_load_returns_what_another_cache_was_first_to_add_and_computes_a_none_once(make):
+    tier, calls = make(), []
     assert tier.load("k", lambda: tier.behind.set("k", "first") or "second") == "first"
-
-
-@with_async
-def test_a_none_is_loaded_once(make):
-    tier, calls = make(), []
     for _ in range(3):
-        assert tier.load("k", lambda: calls.append(1)) is None
+        assert tier.load("none", lambda: calls.append(1)) is None
     assert calls == [1]
-    assert tier.has("k")
-
-
-def test_one_of_many_threads_loads_a_none(make, together):
-    tier, calls = make(), []
-
-    def load():
-        calls.append(1)
-        until_waiting(THREADS - 1)
-
-    assert together(lambda _: tier.load("k", load)) == [None] * THREADS
-    assert calls == [1]
+    assert tier.has("none")
 
 
 @pytest.mark.parametrize("value", [["value"], None], ids=repr)

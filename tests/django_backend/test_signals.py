@@ -7,7 +7,6 @@ from contextlib import contextmanager
 import pytest
 from django.core.cache import caches
 
-import wheelcache
 from tests.backends.tiers import LOCMEM
 from tests.engines import engine
 from wheelcache import RemovalCause
@@ -40,9 +39,7 @@ def removed():
 
 def listening():
     """The caches that have a listener."""
-    # Without those that other tests have left, and that are not collected yet.
-    gc.collect()
-    return [each for each in wheelcache.caches() if each.on_removal is not None]
+    return [store.cache for _, store in stores.stores_with_locations() if store.cache.on_removal is not None]
 
 
 def remove(cache):

@@ -137,6 +137,7 @@ def test_a_miss_of_a_memoized_function_leaves_its_values_in_other_processes_and_
     assert one(1, 2) == other(1, 2) == []
 
 
+@pytest.mark.deep
 def test_two_apps_of_one_name_in_two_processes_agree_on_what_was_written(name, tmp_path):
     one, other = processes = [Process(name, tmp_path) for _ in range(2)]
     assert [each("cache.get('k') or cache.set('k', 'old')") for each in processes] == [True] * 2
