@@ -90,12 +90,11 @@ def test_the_home_page_leads_to_every_country(client):
     page = client.get("/").text
     codes = re.findall(r"/country/(\w\w)\"", page)
     assert len(codes) == len(set(codes)) == int(re.search(r"in (\d+) countries", page)[1])
-    assert [served(client.get(f"/country/{code}")) for code in codes] == ["MISS"] * len(codes)
+    for code in codes[::10]:
+        assert served(client.get(f"/country/{code}")) == "MISS"
 
 
-@pytest.mark.parametrize(
-    ("lat", "lon"), [(48.86, 2.29), (-48.88, -123.39), (-17, 180), (-17, -179.99), (90, 0), (-90, 12)]
-)
+@pytest.mark.parametrize(("lat", "lon"), [(48.86, 2.29), (-17, 180), (-17, -179.99), (-90, 12)])
 def test_the_nearest_city_is_the_one_whose_direction_from_the_middle_of_the_earth_differs_least(
     client, database, lat, lon
 ):

@@ -11,6 +11,7 @@ import pytest
 from tests.persistence.calling import Calling
 from tests.persistence.kept_core import KeptCore
 from tests.waiting import PATIENCE, until
+from wheelcache.errors import CacheClosed
 from wheelcache.persistence.autosave import Autosave, stem_of
 from wheelcache.persistence.exit_save import ExitSave
 from wheelcache.persistence.snapshot_file import MAGIC, SnapshotWriter
@@ -148,6 +149,24 @@ def test_an_error_of_a_load_is_logged_and_the_next_file_is_loaded(keep, saved, w
     monkeypatch.setattr(cache, "load_from", lambda path, *args: 1 / 0 if path == newest else load_from(path, *args))
     assert cache.get("a") == 1
     assert warnings() == [f"The cache 'mine' cannot be loaded from {newest}."]
+
+
+def test_where_there_is_nothing_nothing_is_loaded_or_logged(keep, folder, warnings):
+    cache, autosave = keep()
+    assert cache.get("a") is None
+    folder.rmdir()
+    autosave.load()
+    assert warnings() == []
+
+
+def test_a_cache_that_is_closed_while_it_is_loaded_loads_no_other_file(keep, saved, warnings):
+    saved({"a": 1}, {"a": Calling(), "b": 1})
+    cache, _ = keep()
+    Calling.loading = staticmethod(cache.close)
+    with pytest.raises(CacheClosed):
+        cache.get("a")
+    assert len(cache.core) == 0
+    assert warnings() == []
 
 
 def test_names_that_are_alike_are_told_apart(keep, saved):

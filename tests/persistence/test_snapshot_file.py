@@ -232,7 +232,7 @@ def test_a_file_in_a_format_that_is_not_known_is_refused_and_stays(path, version
     [
         ({"kind": "timers"}, None, "is a snapshot of the kind 'timers', not 'cache'"),
         ({"secret": SECRET}, None, "is signed, and there is no secret to check it with"),
-        # With CRCs, which anybody can make, in the place of the signature.
+        # With CRCs, which need no secret, in the place of the signature.
         ({}, SECRET, "is not signed, and there is a secret that it has to be signed with"),
         ({"secret": SECRET}, b"another", "was signed with another secret, or is damaged"),
         ({"secret": SECRET, "records": []}, b"another", "was signed with another secret, or is damaged"),

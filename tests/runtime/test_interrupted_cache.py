@@ -193,7 +193,7 @@ def check(cache, clock, before, may_store, may_ask, *, is_weighed):
     assert len(cache) == len(forever)
     assert entered(cache.stats()) == entered(stats)
 
-    # Nothing keeps a key from being used, by whom it may be.
+    # Nothing keeps a key from being used, by another thread or this one.
     assert worker.does(lambda: use_every_key(cache)), "a key is taken for ever"
     use_every_key(cache)
     clock.advance(4e6)
