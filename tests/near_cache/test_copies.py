@@ -193,26 +193,17 @@ def test_a_cancelled_write_leaves_no_copy_neither_at_once_nor_when_it_is_done(cl
     asyncio.run(main())
 
 
-def test_what_was_read_before_a_write_and_comes_after_it_is_not_kept(near, store, pool):
-    store.values["k"] = "old"
-    reader = held(store, pool, near.get, "k")
-    near.near.write(["k"], lambda: store.values.update(k="new"))
-    store.released.set()
-    assert reader.result(PATIENCE) == "old"
-    assert near.get("k") == "new"
-
-
 TELLS = {
     "invalidated": lambda near: near.invalidated([b"k"]),
     "flushed": lambda near: near.flushed(),
     "cleared here": lambda near: near.clear(lambda: None),
+    "written here": lambda near: near.write(["k"], lambda: None),
 }
 
 
 @pytest.mark.parametrize("tell", TELLS.values(), ids=TELLS)
 @pytest.mark.parametrize("many", [False, True])
-def test_an_invalidation_between_the_read_and_the_fill_wins(make, store, pool, tell, many):
-    near = make(tracked=True)
+def test_an_invalidation_between_the_read_and_the_fill_wins(near, store, pool, tell, many):
     store.values["k"] = "old"
     reader = held(store, pool, *((near.get_many, ["k"]) if many else (near.get, "k")))
     store.values["k"] = "new"
@@ -274,10 +265,12 @@ def test_while_tracking_is_lost_the_store_is_asked_and_copies_of_before_are_drop
     assert near.get("k") == "new"
 
 
-@pytest.mark.parametrize("said", [[False], [True], [False, True], [True, False]])
+@pytest.mark.parametrize(
+    ("before", "said"), [(True, [False]), (True, [True]), (True, [False, True]), (True, [True, False]), (False, [True])]
+)
 @pytest.mark.parametrize("many", [False, True])
-def test_what_was_read_before_tracking_was_lost_is_not_kept_whatever_is_said_meanwhile(make, store, pool, said, many):
-    near = make(tracked=True)
+def test_what_was_read_around_a_loss_of_tracking_is_not_kept(make, store, pool, before, said, many):
+    near = make(tracked=True, trusted=before)
     store.values["k"] = "old"
     reader = held(store, pool, *((near.get_many, ["k"]) if many else (near.get, "k")))
     for trusted in said:
@@ -285,16 +278,6 @@ def test_what_was_read_before_tracking_was_lost_is_not_kept_whatever_is_said_mea
     store.released.set()
     assert reader.result(PATIENCE) in ("old", {"k": "old"})
     near.near.trust(True) if not said[-1] else None
-    assert near.copies.get("k") is None
-
-
-def test_what_was_read_without_tracking_is_not_kept_when_it_is_back(make, store, pool):
-    near = make(tracked=True, trusted=False)
-    store.values["k"] = "old"
-    reader = held(store, pool, near.get, "k")
-    near.near.trust(True)
-    store.released.set()
-    assert reader.result(PATIENCE) == "old"
     assert near.copies.get("k") is None
 
 
