@@ -193,11 +193,19 @@ def test_a_cancelled_write_leaves_no_copy_neither_at_once_nor_when_it_is_done(cl
     asyncio.run(main())
 
 
+def test_what_was_read_before_a_write_and_comes_after_it_is_not_kept(near, store, pool):
+    store.values["k"] = "old"
+    reader = held(store, pool, near.get, "k")
+    near.near.write(["k"], lambda: store.values.update(k="new"))
+    store.released.set()
+    assert reader.result(PATIENCE) == "old"
+    assert near.get("k") == "new"
+
+
 TELLS = {
     "invalidated": lambda near: near.invalidated([b"k"]),
     "flushed": lambda near: near.flushed(),
     "cleared here": lambda near: near.clear(lambda: None),
-    "written here": lambda near: near.write(["k"], lambda: None),
 }
 
 
