@@ -273,9 +273,9 @@ def test_what_one_cache_missed_is_not_filled_in_another_at_the_same_place_in_mem
 # Renewing.
 
 
-def test_renewing_what_is_there_is_no_news_and_keeps_the_new_time_exactly(pair, clock):
-    one, other = pair
-    for cache in pair:
+def test_renewing_what_is_there_is_no_news_and_keeps_the_new_time_exactly(process, clock):
+    one, other = process(jitter=0.5), process()
+    for cache in (one, other):
         cache.get("k")
         cache.set("k", "value", 10)
     assert one.renew("k", "value", 100)

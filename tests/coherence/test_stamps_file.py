@@ -5,7 +5,6 @@ import math
 import os
 import random
 import resource
-import signal
 import stat
 import subprocess
 import sys
@@ -200,23 +199,6 @@ def test_a_process_maps_no_file_that_another_one_removed_while_it_waited_for_the
         assert until(lambda: len(opened()) > before)
         stamps_file.unlink()
     assert not waiting.result(PATIENCE).is_gone()
-
-
-def test_a_truncated_file_kills_the_processes_that_map_it_as_the_documentation_says(tmp_path):
-    script = """
-        import os, sys
-        from pathlib import Path
-        from wheelcache import Cache
-        from wheelcache.coherence.shared_stamps import SharedStamps
-
-        cache = Cache(stamps=SharedStamps("test", Path(sys.argv[1])))
-        cache.set("k", 1)
-        (file,) = Path(sys.argv[1]).iterdir()
-        os.truncate(file, 0)
-        cache.get("k")
-    """
-    with start(script, tmp_path) as process:
-        assert process.wait(60) == -signal.SIGBUS
 
 
 def test_stamps_are_gone_when_their_file_was_removed_or_replaced_and_open_anew(stamps_file, map_stamps):

@@ -92,6 +92,14 @@ def test_a_key_may_call_back_into_the_cache(cache):
     assert (cache.get(Curious("a")), cache.get("plain")) == (1, 1)
 
 
+def test_a_weigher_gets_the_key_that_the_caller_gave(clock):
+    weighed = []
+    cache = Cache(clock=clock, max_weight=5, weigher=lambda key, value: weighed.append(key) or 1)
+    key = Key("a")
+    assert cache.set(key, 1)
+    assert weighed[0] is key
+
+
 def test_a_key_that_raises_harms_nothing_and_its_key_error_is_no_miss(cache):
     class Broken(Key):
         def __eq__(self, other):

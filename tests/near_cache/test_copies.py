@@ -212,8 +212,7 @@ TELLS = {
 
 @pytest.mark.parametrize("tell", TELLS.values(), ids=TELLS)
 @pytest.mark.parametrize("many", [False, True])
-def test_an_invalidation_between_the_read_and_the_fill_wins(make, store, pool, tell, many):
-    near = make(tracked=True)
+def test_an_invalidation_between_the_read_and_the_fill_wins(near, store, pool, tell, many):
     store.values["k"] = "old"
     reader = held(store, pool, *((near.get_many, ["k"]) if many else (near.get, "k")))
     store.values["k"] = "new"
@@ -275,10 +274,12 @@ def test_while_tracking_is_lost_the_store_is_asked_and_copies_of_before_are_drop
     assert near.get("k") == "new"
 
 
-@pytest.mark.parametrize("said", [[False], [True], [False, True], [True, False]])
+@pytest.mark.parametrize(
+    ("before", "said"), [(True, [False]), (True, [True]), (True, [False, True]), (True, [True, False]), (False, [True])]
+)
 @pytest.mark.parametrize("many", [False, True])
-def test_what_was_read_before_tracking_was_lost_is_not_kept_whatever_is_said_meanwhile(make, store, pool, said, many):
-    near = make(tracked=True)
+def test_what_was_read_around_a_loss_of_tracking_is_not_kept(make, store, pool, before, said, many):
+    near = make(tracked=True, trusted=before)
     store.values["k"] = "old"
     reader = held(store, pool, *((near.get_many, ["k"]) if many else (near.get, "k")))
     for trusted in said:
@@ -286,16 +287,6 @@ def test_what_was_read_before_tracking_was_lost_is_not_kept_whatever_is_said_mea
     store.released.set()
     assert reader.result(PATIENCE) in ("old", {"k": "old"})
     near.near.trust(True) if not said[-1] else None
-    assert near.copies.get("k") is None
-
-
-def test_what_was_read_without_tracking_is_not_kept_when_it_is_back(make, store, pool):
-    near = make(tracked=True, trusted=False)
-    store.values["k"] = "old"
-    reader = held(store, pool, near.get, "k")
-    near.near.trust(True)
-    store.released.set()
-    assert reader.result(PATIENCE) == "old"
     assert near.copies.get("k") is None
 
 

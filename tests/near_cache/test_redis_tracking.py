@@ -150,14 +150,6 @@ def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(server, track
     assert "Silent: no answer within 0.1 s" in lines()[0]
 
 
-def test_client_pause_is_noticed(server, track, copies):
-    client = server.client()
-    track(client, copies, **QUICK)
-    client.client_pause(600)
-    assert copies.are_told(True, False)
-    assert until(lambda: copies.told[-1] is True)
-
-
 def test_a_wrong_password_is_logged_once_and_tried_slowly(server, tracking_of, copies, monkeypatch, lines):
     monkeypatch.setattr(redis_tracking, "PAUSE_IF_REFUSED", 0.05)
     admin = server.client()
