@@ -95,10 +95,10 @@ class WheelCache(EngineBackend):
         wait = self._fill_wait(key)
         if wait:
             note_held_leases()
-            stored = self._cache.get_or_lease(cache_key, _MISSING, wait=wait)
+            stored = self._cache.get_or_lease(cache_key, MISSING, wait=wait)
         else:
-            stored = self._cache.get(cache_key, _MISSING)
-        if stored is _MISSING:
+            stored = self._cache.get(cache_key, MISSING)
+        if stored is MISSING:
             self._cache.fill_times.missed(cache_key)
             return default
         return self._codec.decode(stored)
