@@ -1,5 +1,5 @@
 # cython: language_level=3, binding=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""A compiled sketch of a core, for the contract suite alone: it shows that the contract can be met without Python code.
+"""The core, compiled: see ``contract.Core``.
 
 A dict leads from a key to its entry, which is in lists in order of use and of birth and in a slot of the timing wheel.
 The global interpreter lock makes a step atomic as long as no Python code runs within it. Such code runs where the
@@ -104,7 +104,7 @@ include "scans.pxi"
 
 
 @cython.final
-cdef class SketchCore:
+cdef class CompiledCore:
     """See ``contract.Core``."""
 
     cdef object __weakref__
@@ -177,7 +177,7 @@ cdef class SketchCore:
     # Below: reading.
 
     def find(self, key, default=None):
-        value = self.hit(key)
+        value = self.lookup(key)
         if value is MISSING:
             if self.barrier:
                 self.check_gate()
@@ -185,7 +185,7 @@ cdef class SketchCore:
         return value
 
     def get(self, key, default=None):
-        value = self.hit(key)
+        value = self.lookup(key)
         if value is MISSING:
             if self.barrier:
                 self.check_gate()
@@ -212,11 +212,11 @@ cdef class SketchCore:
                 values[index] = entry.value
         return values
 
-    cdef inline object hit(self, object key):
+    cdef inline object lookup(self, object key):
         """The value of a fresh and current entry, counted and moved, else MISSING."""
         # A clock may be Python code, so it is read before the look-up.
         cdef double now = -INF if self.clock is None else self.clock()
-        cdef Entry entry = self.lookup(key)
+        cdef Entry entry = self.entry_of(key)
         if entry is None:
             return MISSING
         if self.clock is None and entry.fresh_until != INF:
@@ -260,7 +260,7 @@ cdef class SketchCore:
         cdef bint collects
         if self.barrier:
             self.begin()
-        entry = self.lookup(key)
+        entry = self.entry_of(key)
         if entry is None:
             return None
         collects = PyGC_Disable()
@@ -612,7 +612,7 @@ cdef class SketchCore:
 
     # Below: within a step. Nothing here runs Python code.
 
-    cdef inline Entry lookup(self, object key):
+    cdef inline Entry entry_of(self, object key):
         cdef PyObject *found = PyDict_GetItemWithError(self.entries, key)
         return None if found is NULL else <Entry>found
 
@@ -620,7 +620,7 @@ cdef class SketchCore:
         return not self.stamps.given or load_word(&self.stamps.table[entry.slot]) == entry.stamp
 
     cdef inline Entry live(self, object key, double now):
-        cdef Entry entry = self.lookup(key)
+        cdef Entry entry = self.entry_of(key)
         return entry if entry is not None and entry.fresh_until > now and self.is_current(entry) else None
 
     cdef inline void use(self, Entry entry) noexcept:
@@ -669,7 +669,7 @@ cdef class SketchCore:
         check_slot(&self.stamps, slot)
         if self.detached:
             self.drop_detached(DROPPED_PER_SET, gone)
-        entry, live = self.lookup(key), self.live(key, now)
+        entry, live = self.entry_of(key), self.live(key, now)
         if watch is not None and watch.broken:
             return CHANGED
         if mode == SAME:
@@ -761,7 +761,7 @@ cdef class SketchCore:
         """``delete``, within its step."""
         cdef Entry entry, live
         check_slot(&self.stamps, slot)
-        entry, live = self.lookup(key), self.live(key, now)
+        entry, live = self.entry_of(key), self.live(key, now)
         if only == DEAD and live is not None:
             return default
         if entry is not None:

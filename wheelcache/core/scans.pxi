@@ -9,7 +9,7 @@ cdef class Scan:
     """
 
     # Without ``__weakref__``, for the reason that a watch is.
-    cdef SketchCore core
+    cdef CompiledCore core
     cdef bint ordered
     cdef Link *cursor
     cdef uint64_t last_birth
@@ -20,7 +20,7 @@ cdef class Scan:
         return [record.key for record in self.step(count)]
 
     def step(self, Py_ssize_t count):
-        cdef SketchCore core = self.core
+        cdef CompiledCore core = self.core
         cdef Entry entry
         cdef list records = []
         cdef bint collects

@@ -1,4 +1,4 @@
-"""Compile the sketch when it is first needed, into ``.fetched/sketch``, under a name made from its source."""
+"""Compile the core when it is first needed, into ``.fetched/core``, under a name made from its source."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
-SOURCES = sorted(Path(__file__).parent.glob("*.p[xy][ix]"))
-BUILT = Path(__file__).resolve().parents[3] / ".fetched" / "sketch"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "wheelcache" / "core").glob("*.p[xy][ix]"))
+BUILT = ROOT / ".fetched" / "core"
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
 
-def sketch_core():
-    """The class ``SketchCore``."""
-    return _module().SketchCore
+def compiled_core():
+    """The class ``CompiledCore``."""
+    return _module().CompiledCore
 
 
 def _module():
-    name = "_sketch"
+    name = "_core"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, _library())
         module = importlib.util.module_from_spec(spec)
@@ -38,7 +39,7 @@ def _module():
 def _library() -> Path:
     """The compiled module. One process compiles it, the others wait."""
     made_from = b"".join(each.read_bytes() for each in SOURCES) + f"{version('Cython')} {sys.version} {SUFFIX}".encode()
-    library = BUILT / hashlib.sha256(made_from).hexdigest()[:16] / f"_sketch{SUFFIX}"
+    library = BUILT / hashlib.sha256(made_from).hexdigest()[:16] / f"_core{SUFFIX}"
     BUILT.mkdir(parents=True, exist_ok=True)
     with (BUILT / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -50,19 +51,19 @@ def _library() -> Path:
 def _compile(library: Path) -> None:
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None:
-        raise RuntimeError(f"The compiled sketch of a core needs a C compiler: {compiler} is not installed.")
+        raise RuntimeError(f"The compiled core needs a C compiler: {compiler} is not installed.")
     with tempfile.TemporaryDirectory(dir=BUILT) as folder:
         for each in SOURCES:
             shutil.copy(each, folder)
         done = subprocess.run(
-            [sys.executable, "-m", "Cython.Build.Cythonize", "--inplace", "--quiet", "_sketch.pyx"],
+            [sys.executable, "-m", "Cython.Build.Cythonize", "--inplace", "--quiet", "_core.pyx"],
             cwd=folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
         if done.returncode:
-            raise RuntimeError(f"The compiled sketch of the core could not be built.\n{done.stdout}")
+            raise RuntimeError(f"The compiled core could not be built.\n{done.stdout}")
         (built,) = Path(folder).glob(f"*{SUFFIX}")
         library.parent.mkdir(exist_ok=True)
         built.rename(library)
