@@ -1,4 +1,4 @@
-"""The compiled core: an optional extension. Where it cannot be built, wheelcache runs on its core in Python."""
+"""The compiled core: optional extensions. Where they cannot be built, wheelcache runs on its core in Python."""
 
 import logging
 from pathlib import Path
@@ -7,22 +7,35 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
-SOURCE = Path("wheelcache/core/_core.pyx")
-GENERATED = SOURCE.with_suffix(".c")
+CORE = Path("wheelcache/core")
 IS_CHECKOUT = not Path("PKG-INFO").exists()
 """What git has. A source distribution has the generated C as well, and needs no Cython."""
 
 logger = logging.getLogger("wheelcache")
 
 
+def extensions(suffix):
+    """Of sources with ``suffix``."""
+    return [
+        Extension(
+            f"wheelcache.core.{each.stem}",
+            [str(each.with_suffix(suffix))],
+            depends=[*map(str, CORE.glob("*.pxi"))],
+            extra_compile_args=["-O3", "-g0"],
+            optional=True,
+        )
+        for each in sorted(CORE.glob("*.pyx"))
+    ]
+
+
 def generate():
-    """Have Cython write the C, if the sources of the core are newer."""
+    """Have Cython write the C where its sources are newer."""
     from Cython.Build import cythonize
 
-    cythonize([Extension("wheelcache.core._core", [str(SOURCE)])], quiet=True)
+    cythonize(extensions(".pyx"), quiet=True)
 
 
-class BuildCore(build_ext):
+class BuildExtensions(build_ext):
     """Says once which core the installation has."""
 
     def run(self):
@@ -30,10 +43,10 @@ class BuildCore(build_ext):
             try:
                 generate()
             except ImportError:
-                logger.warning("Cython is not installed: its C is needed to compile the core of wheelcache.")
+                logger.warning("Without Cython, which generates its C, the core of wheelcache is not compiled.")
         super().run()
-        built = all(Path(self.get_ext_fullpath(each.name)).exists() for each in self.extensions)
-        logger.warning("wheelcache has its %s core.", "compiled" if built else "Python")
+        is_compiled = all(Path(self.get_ext_fullpath(each.name)).exists() for each in self.extensions)
+        logger.warning("wheelcache has the %s core.", "compiled" if is_compiled else "Python")
 
 
 class SourceDistribution(sdist):
@@ -46,9 +59,7 @@ class SourceDistribution(sdist):
 
 
 setup(
-    ext_modules=[
-        # setuptools would have the C generated from a .pyx, also where that is older.
-        Extension("wheelcache.core._core", [str(GENERATED)], optional=True, extra_compile_args=["-O3"])
-    ],
-    cmdclass={"build_ext": BuildCore, "sdist": SourceDistribution},
+    # The C, and not the .pyx, which setuptools would have compiled anew each time.
+    ext_modules=extensions(".c"),
+    cmdclass={"build_ext": BuildExtensions, "sdist": SourceDistribution},
 )

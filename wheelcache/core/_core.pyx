@@ -19,6 +19,7 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 import os
 import threading
+import time
 from collections import deque
 
 from wheelcache.core import contract
@@ -43,6 +44,8 @@ cdef extern from *:
 
 
 cdef double INF = float("inf")
+cdef object MONOTONIC = time.monotonic
+"""Read as what it reads: the system's clock, in C."""
 cdef double KEEP = contract.KEEP
 cdef Py_ssize_t BATCH = contract.BATCH
 cdef int64_t MAX_WEIGHT = contract.MAX_WEIGHT
@@ -162,7 +165,7 @@ cdef class CompiledCore:
         self.weighs = max_weight is not None
         self.max_weight = MAX_WEIGHT if max_weight is None else max_weight
         self.jitter, self.max_jitter = jitter, max_jitter
-        self.clock = clock
+        self.clock = None if clock is MONOTONIC else clock
         start_wheel(&self.wheel, interval, self.now())
         self.seed()
         open_stamps(stamps, &self.stamps)
@@ -505,7 +508,8 @@ cdef class CompiledCore:
     def use_clock(self, clock):
         cdef double now = system_clock() if clock is None else clock()
         cdef Link *link
-        old, self.clock = self.clock, clock
+        # One reference is kept until the end.
+        old, self.clock = self.clock, None if clock is MONOTONIC else clock
         if now < time_of(&self.wheel, self.wheel.tick):
             empty_wheel(&self.wheel)
             self.wheel.origin, self.wheel.tick = now, 0
@@ -871,3 +875,6 @@ cdef inline int check_item(int64_t weight, object seen) except -1:
     if seen is not None:
         news, stamp = seen
     return 0
+
+
+include "access.pxi"
