@@ -310,26 +310,43 @@ cdef class CompiledCore:
         Watch watch=None, Py_ssize_t slot=0, seen=None, list removed=None,
     ):
         cdef Write write
-        cdef Gone gone
-        cdef list watches = None
-        cdef int outcome
+        if likely(
+            mode == ANY and grace == 0.0 and watch is None and seen is None and removed is None and weight == 0
+            and not exact
+        ):
+            return self.store(key, value, as_seconds(<PyObject *>ttl), slot)
         write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
         write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), grace, exact
         write.weight, write.mode, write.expected, write.slot = weight, mode, <PyObject *>expected, slot
-        if write.ttl == KEEP and mode != SAME and mode != RESTORE:
-            raise ValueError("KEEP is for SAME alone")
         check_item(weight, seen, &write)
-        if self.clock is None:
-            write.now = exact_clock()
-        else:
-            write.now = self.clock()
+        return self.store_under(watch, &write, removed)
+
+    cdef int store(self, object key, object value, double ttl, Py_ssize_t slot) except -1:
+        """``set`` of a value with a TTL alone."""
+        cdef Write write
+        cdef Py_hash_t hash = hash_of(<PyObject *>key)
+        cdef Map *map = &self.map
+        if likely(
+            self.clock is None and not self.barrier and self.watches.count == 0 and map.detached is NULL
+            and not self.weighs and not map.stamps.given
+        ):
+            return put_plain(self, <PyObject *>key, <PyObject *>value, hash, ttl, exact_clock())
+        memset(&write, 0, sizeof(Write))
+        write.key, write.hash, write.value, write.ttl, write.slot = <PyObject *>key, hash, <PyObject *>value, ttl, slot
+        return self.store_under(None, &write, None)
+
+    cdef int store_under(self, Watch watch, Write *write, list removed) except -1:
+        cdef Gone gone
+        cdef list watches = None
+        cdef int outcome
+        write.now = self.read_clock()
         if self.barrier:
             self.begin()
         if self.watches.count:
-            watches = watches_on(self.watches, key, write.hash)
+            watches = watches_on(self.watches, <object>write.key, write.hash)
         begin_removals(&gone)
         try:
-            outcome = put(self, &write, watches, watch, &gone)
+            outcome = put(self, write, watches, watch, &gone)
         except BaseException:
             drop_removals(&gone)
             raise
@@ -370,7 +387,7 @@ cdef class CompiledCore:
             self.finish_set(TOLD, told, &gone, removed)
         return outcomes
 
-    cdef object finish_set(self, int outcome, list watches, Gone *gone, list removed):
+    cdef int finish_set(self, int outcome, list watches, Gone *gone, list removed) except -1:
         cdef Watch watch
         try:
             if outcome & TOLD:

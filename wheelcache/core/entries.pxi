@@ -210,11 +210,10 @@ cdef inline void free_entry(Entries *entries, uint32_t index, Entry *entry) noex
 
 cdef inline void note_tracked(Entries *entries, uint32_t index, Entry *entry) noexcept:
     """After a change of its key or value."""
-    cdef bint is_tracked = PyObject_IS_GC(entry.value) or PyObject_IS_GC(entry.key)
-    if is_tracked == bool(entry.flags & HAS_TRACKED):
-        return
-    entry.flags ^= HAS_TRACKED
-    block_of(entries, index).tracked += 1 if is_tracked else -1
+    cdef bint is_tracked = is_tracked_type(entry.value) or is_tracked_type(entry.key)
+    if is_tracked != (entry.flags & HAS_TRACKED != 0):
+        entry.flags ^= HAS_TRACKED
+        block_of(entries, index).tracked += 1 if is_tracked else -1
 
 
 # In order of use: a ring through index 0, whose ``younger`` is the oldest entry.

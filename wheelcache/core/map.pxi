@@ -54,10 +54,9 @@ cdef inline int file(Map *map, uint32_t index, Entry *entry, double fresh_until,
     return WAKE if schedule(map, index, entry, due, now) and map.detached is NULL else 0
 
 
-cdef inline void take(Map *map, uint32_t index, int cause, double now, Gone *gone) noexcept:
-    """Take an entry out, after ``has_room``."""
+cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double now) noexcept:
+    """Take an entry out. The caller gets its references. Its cause."""
     cdef Entries *entries = &map.entries
-    cdef Entry *entry = at(entries, index)
     if entry.fresh_until <= now:
         cause = EXPIRED
     map.left[cause] += 1
@@ -70,9 +69,18 @@ cdef inline void take(Map *map, uint32_t index, int cause, double now, Gone *gon
     map.total_weight -= weight_of(entries, index)
     if entry.flags & HAS_TRACKED:
         block_of(entries, index).tracked -= 1
-    add_removal(gone, entry.key, entry.value, cause)
     free_entry(entries, index, entry)
     entries.count -= 1
+    return cause
+
+
+cdef inline void take(Map *map, uint32_t index, int cause, double now, Gone *gone) noexcept:
+    """Take an entry out, after ``has_room``."""
+    cdef Entry *entry = at(&map.entries, index)
+    cdef PyObject *key = entry.key
+    cdef PyObject *value = entry.value
+    cause = unlink(map, index, entry, cause, now)
+    add_removal(gone, key, value, cause)
 
 
 cdef inline uint32_t bear(Map *map, PyObject *key, PyObject *value, Py_hash_t hash) noexcept:

@@ -30,6 +30,7 @@ cdef extern from *:
     static inline int lowest_bit(uint64_t word) { return __builtin_ctzll(word); }
     #define likely(x) __builtin_expect(!!(x), 1)
     #define unlikely(x) __builtin_expect(!!(x), 0)
+    #define prefetch(line) __builtin_prefetch(line)
 
     /* Only a string that is no subclass keeps its hash where this looks for it. */
     static inline Py_hash_t hash_of(PyObject *key) {
@@ -58,6 +59,9 @@ cdef extern from *:
         return PyLong_CheckExact(ttl) ? PyLong_AsDouble(ttl) : PyFloat_AsDouble(ttl);
     }
 
+    /* Whether the garbage collector may track it, now or later. */
+    static inline int is_tracked_type(PyObject *object) { return PyType_IS_GC(Py_TYPE(object)) != 0; }
+
     static inline int visit_object(PyObject *object, visitproc visit, void *arg) {
         Py_VISIT(object);
         return 0;
@@ -76,6 +80,7 @@ cdef extern from *:
     int lowest_bit(uint64_t word) noexcept
     bint likely(bint condition) noexcept
     bint unlikely(bint condition) noexcept
+    void prefetch(void *line) noexcept
     Py_hash_t hash_of(PyObject *key) except? -1
     bint are_strings(PyObject *one, PyObject *other) noexcept
     bint are_equal_strings(PyObject *one, PyObject *other) noexcept
@@ -83,7 +88,7 @@ cdef extern from *:
     int visit_object(PyObject *object, visitproc visit, void *arg) noexcept
     int PyGC_Disable() noexcept
     int PyGC_Enable() noexcept
-    int PyObject_IS_GC(PyObject *object) noexcept
+    bint is_tracked_type(PyObject *object) noexcept
     void PyObject_GC_UnTrack(PyObject *object) noexcept
     void PyObject_ClearWeakRefs(PyObject *object) noexcept
     ctypedef struct PyTypeObject:
