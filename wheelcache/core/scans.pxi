@@ -1,87 +1,155 @@
-# Walks over the entries, which every removal and every move to the young end keep off what they point to.
+# Walks over the entries.
 
+cdef enum:
+    UNTOUCHED = 0
+    CAME = 1  # or was stored since
+    MOVED = 2  # to the young end before its turn; in the ring of such entries
+
+
+cdef struct Turn:
+    uint32_t before
+    uint32_t after
+    uint32_t state
+
+
+cdef struct Walk:
+    # A walk in order of use.
+    #
+    # It follows the list of use up to the first entry that came, was stored or was moved since it began: all such entries
+    # are behind the others. Then it takes those that were moved before their turn, which are in a ring through index 0.
+    #
+    Turn *turns  # NULL if there is no walk
+    PyObject *scan
+    uint32_t size  # of ``turns``; entries from this index on were stored since
+    uint32_t cursor
+
+
+cdef inline void unlink_turn(Walk *walk, uint32_t index) noexcept:
+    cdef Turn *turn = &walk.turns[index]
+    walk.turns[turn.before].after = turn.after
+    walk.turns[turn.after].before = turn.before
+
+
+cdef inline void append_turn(Walk *walk, uint32_t index) noexcept:
+    cdef Turn *turn = &walk.turns[index]
+    turn.before, turn.after = walk.turns[0].before, 0
+    walk.turns[turn.before].after = walk.turns[0].before = index
+
+
+cdef void note_use(Map *map, uint32_t index, Entry *entry) noexcept:
+    """An entry moves to the young end."""
+    cdef Walk *walk = &map.walk
+    if walk.cursor == index:
+        walk.cursor = entry.younger
+    if index >= walk.size or walk.turns[index].state == CAME:
+        return
+    if walk.turns[index].state == MOVED:
+        unlink_turn(walk, index)
+    walk.turns[index].state = MOVED
+    append_turn(walk, index)
+
+
+cdef void note_absence(Map *map, uint32_t index, uint32_t younger) noexcept:
+    """An entry leaves, or is stored: no walk waits for what is there."""
+    cdef Walk *walk = &map.walk
+    if walk.cursor == index:
+        walk.cursor = younger
+    if index < walk.size:
+        if walk.turns[index].state == MOVED:
+            unlink_turn(walk, index)
+        walk.turns[index].state = CAME
+
+
+cdef void move_turn(Map *map, uint32_t index, uint32_t younger, uint32_t to) noexcept:
+    """An entry gets a lower index."""
+    cdef Walk *walk = &map.walk
+    cdef uint32_t state = walk.turns[index].state if index < walk.size else CAME
+    if walk.cursor == index:
+        walk.cursor = to
+    if to < walk.size:
+        if state == MOVED:
+            append_turn(walk, to)
+        walk.turns[to].state = state
+    note_absence(map, index, younger)
+
+
+cdef uint32_t next_turn(Map *map) noexcept:
+    """The next entry of the walk in order of use; 0 at its end."""
+    cdef Walk *walk = &map.walk
+    cdef uint32_t index = walk.cursor
+    if index and index < walk.size and walk.turns[index].state == UNTOUCHED:
+        walk.cursor = at(&map.entries, index).younger
+    else:
+        walk.cursor = 0
+        index = walk.turns[0].after
+        if index == 0:
+            return 0
+        unlink_turn(walk, index)
+    walk.turns[index].state = CAME
+    return index
+
+
+cdef void end_walk(Walk *walk) noexcept:
+    PyMem_RawFree(walk.turns)
+    memset(walk, 0, sizeof(Walk))
+
+
+# A finalizer may run while a scan without references still has its place, and ``core`` is needed to give that up.
+@cython.no_gc_clear
 @cython.final
 cdef class Scan:
-    """Without an order it follows the births, up to the last one at its start.
+    """See ``contract.Scan``. Without an order it goes down by index, since entries move to lower ones only."""
 
-    In order of use, it first follows the list of use up to the first entry that came, was born or was moved since it
-    began: all such entries are behind the others. Then it takes those that were moved before their turn.
-    """
-
-    # Without ``__weakref__``, for the reason that a watch is.
     cdef CompiledCore core
     cdef bint ordered
-    cdef Link *cursor
-    cdef uint64_t last_birth
-    cdef PyObject *next
-    cdef PyObject **place  # the pointer to this scan; NULL once it has ended
+    cdef uint32_t cursor
+    cdef uint64_t epoch
 
     def keys(self, Py_ssize_t count):
         return [record.key for record in self.step(count)]
 
     def step(self, Py_ssize_t count):
         cdef CompiledCore core = self.core
-        cdef Entry entry
+        cdef Entries *entries = &core.map.entries
+        cdef uint32_t index
         cdef list records = []
         cdef bint collects
         if core.barrier:
             core.begin()
         collects = PyGC_Disable()
         try:
-            while self.place is not NULL and len(records) < count:
-                entry = self.next_entry()
-                if entry is None:
+            while len(records) < count:
+                index = self.next_index()
+                if index == 0:
                     break
-                records.append(core.record(entry))
+                records.append(core.record(index))
         finally:
             if collects:
                 PyGC_Enable()
         if not records:
-            end_scan(self)
+            self.end()
         return records
 
-    cdef Entry next_entry(self):
-        cdef Link *link = self.cursor
-        cdef Entry entry = None if link.owner is NULL else <Entry>link.owner
-        if not self.ordered:
-            if entry is None or entry.birth > self.last_birth:
-                return None
-            self.cursor = link.next
-            return entry
-        if entry is not None and entry.turn != self.core.turn:
-            self.cursor = link.next
-            entry.turn = self.core.turn
-            entry.moved.next = NULL
-            return entry
-        link = self.core.moved.next
-        if link.owner is NULL:
-            return None
-        unlink(link)
-        return <Entry>link.owner
+    cdef uint32_t next_index(self) noexcept:
+        cdef Map *map = &self.core.map
+        if self.ordered:
+            return next_turn(map) if map.walk.scan is <PyObject *>self else 0
+        if self.epoch != map.epoch:
+            return 0
+        self.cursor = min(self.cursor, map.entries.top)
+        while self.cursor > 1:
+            self.cursor -= 1
+            if at(&map.entries, self.cursor).key is not NULL:
+                return self.cursor
+        return 0
+
+    cdef void end(self) noexcept:
+        self.cursor = 0
+        if self.core is not None and self.core.map.walk.scan is <PyObject *>self:
+            end_walk(&self.core.map.walk)
 
     def close(self):
-        end_scan(self)
+        self.end()
 
     def __dealloc__(self):
-        end_scan(self)
-
-
-cdef void begin_scan(PyObject **first, Scan scan) noexcept:
-    scan.next, scan.place = first[0], first
-    if scan.next is not NULL:
-        (<Scan>scan.next).place = &scan.next
-    first[0] = <PyObject *>scan
-
-
-cdef void end_scan(Scan scan) noexcept:
-    if scan.place is not NULL:
-        scan.place[0] = scan.next
-        if scan.next is not NULL:
-            (<Scan>scan.next).place = scan.place
-        scan.place = NULL
-
-
-cdef void end_scans(PyObject **first) noexcept:
-    while first[0] is not NULL:
-        (<Scan>first[0]).place = NULL
-        first[0] = (<Scan>first[0]).next
+        self.end()
