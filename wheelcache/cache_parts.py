@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from wheelcache.cache_options import CacheOptions
+from wheelcache.core import CoreClass
 from wheelcache.core.contract import BATCH, Core
-from wheelcache.core.python_core import PythonCore
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.leases.leased_reads import LeasedReads
@@ -52,7 +52,7 @@ class CacheParts:
     def __init__(self, options: CacheOptions) -> None:
         self.options = options
         name, stamps = options.name, options.stamps
-        self.core: Core = PythonCore(
+        self.core: Core = CoreClass(
             max_entries=options.max_entries,
             max_weight=options.max_weight,
             jitter=options.jitter,

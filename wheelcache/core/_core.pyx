@@ -322,7 +322,7 @@ cdef class CompiledCore:
         return self.store_under(watch, &write, removed)
 
     cdef int store(self, object key, object value, double ttl, Py_ssize_t slot) except -1:
-        """``set`` of a value with a TTL alone."""
+        """``set`` of a value with a TTL alone. The gate is heeded."""
         cdef Write write
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         cdef Map *map = &self.map
@@ -614,5 +614,7 @@ cdef class CompiledCore:
         cdef double drawn = <double>((self.random_state * <uint64_t>2685821657736338717) >> 11) / 9007199254740992.0
         return ttl - min(ttl * self.jitter, self.max_jitter) * drawn
 
+
+include "access.pxi"
 
 patch_collection()

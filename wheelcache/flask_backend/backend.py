@@ -10,12 +10,12 @@ from flask import Flask
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.codec import size_of
+from wheelcache.codec import ATOMS, size_of
 from wheelcache.coherence.shared_stamps import SharedStamps
-from wheelcache.core.access import PrefixAccess
+from wheelcache.core import PrefixAccess
 from wheelcache.errors import MissingKey
 from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leases
-from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout, is_memoize_version
+from wheelcache.flask_backend.engine_backend import PICKLE, EngineBackend, Timeout, is_memoize_version
 from wheelcache.flask_backend.sessions import warn_of_sessions
 from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
 from wheelcache.loading.policy import load_policy
@@ -68,7 +68,8 @@ class WheelCache(PrefixAccess, EngineBackend):
         )
         self._prefix = checked["key_prefix"]
         self._max_bytes = checked["max_weight"]
-        self._find = engine.find_plain
+        self._checks_keys = False
+        self._look_up_in(engine)
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
@@ -155,7 +156,11 @@ class WheelCache(PrefixAccess, EngineBackend):
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
-        cache_key, stored, ttl = self._cache_key(key), self._codec.encode(value), self._ttl(timeout)
+        ttl = self._ttl(timeout)
+        is_stored = self._set_at_once(key, value, ttl)
+        if is_stored is not None:
+            return is_stored
+        cache_key, stored = self._cache_key(key), self._codec.encode(value)
         if ttl is not None and ttl <= 0:
             self._cache.delete(cache_key)
             return True
@@ -229,7 +234,8 @@ class WheelCache(PrefixAccess, EngineBackend):
 
     def _isolate(self) -> None:
         super()._isolate()
-        self._loads = self._codec.loads
+        self._loads, self._encode = self._codec.loads, self._codec.encode
+        self._atoms = ATOMS if self.serializer is PICKLE else frozenset()
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Seconds to live, None for ever; below zero if it is over at once."""

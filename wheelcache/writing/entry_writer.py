@@ -14,6 +14,7 @@ from typing import Any, Final
 from wheelcache import options
 from wheelcache.coherence.fill_notes import FillNotes
 from wheelcache.coherence.shared_stamps import Stamps
+from wheelcache.core import WriteState
 from wheelcache.core.contract import (
     ANY,
     BATCH,
@@ -54,7 +55,7 @@ UNTOLD: Final[Seen] = (0, 0)
 """What no slot shows: a value that is stored under it is never current."""
 
 
-class EntryWriter:
+class EntryWriter(WriteState):
     """What a write of one cache takes. Keys are those of the core.
 
     Attributes:
@@ -73,12 +74,9 @@ class EntryWriter:
         "_stamps_checked",
         "_table",
         "_weigher",
-        "is_plain",
-        "leases",
         "listener",
         "name",
         "on_first_write",
-        "quiet",
     )
 
     def __init__(
