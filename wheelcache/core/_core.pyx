@@ -37,6 +37,7 @@ cdef double LATEST_TICKS = 2.0**52
 cdef enum:
     # As in the contract, which is compared at import.
     ANY = 0
+    ALL = 0
     SAME = 2
     RESTORE = 3
     DEAD = 1
@@ -166,15 +167,8 @@ cdef class CompiledCore:
         if index == 0:
             return MISSING
         entry = at(&map.entries, index)
-        if entry.fresh_until != INFINITY:
-            if self.clock is None:
-                # The coarse clock takes 5 ns instead of 25, and lags by the time between two interrupts of the
-                # processor's timer: 4 ms, under load 23.
-                now = coarse_clock()
-                if entry.fresh_until - now < 1.0:
-                    now = exact_clock()
-            if entry.fresh_until <= now:
-                return MISSING
+        if entry.fresh_until <= (now if self.clock is not None else time_to_judge(entry)):
+            return MISSING
         if not is_current(map, index):
             return MISSING
         self.hits += 1
@@ -325,11 +319,7 @@ cdef class CompiledCore:
         """``set`` of a value with a TTL alone. The gate is heeded."""
         cdef Write write
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
-        cdef Map *map = &self.map
-        if likely(
-            self.clock is None and not self.barrier and self.watches.count == 0 and map.detached is NULL
-            and not self.weighs and not map.stamps.given
-        ):
+        if likely(self.is_plain() and self.map.detached is NULL and not self.weighs):
             return put_plain(self, <PyObject *>key, <PyObject *>value, hash, ttl, exact_clock())
         memset(&write, 0, sizeof(Write))
         write.key, write.hash, write.value, write.ttl, write.slot = <PyObject *>key, hash, <PyObject *>value, ttl, slot
@@ -422,9 +412,14 @@ cdef class CompiledCore:
     def delete(self, key, default=None, int only=0, cause=BY_DELETE, Py_ssize_t slot=0, list removed=None):
         cdef Gone gone
         cdef double now
-        cdef int code = DELETED if cause is BY_DELETE else CAUSES.index(cause)
-        cdef Py_hash_t hash = hash_of(<PyObject *>key)
+        cdef int code
+        cdef Py_hash_t hash
         cdef list watches = None
+        if likely(only == ALL and cause is BY_DELETE and removed is None):
+            if likely(self.is_plain()):
+                return remove_plain(&self.map, key, default)
+        code = DELETED if cause is BY_DELETE else CAUSES.index(cause)
+        hash = hash_of(<PyObject *>key)
         now = self.read_clock()
         if self.barrier:
             self.begin()
@@ -577,6 +572,12 @@ cdef class CompiledCore:
         self.told.clear()
 
     # Below: before a step.
+
+    cdef inline bint is_plain(self) noexcept:
+        """Nothing but the entries has a part in a write, by the system's clock."""
+        return (
+            self.clock is None and not self.barrier and self.watches.count == 0 and not self.map.stamps.given
+        )
 
     cdef inline double read_clock(self) except? -1:
         return exact_clock() if self.clock is None else self.clock()
