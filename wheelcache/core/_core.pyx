@@ -35,8 +35,10 @@ cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
 cdef double LATEST_TICKS = 2.0**52
 
 cdef enum:
+    SHORT_TEXT = 256
     # As in the contract, which is compared at import.
     ANY = 0
+    ALL = 0
     SAME = 2
     RESTORE = 3
     DEAD = 1
@@ -154,31 +156,34 @@ cdef class CompiledCore:
 
     cdef inline object lookup(self, object key):
         """The value of a fresh and current entry, counted as a hit and moved, else MISSING. It ignores the gate."""
-        cdef Map *map = &self.map
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
-        cdef uint32_t index
-        cdef Entry *entry
         cdef double now = 0.0
         if self.clock is not None:
             # It may be Python code, so it is read before the look-up.
             now = self.clock()
-        index = find(map, <PyObject *>key, hash)
+        return self.hit(find(&self.map, <PyObject *>key, hash), now)
+
+    cdef inline object lookup_prefixed(self, str prefix, object key):
+        """``lookup`` of two strings together. Without making a string of them it takes 30 ns less, of 100."""
+        cdef char text[SHORT_TEXT]
+        cdef Py_hash_t hash
+        if type(key) is str and self.clock is None:
+            hash = hash_of_two(prefix, key, text, SHORT_TEXT)
+            if hash:
+                return self.hit(find_text(&self.map, text, len(prefix) + len(<str>key), hash), 0.0)
+        return self.lookup(prefixed(prefix, key))
+
+    cdef inline object hit(self, uint32_t index, double now):
+        cdef Entry *entry
         if index == 0:
             return MISSING
-        entry = at(&map.entries, index)
-        if entry.fresh_until != INFINITY:
-            if self.clock is None:
-                # The coarse clock takes 5 ns instead of 25, and lags by the time between two interrupts of the
-                # processor's timer: 4 ms, under load 23.
-                now = coarse_clock()
-                if entry.fresh_until - now < 1.0:
-                    now = exact_clock()
-            if entry.fresh_until <= now:
-                return MISSING
-        if not is_current(map, index):
+        entry = at(&self.map.entries, index)
+        if entry.fresh_until <= (now if self.clock is not None else time_to_judge(entry)):
+            return MISSING
+        if not is_current(&self.map, index):
             return MISSING
         self.hits += 1
-        use(map, index, entry)
+        use(&self.map, index, entry)
         return <object>entry.value
 
     def __len__(self):
@@ -322,14 +327,10 @@ cdef class CompiledCore:
         return self.store_under(watch, &write, removed)
 
     cdef int store(self, object key, object value, double ttl, Py_ssize_t slot) except -1:
-        """``set`` of a value with a TTL alone."""
+        """``set`` of a value with a TTL alone. The gate is heeded."""
         cdef Write write
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
-        cdef Map *map = &self.map
-        if likely(
-            self.clock is None and not self.barrier and self.watches.count == 0 and map.detached is NULL
-            and not self.weighs and not map.stamps.given
-        ):
+        if likely(self.is_plain() and self.map.detached is NULL and not self.weighs):
             return put_plain(self, <PyObject *>key, <PyObject *>value, hash, ttl, exact_clock())
         memset(&write, 0, sizeof(Write))
         write.key, write.hash, write.value, write.ttl, write.slot = <PyObject *>key, hash, <PyObject *>value, ttl, slot
@@ -422,9 +423,14 @@ cdef class CompiledCore:
     def delete(self, key, default=None, int only=0, cause=BY_DELETE, Py_ssize_t slot=0, list removed=None):
         cdef Gone gone
         cdef double now
-        cdef int code = DELETED if cause is BY_DELETE else CAUSES.index(cause)
-        cdef Py_hash_t hash = hash_of(<PyObject *>key)
+        cdef int code
+        cdef Py_hash_t hash
         cdef list watches = None
+        if likely(only == ALL and cause is BY_DELETE and removed is None):
+            if likely(self.is_plain()):
+                return remove_plain(&self.map, key, default)
+        code = DELETED if cause is BY_DELETE else CAUSES.index(cause)
+        hash = hash_of(<PyObject *>key)
         now = self.read_clock()
         if self.barrier:
             self.begin()
@@ -577,6 +583,12 @@ cdef class CompiledCore:
         self.told.clear()
 
     # Below: before a step.
+
+    cdef inline bint is_plain(self) noexcept:
+        """Nothing but the entries has a part in a write, by the system's clock."""
+        return (
+            self.clock is None and not self.barrier and self.watches.count == 0 and not self.map.stamps.given
+        )
 
     cdef inline double read_clock(self) except? -1:
         return exact_clock() if self.clock is None else self.clock()

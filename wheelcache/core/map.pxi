@@ -28,6 +28,16 @@ cdef inline bint is_live(Map *map, uint32_t index, double now) noexcept:
     return index != 0 and at(&map.entries, index).fresh_until > now and is_current(map, index)
 
 
+cdef inline double time_to_judge(Entry *entry) noexcept:
+    """A time that is as good as the system's to tell whether an entry is fresh. The coarse clock takes 5 ns instead of
+    25, and lags by the time between two interrupts of the processor's timer: 4 ms, under load 23."""
+    cdef double now
+    if entry.fresh_until == INFINITY:
+        return 0.0
+    now = coarse_clock()
+    return exact_clock() if -1.0 < entry.fresh_until - now < 1.0 else now
+
+
 cdef inline void use(Map *map, uint32_t index, Entry *entry) noexcept:
     """Move to the young end."""
     if entry.younger == 0:

@@ -185,6 +185,24 @@ cdef object remove(
     return value
 
 
+cdef object remove_plain(Map *map, object key, object default):
+    """``remove`` where nothing but the entries is concerned, by the system's clock."""
+    cdef uint32_t index = find(map, <PyObject *>key, hash_of(<PyObject *>key))
+    cdef Entry *entry
+    cdef PyObject *old_key
+    cdef PyObject *old_value
+    if index == 0:
+        return default
+    entry = at(&map.entries, index)
+    old_key, old_value = entry.key, entry.value
+    if unlink(map, index, entry, DELETED, time_to_judge(entry)) == DELETED:
+        default = <object>old_value
+    shrink(map, 2)
+    Py_DECREF(old_value)
+    Py_DECREF(old_key)
+    return default
+
+
 cdef void use_entry(Map *map, uint32_t index) noexcept:
     use(map, index, at(&map.entries, index))
 
