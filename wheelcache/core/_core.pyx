@@ -1,4 +1,5 @@
 # cython: language_level=3, binding=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: freethreading_compatible=True
 """The core, compiled: see ``contract.Core``.
 
 The global interpreter lock makes a step atomic as long as no Python code runs within it. Such code runs where the
@@ -15,6 +16,7 @@ from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -22,6 +24,10 @@ from collections import deque
 from wheelcache import options
 from wheelcache.core import contract
 from wheelcache.core.contract import Counts, Record, RemovalCause, Times
+
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    # freethreading_compatible is above all the same, or the import would switch the lock on for the whole process.
+    raise ImportError("the compiled core of wheelcache needs the global interpreter lock, which is off")
 
 include "platform.pxi"
 
