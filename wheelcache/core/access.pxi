@@ -5,7 +5,7 @@ from wheelcache.errors import Unloaded
 
 cdef object SERIALIZED = Serialized
 cdef object OWN_TTL = DEFAULT_TTL
-cdef int64_t MOST_FAST_TTL = MAX_FAST_TTL
+cdef double MOST_FAST_TTL = MAX_FAST_TTL
 cdef Py_ssize_t LONGEST_SIMPLE = MAX_SIMPLE_LENGTH
 
 
@@ -19,12 +19,22 @@ cdef class WriteState:
 cdef class CacheAccess:
     cdef object __weakref__
     cdef readonly CompiledCore _core
-    cdef public object _ttl
+    cdef object ttl
+    cdef double seconds
     cdef WriteState writes
 
     def _bind(self, CompiledCore core not None, WriteState writes not None):
         self._core = core
         self.writes = writes
+
+    @property
+    def _ttl(self):
+        return self.ttl
+
+    @_ttl.setter
+    def _ttl(self, value):
+        self.seconds = as_seconds(<PyObject *>value)
+        self.ttl = value
 
     def get(self, key, default=None):
         """The value of ``key``, or ``default``. Never an expired one."""
@@ -73,20 +83,23 @@ cdef class CacheAccess:
         Args:
             ttl: seconds, > 0; None for never; the cache's own if not given.
         """
+        cdef double seconds
         if ttl is OWN_TTL:
-            ttl = self._ttl
-        elif not is_usual(ttl):
+            seconds, ttl = self.seconds, self.ttl
+        elif is_usual(ttl, &seconds):
+            pass
+        else:
             return self._set(key, value, ttl)
-        return self.store(key, value, ttl)
+        if type(key) is not str or not self.writes.is_plain:
+            return self._set(key, value, ttl)
+        return self.store(key, value, seconds, ttl)
 
-    cdef object store(self, object key, object value, object ttl):
-        """``set`` with a TTL that was checked."""
+    cdef object store(self, object key, object value, double seconds, object ttl):
+        """``set`` with a key that is a string, where nothing but the core has a part in it."""
         cdef WriteState writes = self.writes
         cdef int outcome
-        if type(key) is not str or not writes.is_plain:
-            return self._set(key, value, ttl)
         try:
-            outcome = self._core.store(key, value, as_seconds(<PyObject *>ttl), 0)
+            outcome = self._core.store(key, value, seconds, 0)
             if outcome != writes.quiet:
                 writes.announce(outcome, None)
         except Unloaded:
@@ -103,7 +116,7 @@ cdef class CacheAccess:
         if type(key) is not str or not writes.is_plain or writes.leases.in_force:
             return self._delete(key) is not MISSING
         try:
-            return self._core.delete(key, MISSING) is not MISSING
+            return delete_plain(self._core, key) is not MISSING
         except Unloaded:
             self._load_snapshot()
             return self.delete(key)
@@ -116,7 +129,7 @@ cdef class PrefixAccess:
     cdef public str _prefix
     cdef public object _loads
     cdef public object _encode
-    cdef public object _atoms
+    cdef public frozenset _atoms
     cdef public bint _checks_keys
 
     def _look_up_in(self, CacheAccess cache not None):
@@ -133,20 +146,46 @@ cdef class PrefixAccess:
         return self._get_missed(key, default, version)
 
     def _set_at_once(self, key, value, ttl):
-        if type(key) is not str or not (ttl is None or is_usual(ttl)):
+        cdef double seconds
+        if type(key) is not str or not (is_usual(ttl, &seconds) and self.cache.writes.is_plain):
             return None
         key = prefixed(self._prefix, key)
         if self._checks_keys and not is_simple(key):
             return None
-        return self.cache.store(key, value if type(value) in self._atoms else self._encode(value), ttl)
+        return self.cache.store(key, value if type(value) in self._atoms else self._encode(value), seconds, ttl)
 
 
-cdef inline bint is_usual(object ttl) except -1:
-    """Whether ``ttl`` is a TTL in seconds, if not the longest possible."""
+cdef inline object delete_plain(CompiledCore core, object key):
+    """``delete`` of a string without stamps, told to nobody."""
+    cdef Gone gone
+    cdef Py_hash_t hash = hash_of(<PyObject *>key)
+    cdef list watches = None
+    cdef double now = core.read_clock()
+    if core.barrier:
+        core.begin()
+    if core.watches.count:
+        watches = watches_on(core.watches, key, hash)
+    begin_removals(&gone)
+    value = remove(&core.map, key, hash, MISSING, now, 0, DELETED, 0, watches, &gone)
+    if gone.count:
+        shrink(&core.map, 2)
+        finish(&gone, None)
+    return value
+
+
+cdef inline bint is_usual(object ttl, double *seconds) except -1:
+    """Whether ``ttl`` is None, or a number of seconds that is not among the longest."""
     cdef int overflow = 0
+    if ttl is None:
+        seconds[0] = INFINITY
+        return True
     if type(ttl) is int:
-        return 0 < PyLong_AsLongLongAndOverflow(ttl, &overflow) < MOST_FAST_TTL
-    return type(ttl) is float and 0 < PyFloat_AS_DOUBLE(ttl) < MOST_FAST_TTL
+        seconds[0] = <double>PyLong_AsLongLongAndOverflow(ttl, &overflow)
+    elif type(ttl) is float:
+        seconds[0] = PyFloat_AS_DOUBLE(ttl)
+    else:
+        return False
+    return 0.0 < seconds[0] < MOST_FAST_TTL
 
 
 cdef inline object prefixed(str prefix, object key):
