@@ -105,7 +105,7 @@ cdef inline uint32_t bear(Map *map, PyObject *key, PyObject *value, Py_hash_t ha
     add_to_table(&map.entries, index, entry)
     link_youngest(&map.entries, index, entry)
     if unlikely(map.walk.turns is not NULL):
-        note_absence(map, index, 0)
+        note_birth(&map.walk, index)
     return index
 
 

@@ -2,8 +2,8 @@
 
 cdef enum:
     UNTOUCHED = 0
-    CAME = 1  # or was stored since
-    MOVED = 2  # to the young end before its turn; in the ring of such entries
+    CAME = 1  # or is not to come
+    MOVED = 2  # to the young end before its turn, or stored; in the ring of such entries
 
 
 cdef struct Turn:
@@ -16,12 +16,14 @@ cdef struct Walk:
     # A walk in order of use.
     #
     # It follows the list of use up to the first entry that came, was stored or was moved since it began: all such entries
-    # are behind the others. Then it takes those that were moved before their turn, which are in a ring through index 0.
+    # are behind the others. Then it takes those that were moved before their turn or stored until then, which are in a
+    # ring through index 0. It waits for none that is stored later, or writers could keep it going.
     #
     Turn *turns  # NULL if there is no walk
     PyObject *scan
-    uint32_t size  # of ``turns``; entries from this index on were stored since
+    uint32_t size  # of ``turns``; entries from this index on were stored since, and do not come
     uint32_t cursor
+    bint is_behind  # it is through with the list of use
 
 
 cdef inline void unlink_turn(Walk *walk, uint32_t index) noexcept:
@@ -50,7 +52,7 @@ cdef void note_use(Map *map, uint32_t index, Entry *entry) noexcept:
 
 
 cdef void note_absence(Map *map, uint32_t index, uint32_t younger) noexcept:
-    """An entry leaves, or is stored: no walk waits for what is there."""
+    """An entry leaves."""
     cdef Walk *walk = &map.walk
     if walk.cursor == index:
         walk.cursor = younger
@@ -58,6 +60,14 @@ cdef void note_absence(Map *map, uint32_t index, uint32_t younger) noexcept:
         if walk.turns[index].state == MOVED:
             unlink_turn(walk, index)
         walk.turns[index].state = CAME
+
+
+cdef void note_birth(Walk *walk, uint32_t index) noexcept:
+    """An entry is stored."""
+    if index < walk.size:
+        walk.turns[index].state = CAME if walk.is_behind else MOVED
+        if not walk.is_behind:
+            append_turn(walk, index)
 
 
 cdef void move_turn(Map *map, uint32_t index, uint32_t younger, uint32_t to) noexcept:
@@ -89,6 +99,13 @@ cdef uint32_t next_turn(Map *map) noexcept:
     return index
 
 
+cdef void begin_step(Map *map) noexcept:
+    """What is stored in the step after the last of the list of use still comes."""
+    cdef Walk *walk = &map.walk
+    if walk.cursor == 0 or walk.cursor >= walk.size or walk.turns[walk.cursor].state != UNTOUCHED:
+        walk.is_behind = True
+
+
 cdef void end_walk(Walk *walk) noexcept:
     PyMem_RawFree(walk.turns)
     memset(walk, 0, sizeof(Walk))
@@ -116,6 +133,8 @@ cdef class Scan:
         cdef bint collects
         if core.barrier:
             core.begin()
+        if self.ordered and core.map.walk.scan is <PyObject *>self:
+            begin_step(&core.map)
         collects = PyGC_Disable()
         try:
             while len(records) < count:

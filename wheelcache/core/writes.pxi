@@ -225,7 +225,7 @@ cdef int check_time(double now, double interval) except -1:
 
 
 cdef int begin_walk(Map *map, PyObject *scan) except -1:
-    cdef uint32_t size = max(map.entries.top, <uint32_t>1)
+    cdef uint32_t size = max(map.entries.capacity, <uint32_t>1)
     # Zeroed memory for a million entries is not touched before it is used.
     map.walk.turns = <Turn *>PyMem_RawCalloc(size, sizeof(Turn))
     if map.walk.turns is NULL:
