@@ -7,20 +7,27 @@ WORKERS ?= 2
 MANAGE := $(BIN)/python example_project/manage.py
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
-.PHONY: run run-flask demo restart free-port data test quick lint packages bench clean
+# What is compiled, where there is a compiler.
+CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
+
+.PHONY: run run-flask demo restart free-port data test test-python-core quick lint packages bench wheel clean
+
+SAY_CORE = $(BIN)/python -c 'from wheelcache.core import IMPLEMENTATION; print(f"wheelcache runs on its {IMPLEMENTATION} core")'
 
 # What the example needs, in the virtual environment: 115 MB.
-$(VENV)/.example: pyproject.toml
+$(VENV)/.example: pyproject.toml $(CORE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[example]'
+	@$(SAY_CORE)
 	touch $@
 
 # What the checks need, which includes what the example needs: 330 MB.
-$(VENV)/.dev: pyproject.toml
+$(VENV)/.dev: pyproject.toml $(CORE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(SAY_CORE)
 	touch $(VENV)/.example $@
 
 run: free-port data  ## Serve the example site with its data
@@ -43,9 +50,15 @@ data: $(VENV)/.example
 	$(MANAGE) migrate --verbosity 0
 	$(MANAGE) import_cities
 
-test: packages  ## Every check
+test: export WHEELCACHE_CORE = compiled
+test: packages  ## Every check, on the compiled core; tests/core are over both
 	@$(MAKE) --no-print-directory lint
 	$(PYTEST)
+
+test-python-core: export WHEELCACHE_CORE = python
+test-python-core: packages  ## What depends on the core, on the one in Python
+	@$(MAKE) --no-print-directory $(VENV)/.dev
+	$(PYTEST) --ignore tests/core -m "not servers and not browser"
 
 quick: $(VENV)/.dev  ## The tests that take a minute and no server, for every change
 	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
@@ -61,5 +74,13 @@ packages:  ## The Debian packages that the tests need: installed as root or with
 bench: $(VENV)/.dev  ## wheelcache beside its peers
 	$(BIN)/python -m benchmarks
 
+wheel: $(VENV)/.dev  ## A source distribution, and from it a wheel for this Python, tried in an environment of its own
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv dist/venv
+	dist/venv/bin/python -m pip install --quiet --no-index dist/*.whl
+	cd dist && env -i venv/bin/python -I ../tests/wheel_check.py
+
 clean:
+	rm -rf build dist *.egg-info wheelcache/core/*.c wheelcache/core/*.so
 	rm -rf $(VENV) .fetched .pytest_cache .mypy_cache .ruff_cache .hypothesis

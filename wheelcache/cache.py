@@ -13,7 +13,8 @@ from typing import Any, Unpack
 from wheelcache import options
 from wheelcache.cache_options import CacheOptions, checked_options
 from wheelcache.cache_parts import CacheParts
-from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
+from wheelcache.core import CacheAccess
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.errors import MissingKey, Unloaded
 from wheelcache.keys import unwrap

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.core import CoreClass
 from wheelcache.core.contract import BATCH, Core
-from wheelcache.core.python_core import PythonCore
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.leases.leased_reads import LeasedReads
@@ -57,7 +57,7 @@ class CacheParts:
         self.options = options
         self.is_closed = False
         name, stamps = options.name, options.stamps
-        self.core: Core = PythonCore(
+        self.core: Core = CoreClass(
             max_entries=options.max_entries,
             max_weight=options.max_weight,
             jitter=options.jitter,

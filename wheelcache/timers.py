@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from wheelcache import options
-from wheelcache.core.timing_wheel import TimingWheel
+from wheelcache.core import TimingWheel
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.saved_timers import load_timers, save_timers
 from wheelcache.runtime import lifecycle

@@ -8,7 +8,7 @@ from tests.core.implementations import IMPLEMENTATIONS
 @pytest.fixture(params=sorted(IMPLEMENTATIONS))
 def core_class(request):
     """A class that implements ``contract.Core``."""
-    return IMPLEMENTATIONS[request.param]()
+    return IMPLEMENTATIONS[request.param]
 
 
 @pytest.fixture

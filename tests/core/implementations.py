@@ -1,6 +1,6 @@
-"""The implementations of the contract, by name: functions, since a compiled one is built when first needed."""
+"""The implementations of the contract, by name."""
 
-from tests.core.sketch.build import sketch_core
+from wheelcache.core._core import CompiledCore
 from wheelcache.core.python_core import PythonCore
 
-IMPLEMENTATIONS = {"python": lambda: PythonCore, "sketch": sketch_core}
+IMPLEMENTATIONS = {"compiled": CompiledCore, "python": PythonCore}

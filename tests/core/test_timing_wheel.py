@@ -1,38 +1,52 @@
-"""The wheel, stepped by hand and against a sorted list."""
+"""The wheel, stepped by hand and against a sorted list: the one in Python and the compiled one."""
 
+import gc
 import math
+import sys
+from weakref import ref
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from wheelcache import Timer, TimingWheel
+from wheelcache.core import _timing_wheel, timing_wheel
+
+both = pytest.mark.parametrize(
+    "TimingWheel", [_timing_wheel.TimingWheel, timing_wheel.TimingWheel], ids=["compiled", "python"]
+)
 
 
-def timers_in(wheel):
-    """Every timer in every slot, with the multiplicity with which it is found."""
-    heads = [slot for level in wheel._levels for slot in level.slots if slot is not None]
-    heads += [] if wheel._current is None else [wheel._current]
-    found = []
-    for head in heads:
-        timer = head.next
-        while timer is not head:
-            assert timer.next.prev is timer
+def timer_class(wheel):
+    return sys.modules[type(wheel).__module__].Timer
+
+
+def check_slots(timers):
+    """Each of these timers is in one slot, which has no others; all that there is of a wheel but its empty slots."""
+    left = set(timers)
+    while left:
+        first = left.pop()
+        timer, heads = first.next, 0
+        assert first.prev.next is first
+        while timer is not first:
             assert timer.prev.next is timer
-            found.append(timer)
+            if timer in left:
+                left.remove(timer)
+            else:
+                heads += 1
             timer = timer.next
-    return found
+        assert heads == 1
 
 
 def scheduled(wheel, *delays):
-    timers = [Timer() for _ in delays]
+    timers = [timer_class(wheel)() for _ in delays]
     for timer, delay in zip(timers, delays, strict=True):
         wheel.schedule(timer, delay)
     return timers
 
 
-def test_a_timer_comes_out_at_the_first_tick_that_is_not_before_it():
+@both
+def test_a_timer_comes_out_at_the_first_tick_that_is_not_before_it(TimingWheel):
     wheel = TimingWheel(1.0, 8, 0.0)
     (timer,) = scheduled(wheel, 2.5)
     assert wheel.advance(2.99) == []
@@ -40,16 +54,18 @@ def test_a_timer_comes_out_at_the_first_tick_that_is_not_before_it():
     assert wheel.advance(1000.0) == []
 
 
-def test_a_timer_due_now_or_before_waits_for_the_next_tick():
+@both
+def test_a_timer_due_now_or_before_waits_for_the_next_tick(TimingWheel):
     wheel = TimingWheel(1.0, 8, 10.0)
     now, past = scheduled(wheel, 10.0, 3.0)
     assert wheel.advance(10.0) == []
     assert wheel.advance(11.0) == [now, past]
 
 
+@both
 @pytest.mark.parametrize("slots", [1, 2, 8, 512])
 @pytest.mark.parametrize("delay", [1, 7, 8, 9, 63, 64, 65, 511, 512, 513, 32768, 10**9])
-def test_any_length_of_delay_comes_out_on_its_tick(slots, delay):
+def test_any_length_of_delay_comes_out_on_its_tick(TimingWheel, slots, delay):
     wheel = TimingWheel(1.0, slots, 0.0)
     (timer,) = scheduled(wheel, float(delay))
     while (wake := wheel.next_wake()) < delay:
@@ -60,13 +76,15 @@ def test_any_length_of_delay_comes_out_on_its_tick(slots, delay):
     assert wheel.next_wake() == math.inf
 
 
-def test_lost_ticks_are_caught_up_in_order():
+@both
+def test_lost_ticks_are_caught_up_in_order(TimingWheel):
     wheel = TimingWheel(1.0, 4, 0.0)
     timers = scheduled(wheel, 30.0, 2.0, 500.0, 7.0)
     assert wheel.advance(1000.0) == [timers[1], timers[3], timers[0], timers[2]]
 
 
-def test_a_budget_leaves_the_rest_for_the_next_call_and_next_wake_tells():
+@both
+def test_a_budget_leaves_the_rest_for_the_next_call_and_next_wake_tells(TimingWheel):
     wheel = TimingWheel(1.0, 8, 0.0)
     timers = scheduled(wheel, *[3.0] * 10)
     taken = wheel.advance(3.0, budget=4)
@@ -78,7 +96,8 @@ def test_a_budget_leaves_the_rest_for_the_next_call_and_next_wake_tells():
     assert taken == timers
 
 
-def test_a_timer_can_be_cancelled_in_a_tick_that_is_half_done():
+@both
+def test_a_timer_can_be_cancelled_in_a_tick_that_is_half_done(TimingWheel):
     wheel = TimingWheel(1.0, 8, 0.0)
     timers = scheduled(wheel, *[1.0] * 5)
     first = wheel.advance(1.0, budget=3)
@@ -87,16 +106,18 @@ def test_a_timer_can_be_cancelled_in_a_tick_that_is_half_done():
     assert first + rest == timers[:-1]
 
 
-def test_cancel_is_true_once_and_leaves_nothing_in_any_slot():
+@both
+def test_cancel_is_true_once_and_leaves_nothing_in_any_slot(TimingWheel):
     wheel = TimingWheel(1.0, 8, 0.0)
     timers = scheduled(wheel, *range(1, 1000))
     assert all(wheel.cancel(timer) for timer in timers)
     assert not any(wheel.cancel(timer) for timer in timers)
-    assert timers_in(wheel) == []
+    assert all(timer.prev is timer.next is None for timer in timers)
     assert wheel.next_wake() == math.inf
 
 
-def test_moving_later_is_lazy_and_moving_earlier_takes_effect_at_once():
+@both
+def test_moving_later_is_lazy_and_moving_earlier_takes_effect_at_once(TimingWheel):
     wheel = TimingWheel(1.0, 8, 0.0)
     later, earlier = scheduled(wheel, 3.0, 30.0)
     wheel.move(later, 6.0)
@@ -106,7 +127,8 @@ def test_moving_later_is_lazy_and_moving_earlier_takes_effect_at_once():
     assert wheel.advance(6.0) == [later]
 
 
-def test_moving_to_and_fro_files_a_timer_anew_only_below_the_time_of_its_slot():
+@both
+def test_moving_to_and_fro_files_a_timer_anew_only_below_the_time_of_its_slot(TimingWheel):
     wheel = TimingWheel(1.0, 512, 0.0)
     (timer,) = scheduled(wheel, 100.0)
     for due in (300.0, 200.0, 101.0):
@@ -128,7 +150,7 @@ def test_the_work_of_a_set_and_cancel_does_not_depend_on_how_many_timers_there_a
             return super().__getitem__(index)
 
     def work(population):
-        wheel = TimingWheel(1.0, 512, 0.0)
+        wheel = timing_wheel.TimingWheel(1.0, 512, 0.0)
         scheduled(wheel, *(1.0 + i % 500 for i in range(population)))
         wheel._finest = Counting(wheel._finest)
         Counting.looked_up = 0
@@ -139,7 +161,25 @@ def test_the_work_of_a_set_and_cancel_does_not_depend_on_how_many_timers_there_a
     assert work(1_000) == work(10_000) == 1
 
 
-def test_the_clock_going_backwards_does_nothing():
+@both
+def test_a_wheel_to_which_its_own_timers_refer_is_collected(TimingWheel):
+    wheel = TimingWheel(1.0, 8, 0.0)
+
+    class Owner(timer_class(wheel)):
+        pass
+
+    owners = [Owner() for _ in range(1000)]
+    for owner in owners:
+        owner.wheel = wheel
+        wheel.schedule(owner, 3.0)
+    last = ref(owners[-1])
+    del owner, owners, wheel
+    gc.collect()
+    assert last() is None
+
+
+@both
+def test_the_clock_going_backwards_does_nothing(TimingWheel):
     wheel = TimingWheel(1.0, 8, 100.0)
     (timer,) = scheduled(wheel, 105.0)
     wheel.advance(103.0)
@@ -163,14 +203,14 @@ class WheelAgainstAList(RuleBasedStateMachine):
         origin=st.sampled_from([0.0, 12345.678, 1e6 + 0.1]),
     )
     def make(self, interval, slots, origin):
-        self.wheel = TimingWheel(interval, slots, origin)
+        self.wheel = self.wheel_class(interval, slots, origin)
         self.interval = interval
         self.now = origin
 
     @precondition(lambda self: self.wheel)
     @rule(ticks=st.one_of(st.floats(0.001, 40), st.floats(0.001, 50_000)))
     def schedule(self, ticks):
-        timer = Timer()
+        timer = timer_class(self.wheel)()
         self.due[timer] = self.now + ticks * self.interval
         self.wheel.schedule(timer, self.due[timer])
 
@@ -209,30 +249,40 @@ class WheelAgainstAList(RuleBasedStateMachine):
     @invariant()
     def every_timer_is_in_exactly_one_slot(self):
         if self.wheel:
-            found = timers_in(self.wheel)
-            assert len(found) == len(self.due)
-            assert set(found) == set(self.due)
+            check_slots(self.due)
 
 
-WheelAgainstAList.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
-TestWheelAgainstAList = WheelAgainstAList.TestCase
+class CompiledWheelAgainstAList(WheelAgainstAList):
+    wheel_class = _timing_wheel.TimingWheel
 
 
-def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits():
+class PythonWheelAgainstAList(WheelAgainstAList):
+    wheel_class = timing_wheel.TimingWheel
+
+
+TestCompiledWheelAgainstAList = CompiledWheelAgainstAList.TestCase
+TestPythonWheelAgainstAList = PythonWheelAgainstAList.TestCase
+for each in (TestCompiledWheelAgainstAList, TestPythonWheelAgainstAList):
+    each.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+@both
+def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits(TimingWheel):
     wheel = TimingWheel(0.1, 8, 0.0)
     (timer,) = scheduled(wheel, 1.7e308)
-    assert timers_in(wheel) == [timer]
+    check_slots([timer])
     assert wheel.advance(1e9) == []
-    assert timers_in(wheel) == [timer]
+    check_slots([timer])
     assert wheel.cancel(timer)
 
 
+@both
 @given(
     interval=st.one_of(st.sampled_from([0.1, 0.3, 1 / 3, 1e-6, 7.7]), st.floats(1e-6, 100)),
     origin=st.floats(0, 1e7),
     tick=st.integers(1, 10**6),
 )
-def test_ticks_and_their_times_agree_however_floats_round(interval, origin, tick):
+def test_ticks_and_their_times_agree_however_floats_round(TimingWheel, interval, origin, tick):
     wheel = TimingWheel(interval, 8, origin)
     time = wheel.time_of(tick)
     assert wheel.time_of(wheel.tick_of(time)) >= time
@@ -246,7 +296,8 @@ def test_ticks_and_their_times_agree_however_floats_round(interval, origin, tick
     assert timer.prev is None
 
 
+@both
 @pytest.mark.parametrize(("interval", "slots"), [(0, 8), (-1, 8), (1e-9, 8), (1, 0), (1, 2.0), (math.nan, 8)])
-def test_a_wheel_of_wrong_arguments_is_an_error_that_names_them(interval, slots):
+def test_a_wheel_of_wrong_arguments_is_an_error_that_names_them(TimingWheel, interval, slots):
     with pytest.raises((TypeError, ValueError), match=r"(interval|slots) must be"):
         TimingWheel(interval, slots, 0.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from wheelcache.core.contract import MISSING, Core, Removals
 from wheelcache.errors import Unloaded
@@ -30,50 +30,61 @@ MAX_FAST_TTL: Final = 1 << 40
 """Seconds. Longer TTLs, among them ints that no float can hold, are checked."""
 
 
+MAX_SIMPLE_LENGTH: Final = 250
+"""Characters that a key has in memcached, and so in Django, at most."""
+
+
+SECONDS: Final = (int, float)
+
+
 class Serialized(bytes):
     """A serialized value, told apart from bytes that a caller has cached."""
 
     __slots__ = ()
 
 
-class Writes(Protocol):
+class WriteState:
     """What happens beside the core when an entry is missed or written.
 
     Attributes:
-        leases: the waits for values, if any are ``in_force``.
-        quiet: the outcome of a ``set`` after which there is nothing more to do.
         is_plain: nothing but the core has a part in a ``set`` or ``delete``.
-        hears_misses: a miss is to be told to ``missed``.
+        quiet: the outcome of a ``set`` after which there is nothing more to do.
+        leases: the waits for values, if any are ``in_force``.
+        hears_misses: a miss is to be told to ``missed``. None is with the system's clock and without stamps.
     """
 
+    __slots__ = ("is_plain", "leases", "quiet")
+
+    is_plain: bool
     quiet: int
     leases: Any
 
-    is_plain: bool
-
     @property
-    def hears_misses(self) -> bool: ...
-    def missed(self, key: Any) -> None: ...
-    def announce(self, outcome: int, removed: Removals | None) -> None: ...
-    def interrupted(self) -> None: ...
+    def hears_misses(self) -> bool:
+        raise NotImplementedError
+
+    def missed(self, key: Any) -> None:
+        raise NotImplementedError
+
+    def announce(self, outcome: int, removed: Removals | None) -> None:
+        raise NotImplementedError
+
+    def interrupted(self) -> None:
+        raise NotImplementedError
 
 
 class CacheAccess:
-    """What a hit, a miss and a plain write of ``Cache`` take.
+    """What a hit, a miss and a plain write of ``Cache`` take."""
 
-    Attributes:
-        find_plain: the core's ``find``, for keys that are strings: what a hit of a backend calls. It raises Unloaded.
-    """
-
-    __slots__ = ("__weakref__", "_core", "_core_delete", "_core_get", "_core_set", "_ttl", "_writes", "find_plain")
+    __slots__ = ("__weakref__", "_core", "_core_delete", "_core_find", "_core_get", "_core_set", "_ttl", "_writes")
 
     _core: Core
     _ttl: float | None
 
-    def _bind(self, core: Core, writes: Writes) -> None:
+    def _bind(self, core: Core, writes: WriteState) -> None:
         self._core = core
         self._core_get = core.get
-        self.find_plain = core.find
+        self._core_find = core.find
         self._core_set = core.set
         self._core_delete = core.delete
         self._writes = writes
@@ -99,7 +110,7 @@ class CacheAccess:
         if type(key) is not str:
             key = self._adapt(key)
         try:
-            find = self.find_plain
+            find = self._core_find
             value = find(key, MISSING)
         except Unloaded:
             self._load_snapshot()
@@ -165,12 +176,32 @@ class CacheAccess:
         raise NotImplementedError
 
 
-class PrefixAccess:
-    """A hit of a backend: the prefix before the key, the look-up, and the decoding of a serialized value."""
+def _not_found(key: Any, default: Any) -> Any:
+    return default
 
-    _find: Callable[[Any, Any], Any]
-    _loads: Callable[[Any], Any]
+
+class PrefixAccess:
+    """A hit and a plain ``set`` of a backend: the prefix before the key, the call of the core, and the codec.
+
+    Attributes, which the backend sets:
+        _prefix: comes before every key.
+        _loads: what deserializes.
+        _encode: what to store for a value.
+        _atoms: the types of values that are stored as they are.
+        _checks_keys: a key that is not simple is stored otherwise.
+    """
+
     _prefix: str
+    _loads: Callable[[Any], Any]
+    _encode: Callable[[Any], Any]
+    _atoms: frozenset[object]
+    _checks_keys: bool
+    _find: Callable[[Any, Any], Any] = staticmethod(_not_found)
+
+    def _look_up_in(self, cache: CacheAccess) -> None:
+        """Without this, every ``get`` is a miss."""
+        self._find = cache._core_find
+        self._set_in_cache = cache.set
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         if version is None:
@@ -189,3 +220,23 @@ class PrefixAccess:
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         """``get`` of what was not found at once."""
         raise NotImplementedError
+
+    def _set_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
+        """``set`` of what is usual: whether the value was stored. None if it is not usual: nothing has happened."""
+        if type(key) is not str or not (ttl is None or (type(ttl) in SECONDS and 0 < ttl < MAX_FAST_TTL)):
+            return None
+        cache_key = f"{self._prefix}{key}"
+        if self._checks_keys and not is_simple(cache_key):
+            return None
+        store = self._set_in_cache
+        return store(cache_key, value if type(value) in self._atoms else self._encode(value), ttl)
+
+
+def is_simple(cache_key: Any) -> bool:
+    """Whether Django would surely not warn of a key. 110 ns; its own validation takes 1,650."""
+    return (
+        type(cache_key) is str
+        and len(cache_key) <= MAX_SIMPLE_LENGTH
+        and cache_key.isprintable()
+        and " " not in cache_key
+    )

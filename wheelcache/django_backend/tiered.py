@@ -12,11 +12,12 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache, default_
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
+from wheelcache.core.access import is_simple
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend import page_leases
 from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.asgi_scope import act_for_request, shares_its_thread
-from wheelcache.django_backend.backend import TO_BE_AWAITED, WheelCache, is_beyond_warning
+from wheelcache.django_backend.backend import TO_BE_AWAITED, WheelCache
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
@@ -132,7 +133,7 @@ class TieredCache(WheelCache):
         """What a copy is kept under; a tuple, under which none is, if the other cache shall warn of the key, or nothing
         would tell of writes."""
         cache_key = self.make_key(key, version=version)
-        return cache_key if self._keeps and is_beyond_warning(cache_key) else (cache_key,)
+        return cache_key if self._keeps and is_simple(cache_key) else (cache_key,)
 
     # Steps, and both methods that they are: what the other cache does is awaited in tasks.
 

@@ -66,6 +66,8 @@ class WheelCache(EngineBackend):
         )
         self._prefix = checked["key_prefix"]
         self._max_bytes = checked["max_weight"]
+        self._missed_at = engine.fill_times.missed_at
+        self._look_up_in(engine)
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
@@ -145,10 +147,15 @@ class WheelCache(EngineBackend):
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
-        cache_key, fill_times = self._cache_key(key), self._cache.fill_times
-        if fill_times.missed_at:
-            fill_times.filled(cache_key)
-        stored, ttl = self._codec.encode(value), self._ttl(timeout)
+        ttl = self._ttl(timeout)
+        if not self._missed_at:
+            is_stored = self._set_at_once(key, value, ttl)
+            if is_stored is not None:
+                return is_stored
+        cache_key = self._cache_key(key)
+        if self._missed_at:
+            self._cache.fill_times.filled(cache_key)
+        stored = self._codec.encode(value)
         if ttl is not None and ttl <= 0:
             self._cache.delete(cache_key)
             return True

@@ -10,8 +10,8 @@ from flask import Flask
 from flask_caching.backends.base import BaseCache
 
 from wheelcache.cache import Cache
-from wheelcache.codec import Codec, Pickle, Serializer, is_bare
-from wheelcache.core.access import PrefixAccess
+from wheelcache.codec import ATOMS, Codec, Pickle, Serializer, is_bare
+from wheelcache.core import PrefixAccess
 from wheelcache.flask_backend.app_contexts import end_leases
 from wheelcache.leases.fill_scope import forget_misses
 
@@ -48,7 +48,7 @@ class EngineBackend(PrefixAccess, BaseCache):
         self.default_timeout = default_timeout  # type: ignore[assignment]
         # As cachelib's SimpleCache calls it.
         self._cache = engine
-        self._find = engine.find_plain
+        self._checks_keys = False
         self._fill_waits = fill_waits
         self._isolate()
 
@@ -105,7 +105,8 @@ class EngineBackend(PrefixAccess, BaseCache):
     def _isolate(self) -> None:
         serializer = self.serializer
         self._codec = Codec(serializer) if serializer is PICKLE else Codec(serializer, keep=is_bare)
-        self._loads = self._codec.loads
+        self._loads, self._encode = self._codec.loads, self._codec.encode
+        self._atoms = ATOMS if serializer is PICKLE else frozenset()
 
 
 def is_memoize_version(key: Any) -> bool:

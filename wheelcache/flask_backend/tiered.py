@@ -78,9 +78,9 @@ class TieredCache(EngineBackend):
             ignore_delete_many_errors=l2.ignore_delete_many_errors,
             fill_waits=checked["fill_wait"],
         )
-        if prefix != self._l2_prefix:
-            # No key is found by the short way.
-            self._find = lambda key, default: default
+        if prefix == self._l2_prefix:
+            # Else no key is found by the short way.
+            self._look_up_in(engine)
         self._level = news.near_cache(engine, checked)
         # The thread knows the copies, not their backend: it would outlive an app that is made anew.
         weakref.finalize(self, self._level.stop_tracking)

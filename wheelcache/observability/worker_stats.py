@@ -8,6 +8,7 @@ from itertools import chain
 from types import NoneType
 from typing import Any, Final
 
+from wheelcache.core import IMPLEMENTATION
 from wheelcache.observability.history import GAP, HOUR, LAST_MINUTE, STEP, Ring, Sample, Step
 from wheelcache.stats import Stats
 
@@ -29,6 +30,7 @@ class WorkerStats:
         weighs_bytes: whether weights are bytes.
         now: ``taken``, on the clock of the samples.
         samples: of the last minute.
+        core: which one the process runs, "compiled" or "python".
     """
 
     name: str
@@ -46,6 +48,7 @@ class WorkerStats:
     stats: Stats
     now: float
     samples: tuple[Sample, ...]
+    core: str = IMPLEMENTATION
 
     def last_minute(self) -> Rate:
         """The last minute, as far as there are samples of it."""
@@ -84,7 +87,7 @@ class WorkerStats:
 
 
 _KINDS: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("name", "worker", "thread"), str),
+    **dict.fromkeys(("name", "worker", "thread", "core"), str),
     **dict.fromkeys(("pid", "weighs_bytes"), int),
     **dict.fromkeys(("started", "taken", "lag", "now"), (int, float)),
     "interval": (int, float, NoneType),
@@ -183,6 +186,7 @@ class CacheStats:
             "started": first.started,
             "published": max(each.taken for each in self.workers),
             "thread": first.thread,
+            "core": first.core,
             "lag": max(each.lag for each in self.workers),
         }
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import Any, Final
 
-from wheelcache.core.timing_wheel import Timer
+from wheelcache.core import Timer
 from wheelcache.runtime.alarm_event import AlarmEvent
 
 

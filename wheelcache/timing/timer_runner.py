@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from wheelcache import options
-from wheelcache.core.timing_wheel import Timer
+from wheelcache.core import Timer
 from wheelcache.keys import unwrap
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.worker_pool import PoolStopped, WorkerPool

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from math import inf
 from typing import Any
 
-from wheelcache.core.timing_wheel import Timer, TimingWheel
+from wheelcache.core import Timer, TimingWheel
 from wheelcache.errors import WheelClosed
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.held_lock import HeldLock

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.core import WriteState
 from wheelcache.core.contract import (
     ANY,
     BATCH,
@@ -43,7 +44,7 @@ NOTHING_YET: Final = -1
 """Unlike every outcome."""
 
 
-class EntryWriter:
+class EntryWriter(WriteState):
     """What a write of one cache takes. Keys are those of the core.
 
     Attributes:
@@ -55,7 +56,7 @@ class EntryWriter:
     """
 
     __slots__ = (
-        *("_core", "_driver", "_weigher", "is_plain", "leases", "listener", "name", "on_first_write", "quiet"),
+        *("_core", "_driver", "_weigher", "listener", "name", "on_first_write"),
         *("seen", "stamps", "tells_of_writes", "watch"),
     )
 

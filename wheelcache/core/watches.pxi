@@ -10,12 +10,15 @@ cdef struct WatchTable:
 
 @cython.final
 cdef class Watch:
+    """See ``contract.Watch``."""
+
     # Without ``__weakref__``: the callbacks would run while a watch without references is still in its chain.
     cdef readonly object key
     cdef readonly object value
     cdef public bint broken
     cdef readonly object seen
     cdef bint wants_value
+    cdef bint is_told  # by the step in progress
     cdef Py_hash_t hash
     cdef WatchTable *table
     cdef PyObject *next
@@ -30,11 +33,19 @@ cdef class Watch:
             release(self.table)
 
 
+cdef WatchTable *new_watch_table() except NULL:
+    cdef WatchTable *table = <WatchTable *>PyMem_RawCalloc(1, sizeof(WatchTable))
+    if table is NULL:
+        raise MemoryError
+    table.references = 1
+    return table
+
+
 cdef void release(WatchTable *table) noexcept:
     table.references -= 1
     if table.references == 0:
-        free(table.chains)
-        free(table)
+        PyMem_RawFree(table.chains)
+        PyMem_RawFree(table)
 
 
 cdef void end_watch(PyObject *watch) noexcept:
@@ -63,7 +74,7 @@ cdef int begin_watch(WatchTable *table, Watch watch) except -1:
     cdef PyObject *each
     cdef PyObject *following
     if table.count >= old_size:
-        chains = <PyObject **>calloc(2 * old_size + 8, sizeof(PyObject *))
+        chains = <PyObject **>PyMem_RawCalloc(2 * old_size + 8, sizeof(PyObject *))
         if chains is NULL:
             raise MemoryError
         table.chains, table.size = chains, 2 * old_size + 8
@@ -73,7 +84,7 @@ cdef int begin_watch(WatchTable *table, Watch watch) except -1:
                 following = (<Watch>each).next
                 chain(table, each)
                 each = following
-        free(old)
+        PyMem_RawFree(old)
     watch.table = table
     table.references += 1
     table.count += 1
@@ -81,45 +92,54 @@ cdef int begin_watch(WatchTable *table, Watch watch) except -1:
     return 0
 
 
-cdef PyObject *next_watch(WatchTable *table, object key, PyObject *after) noexcept:
-    """The next open watch on ``key``; the first one after NULL."""
-    cdef Py_hash_t hash
-    cdef PyObject *watch
-    if table.count == 0:
-        return NULL
-    hash = PyObject_Hash(key)
-    watch = table.chains[<size_t>hash % <size_t>table.size] if after is NULL else (<Watch>after).next
-    while watch is not NULL:
-        if (<Watch>watch).hash == hash and PyObject_RichCompareBool((<Watch>watch).key, key, Py_EQ) == 1:
-            return watch
-        watch = (<Watch>watch).next
-    return NULL
+cdef list watches_on(WatchTable *table, object key, Py_hash_t hash):
+    """The open watches on a key. It comes before a step: it allocates, and a comparison may run any code."""
+    cdef list candidates = [], watches = []
+    cdef PyObject *each
+    cdef Watch watch
+    cdef bint collects = PyGC_Disable()
+    try:
+        each = table.chains[<size_t>hash % <size_t>table.size]
+        while each is not NULL:
+            if (<Watch>each).hash == hash:
+                candidates.append(<Watch>each)
+            each = (<Watch>each).next
+    finally:
+        if collects:
+            PyGC_Enable()
+    for watch in candidates:
+        if watch.key is key or watch.key == key:
+            watches.append(watch)
+    return watches
 
 
-cdef int note_completed(WatchTable *table, object key, Watch under, list gone) except -1:
-    """Append the watches that a ``set`` completes."""
-    cdef PyObject *watch = next_watch(table, key, NULL)
-    while watch is not NULL:
-        if watch is not <PyObject *>under and (<Watch>watch).wants_value:
-            gone.append((COMPLETED, <object>watch, None))
-        watch = next_watch(table, key, watch)
-    return 0
+cdef bint is_watched(list watches) noexcept:
+    cdef Watch watch
+    for watch in watches:
+        if watch.place is not NULL:
+            return True
+    return False
 
 
-cdef int break_watches(WatchTable *table, object key, object value, Watch under) noexcept:
-    """``key`` was set, or deleted with MISSING as the value. TOLD if watches were completed, else 0."""
-    cdef PyObject *watch = next_watch(table, key, NULL)
-    cdef PyObject *following
+cdef void break_watches(list watches, Watch under) noexcept:
+    """Their key was deleted, or set to what completes none."""
+    cdef Watch watch
+    for watch in watches:
+        if watch is not under and watch.place is not NULL:
+            watch.broken = True
+
+
+cdef int complete_watches(list watches, object value, Watch under) noexcept:
+    """Their key was set. TOLD if that completed any, else 0."""
+    cdef Watch watch
     cdef int outcome = 0
-    while watch is not NULL:
-        following = next_watch(table, key, watch)
-        if watch is not <PyObject *>under:
-            (<Watch>watch).broken = True
-            if value is not MISSING and (<Watch>watch).wants_value:
-                (<Watch>watch).value = value
-                end_watch(watch)
-                outcome = TOLD
-        watch = following
+    break_watches(watches, under)
+    for watch in watches:
+        if watch is not under and watch.wants_value and watch.place is not NULL:
+            watch.value = value
+            watch.is_told = True
+            end_watch(<PyObject *>watch)
+            outcome = TOLD
     return outcome
 
 

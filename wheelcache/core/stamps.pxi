@@ -37,7 +37,7 @@ cdef void close_stamps(Stamps *stamps) noexcept:
         PyBuffer_Release(&stamps.news_buffer)
 
 
-cdef int check_slot(Stamps *stamps, Py_ssize_t slot) except -1:
+cdef inline int check_slot(Stamps *stamps, Py_ssize_t slot) except -1:
     if stamps.given and not 0 <= slot < stamps.slots:
         raise IndexError("there is no such slot in the stamps")
     return 0
@@ -63,14 +63,28 @@ cdef void write_news_everywhere(Stamps *stamps) noexcept:
         stamps.next += 1
 
 
-cdef bint restamp(Stamps *stamps, Entry entry) noexcept:
+cdef inline bint is_current(Map *map, uint32_t index) noexcept:
+    cdef Origin *origin
+    if likely(not map.stamps.given):
+        return True
+    origin = origin_of(&map.entries, index)
+    return load_word(&map.stamps.table[origin.slot]) == origin.stamp
+
+
+cdef bint restamp(Map *map, uint32_t index) noexcept:
     """Put a fresh stamp into the slot of an entry, and no news. False if another process wrote meanwhile."""
-    cdef uint64_t stamp = entry.stamp
+    cdef Stamps *stamps = &map.stamps
+    cdef Origin *origin
+    cdef uint64_t stamp
+    if not stamps.given:
+        return True
+    origin = origin_of(&map.entries, index)
+    stamp = origin.stamp
     if stamps.written:
         stamp = stamps.next
         stamps.next += 1
-        store_word(&stamps.table[entry.slot], stamp)
-    if load_word(&stamps.news[entry.slot]) != entry.news:
+        store_word(&stamps.table[origin.slot], stamp)
+    if load_word(&stamps.news[origin.slot]) != origin.news:
         return False
-    entry.stamp = stamp
+    origin.stamp = stamp
     return True

@@ -1,0 +1,638 @@
+# cython: language_level=3, binding=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: freethreading_compatible=True
+"""The core, compiled: see ``contract.Core``.
+
+The global interpreter lock makes a step atomic as long as no Python code runs within it. Such code runs where the
+garbage collector starts, so a step allocates no object that it tracks, or pauses it; and where a last reference goes,
+so those that a step gives up are kept in ``Gone`` until it is over. What may fail for want of memory comes before the
+first change. The parts are C structs, each in a file of its own, and lie in the core's ``Map``.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.ref cimport PyObject
+from libc.math cimport INFINITY
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+
+from wheelcache import options
+from wheelcache.core import contract
+from wheelcache.core.contract import Counts, Record, RemovalCause, Times
+
+if not getattr(sys, "_is_gil_enabled", lambda: True)():
+    # freethreading_compatible is above all the same, or the import would switch the lock on for the whole process.
+    raise ImportError("the compiled core of wheelcache needs the global interpreter lock, which is off")
+
+include "platform.pxi"
+
+cdef object MISSING = contract.MISSING
+cdef object BY_DELETE = RemovalCause.DELETED
+cdef double KEEP = contract.KEEP
+cdef Py_ssize_t BATCH = contract.BATCH
+cdef int64_t MAX_WEIGHT = contract.MAX_WEIGHT
+cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
+"""Above this, ``set`` evicts beyond its budget, so that one more weight never overflows the sum."""
+cdef double LATEST_TICKS = 2.0**52
+
+cdef enum:
+    SHORT_TEXT = 256
+    # As in the contract, which is compared at import.
+    ANY = 0
+    ALL = 0
+    SAME = 2
+    RESTORE = 3
+    DEAD = 1
+    STORED = 1
+    WAKE = 2
+    MORE = 4
+    TOLD = 8
+    PRESENT = 16
+    CHANGED = 32
+    OUTDATED = 64
+    TOO_HEAVY = 128
+    NO_ROOM = 256
+
+include "entries.pxi"
+include "stamps.pxi"
+include "removals.pxi"
+include "watches.pxi"
+include "wheel.pxi"
+include "hash_table.pxi"
+include "scans.pxi"
+include "map.pxi"
+include "writes.pxi"
+
+
+@cython.final
+cdef class CompiledCore:
+    """See ``contract.Core``."""
+
+    cdef object __weakref__
+    cdef Map map
+    cdef WatchTable *watches
+    cdef readonly object told
+    cdef object clock  # None for the system's, read in C
+    cdef bint barrier  # the gate is shut, or a fork is in progress
+    cdef uint64_t hits
+    cdef uint64_t misses
+    cdef bint weighs
+    cdef double jitter
+    cdef double max_jitter
+    cdef uint64_t random_state
+    cdef object gate_error
+    cdef object gate_thread
+    cdef object fork_thread
+    cdef object fork_lock
+
+    def __cinit__(self):
+        self.watches = new_watch_table()
+
+    def __init__(
+        self, *, max_entries=None, max_weight=None, double jitter=0.0, double max_jitter=60.0, interval=1.0,
+        slots=512, clock=None, stamps=None,
+    ):
+        cdef Map *map = &self.map
+        interval = options.interval("interval", interval)
+        options.slots("slots", slots)
+        self.told = deque()
+        self.fork_lock = threading.Lock()
+        map.max_entries = -1 if max_entries is None else max_entries
+        self.weighs = max_weight is not None
+        map.max_weight = MAX_WEIGHT if max_weight is None else max_weight
+        self.jitter, self.max_jitter = jitter, max_jitter
+        self.clock = clock_of(clock)
+        now = self.now()
+        check_time(now, interval)
+        start_wheel(&map.wheel, interval, now)
+        self.seed()
+        open_stamps(stamps, &map.stamps)
+
+    def __dealloc__(self):
+        end_walk(&self.map.walk)
+        close_stamps(&self.map.stamps)
+        if self.watches is not NULL:
+            release(self.watches)
+
+    # Below: reading.
+
+    def find(self, key, default=None):
+        value = self.lookup(key)
+        if value is MISSING:
+            if self.barrier:
+                self.check_gate()
+            return default
+        return value
+
+    def get(self, key, default=None):
+        value = self.lookup(key)
+        if value is MISSING:
+            if self.barrier:
+                self.check_gate()
+            self.misses += 1
+            return default
+        return value
+
+    def get_many(self, keys):
+        cdef list wanted = list(keys), values = [MISSING] * len(wanted)
+        cdef Py_ssize_t place
+        cdef uint32_t index
+        cdef double now
+        for key in wanted:
+            hash(key)
+        now = self.read_clock()
+        if self.barrier:
+            for key in wanted:
+                if not is_live(&self.map, self.index_of(key), now):
+                    self.begin()
+        for place in range(len(wanted)):
+            index = self.index_of(wanted[place])
+            if is_live(&self.map, index, now):
+                self.hits += 1
+                use(&self.map, index, at(&self.map.entries, index))
+                values[place] = <object>at(&self.map.entries, index).value
+            else:
+                self.misses += 1
+        return values
+
+    cdef inline object lookup(self, object key):
+        """The value of a fresh and current entry, counted as a hit and moved, else MISSING. It ignores the gate."""
+        cdef Py_hash_t hash = hash_of(<PyObject *>key)
+        cdef double now = 0.0
+        if self.clock is not None:
+            # It may be Python code, so it is read before the look-up.
+            now = self.clock()
+        return self.hit(find(&self.map, <PyObject *>key, hash), now)
+
+    cdef inline object lookup_prefixed(self, str prefix, object key):
+        """``lookup`` of two strings together. Without making a string of them it takes 30 ns less, of 100."""
+        cdef char text[SHORT_TEXT]
+        cdef Py_hash_t hash
+        if type(key) is str and self.clock is None:
+            hash = hash_of_two(prefix, key, text, SHORT_TEXT)
+            if hash:
+                return self.hit(find_text(&self.map, text, len(prefix) + len(<str>key), hash), 0.0)
+        return self.lookup(prefixed(prefix, key))
+
+    cdef inline object hit(self, uint32_t index, double now):
+        cdef Entry *entry
+        if index == 0:
+            return MISSING
+        entry = at(&self.map.entries, index)
+        if entry.fresh_until <= (now if self.clock is not None else time_to_judge(entry)):
+            return MISSING
+        if not is_current(&self.map, index):
+            return MISSING
+        self.hits += 1
+        use(&self.map, index, entry)
+        return <object>entry.value
+
+    def __len__(self):
+        return self.map.entries.count
+
+    @property
+    def weight(self):
+        return self.map.total_weight
+
+    @property
+    def next_due(self):
+        return -INFINITY if self.map.detached is not NULL else self.map.wheel.next_due
+
+    @property
+    def entry_bytes(self):
+        # The entry and its bucket, and what its block has beside it.
+        return sizeof(Entry) + 6 + (8 if self.weighs else 0) + (sizeof(Origin) if self.map.stamps.given else 0)
+
+    @property
+    def in_step(self):
+        # No Python code ever runs inside a step.
+        return False
+
+    def now(self):
+        return self.read_clock()
+
+    def times(self, key):
+        cdef uint32_t index
+        if self.barrier:
+            self.begin()
+        index = self.index_of(key)
+        return None if index == 0 else self.times_of(index)
+
+    def peek(self, key, *, bint use=False):
+        cdef uint32_t index
+        if self.barrier:
+            self.begin()
+        index = self.index_of(key)
+        if index == 0:
+            return None
+        if use:
+            use_entry(&self.map, index)
+        return self.record(index)
+
+    cdef object times_of(self, uint32_t index):
+        cdef Entry *entry = at(&self.map.entries, index)
+        cdef double fresh_until = entry.fresh_until, due = expires_at(&self.map.entries, index, entry)
+        current = True if is_current(&self.map, index) else False
+        # ``tuple.__new__``, since the ``__new__`` of a named tuple is Python code.
+        return tuple.__new__(Times, (fresh_until, due, current))
+
+    cdef object record(self, uint32_t index):
+        cdef Entry *entry = at(&self.map.entries, index)
+        cdef Origin *origin
+        cdef uint64_t weight = weight_of(&self.map.entries, index)
+        key, value, seen = <object>entry.key, <object>entry.value, None
+        # The collector is not paused everywhere: from here on the entry may go.
+        if self.map.stamps.given:
+            origin = origin_of(&self.map.entries, index)
+            news, stamp = origin.news, origin.stamp
+            times = self.times_of(index)
+            seen = (news, stamp)
+        else:
+            times = self.times_of(index)
+        return tuple.__new__(Record, (key, value, times, weight, seen))
+
+    def keys(self):
+        cdef double now = self.read_clock()
+        cdef list keys = []
+        cdef uint32_t index
+        if self.barrier:
+            self.begin()
+        index = oldest(&self.map.entries)
+        while index:
+            if is_live(&self.map, index, now):
+                keys.append(<object>at(&self.map.entries, index).key)
+            index = at(&self.map.entries, index).younger
+        return keys
+
+    def counts(self):
+        cdef bint collects = PyGC_Disable()
+        try:
+            removals = {CAUSES[cause]: self.map.left[cause] for cause in range(5)}
+            return tuple.__new__(Counts, (self.hits, self.misses, removals))
+        finally:
+            if collects:
+                PyGC_Enable()
+
+    def count(self, *, uint64_t hits=0, uint64_t misses=0):
+        self.hits += hits
+        self.misses += misses
+
+    def watch(self, key, *, Py_ssize_t slot=0, bint wants_value=False):
+        cdef Watch watch = Watch.__new__(Watch)
+        cdef uint64_t news
+        cdef bint collects
+        watch.key, watch.hash, watch.value, watch.wants_value = key, hash(key), MISSING, wants_value
+        if self.barrier:
+            self.begin()
+        collects = PyGC_Disable()
+        try:
+            check_slot(&self.map.stamps, slot)
+            if self.map.stamps.given:
+                # The news first: if there is any more in between, the stamp is another one, too.
+                news = load_word(&self.map.stamps.news[slot])
+                watch.seen = (news, load_word(&self.map.stamps.table[slot]))
+            begin_watch(self.watches, watch)
+        finally:
+            if collects:
+                PyGC_Enable()
+        return watch
+
+    def scan(self, *, bint ordered=False):
+        cdef Scan scan = Scan.__new__(Scan)
+        cdef Map *map = &self.map
+        if self.barrier:
+            self.begin()
+        scan.core, scan.ordered, scan.cursor, scan.epoch = self, ordered, map.entries.top, map.epoch
+        if ordered:
+            if map.walk.turns is not NULL:
+                raise RuntimeError("an ordered scan of this core is in progress")
+            begin_walk(map, <PyObject *>scan)
+        return scan
+
+    # Below: writing. ``finish`` comes after the step.
+
+    def set(
+        self, key, value, ttl, double grace=0.0, bint exact=False, int64_t weight=0, int mode=0, expected=MISSING,
+        Watch watch=None, Py_ssize_t slot=0, seen=None, list removed=None,
+    ):
+        cdef Write write
+        if likely(
+            mode == ANY and grace == 0.0 and watch is None and seen is None and removed is None and weight == 0
+            and not exact
+        ):
+            return self.store(key, value, as_seconds(<PyObject *>ttl), slot)
+        write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
+        write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), grace, exact
+        write.weight, write.mode, write.expected, write.slot = weight, mode, <PyObject *>expected, slot
+        check_item(weight, seen, &write)
+        return self.store_under(watch, &write, removed)
+
+    cdef int store(self, object key, object value, double ttl, Py_ssize_t slot) except -1:
+        """``set`` of a value with a TTL alone. The gate is heeded."""
+        cdef Write write
+        cdef Py_hash_t hash = hash_of(<PyObject *>key)
+        if likely(self.is_plain() and self.map.detached is NULL and not self.weighs):
+            return put_plain(self, <PyObject *>key, <PyObject *>value, hash, ttl, exact_clock())
+        memset(&write, 0, sizeof(Write))
+        write.key, write.hash, write.value, write.ttl, write.slot = <PyObject *>key, hash, <PyObject *>value, ttl, slot
+        return self.store_under(None, &write, None)
+
+    cdef int store_under(self, Watch watch, Write *write, list removed) except -1:
+        cdef Gone gone
+        cdef list watches = None
+        cdef int outcome
+        write.now = self.read_clock()
+        if self.barrier:
+            self.begin()
+        if self.watches.count:
+            watches = watches_on(self.watches, <object>write.key, write.hash)
+        begin_removals(&gone)
+        try:
+            outcome = put(self, write, watches, watch, &gone)
+        except BaseException:
+            drop_removals(&gone)
+            raise
+        return self.finish_set(outcome, watches, &gone, removed)
+
+    def set_many(self, items, ttl, list removed):
+        cdef list wanted = [(key, value, weight, slot, seen) for key, value, weight, slot, seen in items]
+        cdef list outcomes = [0] * len(wanted), watches, told = []
+        cdef Write write
+        cdef Gone gone
+        cdef Py_ssize_t place
+        cdef int64_t weight
+        cdef bint collects
+        write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), 0.0, False
+        write.mode, write.expected = ANY, <PyObject *>MISSING
+        write.now = self.read_clock()
+        if self.barrier:
+            self.begin()
+        collects = PyGC_Disable()
+        begin_removals(&gone)
+        try:
+            for key, value, weight, slot, seen in wanted:
+                hash_of(<PyObject *>key)
+                check_item(weight, seen, &write)
+                check_slot(&self.map.stamps, slot)
+            for place in range(len(wanted)):
+                key, value, weight, slot, seen = wanted[place]
+                check_item(weight, seen, &write)
+                write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
+                write.weight, write.slot = weight, slot
+                watches = watches_on(self.watches, key, write.hash) if self.watches.count else None
+                if watches:
+                    told += watches
+                outcomes[place] = put(self, &write, watches, None, &gone)
+        finally:
+            if collects:
+                PyGC_Enable()
+            self.finish_set(TOLD, told, &gone, removed)
+        return outcomes
+
+    cdef int finish_set(self, int outcome, list watches, Gone *gone, list removed) except -1:
+        cdef Watch watch
+        try:
+            if outcome & TOLD:
+                for watch in watches:
+                    if watch.is_told:
+                        watch.is_told = False
+                        self.told.append(watch)
+        finally:
+            finish(gone, removed)
+        return outcome
+
+    def touch(self, key, ttl, bint exact=True):
+        cdef double seconds = as_seconds(<PyObject *>ttl), now = self.read_clock(), due, fresh_until
+        cdef Map *map = &self.map
+        cdef Entry *entry
+        cdef uint32_t index
+        if self.barrier:
+            self.begin()
+        index = self.index_of(key)
+        if not is_live(map, index, now):
+            return 0
+        entry = at(&map.entries, index)
+        due = expires_at(&map.entries, index, entry)
+        fresh_until = now + self.shortened(seconds, exact)
+        due = fresh_until if due == INFINITY else fresh_until + (due - entry.fresh_until)
+        if due > fresh_until:
+            reserve(map, index, True, 0)
+        if not restamp(map, index):
+            return 0
+        return STORED | file(map, index, entry, fresh_until, due, now) | lateness(map, now)
+
+    def delete(self, key, default=None, int only=0, cause=BY_DELETE, Py_ssize_t slot=0, list removed=None):
+        cdef Gone gone
+        cdef double now
+        cdef int code
+        cdef Py_hash_t hash
+        cdef list watches = None
+        if likely(only == ALL and cause is BY_DELETE and removed is None):
+            if likely(self.is_plain()):
+                return remove_plain(&self.map, key, default)
+        code = DELETED if cause is BY_DELETE else CAUSES.index(cause)
+        hash = hash_of(<PyObject *>key)
+        now = self.read_clock()
+        if self.barrier:
+            self.begin()
+        if self.watches.count:
+            watches = watches_on(self.watches, key, hash)
+        begin_removals(&gone)
+        check_slot(&self.map.stamps, slot)
+        value = remove(&self.map, key, hash, default, now, only, code, slot, watches, &gone)
+        if gone.count:
+            shrink(&self.map, 2)
+            finish(&gone, removed)
+        return value
+
+    def delete_many(self, keys, list removed):
+        cdef list wanted = [(key, slot) for key, slot in keys], watches
+        cdef Gone gone
+        cdef double now = self.read_clock()
+        cdef int deleted = 0
+        cdef bint collects
+        if self.barrier:
+            self.begin()
+        collects = PyGC_Disable()
+        begin_removals(&gone)
+        try:
+            for key, slot in wanted:
+                hash_of(<PyObject *>key)
+                check_slot(&self.map.stamps, slot)
+            for key, slot in wanted:
+                hash = hash_of(<PyObject *>key)
+                watches = watches_on(self.watches, key, hash) if self.watches.count else None
+                if not has_room(&gone):
+                    raise MemoryError
+                value = remove(&self.map, key, hash, MISSING, now, 0, DELETED, slot, watches, &gone)
+                deleted += value is not MISSING
+        finally:
+            if collects:
+                PyGC_Enable()
+            shrink(&self.map, 2 * gone.count)
+            finish(&gone, removed)
+        return deleted
+
+    def evict(self, Py_ssize_t budget=BATCH, list removed=None, *, size=None):
+        cdef Gone gone
+        cdef double now = self.read_clock()
+        cdef Py_ssize_t most = self.map.max_entries if size is None else size
+        cdef bint more
+        if self.barrier:
+            self.begin()
+        begin_removals(&gone)
+        more = evict_excess(&self.map, budget, most, now, &gone)
+        shrink(&self.map, 2 * gone.count)
+        finish(&gone, removed)
+        return more
+
+    def advance(self, Py_ssize_t budget=BATCH, list removed=None):
+        cdef Map *map = &self.map
+        cdef Gone gone
+        cdef double now = self.read_clock()
+        cdef Py_ssize_t looked
+        cdef uint32_t index
+        check_time(now, map.wheel.interval)
+        self.wait_for_fork()
+        begin_removals(&gone)
+        looked = drop_detached(map, budget, &gone)
+        while has_room(&gone):
+            index = next_expired(map, now, budget, &looked)
+            if index == 0:
+                break
+            take(map, index, EXPIRED, now, &gone)
+        find_next_due(&map.wheel)
+        shrink(map, 2 * gone.count)
+        finish(&gone, removed)
+        return looked
+
+    def clear(self, *, bint drop=True, bint news=True):
+        cdef Py_ssize_t size
+        cdef Gone gone
+        self.wait_for_fork()
+        begin_removals(&gone)
+        size = self.map.entries.count
+        detach_all(&self.map)
+        if news:
+            write_news_everywhere(&self.map.stamps)
+        break_all_watches(self.watches, False)
+        if drop:
+            drop_detached(&self.map, BATCH, &gone)
+        finish(&gone, None)
+        return size
+
+    def drain(self, Py_ssize_t budget=BATCH, list removed=None):
+        cdef Gone gone
+        cdef bint more
+        self.wait_for_fork()
+        begin_removals(&gone)
+        drop_detached(&self.map, budget, &gone)
+        more = self.map.detached is not NULL
+        finish(&gone, removed)
+        return more
+
+    # Below: what stays the same for long.
+
+    def use_clock(self, clock):
+        clock = clock_of(clock)
+        cdef double now = exact_clock() if clock is None else clock()
+        check_time(now, self.map.wheel.interval)
+        old, self.clock = self.clock, clock
+        if now < time_of(&self.map.wheel, self.map.wheel.tick):
+            file_all_anew(&self.map, now)
+
+    def use_stamps(self, stamps, *, bint keep):
+        cdef Stamps other
+        open_stamps(stamps, &other)
+        try:
+            self.wait_for_fork()
+            # Entries of a core without stamps have no slots.
+            if not keep or not self.map.stamps.given:
+                detach_all(&self.map)
+                break_all_watches(self.watches, False)
+            self.map.stamps, other = other, self.map.stamps
+        finally:
+            close_stamps(&other)
+
+    def gate(self, error, thread=0):
+        self.gate_thread = thread
+        self.barrier = error is not None or self.fork_thread is not None
+        # Last, as the old one may go.
+        self.gate_error = error
+
+    def before_fork(self):
+        if self.fork_thread == threading.get_ident():
+            return
+        self.fork_lock.acquire()
+        self.fork_thread = threading.get_ident()
+        self.barrier = True
+
+    def after_fork(self, *, bint in_child):
+        was_held = self.fork_thread is not None
+        self.fork_thread = None
+        self.barrier = self.gate_error is not None
+        if not in_child:
+            if was_held:
+                self.fork_lock.release()
+            return
+        self.fork_lock = threading.Lock()
+        self.seed()
+        break_all_watches(self.watches, True)
+        end_scans(&self.map)
+        self.hits = self.misses = 0
+        memset(self.map.left, 0, sizeof(self.map.left))
+        self.told.clear()
+
+    # Below: before a step.
+
+    cdef inline bint is_plain(self) noexcept:
+        """Nothing but the entries has a part in a write, by the system's clock."""
+        return (
+            self.clock is None and not self.barrier and self.watches.count == 0 and not self.map.stamps.given
+        )
+
+    cdef inline double read_clock(self) except? -1:
+        return exact_clock() if self.clock is None else self.clock()
+
+    cdef inline uint32_t index_of(self, object key) except? 0xFFFFFFFF:
+        return find(&self.map, <PyObject *>key, hash_of(<PyObject *>key))
+
+    cdef int seed(self) except -1:
+        self.random_state = int.from_bytes(os.urandom(8), "little") | 1
+        return 0
+
+    cdef int begin(self) except -1:
+        self.wait_for_fork()
+        return self.check_gate()
+
+    cdef int wait_for_fork(self) except -1:
+        while self.fork_thread is not None and self.fork_thread != threading.get_ident():
+            with self.fork_lock:
+                pass
+        return 0
+
+    cdef int check_gate(self) except -1:
+        error = self.gate_error
+        if error is not None and threading.get_ident() != self.gate_thread:
+            raise error()
+        return 0
+
+    cdef inline double shortened(self, double ttl, bint exact) noexcept:
+        if exact or self.jitter == 0.0 or ttl == INFINITY:
+            return ttl
+        # xorshift64*
+        self.random_state ^= self.random_state >> 12
+        self.random_state ^= self.random_state << 25
+        self.random_state ^= self.random_state >> 27
+        cdef double drawn = <double>((self.random_state * <uint64_t>2685821657736338717) >> 11) / 9007199254740992.0
+        return ttl - min(ttl * self.jitter, self.max_jitter) * drawn
+
+
+include "access.pxi"
+
+patch_collection()

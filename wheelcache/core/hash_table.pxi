@@ -1,0 +1,238 @@
+# From a key to the index of its entry: linear hashing with chains (Litwin, 1980; Larson, 1988). Growing splits one bucket
+# at a time, so no set waits for a table of a million keys to be rebuilt, and nothing is left where an entry was.
+
+cdef enum:
+    FIRST_BUCKETS = 16
+    FULL = 2  # entries to four buckets; one more splits a bucket. With 3, a new key costs 15% more: longer chains
+    SPARSE = 1  # fewer join two
+
+
+cdef inline uint32_t *bucket_of(Entries *entries, Py_hash_t hash) noexcept:
+    # Integers hash to themselves: without the multiplication, those that differ in their upper bits share a bucket.
+    cdef uint32_t number = <uint32_t>((<uint64_t>hash * <uint64_t>0x9E3779B97F4A7C15) >> 32) & entries.mask
+    if number >= entries.buckets:
+        number &= entries.mask >> 1
+    return &entries.segments[number >> BLOCK_BITS][number & (BLOCK - 1)]
+
+
+cdef inline uint32_t *bucket(Entries *entries, uint32_t number) noexcept:
+    return &entries.segments[number >> BLOCK_BITS][number & (BLOCK - 1)]
+
+
+cdef inline uint32_t find(Map *map, PyObject *key, Py_hash_t hash) except? 0xFFFFFFFF:
+    """The index of the entry of a key; 0 if there is none."""
+    cdef uint32_t index
+    cdef Entry *entry
+    if unlikely(map.entries.count == 0):
+        return 0
+    index = bucket_of(&map.entries, hash)[0]
+    while index:
+        entry = at(&map.entries, index)
+        # Most look-ups are by the same object, or by an equal string.
+        if entry.key is key:
+            return index
+        if entry.hash == hash:
+            if likely(are_strings(entry.key, key)):
+                if are_equal_strings(entry.key, key):
+                    return index
+            else:
+                return find_among_others(map, key, hash)
+        index = entry.chained
+    return 0
+
+
+cdef inline uint32_t find_text(Map *map, const char *text, Py_ssize_t length, Py_hash_t hash) noexcept:
+    """``find``, of a string that was not made. 0 also if another key with this hash comes first."""
+    cdef uint32_t index
+    cdef Entry *entry
+    index = bucket_of(&map.entries, hash)[0] if likely(map.entries.count != 0) else 0
+    while index:
+        entry = at(&map.entries, index)
+        if entry.hash == hash:
+            return index if likely(is_text(entry.key, text, length)) else 0
+        index = entry.chained
+    return 0
+
+
+cdef uint32_t find_among_others(Map *map, PyObject *key, Py_hash_t hash) except? 0xFFFFFFFF:
+    """``find``, where a comparison may run any code, and change the map."""
+    cdef uint32_t index
+    cdef Entry *entry
+    cdef uint64_t changes = map.changes
+    cdef bint is_equal
+    index = bucket_of(&map.entries, hash)[0] if map.entries.count else 0
+    while index:
+        entry = at(&map.entries, index)
+        if entry.key is key:
+            return index
+        if entry.hash == hash:
+            kept = <object>entry.key
+            is_equal = kept == <object>key
+            if map.changes != changes:
+                return find_among_others(map, key, hash)
+            if is_equal:
+                return index
+        index = entry.chained
+    return 0
+
+
+cdef inline int reserve_bucket(Entries *entries) except -1:
+    """Make sure that ``add_to_table`` may split a bucket."""
+    if likely((entries.count + 1) * <uint64_t>4 <= entries.buckets * <uint64_t>FULL):
+        return 0
+    if entries.buckets < entries.buckets_size:
+        return 0
+    return grow_table(entries)
+
+
+cdef int grow_table(Entries *entries) except -1:
+    cdef uint32_t *segment
+    cdef uint32_t size
+    if 0 < entries.buckets_size < BLOCK:
+        size = entries.buckets_size
+        segment = <uint32_t *>PyMem_RawRealloc(entries.segments[0], 2 * size * sizeof(uint32_t))
+        if segment is NULL:
+            raise MemoryError
+        memset(segment + size, 0, size * sizeof(uint32_t))
+        entries.segments[0] = segment
+        entries.buckets_size = 2 * size
+        return 0
+    if entries.segments_used == entries.segments_size:
+        more_of_array(<void **>&entries.segments, &entries.segments_size, sizeof(uint32_t *))
+    size = BLOCK if entries.buckets_size else FIRST_BUCKETS
+    segment = <uint32_t *>PyMem_RawCalloc(size, sizeof(uint32_t))
+    if segment is NULL:
+        raise MemoryError
+    entries.segments[entries.segments_used] = segment
+    entries.segments_used += 1
+    if entries.buckets_size == 0:
+        entries.buckets, entries.mask = FIRST_BUCKETS, FIRST_BUCKETS - 1
+    entries.buckets_size += size
+    return 0
+
+
+cdef inline void add_to_table(Entries *entries, uint32_t index, Entry *entry) noexcept:
+    """After ``new_entry``, which counts it."""
+    cdef uint32_t *first
+    if unlikely(entries.count * <uint64_t>4 > entries.buckets * <uint64_t>FULL):
+        split_bucket(entries)
+    first = bucket_of(entries, entry.hash)
+    entry.chained = first[0]
+    first[0] = index
+
+
+cdef void split_bucket(Entries *entries) noexcept:
+    cdef uint32_t number, index, following
+    cdef uint32_t *old
+    cdef uint32_t *target
+    cdef Entry *entry
+    if entries.buckets >= entries.buckets_size:
+        return
+    if entries.buckets > entries.mask:
+        entries.mask = 2 * entries.mask + 1
+    number = entries.buckets & (entries.mask >> 1)
+    old = bucket(entries, number)
+    index = old[0]
+    old[0] = 0
+    bucket(entries, entries.buckets)[0] = 0
+    entries.buckets += 1
+    while index:
+        entry = at(entries, index)
+        following = entry.chained
+        target = bucket_of(entries, entry.hash)
+        entry.chained = target[0]
+        target[0] = index
+        index = following
+
+
+cdef inline uint32_t *link_to(Entries *entries, uint32_t index, Py_hash_t hash) noexcept:
+    """What leads to an entry: its bucket, or ``chained`` of the one before it."""
+    cdef uint32_t *link = bucket_of(entries, hash)
+    while link[0] != index:
+        link = &at(entries, link[0]).chained
+    return link
+
+
+cdef inline void take_from_table(Entries *entries, uint32_t index, Entry *entry) noexcept:
+    link_to(entries, index, entry.hash)[0] = entry.chained
+
+
+cdef void join_bucket(Entries *entries) noexcept:
+    """Undo the last split."""
+    cdef uint32_t *end
+    cdef uint32_t last = entries.buckets - 1, first = bucket(entries, entries.buckets - 1)[0]
+    bucket(entries, last)[0] = 0
+    entries.buckets = last
+    end = bucket(entries, last & (entries.mask >> 1))
+    if entries.buckets <= (entries.mask >> 1) + 1:
+        entries.mask >>= 1
+    while end[0]:
+        end = &at(entries, end[0]).chained
+    end[0] = first
+    if last & (BLOCK - 1) == 0 and last >= BLOCK:
+        entries.segments_used -= 1
+        PyMem_RawFree(entries.segments[entries.segments_used])
+        entries.buckets_size -= BLOCK
+
+
+# Giving memory back: a few steps after each removal.
+
+cdef void shrink(Map *map, Py_ssize_t steps) noexcept:
+    cdef Entries *entries = &map.entries
+    cdef Py_ssize_t left = steps
+    if entries.count == 0:
+        if entries.capacity > SMALL:
+            map.changes += 1
+            free_entries(entries)
+        return
+    while left and entries.buckets > FIRST_BUCKETS and entries.count * <uint64_t>4 < entries.buckets * <uint64_t>SPARSE:
+        left -= 1
+        join_bucket(entries)
+    while steps and entries.top > SMALL and entries.count < entries.top // 2:
+        steps -= 1
+        if at(entries, entries.top - 1).key is NULL:
+            unlink_free(entries, entries.top - 1)
+        elif not move_down(map, entries.top - 1):
+            return
+        entries.top -= 1
+        while entries.blocks_used > 1 and entries.top <= (entries.blocks_used - 1) * BLOCK:
+            free_last_block(entries)
+
+
+cdef bint move_down(Map *map, uint32_t index) noexcept:
+    """Move the last entry into a free slot. Whether there is the memory for that."""
+    cdef Entries *entries = &map.entries
+    cdef uint32_t to = entries.free
+    cdef Entry *entry = at(entries, index)
+    cdef Entry *target = at(entries, to)
+    cdef Block *block = block_of(entries, to)
+    cdef uint32_t there = to & (BLOCK - 1)
+    try:
+        if entry.flags & HAS_GRACE:
+            reserve_array(entries, <void **>&block.expires_at, sizeof(double))
+        if weight_of(entries, index):
+            reserve_array(entries, <void **>&block.weights, sizeof(uint64_t))
+        if block_of(entries, index).origins is not NULL:
+            reserve_array(entries, <void **>&block.origins, sizeof(Origin))
+    except MemoryError:
+        return False
+    map.changes += 1
+    unlink_free(entries, to)
+    if entry.flags & HAS_GRACE:
+        block.expires_at[there] = expires_at(entries, index, entry)
+    if block.weights is not NULL:
+        block.weights[there] = weight_of(entries, index)
+    if block_of(entries, index).origins is not NULL:
+        block.origins[there] = origin_of(entries, index)[0]
+    if entry.flags & HAS_TRACKED:
+        block_of(entries, index).tracked -= 1
+        block.tracked += 1
+    link_to(entries, index, entry.hash)[0] = to
+    at(entries, entry.older).younger = to
+    at(entries, entry.younger).older = to
+    move_timer(map, entry, to)
+    if map.walk.turns is not NULL:
+        move_turn(map, index, entry.younger, to)
+    memcpy(target, entry, sizeof(Entry))
+    entry.key = entry.value = NULL
+    return True

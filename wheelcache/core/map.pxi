@@ -1,0 +1,273 @@
+# The map: entries in order of use, by key and in the wheel. Nothing here runs Python code or fails, unless it says so.
+
+cdef enum:
+    DROPPED_PER_SET = 4  # detached entries: more than the one that a set may add
+
+
+cdef struct Detached:
+    # Entries that ``clear`` took out.
+    Entries entries
+    Detached *next
+
+
+cdef struct Map:
+    Entries entries
+    Walk walk
+    uint64_t changes  # raised whenever an entry comes, goes or gets another index
+    uint64_t total_weight
+    uint64_t max_weight
+    Py_ssize_t max_entries  # -1 for no bound
+    uint64_t left[5]  # by cause
+    Detached *detached
+    uint64_t epoch  # raised by what ends all scans
+    Stamps stamps
+    Wheel wheel
+
+
+cdef inline bint is_live(Map *map, uint32_t index, double now) noexcept:
+    return index != 0 and at(&map.entries, index).fresh_until > now and is_current(map, index)
+
+
+cdef inline double time_to_judge(Entry *entry) noexcept:
+    """A time that is as good as the system's to tell whether an entry is fresh. The coarse clock takes 5 ns instead of
+    25, and lags by the time between two interrupts of the processor's timer: 4 ms, under load 23."""
+    cdef double now
+    if entry.fresh_until == INFINITY:
+        return 0.0
+    now = coarse_clock()
+    return exact_clock() if -1.0 < entry.fresh_until - now < 1.0 else now
+
+
+cdef inline void use(Map *map, uint32_t index, Entry *entry) noexcept:
+    """Move to the young end."""
+    if entry.younger == 0:
+        return
+    if unlikely(map.walk.turns is not NULL):
+        note_use(map, index, entry)
+    unlink_use(&map.entries, entry)
+    link_youngest(&map.entries, index, entry)
+
+
+cdef inline int lateness(Map *map, double now) noexcept:
+    """WAKE if the wheel is over two intervals late, else 0."""
+    return WAKE if map.detached is not NULL or now - map.wheel.next_due > 2 * map.wheel.interval else 0
+
+
+cdef inline int file(Map *map, uint32_t index, Entry *entry, double fresh_until, double due, double now) noexcept:
+    """Give an entry other times, after ``reserve_grace``. WAKE if ``next_due`` became earlier, else 0."""
+    entry.fresh_until = fresh_until
+    if due > fresh_until:
+        entry.flags |= HAS_GRACE
+        block_of(&map.entries, index).expires_at[index & (BLOCK - 1)] = due
+    else:
+        entry.flags &= ~HAS_GRACE
+    return WAKE if schedule(map, index, entry, due, now) and map.detached is NULL else 0
+
+
+cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double now) noexcept:
+    """Take an entry out. The caller gets its references. Its cause."""
+    cdef Entries *entries = &map.entries
+    if entry.fresh_until <= now:
+        cause = EXPIRED
+    map.left[cause] += 1
+    map.changes += 1
+    if unlikely(map.walk.turns is not NULL):
+        note_absence(map, index, entry.younger)
+    unlink_use(entries, entry)
+    cancel(map, entry)
+    take_from_table(entries, index, entry)
+    map.total_weight -= weight_of(entries, index)
+    if entry.flags & HAS_TRACKED:
+        block_of(entries, index).tracked -= 1
+    free_entry(entries, index, entry)
+    entries.count -= 1
+    return cause
+
+
+cdef inline void take(Map *map, uint32_t index, int cause, double now, Gone *gone) noexcept:
+    """Take an entry out, after ``has_room``."""
+    cdef Entry *entry = at(&map.entries, index)
+    cdef PyObject *key = entry.key
+    cdef PyObject *value = entry.value
+    cause = unlink(map, index, entry, cause, now)
+    add_removal(gone, key, value, cause)
+
+
+cdef inline uint32_t bear(Map *map, PyObject *key, PyObject *value, Py_hash_t hash) noexcept:
+    """A new entry at the young end, after ``reserve_entry`` and ``reserve_bucket``. It takes over the references."""
+    cdef uint32_t index = new_entry(&map.entries)
+    cdef Entry *entry = at(&map.entries, index)
+    map.changes += 1
+    entry.key, entry.value, entry.hash = key, value, hash
+    entry.filed, entry.home, entry.flags = INFINITY, NOWHERE, 0
+    if block_of(&map.entries, index).weights is not NULL:
+        block_of(&map.entries, index).weights[index & (BLOCK - 1)] = 0
+    add_to_table(&map.entries, index, entry)
+    link_youngest(&map.entries, index, entry)
+    if unlikely(map.walk.turns is not NULL):
+        note_birth(&map.walk, index)
+    return index
+
+
+cdef int reserve(Map *map, uint32_t index, bint has_grace, uint64_t weight) except -1:
+    """Memory for an entry, or, without an index, a new one in the place of the oldest if the map is full."""
+    cdef Entries *entries = &map.entries
+    cdef Block *block
+    if index == 0:
+        if not is_full(map):
+            reserve_entry(entries)
+            reserve_bucket(entries)
+            index = next_free(entries)
+        else:
+            index = oldest(entries)
+    block = block_of(entries, index)
+    if has_grace:
+        reserve_array(entries, <void **>&block.expires_at, sizeof(double))
+    if weight:
+        reserve_array(entries, <void **>&block.weights, sizeof(uint64_t))
+    if map.stamps.given:
+        reserve_array(entries, <void **>&block.origins, sizeof(Origin))
+    return 0
+
+
+cdef inline bint is_full(Map *map) noexcept:
+    return 0 <= map.max_entries <= <Py_ssize_t>map.entries.count
+
+
+cdef inline void weigh(Map *map, uint32_t index, uint64_t weight) noexcept:
+    cdef uint64_t *weights = block_of(&map.entries, index).weights
+    if weights is not NULL:
+        map.total_weight += weight - weights[index & (BLOCK - 1)]
+        weights[index & (BLOCK - 1)] = weight
+
+
+cdef bint has_room_for(Map *map, uint32_t index, uint64_t weight) noexcept:
+    """Whether a value can be restored without evicting."""
+    if index == 0 and is_full(map):
+        return False
+    if weight > map.max_weight:
+        return True
+    return map.total_weight - (weight_of(&map.entries, index) if index else 0) + weight <= map.max_weight
+
+
+cdef bint evict_excess(Map *map, Py_ssize_t budget, Py_ssize_t most, double now, Gone *gone) noexcept:
+    """Evict until the bounds hold. Whether that takes more than ``budget``, or more memory than there is."""
+    while 0 <= most < <Py_ssize_t>map.entries.count or map.total_weight > map.max_weight:
+        if (budget <= 0 and map.total_weight <= MOST_WEIGHT) or not has_room(gone):
+            return True
+        take(map, oldest(&map.entries), EVICTED, now, gone)
+        budget -= 1
+    return False
+
+
+cdef int detach_all(Map *map) except -1:
+    """Take everything out in O(1). It fails for want of memory, before the first change."""
+    cdef Detached *detached
+    cdef uint32_t size = map.entries.count
+    if size:
+        detached = <Detached *>PyMem_RawMalloc(sizeof(Detached))
+        if detached is NULL:
+            raise MemoryError
+        detached.entries, detached.next = map.entries, map.detached
+        map.detached = detached
+        memset(&map.entries, 0, sizeof(Entries))
+    map.changes += 1
+    map.left[CLEARED] += size
+    map.total_weight = 0
+    end_scans(map)
+    empty_wheel(&map.wheel)
+    return 0
+
+
+cdef void end_scans(Map *map) noexcept:
+    map.epoch += 1
+    end_walk(&map.walk)
+
+
+cdef Py_ssize_t drop_detached(Map *map, Py_ssize_t budget, Gone *gone) noexcept:
+    """How many were dropped: at most ``budget``, fewer if there is no memory for more."""
+    cdef Py_ssize_t dropped = 0
+    cdef Detached *detached
+    cdef PyObject *key
+    cdef PyObject *value
+    while dropped < budget and map.detached is not NULL and has_room(gone):
+        detached = map.detached
+        key = take_last(&detached.entries, &value)
+        if key is NULL or detached.entries.count == 0:
+            map.detached = detached.next
+            free_entries(&detached.entries)
+            PyMem_RawFree(detached)
+        if key is not NULL:
+            add_removal(gone, key, value, CLEARED)
+            dropped += 1
+    return dropped
+
+
+cdef void file_all_anew(Map *map, double now) noexcept:
+    """The clock went back."""
+    cdef uint32_t index = oldest(&map.entries)
+    cdef Entry *entry
+    empty_wheel(&map.wheel)
+    map.wheel.origin, map.wheel.tick = now, 0
+    while index:
+        entry = at(&map.entries, index)
+        entry.home, entry.filed = NOWHERE, INFINITY
+        schedule(map, index, entry, expires_at(&map.entries, index, entry), now)
+        index = entry.younger
+
+
+# The garbage collector sees keys and values through the core: an entry is no object of its own.
+
+cdef traverseproc traverse_attributes = NULL
+cdef inquiry clear_attributes = NULL
+cdef destructor deallocate_core = NULL
+
+
+cdef int traverse_core(PyObject *core, visitproc visit, void *arg) noexcept:
+    cdef Map *map = &(<CompiledCore>core).map
+    cdef Detached *detached = map.detached
+    cdef int stopped = visit_entries(&map.entries, visit, arg)
+    while detached is not NULL and not stopped:
+        stopped = visit_entries(&detached.entries, visit, arg)
+        detached = detached.next
+    return stopped or traverse_attributes(core, visit, arg)
+
+
+cdef void drop_entries(Map *map) noexcept:
+    """Drop everything. It runs finalizers, which may add to it: that stays."""
+    cdef Detached *detached = map.detached
+    cdef Detached *following
+    cdef Entries entries = map.entries
+    cdef PyObject *key
+    cdef PyObject *value = NULL
+    map.detached = NULL
+    memset(&map.entries, 0, sizeof(Entries))
+    map.total_weight = 0
+    map.changes += 1
+    end_scans(map)
+    empty_wheel(&map.wheel)
+    while True:
+        key = take_last(&entries, &value)
+        if key is not NULL:
+            Py_DECREF(key)
+            Py_DECREF(value)
+            continue
+        free_entries(&entries)
+        if detached is NULL:
+            return
+        entries, following = detached.entries, detached.next
+        PyMem_RawFree(detached)
+        detached = following
+
+
+cdef int clear_core(PyObject *core) noexcept:
+    drop_entries(&(<CompiledCore>core).map)
+    return clear_attributes(core)
+
+
+cdef void dealloc_core(PyObject *core) noexcept:
+    PyObject_GC_UnTrack(core)
+    # First, so that no finalizer of a value reaches a core that goes.
+    PyObject_ClearWeakRefs(core)
+    drop_entries(&(<CompiledCore>core).map)
+    deallocate_core(core)

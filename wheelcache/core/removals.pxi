@@ -1,0 +1,83 @@
+# What a step takes out. It owns the references until the step is over, since dropping one may run any code.
+
+cdef enum:
+    EXPIRED = 0
+    EVICTED = 1
+    REPLACED = 2
+    DELETED = 3
+    CLEARED = 4
+    IN_PLACE = 8  # removals that need no memory of their own
+
+CAUSES = list(RemovalCause)
+
+
+cdef struct Removal:
+    PyObject *key  # NULL where none is reported
+    PyObject *value
+    int cause
+
+
+cdef struct Gone:
+    Py_ssize_t count
+    Py_ssize_t size
+    Removal *removals
+    Removal in_place[IN_PLACE]
+
+
+cdef inline void begin_removals(Gone *gone) noexcept:
+    gone.count, gone.size, gone.removals = 0, IN_PLACE, gone.in_place
+
+
+cdef inline bint has_room(Gone *gone) noexcept:
+    """Whether there is the memory for one more removal."""
+    return gone.count < gone.size or grow_removals(gone)
+
+
+cdef bint grow_removals(Gone *gone) noexcept:
+    cdef Removal *grown
+    cdef Py_ssize_t size = 4 * gone.size
+    if gone.removals == gone.in_place:
+        grown = <Removal *>PyMem_RawMalloc(size * sizeof(Removal))
+        if grown is not NULL:
+            memcpy(grown, gone.in_place, sizeof(gone.in_place))
+    else:
+        grown = <Removal *>PyMem_RawRealloc(gone.removals, size * sizeof(Removal))
+    if grown is NULL:
+        return False
+    gone.removals, gone.size = grown, size
+    return True
+
+
+cdef inline void add_removal(Gone *gone, PyObject *key, PyObject *value, int cause) noexcept:
+    """It takes over the references."""
+    cdef Removal *removal = &gone.removals[gone.count]
+    removal.key, removal.value, removal.cause = key, value, cause
+    gone.count += 1
+
+
+cdef int report(Gone *gone, list removed) except -1:
+    cdef Py_ssize_t index
+    cdef Removal *each
+    for index in range(gone.count):
+        each = &gone.removals[index]
+        removed.append((<object>each.key, <object>each.value, CAUSES[each.cause]))
+    return 0
+
+
+cdef inline int finish(Gone *gone, list removed) except -1:
+    """After the last change of a step: report what left, and drop it."""
+    try:
+        if removed is not None and gone.count:
+            report(gone, removed)
+    finally:
+        drop_removals(gone)
+    return 0
+
+
+cdef inline void drop_removals(Gone *gone) noexcept:
+    cdef Py_ssize_t index
+    for index in range(gone.count):
+        Py_XDECREF(gone.removals[index].key)
+        Py_DECREF(gone.removals[index].value)
+    if gone.removals != gone.in_place:
+        PyMem_RawFree(gone.removals)

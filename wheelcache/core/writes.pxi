@@ -1,0 +1,244 @@
+# ``set`` and ``delete``, within their steps.
+
+cdef struct Write:
+    PyObject *key
+    PyObject *value
+    PyObject *expected
+    Py_hash_t hash
+    double now
+    double ttl
+    double grace
+    bint exact
+    int mode
+    uint64_t weight
+    Py_ssize_t slot
+    bint has_seen
+    uint64_t news
+    uint64_t stamp
+
+
+cdef inline int check_item(int64_t weight, object seen, Write *write) except -1:
+    if not 0 <= weight <= MAX_WEIGHT:
+        raise OverflowError(f"a weight must be from 0 to 2**62, not {weight!r}")
+    write.has_seen = seen is not None
+    if seen is not None:
+        write.news, write.stamp = seen
+    return 0
+
+
+cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *gone) except -1:
+    """``set``. An exception leaves everything as it was but for detached entries.
+
+    Args:
+        watches: those on the key, or None.
+        under: the watch under which the value is set, or None.
+    """
+    cdef Map *map = &core.map
+    cdef Entries *entries = &map.entries
+    cdef Entry *entry
+    cdef Origin *origin
+    cdef double fresh_until, due
+    cdef uint32_t index
+    cdef int outcome = 0
+    cdef bint is_suspect = False, is_there
+    check_slot(&map.stamps, write.slot)
+    if not has_room(gone):
+        raise MemoryError
+    index = find(map, write.key, write.hash)
+    if under is not None and under.broken:
+        return CHANGED
+    if write.mode != ANY:
+        is_there = is_live(map, index, write.now)
+        if write.mode == SAME:
+            if not is_there or at(entries, index).value is not write.expected:
+                return CHANGED
+        elif is_there:
+            return PRESENT
+        if write.mode == RESTORE:
+            if watches is not None and is_watched(watches):
+                return CHANGED
+            if not has_room_for(map, index, write.weight):
+                return NO_ROOM
+            watches = None
+    if write.has_seen and map.stamps.given:
+        is_suspect = load_word(&map.stamps.table[write.slot]) != write.stamp
+        if is_suspect and map.stamps.written:
+            if under is None and is_live(map, index, write.now):
+                take(map, index, REPLACED, write.now, gone)
+                write_news(&map.stamps, write.slot)
+            return OUTDATED
+    if write.ttl == KEEP and write.mode == SAME:
+        fresh_until = at(entries, index).fresh_until
+        due = expires_at(entries, index, at(entries, index))
+    else:
+        fresh_until = write.now + core.shortened(write.ttl, write.exact)
+        due = fresh_until + write.grace
+    if write.weight > map.max_weight:
+        if index:
+            take(map, index, REPLACED, write.now, gone)
+        outcome = TOO_HEAVY
+    else:
+        if not index or due > fresh_until or core.weighs or map.stamps.given:
+            reserve(map, index, due > fresh_until, write.weight if core.weighs else 0)
+    # From here on, nothing fails.
+    if watches is not None:
+        if is_suspect:
+            break_watches(watches, under)
+        else:
+            outcome |= complete_watches(watches, <object>write.value, under)
+    if not write.has_seen and map.stamps.given:
+        write.news = write.stamp = write_news(&map.stamps, write.slot)
+        if not map.stamps.written:
+            write.news = load_word(&map.stamps.news[write.slot])
+            write.stamp = load_word(&map.stamps.table[write.slot])
+    if outcome & TOO_HEAVY:
+        return outcome
+    Py_INCREF(write.value)
+    if index:
+        entry = at(entries, index)
+        # The key is reported only if there is a list for that, but then it is needed.
+        Py_INCREF(entry.key)
+        map.left[REPLACED if entry.fresh_until > write.now else EXPIRED] += 1
+        add_removal(gone, entry.key, entry.value, REPLACED if entry.fresh_until > write.now else EXPIRED)
+        entry.value = write.value
+        use(map, index, entry)
+    else:
+        if is_full(map):
+            take(map, oldest(entries), EVICTED, write.now, gone)
+        Py_INCREF(write.key)
+        index = bear(map, write.key, write.value, write.hash)
+        entry = at(entries, index)
+    note_tracked(entries, index, entry)
+    if map.stamps.given:
+        origin = origin_of(entries, index)
+        origin.news, origin.stamp, origin.slot = write.news, write.stamp, write.slot
+    if core.weighs:
+        weigh(map, index, write.weight)
+    outcome |= STORED | file(map, index, entry, fresh_until, due, write.now)
+    if map.total_weight > map.max_weight and evict_excess(map, BATCH, map.max_entries, write.now, gone):
+        outcome |= MORE
+    if map.detached is not NULL:
+        drop_detached(map, DROPPED_PER_SET, gone)
+    return outcome | lateness(map, write.now)
+
+
+cdef inline void prepare_eviction(Entries *entries) noexcept:
+    """Fetch what the next eviction touches. Nothing else was as slow in a set of a new key."""
+    cdef Entry *entry = at(entries, entries.lines[0].younger)
+    prefetch(entry.key)
+    prefetch(at(entries, bucket_of(entries, entry.hash)[0]))
+
+
+cdef int put_plain(CompiledCore core, PyObject *key, PyObject *value, Py_hash_t hash, double ttl, double now) except -1:
+    """``put`` of a value with a TTL alone, where nothing but the entries is concerned: twice as fast."""
+    cdef Map *map = &core.map
+    cdef Entry *entry
+    cdef PyObject *old_key = NULL
+    cdef PyObject *old_value = NULL
+    cdef uint32_t index = find(map, key, hash), victim
+    cdef double fresh_until
+    cdef int outcome
+    if index:
+        entry = at(&map.entries, index)
+        map.left[REPLACED if entry.fresh_until > now else EXPIRED] += 1
+        old_value = entry.value
+        entry.value = value
+        use(map, index, entry)
+    else:
+        if is_full(map):
+            victim = oldest(&map.entries)
+            entry = at(&map.entries, victim)
+            old_key, old_value = entry.key, entry.value
+            unlink(map, victim, entry, EVICTED, now)
+            prepare_eviction(&map.entries)
+        else:
+            reserve_entry(&map.entries)
+            reserve_bucket(&map.entries)
+        Py_INCREF(key)
+        index = bear(map, key, value, hash)
+        entry = at(&map.entries, index)
+    Py_INCREF(value)
+    note_tracked(&map.entries, index, entry)
+    fresh_until = now + core.shortened(ttl, False)
+    outcome = STORED | file(map, index, entry, fresh_until, fresh_until, now) | lateness(map, now)
+    Py_XDECREF(old_key)
+    Py_XDECREF(old_value)
+    return outcome
+
+
+cdef object remove(
+    Map *map, object key, Py_hash_t hash, object default, double now, int only, int cause, Py_ssize_t slot,
+    list watches, Gone *gone,
+):
+    """``delete``. It fails before the first change."""
+    cdef uint32_t index = find(map, <PyObject *>key, hash)
+    cdef bint is_there = is_live(map, index, now)
+    if only == DEAD and is_there:
+        return default
+    value = <object>at(&map.entries, index).value if is_there else default
+    if index:
+        take(map, index, cause, now, gone)
+    if only != DEAD and cause != EVICTED:
+        write_news(&map.stamps, slot)
+        if watches is not None:
+            break_watches(watches, None)
+    return value
+
+
+cdef object remove_plain(Map *map, object key, object default):
+    """``remove`` where nothing but the entries is concerned, by the system's clock."""
+    cdef uint32_t index = find(map, <PyObject *>key, hash_of(<PyObject *>key))
+    cdef Entry *entry
+    cdef PyObject *old_key
+    cdef PyObject *old_value
+    if index == 0:
+        return default
+    entry = at(&map.entries, index)
+    old_key, old_value = entry.key, entry.value
+    if unlink(map, index, entry, DELETED, time_to_judge(entry)) == DELETED:
+        default = <object>old_value
+    shrink(map, 2)
+    Py_DECREF(old_value)
+    Py_DECREF(old_key)
+    return default
+
+
+cdef void use_entry(Map *map, uint32_t index) noexcept:
+    use(map, index, at(&map.entries, index))
+
+
+cdef object clock_of(object clock):
+    """None if ``clock`` is the system's, which is read in C; otherwise what is called."""
+    if not READS_SYSTEM_CLOCK:
+        return time.monotonic if clock is None else clock
+    is_system = getattr(clock, "__self__", None) is time and clock.__name__ == "monotonic"
+    return None if is_system else clock
+
+
+cdef int check_time(double now, double interval) except -1:
+    if not -interval * LATEST_TICKS <= now <= interval * LATEST_TICKS:
+        raise ValueError(
+            f"clock must return seconds at which floats can tell intervals of {interval:g} s apart, "
+            f"at most {interval * LATEST_TICKS:g}, not {now!r}"
+        )
+    return 0
+
+
+cdef int begin_walk(Map *map, PyObject *scan) except -1:
+    cdef uint32_t size = max(map.entries.capacity, <uint32_t>1)
+    # Zeroed memory for a million entries is not touched before it is used.
+    map.walk.turns = <Turn *>PyMem_RawCalloc(size, sizeof(Turn))
+    if map.walk.turns is NULL:
+        raise MemoryError
+    map.walk.size, map.walk.scan, map.walk.cursor = size, scan, oldest(&map.entries)
+    return 0
+
+
+cdef int patch_collection() except -1:
+    """Cython's functions for the garbage collector know of attributes alone."""
+    global traverse_attributes, clear_attributes, deallocate_core
+    cdef PyTypeObject *core_type = <PyTypeObject *>CompiledCore
+    traverse_attributes, clear_attributes = core_type.tp_traverse, core_type.tp_clear
+    deallocate_core = core_type.tp_dealloc
+    core_type.tp_traverse, core_type.tp_clear, core_type.tp_dealloc = traverse_core, clear_core, dealloc_core
+    return 0
