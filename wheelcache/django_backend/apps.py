@@ -4,14 +4,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core import checks
 
-from wheelcache.django_backend.checks import (
-    check_coherence,
-    check_locations,
-    check_misplaced_options,
-    check_shared_state,
-    check_snapshots,
-    check_unnamed,
-)
+from wheelcache.django_backend.checks import CHECKS, check_shared_state
 from wheelcache.persistence.sigterm import exit_on_sigterm
 from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
 
@@ -24,11 +17,8 @@ class WheelCacheConfig(AppConfig):
     verbose_name = "wheelcache"
 
     def ready(self) -> None:
-        checks.register(check_locations, checks.Tags.caches)
-        checks.register(check_snapshots, checks.Tags.caches)
-        checks.register(check_misplaced_options, checks.Tags.caches)
-        checks.register(check_coherence, checks.Tags.caches)
-        checks.register(check_unnamed, checks.Tags.caches)
+        for check in CHECKS:
+            checks.register(check, checks.Tags.caches)
         checks.register(check_shared_state, checks.Tags.caches, deploy=True)
         if any(_snapshots(alias.get("OPTIONS")) for alias in settings.CACHES.values()):
             exit_on_sigterm()

@@ -56,6 +56,20 @@ def _for_tasks(name: str) -> Callable[..., Any]:
     return call
 
 
+class _KeyPart:
+    """Part of every key, and may be changed at any time."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = f"_{name}"
+
+    def __get__(self, backend: WheelCache | None, owner: type) -> Any:
+        return self if backend is None else getattr(backend, self._name)
+
+    def __set__(self, backend: WheelCache, value: Any) -> None:
+        setattr(backend, self._name, value)
+        backend._find_prefix()
+
+
 class WheelCache(PrefixAccess, BaseCache):
     """Django's cache API on ``wheelcache.Cache``: in the memory of the process, shared by its threads.
 
@@ -92,34 +106,7 @@ class WheelCache(PrefixAccess, BaseCache):
     def _find_store(self, location: str, params: dict[str, Any]) -> Store:
         return store_for(location, params)
 
-    # Each of these three is part of every key, and may be changed at any time.
-
-    @property
-    def key_prefix(self) -> str:
-        return self._key_prefix
-
-    @key_prefix.setter
-    def key_prefix(self, value: str) -> None:
-        self._key_prefix = value
-        self._find_prefix()
-
-    @property
-    def version(self) -> int:
-        return self._version
-
-    @version.setter
-    def version(self, value: int) -> None:
-        self._version = value
-        self._find_prefix()
-
-    @property
-    def key_func(self) -> Callable[..., str]:
-        return self._key_func
-
-    @key_func.setter
-    def key_func(self, value: Callable[..., str]) -> None:
-        self._key_func = value
-        self._find_prefix()
+    key_prefix, version, key_func = _KeyPart(), _KeyPart(), _KeyPart()
 
     def _find_prefix(self) -> None:
         """What the default key function puts before every key, so that a hit need not call it."""
@@ -131,12 +118,12 @@ class WheelCache(PrefixAccess, BaseCache):
         if (
             self._warns_as_django
             and cls.make_key is BaseCache.make_key
-            and getattr(self, "_key_func", None) is default_key_func
+            and getattr(self, "key_func", None) is default_key_func
             # Of anything else the text may change from call to call.
-            and type(self._key_prefix) is str
-            and type(self._version) in (int, str)
+            and type(self.key_prefix) is str
+            and type(self.version) in (int, str)
         ):
-            self._prefix = default_key_func("", self._key_prefix, self._version)
+            self._prefix = default_key_func("", self.key_prefix, self.version)
 
     def _key(self, key: Any, version: int | None) -> Any:
         """What an entry is stored under: the made key, or a tuple of it if Django warns of it."""

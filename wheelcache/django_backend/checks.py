@@ -115,3 +115,7 @@ def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         for alias, cache in wheel_caches()
         if isinstance(cache, TieredCache) and not cache.store.is_told
     ]
+
+
+CHECKS: Final = (check_locations, check_snapshots, check_misplaced_options, check_coherence, check_unnamed)
+"""Those of every ``check``. That of shared state is for ``--deploy``."""

@@ -21,6 +21,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import ref
 
@@ -79,6 +80,7 @@ class Lease:
         self.table.collect_soon()
 
 
+@dataclass(slots=True, eq=False)
 class Waiter:
     """A caller that waits for a key to be set.
 
@@ -89,18 +91,15 @@ class Waiter:
         has_lease: the lease has passed to it.
     """
 
-    __slots__ = ("deadline", "has_lease", "is_filled", "key", "scope", "slot", "told", "value", "wait")
-
-    def __init__(self, key: Hashable, slot: int, scope: FillScope, now: float, wait: float) -> None:
-        self.key = key
-        self.slot = slot
-        self.scope = scope
-        self.wait = wait
-        self.deadline = now + wait
-        self.is_filled = False
-        self.has_lease = False
-        self.value: Any = None
-        self.told = Alarm()
+    key: Hashable
+    slot: int
+    scope: FillScope
+    wait: float
+    deadline: float
+    is_filled: bool = False
+    has_lease: bool = False
+    value: Any = None
+    told: Alarm = field(default_factory=Alarm)
 
 
 class FillLeases:
@@ -154,7 +153,7 @@ class FillLeases:
             elif not may_wait or scope.is_waited_for(now):
                 waiter = None
             else:
-                waiter = Waiter(key, slot, scope, now, wait)
+                waiter = Waiter(key, slot, scope, wait, now + wait)
                 # Looked up again: making the waiter may have started the collector, and with it ended the lease.
                 lease = self.in_force.get(key)
                 if lease is None:

@@ -109,6 +109,7 @@ def memoizer(
         def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
             loader = partial(load, *args, **kwargs)
             if found is not MISSING:
+                next(hit)
                 return (yield from loading.go_on(made, found, loader, ttl, policy))
             next(miss)
             request = loading.request(made, loader, ttl, policy)
@@ -117,33 +118,33 @@ def memoizer(
                 next(stale.ticks)
             return value, error
 
-        def look_up(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-            made = (name, *args) if not kwargs and len(args) == arity else make_key(args, kwargs)
-            try:
-                found = find(made, MISSING)
-            except TypeError as error:
-                raise _unhashable(name, error) from error
-            if found is not MISSING:
-                next(hit)
-            return made, found
-
         memoized: Any
         if is_async:
 
             @wraps(function)
             async def memoized(*args: Any, **kwargs: Any) -> Any:
-                made, found = look_up(args, kwargs)
+                made = (name, *args) if not kwargs and len(args) == arity else make_key(args, kwargs)
+                try:
+                    found = find(made, MISSING)
+                except TypeError as error:
+                    raise _unhashable(name, error) from error
                 if found is MISSING or (ahead is not None and loading.needs_refresh(made, found, ttl, policy)):
                     return await run_async(go_on(made, found, args, kwargs))
+                next(hit)
                 return found
 
         else:
 
             @wraps(function)
             def memoized(*args: Any, **kwargs: Any) -> Any:
-                made, found = look_up(args, kwargs)
+                made = (name, *args) if not kwargs and len(args) == arity else make_key(args, kwargs)
+                try:
+                    found = find(made, MISSING)
+                except TypeError as error:
+                    raise _unhashable(name, error) from error
                 if found is MISSING or (ahead is not None and loading.needs_refresh(made, found, ttl, policy)):
                     return run(go_on(made, found, args, kwargs))
+                next(hit)
                 return found
 
         lock = threading.Lock()
