@@ -116,7 +116,7 @@ def test_of_many_caches_there_is_an_index_with_a_filter_and_an_order_and_each_is
     site.figures["caches"][23] |= {key: site.card()[key] for key in ("workers", "history")}
     page.find('section[data-cache="cache 24"] [data-action="toggle"]').click()
     assert until(lambda: page.figure("entries", "cache 24") == "24", SOON)
-    assert site.asked[0].endswith("?details=cache+24")
+    assert site.asked[0].endswith("?details=&details=cache+24")
     assert [each.get_attribute("data-cache") for each in page.all("section[data-cache]:has([aria-expanded=true])")] == [
         "cache 24"
     ]
@@ -154,7 +154,7 @@ def axis(page, chart):
 @pytest.mark.parametrize(
     ("chart", "values", "expected"),
     [
-        ("requests", {"requests_per_second": 0.4}, ["0", "0.25", "0.5"]),
+        ("requests", {"requests_per_second": 0.4, "misses_per_second": 0.1}, ["0", "0.25", "0.5"]),
         ("load_ms", {"load_ms": 450.0}, ["0 ms", "250 ms", "500 ms"]),
         ("load_ms", {"load_ms": 0.0355}, ["0 ms", "25 µs", "50 µs"]),
         ("entries", {"entries": 12_345.0}, ["0", "10K", "20K"]),
@@ -255,3 +255,23 @@ def test_tiles_charts_and_totals_share_their_columns(page, site):
     )
     assert len(set(columns)) == 1
     assert len(columns[0].split()) > 1
+
+
+def test_the_charts_are_of_ten_minutes_an_hour_or_a_day(page, site):
+    page.show(site.card(history=history(site, number=360, entries=[900.0] * 180 + [4.0] * 180)))
+    assert until(lambda: axis(page, "entries") == ["0", "500", "1K"], SOON)
+
+    def choose(span):
+        site.asked.clear()
+        page.run("span.value = arguments[0]; span.dispatchEvent(new Event('input'))", str(span))
+        assert until(lambda: site.asked, SOON)
+
+    choose(600)
+    assert until(lambda: axis(page, "entries") == ["0", "2.5", "5"], SOON)
+    assert "span" not in site.asked[0]
+    site.figures["caches"][0]["history"] = history(site, 300.0, 280, entries=30_000.0)
+    choose(86_400)
+    assert site.asked[0].endswith("&span=day")
+    assert until(lambda: axis(page, "entries") == ["0", "25K", "50K"], SOON)
+    label = page.find('figure[data-chart="entries"] svg').get_attribute("aria-label")
+    assert label.startswith("Entries, last 23 h: always 30,000, last 5 min 30,000")

@@ -152,6 +152,16 @@ def test_the_figures_are_those_of_the_cache(make):
     assert worker["total"] == total
 
 
+def test_the_history_is_of_an_hour_or_of_a_day(make, clock):
+    cache = make("default")
+    cache.set("k", "v")
+    clock.advance(3000)
+    for span, step, number in (("hour", 10.0, 300), ("day", 300.0, 10), ("else", 10.0, 300)):
+        history = only_card(dashboard(cache).figures(span=span))["history"]
+        assert history["step"] == step
+        assert number - 2 <= len(history["at"]) <= number + 1
+
+
 def test_a_cache_that_was_never_used_is_shown(make):
     card = only_card(dashboard(make("unused")).figures())
     assert (card["name"], card["total"]["hits"], len(card["workers"])) == ("unused", 0, 1)

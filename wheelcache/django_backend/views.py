@@ -117,7 +117,7 @@ def page(request: HttpRequest) -> HttpResponse:
 @require_safe
 def figures(request: HttpRequest) -> HttpResponse:
     details = request.GET.getlist("details") if "details" in request.GET else None
-    return _answer(lambda: _dashboard().figures(details))
+    return _answer(lambda: _dashboard().figures(details, request.GET.get("span", "hour")))
 
 
 @_staff_only(_in_json)

@@ -95,7 +95,7 @@ def _home() -> str:
 
 def _figures() -> Response:
     details = request.args.getlist("details") if "details" in request.args else None
-    return _answer(lambda: _dashboard().figures(details))
+    return _answer(lambda: _dashboard().figures(details, request.args.get("span", "hour")))
 
 
 def _asset(name: str) -> Response:

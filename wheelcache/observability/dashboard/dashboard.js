@@ -9,9 +9,8 @@
 
 const config = JSON.parse(document.getElementById("config").textContent);
 
-const STEP = 10; // seconds between two points of the history
-const GAP = 2.5 * STEP; // a line does not bridge more: as figures.py, since a sample is up to a tick of its wheel late
-const [SHORTEST, LONGEST] = [600, 3600]; // seconds on the time axis; a young history must not look like an old one
+const GAP = 2.5; // steps: a line does not bridge more
+const SHORTEST = 600; // seconds on the time axis; a young history must not look like an old one
 const TABLE_ROWS = 60;
 // A chart's height and margins, in CSS pixels; they grow with the size of the text, as dashboard.css has it.
 let [HEIGHT, LEFT, TOP, RIGHT, BOTTOM, INNER, CHARACTER] = [0, 0, 0, 0, 0, 0, 0];
@@ -268,7 +267,8 @@ class TimeChart extends Plot {
     this.history = history;
     this.limit = limit;
     this.end = now;
-    this.start = Math.max(now - LONGEST, Math.min(history.at[0] ?? now, now - SHORTEST));
+    const span = chosenSpan();
+    this.start = Math.max(now - span, Math.min(history.at[0] ?? now, now - SHORTEST));
     this.say();
     this.draw();
     this.fillTable();
@@ -278,12 +278,17 @@ class TimeChart extends Plot {
     return this.history[series.field] ?? [];
   }
 
+  /** Those that the axis spans. */
+  inView(series) {
+    return this.values(series).filter((value, i) => value !== null && value !== undefined && this.history.at[i] >= this.start);
+  }
+
   /** The gist for who does not see the line, and the values now for who does. */
   say() {
     const { title, series, format } = this.spec;
     write(this.span, this.history.at.length ? `last ${duration(this.history.step)}:` : "");
     const said = series.map((one, i) => {
-      const known = this.values(one).filter((value) => value !== null);
+      const known = this.inView(one);
       const latest = unless(this.values(one).at(-1), format);
       write(this.keys[i], this.named(i, latest));
       if (!known.length) return this.named(i, "nothing yet");
@@ -292,7 +297,8 @@ class TimeChart extends Plot {
       return this.named(i, `${range}, last ${duration(this.history.step)} ${latest === NOTHING ? "nothing" : latest}`);
     });
     const { at } = this.history;
-    const span = at.length ? `, last ${plural(Math.ceil((this.end - at[0]) / 60), "minute")}` : "";
+    const shown = this.end - Math.max(this.start, at[0] ?? 0);
+    const span = at.length ? `, last ${shown > 7200 ? duration(shown) : plural(Math.ceil(shown / 60), "minute")}` : "";
     set(this.svg, { "aria-label": `${title}${span}: ${said.join("; ")}` });
   }
 
@@ -357,7 +363,7 @@ class TimeChart extends Plot {
   /** The values from bottom to top. A ratio near its ceiling is drawn as if through a lens: 99.7% beside 97%. */
   scale() {
     const { series, axis, ceiling, lenses = [] } = this.spec;
-    const known = series.flatMap((one) => this.values(one)).filter((value) => value !== null && value !== undefined);
+    const known = series.flatMap((one) => this.inView(one));
     const most = known.reduce((a, b) => Math.max(a, b), 0);
     const least = known.reduce((a, b) => Math.min(a, b), Infinity);
     const limit = this.spec.limit && this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
@@ -372,7 +378,7 @@ class TimeChart extends Plot {
     let before = null;
     this.history.at.forEach((at, i) => {
       if (values[i] === null || values[i] === undefined || at < this.start) return;
-      if (before === null || at - before > GAP) runs.push([]);
+      if (before === null || at - before > GAP * this.history.step) runs.push([]);
       runs.at(-1).push([this.x(at).toFixed(1), y(values[i]).toFixed(1)]);
       before = at;
     });
@@ -382,7 +388,7 @@ class TimeChart extends Plot {
   /** At most four marks at round minutes of the viewer's clock. */
   hours() {
     const span = (this.end - this.start) / 60;
-    const every = 60 * ([1, 2, 5, 10, 15, 20].find((step) => span / step <= (this.inner < 260 ? 3 : 4)) ?? 30);
+    const every = 60 * ([1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 240].find((step) => span / step <= (this.inner < 260 ? 3 : 4)) ?? 360);
     const offset = new Date(this.end * 1000).getTimezoneOffset() * 60;
     const marks = [];
     for (let at = Math.ceil((this.start - offset) / every) * every + offset; at <= this.end; at += every) {
@@ -397,8 +403,8 @@ class TimeChart extends Plot {
 
   /** The newest first, thinned out to the last step of each whole span, so that rows do not change as time goes by. */
   rows() {
-    const { at } = this.history;
-    const span = STEP * Math.ceil(Math.max(1, (at.at(-1) - at[0]) / STEP / TABLE_ROWS));
+    const { at, step } = this.history;
+    const span = step * Math.ceil(Math.max(1, (at.at(-1) - at[0]) / step / TABLE_ROWS));
     const kept = [...at.keys()].filter((i) => Math.floor(at[i] / span) !== Math.floor(at[i + 1] / span));
     return kept.reverse().slice(0, TABLE_ROWS).map((i) => this.row(i));
   }
@@ -496,7 +502,8 @@ const TIME_CHARTS = [
     lenses: [0.99, 0.9, 0.5],
     nothing: "No look-ups", series: [{ field: "hit_ratio", label: "Hit ratio" }] },
   { key: "requests", title: "Look-ups per second", heading: "Look-ups/s", format: rate, axis: compact,
-    nothing: "No look-ups", series: [{ field: "requests_per_second", label: "Look-ups" }] },
+    nothing: "No look-ups", series: [{ field: "requests_per_second", label: "All" },
+      { field: "misses_per_second", label: "Misses" }] },
   { key: "entries", title: "Entries", format: count, axis: compact, limit: true, nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
   { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
@@ -723,9 +730,15 @@ async function refresh() {
 
 /** Which caches are open: workers and history are sent of those. At first the server decides. */
 function details() {
-  if (!cards.size) return "";
-  const open = [...cards.values()].filter((card) => card.isOpen).map((card) => ["details", card.name]);
-  return `?${new URLSearchParams(open.length ? open : [["details", ""]])}`;
+  const asked = cards.size ? [["details", ""]] : [];
+  for (const card of cards.values()) if (card.isOpen) asked.push(["details", card.name]);
+  if (chosenSpan() > 3600) asked.push(["span", "day"]);
+  return asked.length ? `?${new URLSearchParams(asked)}` : "";
+}
+
+/** Seconds that the charts are to show. */
+function chosenSpan() {
+  return Number(byId("span").value);
 }
 
 const ORDERS = {
@@ -856,6 +869,7 @@ async function resetFigures() {
 }
 
 for (const id of ["filter", "sort"]) byId(id).addEventListener("input", () => show(poll.figures));
+byId("span").addEventListener("input", refresh);
 byId("reset").addEventListener("click", resetFigures);
 byId("confirm-no").addEventListener("click", () => byId("confirm").close("no"));
 byId("confirm-yes").addEventListener("click", () => byId("confirm").close("yes"));

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.collect import collect, directories_of, is_shared, since_reset, time_series
+from wheelcache.observability.history import DAY, HOUR
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
@@ -93,18 +94,20 @@ class Dashboard:
             title=html.escape(self._title), home=html.escape(home), config=encoded
         )
 
-    def figures(self, details: Collection[str] | None = None) -> dict[str, Any]:
+    def figures(self, details: Collection[str] | None = None, span: str = "hour") -> dict[str, Any]:
         """What the page shows, to be sent as JSON.
 
         Args:
             details: the names of the caches whose workers and history are wanted; None for all, unless there are more
                 than ``FEW``. Of 25 caches in 40 workers, the rest takes 50 ms.
+            span: of the history: "day", or what is taken for "hour".
         """
         own = list(self._caches())
         found = collect(own)
         # A reset does not make it one that was never used.
         used = {each.name for each in found if each.total != Stats()}
         at, figures = since_reset(found, own)
+        ring = DAY if span == "day" else HOUR
         if details is None:
             details = [each.name for each in figures] if len(figures) <= FEW else ()
         return {
@@ -117,7 +120,7 @@ class Dashboard:
             "caches": [
                 _card(each, is_shared(each.name, own))
                 | {"is_used": each.name in used}
-                | (_details(each, time_series(each, own, since=at)) if each.name in details else {})
+                | (_details(each, time_series(each, own, ring, since=at)) if each.name in details else {})
                 for each in figures
             ],
         }
