@@ -1,5 +1,6 @@
 """The pages, each cached in another of Django's ways. What a page has to compute, it notes in ``request.computed``."""
 
+from django.conf import settings
 from django.core.cache import cache
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -27,7 +28,7 @@ def home(request: AtlasRequest) -> HttpResponse:
     return render(request, "atlas/home.html", {"load_world": world, "recent": recent})
 
 
-@cache_page(300)
+@cache_page(settings.PAGE_SECONDS)
 def country(request: AtlasRequest, code: str) -> HttpResponse:
     """A page that is cached whole, for all visitors together."""
     found = get_object_or_404(Country.objects.select_related("continent"), pk=code)

@@ -24,7 +24,7 @@ CACHES = {
         "LOCATION": "atlas",
         "TIMEOUT": 300,
         "OPTIONS": {
-            "MAX_ENTRIES": 5000,
+            "MAX_ENTRIES": int(os.environ.get("ATLAS_MAX_ENTRIES", "5000")),
             # Of all who ask for a page that expired, or for a part of one, one computes it, and the others wait for it,
             # at most so many seconds. For nothing else: a session that is missing is not filled by another request.
             "FILL_WAIT": {"views.decorators.cache.": 5, "template.cache.": 5},
@@ -40,6 +40,9 @@ CACHES = {
         "OPTIONS": {"MAX_ENTRIES": 1000},
     },
 }
+
+# Seconds that a page is kept. ``demo`` has fewer, and fewer entries, so that its figures show some leave.
+PAGE_SECONDS = int(os.environ.get("ATLAS_PAGE_SECONDS", "300"))
 
 # Sessions live in the cache alone, so the app that would make a table for them is not installed. That is for one
 # process: ``demo``, which starts two, has them in signed cookies.

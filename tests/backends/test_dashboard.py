@@ -151,6 +151,7 @@ def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
         "figures.json": "application/json",
         "dashboard.css": "text/css; charset=utf-8",
         "dashboard.js": "text/javascript; charset=utf-8",
+        "icon.svg": "image/svg+xml; charset=utf-8",
     }
 
 

@@ -56,7 +56,7 @@ class CannedSite:
     def card(self, name="pages", **parts):
         """Figures of a cache that was used; of each part, what is not given stays."""
         card = {**deepcopy(self._card), "name": name}
-        card["total"]["hits"] = 1
+        card["is_used"] = True
         for part, values in parts.items():
             card[part] = {**card[part], **values} if isinstance(values, dict) else values
         return card

@@ -1,5 +1,7 @@
 """What the page makes of its figures: nothing here depends on a framework."""
 
+import re
+
 import pytest
 
 from tests.browser.canned import CannedSite
@@ -78,14 +80,7 @@ def test_a_bound_says_how_many_workers_share_it(page, site, bounds, expected):
 
 
 def test_where_workers_began_is_marked(page, site):
-    at = [site.figures["at"] // 10 * 10 - 10 * number for number in reversed(range(30))]
-    history = {
-        **dict.fromkeys(site.card()["history"], [1.0] * 30),
-        "step": 10.0,
-        "at": at,
-        "started": [2, *[0] * 19, 1, *[0] * 9],
-    }
-    page.show(site.card(history=history))
+    page.show(site.card(history=history(site, started=[2, *[0] * 19, 1, *[0] * 9])))
     chart = 'figure[data-chart="entries"] svg'
     assert until(lambda: len(page.all(f"{chart} .began")) == 2, SOON)
     page.find(chart).send_keys("\ue011")
@@ -121,7 +116,7 @@ def test_of_many_caches_there_is_an_index_with_a_filter_and_an_order_and_each_is
     site.figures["caches"][23] |= {key: site.card()[key] for key in ("workers", "history")}
     page.find('section[data-cache="cache 24"] [data-action="toggle"]').click()
     assert until(lambda: page.figure("entries", "cache 24") == "24", SOON)
-    assert site.asked[0].endswith("?details=cache+24")
+    assert site.asked[0].endswith("?details=&details=cache+24")
     assert [each.get_attribute("data-cache") for each in page.all("section[data-cache]:has([aria-expanded=true])")] == [
         "cache 24"
     ]
@@ -130,11 +125,153 @@ def test_of_many_caches_there_is_an_index_with_a_filter_and_an_order_and_each_is
 
 
 def test_a_cache_that_was_never_used_takes_a_line_until_it_is_used(page, site):
-    page.show(site.card("used"), site.card("unused", total={"hits": 0}))
+    page.show(site.card("used"), site.card("unused", is_used=False))
     assert page.find('section[data-cache="used"] [data-part="body"]').is_displayed()
     unused = page.find('section[data-cache="unused"]')
     assert unused.size["height"] < 80
     assert "never used" in unused.text
-    site.figures["caches"][1]["total"]["misses"] = 1
+    site.figures["caches"][1]["is_used"] = True
     page.look_again()
     assert until(lambda: page.find('section[data-cache="unused"] [data-part="body"]').is_displayed(), SOON)
+
+
+def history(site, step=10.0, number=30, **series):
+    """A history whose newest step has just ended; of each figure 1.0 unless given."""
+    at = [site.figures["at"] // step * step - step * each for each in reversed(range(number))]
+    return {
+        **dict.fromkeys(site.card()["history"], [1.0] * number),
+        "step": step,
+        "at": at,
+        "started": [0] * number,
+    } | {name: [values] * number if isinstance(values, float) else values for name, values in series.items()}
+
+
+def axis(page, chart):
+    texts = page.all(f'figure[data-chart="{chart}"] svg text[text-anchor="end"]')
+    return [each.get_attribute("textContent") for each in texts]
+
+
+@pytest.mark.parametrize(
+    ("chart", "values", "expected"),
+    [
+        ("requests", {"requests_per_second": 0.4, "misses_per_second": 0.1}, ["0", "0.25", "0.5"]),
+        ("load_ms", {"load_ms": 450.0}, ["0 ms", "250 ms", "500 ms"]),
+        ("load_ms", {"load_ms": 0.0355}, ["0 ms", "25 µs", "50 µs"]),
+        ("entries", {"entries": 12_345.0}, ["0", "10K", "20K"]),
+        ("hit_ratio", {"hit_ratio": 0.997}, ["99%", "99.5%", "100%"]),
+        ("hit_ratio", {"hit_ratio": 0.97}, ["90%", "95%", "100%"]),
+        ("hit_ratio", {"hit_ratio": 0.2}, ["0%", "50%", "100%"]),
+    ],
+)
+def test_what_stands_beside_a_chart_is_exact_and_has_room(page, site, chart, values, expected):
+    page.show(site.card(history=history(site, **values)))
+    assert until(lambda: axis(page, chart) == expected, SOON), axis(page, chart)
+    assert (
+        page.run(
+            """
+        const chart = document.querySelector(`figure[data-chart="${arguments[0]}"] svg`);
+        return Math.min(...[...chart.querySelectorAll("text")].map((text) => text.getBoundingClientRect().left))
+          - chart.getBoundingClientRect().left;
+        """,
+            chart,
+        )
+        >= 0
+    )
+
+
+def test_the_text_of_a_chart_grows_with_that_of_the_page(page, site):
+    page.show(site.card(history=history(site, load_ms=450.0)))
+    sizes = """
+        const chart = document.querySelector('figure[data-chart="load_ms"] svg');
+        return [...chart.querySelectorAll("text")].map((text) => text.getBoundingClientRect().height)[0];
+    """
+    assert until(lambda: axis(page, "load_ms"), SOON)
+    before = page.run(sizes)
+    page.run("document.documentElement.style.fontSize = '200%'")
+    page.look_again()
+    assert until(lambda: page.run(sizes) > 1.8 * before, SOON)
+    assert axis(page, "load_ms") == ["0 ms", "250 ms", "500 ms"]
+
+
+def test_a_lone_point_is_seen(page, site):
+    values = [None] * 30
+    values[10] = 0.5
+    page.show(site.card(history=history(site, hit_ratio=values)))
+    assert until(lambda: page.all('figure[data-chart="hit_ratio"] circle.point'), SOON)
+
+
+def test_during_an_outage_the_figures_are_dimmed_and_dated_and_may_be_asked_for_again(page, site):
+    page.show(site.card())
+    page.expected = ["503 (Service Unavailable)"]
+    site.status = 503
+    page.look_again()
+    assert until(lambda: page.state() == "old", SOON)
+    assert "Figures are " in page.text("#banner-text")
+    assert re.search(r"old, of \d\d:\d\d:\d\d: the server answered 503", page.text("#banner-text"))
+    assert float(page.run("return getComputedStyle(document.querySelector('main')).opacity")) < 1
+    site.status = 200
+    page.find("#retry").click()
+    assert page.is_fresh()
+    assert not page.find("#retry").is_displayed()
+    assert page.run("return getComputedStyle(document.querySelector('main')).opacity") == "1"
+
+
+def test_a_message_covers_nothing(page, site):
+    page.show(site.card())
+    page.press("#reset")
+    assert until(lambda: page.text("#message") == "Done.", SOON)
+    assert page.run(
+        """
+        const toast = document.getElementById("toast").getBoundingClientRect();
+        return [...document.querySelectorAll("main, header.top, #overview:not([hidden])")].every((part) => {
+          const box = part.getBoundingClientRect();
+          return box.bottom <= toast.top || box.top >= toast.bottom;
+        });
+        """
+    )
+
+
+def test_the_page_names_its_site_and_has_an_icon_and_ways_out(page, site):
+    page.show(site.card())
+    assert page.driver.title == "Caches of a site \N{EN DASH} wheelcache"
+    assert page.find("#home").get_attribute("href") == f"{site.url}/"
+    assert page.find("#docs").is_displayed()
+    assert page.find("link[rel=icon]").get_attribute("href") == f"{site.url}/wheelcache/icon.svg"
+
+
+def test_on_paper_there_is_nothing_to_press_and_nothing_is_cut_off(page, site):
+    page.show(site.card(history=history(site)))
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert not page.find("#reset").is_displayed()
+    assert not page.find('[data-action="clear"]').is_displayed()
+    assert page.find('figure[data-chart="entries"] svg').is_displayed()
+
+
+def test_tiles_charts_and_totals_share_their_columns(page, site):
+    page.show(site.card(history=history(site)))
+    columns = page.run(
+        "return ['.now', '.charts', '.totals'].map((each) => "
+        "getComputedStyle(document.querySelector(each)).gridTemplateColumns)"
+    )
+    assert len(set(columns)) == 1
+    assert len(columns[0].split()) > 1
+
+
+def test_the_charts_are_of_ten_minutes_an_hour_or_a_day(page, site):
+    page.show(site.card(history=history(site, number=360, entries=[900.0] * 180 + [4.0] * 180)))
+    assert until(lambda: axis(page, "entries") == ["0", "500", "1K"], SOON)
+
+    def choose(span):
+        site.asked.clear()
+        page.run("span.value = arguments[0]; span.dispatchEvent(new Event('input'))", str(span))
+        assert until(lambda: site.asked, SOON)
+
+    choose(600)
+    assert until(lambda: axis(page, "entries") == ["0", "2.5", "5"], SOON)
+    assert "span" not in site.asked[0]
+    site.figures["caches"][0]["history"] = history(site, 300.0, 280, entries=30_000.0)
+    choose(86_400)
+    assert site.asked[0].endswith("&span=day")
+    assert until(lambda: axis(page, "entries") == ["0", "25K", "50K"], SOON)
+    label = page.find('figure[data-chart="entries"] svg').get_attribute("aria-label")
+    assert label.startswith("Entries, last 23 h: always 30,000, last 5 min 30,000")

@@ -29,7 +29,7 @@ TOTALS = {
     *("entries", "max_entries", "bytes", "max_bytes"),
 }
 CARD = {
-    *("name", "is_shared", "clear_effect", "since", "now", "total", "worker_count"),
+    *("name", "is_shared", "clear_effect", "since", "now", "total", "worker_count", "is_used"),
     *("workers", "history"),
 }
 NOW = {"hit_ratio", "requests_per_second"}
@@ -61,7 +61,8 @@ def test_the_page_is_given_what_it_needs_and_its_title():
         "token_header": "X-CSRFToken",
         "token": "a token",
     }
-    assert re.search("<title>mysite.settings . wheelcache</title>", page)
+    assert re.search("<title>Caches of mysite.settings . wheelcache</title>", page)
+    assert 'href="/below/&quot;/"' in dashboard().page("X-CSRFToken", "a token", '/below/"/')
     assert not re.search(r"\$\w", page)
 
 
@@ -79,7 +80,8 @@ def test_nothing_in_a_title_or_a_token_is_markup(hostile):
 
 def test_the_page_loads_only_what_is_beside_it():
     page = dashboard().page("X-CSRFToken", "token")
-    assert set(re.findall(r'(?:src|href)="([^"#]+)"', page)) == set(ASSETS)
+    links = {"/", "https://pypi.org/project/wheelcache/"}
+    assert set(re.findall(r'(?:src|href)="([^"#]+)"', page)) == {*ASSETS, *links}
     assert not re.search(r"\son\w+=|\sstyle=|<style|javascript:", page)
     for name in ASSETS:
         text = asset(name).decode()
@@ -104,17 +106,7 @@ def test_the_figures_have_every_key_that_the_page_reads(make):
     document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
     assert set(document) == {"title", "at", "refresh", "this_worker", "since", "can_reset", "caches"}
     card = only_card(document)
-    assert set(card) == {
-        "name",
-        "is_shared",
-        "clear_effect",
-        "since",
-        "now",
-        "total",
-        "worker_count",
-        "workers",
-        "history",
-    }
+    assert set(card) == CARD
     assert set(card["now"]) == NOW
     assert set(card["total"]) == TOTALS
     assert set(card["total"]["removals"]) == {"expired", "evicted", "replaced", "deleted", "cleared"}
@@ -160,9 +152,20 @@ def test_the_figures_are_those_of_the_cache(make):
     assert worker["total"] == total
 
 
+def test_the_history_is_of_an_hour_or_of_a_day(make, clock):
+    cache = make("default")
+    cache.set("k", "v")
+    clock.advance(3000)
+    for span, step, number in (("hour", 10.0, 300), ("day", 300.0, 10), ("else", 10.0, 300)):
+        history = only_card(dashboard(cache).figures(span=span))["history"]
+        assert history["step"] == step
+        assert number - 2 <= len(history["at"]) <= number + 1
+
+
 def test_a_cache_that_was_never_used_is_shown(make):
     card = only_card(dashboard(make("unused")).figures())
     assert (card["name"], card["total"]["hits"], len(card["workers"])) == ("unused", 0, 1)
+    assert not card["is_used"]
 
 
 def test_caches_come_by_name_and_those_of_one_name_are_one(make):
@@ -279,6 +282,7 @@ def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, anoth
     document = dashboard(cache).figures()
     total = only_card(document)["total"]
     assert (total["hits"], total["misses"], total["hit_ratio"]) == (0, 0, 0)
+    assert only_card(document)["is_used"]
     # What is there now is not counted, and stays.
     assert total["entries"] == 3
     assert abs(document["since"] - document["at"]) < 60

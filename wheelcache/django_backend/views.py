@@ -18,6 +18,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.request import HttpHeaders
 from django.middleware.csrf import get_token
 from django.shortcuts import resolve_url
+from django.urls import get_script_prefix
 from django.views.decorators.csrf import csrf_exempt, csrf_protect, ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
 
@@ -109,14 +110,14 @@ def page(request: HttpRequest) -> HttpResponse:
             'path("wheelcache/", include("wheelcache.django_backend.urls")).'
         )
     header = HttpHeaders.parse_header_name(settings.CSRF_HEADER_NAME) or settings.CSRF_HEADER_NAME
-    return HttpResponse(_dashboard().page(header, get_token(request)))
+    return HttpResponse(_dashboard().page(header, get_token(request), get_script_prefix()))
 
 
 @_staff_only(_in_json)
 @require_safe
 def figures(request: HttpRequest) -> HttpResponse:
     details = request.GET.getlist("details") if "details" in request.GET else None
-    return _answer(lambda: _dashboard().figures(details))
+    return _answer(lambda: _dashboard().figures(details, request.GET.get("span", "hour")))
 
 
 @_staff_only(_in_json)

@@ -77,20 +77,25 @@ def _page() -> Response:
     wtf = _flask_wtf()
     if wtf is not None:
         header = current_app.config["WTF_CSRF_HEADERS"][0]
-        return _sent(Response(_dashboard().page(header, wtf.generate_csrf()), mimetype="text/html"))
+        return _sent(Response(_dashboard().page(header, wtf.generate_csrf(), _home()), mimetype="text/html"))
     # The same for all tabs.
     token = request.cookies.get(COOKIE, "")
     if not TOKEN.fullmatch(token):
         token = secrets.token_urlsafe(32)
-    response = Response(_dashboard().page(HEADER, token), mimetype="text/html")
+    response = Response(_dashboard().page(HEADER, token, _home()), mimetype="text/html")
     # For the folder of the page, by its address in the browser: a proxy may have taken a part of that away.
     response.set_cookie(COOKIE, token, path=None, secure=request.is_secure, httponly=True, samesite="Strict")
     return _sent(response)
 
 
+def _home() -> str:
+    """The first page of the site, which may be below a path."""
+    return f"{request.script_root}/"
+
+
 def _figures() -> Response:
     details = request.args.getlist("details") if "details" in request.args else None
-    return _answer(lambda: _dashboard().figures(details))
+    return _answer(lambda: _dashboard().figures(details, request.args.get("span", "hour")))
 
 
 def _asset(name: str) -> Response:

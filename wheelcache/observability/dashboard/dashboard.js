@@ -9,15 +9,14 @@
 
 const config = JSON.parse(document.getElementById("config").textContent);
 
-const STEP = 10; // seconds between two points of the history
-const GAP = 2.5 * STEP; // a line does not bridge more: as figures.py, since a sample is up to a tick of its wheel late
-const [SHORTEST, LONGEST] = [600, 3600]; // seconds on the time axis; a young history must not look like an old one
+const GAP = 2.5; // steps: a line does not bridge more
+const SHORTEST = 600; // seconds on the time axis; a young history must not look like an old one
 const TABLE_ROWS = 60;
-const HEIGHT = 132; // of a chart, in CSS pixels, as in dashboard.css
-const [LEFT, TOP, RIGHT, BOTTOM] = [44, 8, 8, 20]; // its margins
-const INNER = HEIGHT - TOP - BOTTOM;
+// A chart's height and margins, in CSS pixels; they grow with the size of the text, as dashboard.css has it.
+let [HEIGHT, LEFT, TOP, RIGHT, BOTTOM, INNER, CHARACTER] = [0, 0, 0, 0, 0, 0, 0];
 const LONGEST_WAIT = 60; // seconds between two attempts while the figures cannot be had
 const ANSWER_WITHIN = 10; // seconds
+const TOAST = 15; // seconds that a message stays which needs no answer
 const FEW = 3; // caches: of more there are a filter and an order
 const OPEN_UP_TO = 8; // workers: a longer table starts closed
 const NOTHING = "–";
@@ -26,7 +25,7 @@ const ALONE = "Each worker shows only itself, since FIGURES_DIR is None: another
 // --- words and numbers
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
-const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 const hundredths = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const threeDigits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 
@@ -137,6 +136,15 @@ function niceCeiling(n) {
   return power * [1, 2, 5, 10].find((step) => n <= step * power * (1 + 1e-9));
 }
 
+/** Sets the sizes of a chart whose lines have these labels. */
+function measure(labels) {
+  const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 15;
+  CHARACTER = 7.2 * scale;
+  [HEIGHT, TOP, RIGHT, BOTTOM] = [132 * scale, 8 * scale, 8 * scale, 20 * scale];
+  LEFT = Math.max(32 * scale, CHARACTER * Math.max(...labels.map((label) => label.length)) + 10);
+  INNER = HEIGHT - TOP - BOTTOM;
+}
+
 /** What all charts share: the frame, its size, and a tooltip that follows the pointer and the arrow keys. */
 class Plot {
   constructor(spec, cacheName) {
@@ -189,7 +197,8 @@ class Plot {
 
   draw() {
     if (this.width < 80) return;
-    set(this.svg, { viewBox: `0 0 ${this.width} ${HEIGHT}` });
+    measure(this.labels());
+    set(this.svg, { viewBox: `0 0 ${this.width} ${HEIGHT.toFixed(1)}` });
     this.inner = this.width - LEFT - RIGHT;
     this.paint();
     this.point(this.points().includes(this.pointed) ? this.pointed : null);
@@ -208,16 +217,22 @@ class Plot {
     this.tooltip.style.transform = `translateX(${left.toFixed(0)}px)`;
   }
 
+  /** What stands at the lines: the longest says how much room the chart leaves for them. */
+  labels() {
+    const { top, floor, format } = this.scale();
+    return [0, 0.5, 1].map((share) => format(floor + (top - floor) * share));
+  }
+
   fillTable() {
     if (this.details.open) fillTable(this.figure.querySelector("tbody"), this.rows());
   }
 
   /** The horizontal lines with their values, at the bottom, the middle and the top. */
-  levels(top, format) {
-    return [0, 0.5, 1].flatMap((share) => {
-      const y = TOP + INNER * (1 - share);
-      const text = { x: LEFT - 6, y: y + 4, "text-anchor": "end" };
-      return [this.across("grid", y), svg("text", text, format(top * share))];
+  levels() {
+    return this.labels().flatMap((label, i) => {
+      const y = TOP + INNER * (1 - i / 2);
+      const text = { x: LEFT - 6, y: y + CHARACTER * 0.55, "text-anchor": "end" };
+      return [this.across("grid", y), svg("text", text, label)];
     });
   }
 
@@ -252,7 +267,8 @@ class TimeChart extends Plot {
     this.history = history;
     this.limit = limit;
     this.end = now;
-    this.start = Math.max(now - LONGEST, Math.min(history.at[0] ?? now, now - SHORTEST));
+    const span = chosenSpan();
+    this.start = Math.max(now - span, Math.min(history.at[0] ?? now, now - SHORTEST));
     this.say();
     this.draw();
     this.fillTable();
@@ -262,12 +278,17 @@ class TimeChart extends Plot {
     return this.history[series.field] ?? [];
   }
 
+  /** Those that the axis spans. */
+  inView(series) {
+    return this.values(series).filter((value, i) => value !== null && value !== undefined && this.history.at[i] >= this.start);
+  }
+
   /** The gist for who does not see the line, and the values now for who does. */
   say() {
     const { title, series, format } = this.spec;
     write(this.span, this.history.at.length ? `last ${duration(this.history.step)}:` : "");
     const said = series.map((one, i) => {
-      const known = this.values(one).filter((value) => value !== null);
+      const known = this.inView(one);
       const latest = unless(this.values(one).at(-1), format);
       write(this.keys[i], this.named(i, latest));
       if (!known.length) return this.named(i, "nothing yet");
@@ -276,7 +297,8 @@ class TimeChart extends Plot {
       return this.named(i, `${range}, last ${duration(this.history.step)} ${latest === NOTHING ? "nothing" : latest}`);
     });
     const { at } = this.history;
-    const span = at.length ? `, last ${plural(Math.ceil((this.end - at[0]) / 60), "minute")}` : "";
+    const shown = this.end - Math.max(this.start, at[0] ?? 0);
+    const span = at.length ? `, last ${shown > 7200 ? duration(shown) : plural(Math.ceil(shown / 60), "minute")}` : "";
     set(this.svg, { "aria-label": `${title}${span}: ${said.join("; ")}` });
   }
 
@@ -313,17 +335,17 @@ class TimeChart extends Plot {
   }
 
   paint() {
-    const { series, axis, ceiling } = this.spec;
-    const known = series.flatMap((one) => this.values(one)).filter((value) => value !== null);
-    const most = known.reduce((a, b) => Math.max(a, b), 0);
-    const limit = this.spec.limit && this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
-    const top = ceiling ?? niceCeiling(Math.max(most, limit ?? 0));
-    const y = (value) => TOP + INNER * (1 - value / top);
-    const drawn = [...this.levels(top, axis), ...this.hours(), ...this.began()];
+    const { series } = this.spec;
+    const { known, limit, top, floor } = this.scale();
+    const y = (value) => TOP + INNER * (1 - (value - floor) / (top - floor));
+    const drawn = [...this.levels(), ...this.hours(), ...this.began()];
     series.forEach((one, i) => {
       const runs = this.runs(this.values(one), y);
-      if (series.length === 1) drawn.push(svg("path", { class: "area", d: area(runs, y(0)) }));
+      if (series.length === 1) drawn.push(svg("path", { class: "area", d: area(runs, y(floor)) }));
       drawn.push(svg("path", { class: `line series-${i}`, d: line(runs) }));
+      for (const [[cx, cy]] of runs.filter((run) => run.length === 1)) {
+        drawn.push(svg("circle", { class: `point series-${i}`, cx, cy, r: 2.5 }));
+      }
     });
     if (limit) drawn.push(this.across("limit", y(limit)), svg("text", { x: LEFT + 4, y: y(limit) + 13 }, "Capacity"));
     this.put(drawn, !known.length);
@@ -338,13 +360,25 @@ class TimeChart extends Plot {
     });
   }
 
+  /** The values from bottom to top. A ratio near its ceiling is drawn as if through a lens: 99.7% beside 97%. */
+  scale() {
+    const { series, axis, ceiling, lenses = [] } = this.spec;
+    const known = series.flatMap((one) => this.inView(one));
+    const most = known.reduce((a, b) => Math.max(a, b), 0);
+    const least = known.reduce((a, b) => Math.min(a, b), Infinity);
+    const limit = this.spec.limit && this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
+    const top = ceiling ?? niceCeiling(Math.max(most, limit ?? 0));
+    const floor = known.length ? lenses.find((lens) => lens <= least) ?? 0 : 0;
+    return { known, limit, top, floor, format: axis };
+  }
+
   /** The runs of steps that follow each other and have values, as lists of [x, y]. */
   runs(values, y) {
     const runs = [];
     let before = null;
     this.history.at.forEach((at, i) => {
       if (values[i] === null || values[i] === undefined || at < this.start) return;
-      if (before === null || at - before > GAP) runs.push([]);
+      if (before === null || at - before > GAP * this.history.step) runs.push([]);
       runs.at(-1).push([this.x(at).toFixed(1), y(values[i]).toFixed(1)]);
       before = at;
     });
@@ -354,12 +388,13 @@ class TimeChart extends Plot {
   /** At most four marks at round minutes of the viewer's clock. */
   hours() {
     const span = (this.end - this.start) / 60;
-    const every = 60 * ([1, 2, 5, 10, 15, 20].find((step) => span / step <= (this.inner < 260 ? 3 : 4)) ?? 30);
+    const every = 60 * ([1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 240].find((step) => span / step <= (this.inner < 260 ? 3 : 4)) ?? 360);
     const offset = new Date(this.end * 1000).getTimezoneOffset() * 60;
     const marks = [];
     for (let at = Math.ceil((this.start - offset) / every) * every + offset; at <= this.end; at += every) {
       const x = this.x(at);
-      const inside = Math.min(LEFT + this.inner - 12, Math.max(LEFT + 12, x)); // half a label from either end
+      const half = 2.5 * CHARACTER; // of a label
+      const inside = Math.min(LEFT + this.inner - half, Math.max(LEFT + half, x));
       marks.push(svg("line", { class: "grid", x1: x, x2: x, y1: TOP + INNER, y2: TOP + INNER + 4 }),
         svg("text", { x: inside, y: HEIGHT - 3, "text-anchor": "middle" }, minutes.format(new Date(at * 1000))));
     }
@@ -368,8 +403,8 @@ class TimeChart extends Plot {
 
   /** The newest first, thinned out to the last step of each whole span, so that rows do not change as time goes by. */
   rows() {
-    const { at } = this.history;
-    const span = STEP * Math.ceil(Math.max(1, (at.at(-1) - at[0]) / STEP / TABLE_ROWS));
+    const { at, step } = this.history;
+    const span = step * Math.ceil(Math.max(1, (at.at(-1) - at[0]) / step / TABLE_ROWS));
     const kept = [...at.keys()].filter((i) => Math.floor(at[i] / span) !== Math.floor(at[i + 1] / span));
     return kept.reverse().slice(0, TABLE_ROWS).map((i) => this.row(i));
   }
@@ -440,10 +475,14 @@ class Histogram extends Plot {
     return this.counts.map((n, i) => [this.bucket(i), count(n), percent(this.share(i))]);
   }
 
+  scale() {
+    return { top: niceCeiling(Math.max(0, ...this.counts)), floor: 0, format: compact };
+  }
+
   paint() {
-    const top = niceCeiling(Math.max(0, ...this.counts));
+    const { top } = this.scale();
     const band = this.inner / this.counts.length;
-    const drawn = this.levels(top, compact);
+    const drawn = this.levels();
     this.counts.forEach((n, i) => {
       const height = n ? Math.max(1.5, (INNER * n) / top) : 0;
       drawn.push(svg("rect", { class: "bucket", x: LEFT + band * i + 1, y: TOP + INNER - height,
@@ -459,10 +498,12 @@ class Histogram extends Plot {
 }
 
 const TIME_CHARTS = [
-  { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${n * 100}%`, ceiling: 1,
+  { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${threeDigits.format(n * 100)}%`, ceiling: 1,
+    lenses: [0.99, 0.9, 0.5],
     nothing: "No look-ups", series: [{ field: "hit_ratio", label: "Hit ratio" }] },
   { key: "requests", title: "Look-ups per second", heading: "Look-ups/s", format: rate, axis: compact,
-    nothing: "No look-ups", series: [{ field: "requests_per_second", label: "Look-ups" }] },
+    nothing: "No look-ups", series: [{ field: "requests_per_second", label: "All" },
+      { field: "misses_per_second", label: "Misses" }] },
   { key: "entries", title: "Entries", format: count, axis: compact, limit: true, nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
   { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
@@ -518,8 +559,7 @@ class Card {
   }
 
   get isUnused() {
-    const { hits, misses, entries, removals } = this.cache.total;
-    return !hits && !misses && !entries && !Object.values(removals).some(Boolean);
+    return !this.cache.is_used;
   }
 
   choose(open) {
@@ -690,9 +730,15 @@ async function refresh() {
 
 /** Which caches are open: workers and history are sent of those. At first the server decides. */
 function details() {
-  if (!cards.size) return "";
-  const open = [...cards.values()].filter((card) => card.isOpen).map((card) => ["details", card.name]);
-  return `?${new URLSearchParams(open.length ? open : [["details", ""]])}`;
+  const asked = cards.size ? [["details", ""]] : [];
+  for (const card of cards.values()) if (card.isOpen) asked.push(["details", card.name]);
+  if (chosenSpan() > 3600) asked.push(["span", "day"]);
+  return asked.length ? `?${new URLSearchParams(asked)}` : "";
+}
+
+/** Seconds that the charts are to show. */
+function chosenSpan() {
+  return Number(byId("span").value);
 }
 
 const ORDERS = {
@@ -754,6 +800,7 @@ function old(failure) {
   poll.problem = failure;
   document.body.dataset.state = failure.login ? "login" : "old";
   byId("login").hidden = !failure.login;
+  byId("retry").hidden = failure.login;
   showAge();
   byId("banner").hidden = false;
   if (news) announce(byId("banner-text").textContent);
@@ -764,7 +811,8 @@ function showAge() {
   if (!poll.problem) return;
   const age = Math.round((performance.now() - poll.received) / 1000);
   const what = poll.received ? `Figures are ${age < 120 ? `${age} s` : duration(age)} old` : "No figures yet";
-  write(byId("banner-text"), `${what}: ${poll.problem.message}.`);
+  const of = poll.figures ? `, of ${clock(poll.figures.at)}` : "";
+  write(byId("banner-text"), `${what}${poll.received ? of : ""}: ${poll.problem.message}.`);
 }
 
 // --- actions
@@ -801,6 +849,8 @@ async function post(button, url, fields) {
 
 /** The toast stays in the tree while it is empty: a live region that appears with its text may not be read. */
 function say(text, kind) {
+  clearTimeout(poll.toast);
+  if (text && kind === "done") poll.toast = setTimeout(() => say("", ""), TOAST * 1000);
   byId("toast").dataset.kind = kind;
   byId("dismiss").hidden = !text;
   byId("message").textContent = text;
@@ -819,9 +869,11 @@ async function resetFigures() {
 }
 
 for (const id of ["filter", "sort"]) byId(id).addEventListener("input", () => show(poll.figures));
+byId("span").addEventListener("input", refresh);
 byId("reset").addEventListener("click", resetFigures);
 byId("confirm-no").addEventListener("click", () => byId("confirm").close("no"));
 byId("confirm-yes").addEventListener("click", () => byId("confirm").close("yes"));
+byId("retry").addEventListener("click", refresh);
 byId("dismiss").addEventListener("click", () => say("", ""));
 document.addEventListener("visibilitychange", refresh);
 window.addEventListener("online", refresh);

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.collect import collect, directories_of, is_shared, since_reset, time_series
+from wheelcache.observability.history import DAY, HOUR
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
@@ -24,7 +25,7 @@ from wheelcache.observability.worker_stats import CacheStats, TimeSeries
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_BOUNDS, Stats
 
-ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
+ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """The files beside the page, and their types. They are in UTF-8."""
 
 HEADERS: Final = {
@@ -73,10 +74,11 @@ class Dashboard:
         self._title = title
         self._caches = caches
 
-    def page(self, token_header: str, token: str) -> str:
+    def page(self, token_header: str, token: str, home: str = "/") -> str:
         """The page, in HTML.
 
         Args:
+            home: the address of the site's first page.
             token_header, token: what its ``POST`` requests have, and in which header.
         """
         config = {
@@ -88,17 +90,24 @@ class Dashboard:
         }
         # In a script element nothing is markup but what begins with this.
         encoded = json.dumps(config).replace("<", "\\u003c")
-        return Template(asset("page.html").decode()).safe_substitute(title=html.escape(self._title), config=encoded)
+        return Template(asset("page.html").decode()).safe_substitute(
+            title=html.escape(self._title), home=html.escape(home), config=encoded
+        )
 
-    def figures(self, details: Collection[str] | None = None) -> dict[str, Any]:
+    def figures(self, details: Collection[str] | None = None, span: str = "hour") -> dict[str, Any]:
         """What the page shows, to be sent as JSON.
 
         Args:
             details: the names of the caches whose workers and history are wanted; None for all, unless there are more
                 than ``FEW``. Of 25 caches in 40 workers, the rest takes 50 ms.
+            span: of the history: "day", or what is taken for "hour".
         """
         own = list(self._caches())
-        at, figures = since_reset(collect(own), own)
+        found = collect(own)
+        # A reset does not make it one that was never used.
+        used = {each.name for each in found if each.total != Stats()}
+        at, figures = since_reset(found, own)
+        ring = DAY if span == "day" else HOUR
         if details is None:
             details = [each.name for each in figures] if len(figures) <= FEW else ()
         return {
@@ -110,7 +119,8 @@ class Dashboard:
             "can_reset": bool(directories_of(own)),
             "caches": [
                 _card(each, is_shared(each.name, own))
-                | (_details(each, time_series(each, own, since=at)) if each.name in details else {})
+                | {"is_used": each.name in used}
+                | (_details(each, time_series(each, own, ring, since=at)) if each.name in details else {})
                 for each in figures
             ],
         }

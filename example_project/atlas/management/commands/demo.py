@@ -1,16 +1,18 @@
 """Has the site visited for a while in two workers, and prints what the cache did in them."""
 
 import random
+import threading
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import chain
+from math import inf
 from typing import Any, Final, TextIO, cast
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 
 from atlas.management.commands.demo_user import NAME, PASSWORD, make_demo_user
 from atlas.management.progress import progress
@@ -23,14 +25,18 @@ from wheelcache.observability.publisher import INTERVAL
 WORKERS: Final = 2
 CLIENTS: Final = 8
 PAGES_A_VISITOR: Final = 20
-STEPS_A_SECOND: Final = 10
 
 # Workers keep a connection longer than any visitor thinks, so that none is closed in his face.
 GUNICORN: Final = [
     *("-m", "gunicorn", f"--workers={WORKERS}", "--threads=4", "--keep-alive=75", "--bind={address}"),
     "atlas_site.wsgi:application",
 ]
-ENVIRONMENT: Final = {"ATLAS_SESSION_ENGINE": "django.contrib.sessions.backends.signed_cookies"}
+ENVIRONMENT: Final = {
+    "ATLAS_SESSION_ENGINE": "django.contrib.sessions.backends.signed_cookies",
+    # So that some expire and some are evicted in twenty seconds.
+    "ATLAS_PAGE_SECONDS": "5",
+    "ATLAS_MAX_ENTRIES": "300",
+}
 
 
 class Command(BaseCommand):
@@ -40,47 +46,58 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--seconds", type=_seconds, default=20, help="of visits (%(default)s)")
         parser.add_argument("--seed", type=int, default=1, help="of the mix of pages (%(default)s)")
-        parser.add_argument("--stay", action="store_true", help="serve on afterwards, until Ctrl-C")
+        parser.add_argument("--stay", action="store_true", help="go on until Ctrl-C, serving and visiting")
 
     def handle(self, *, seconds: float, seed: int, stay: bool, **options: Any) -> None:
         if not City.objects.exists():
             raise CommandError("There is nothing to visit yet: run import_cities first.")
         make_demo_user()
-        with own_site(GUNICORN, ENVIRONMENT) as url:
+        with own_site(GUNICORN, ENVIRONMENT) as url, suppress(KeyboardInterrupt) if stay else nullcontext():
+            if stay:
+                self.stdout.write(f"See it as a page at {url}/wheelcache/, {LOGIN}. Ctrl-C ends it.")
+                self.stdout.flush()
             with progress() as bars:
                 visits = drive(url, seconds, seed, bars)
                 wait_for_figures(bars)
             self.stdout.write(f"{len(visits):,} requests in {seconds:g} seconds, by {CLIENTS} visitors at a time.\n")
+            complain_of_failures(visits)
             self.stdout.ending = ""
             console.show(engines(), cast(TextIO, self.stdout), styled=not options["no_color"])
             self.stdout.ending = "\n"
             if stay:
-                self.stdout.write(f"See it as a page at {url}/wheelcache/, {LOGIN}. Ctrl-C ends it.")
-                with suppress(KeyboardInterrupt):
-                    while True:
-                        time.sleep(3600)
+                with progress() as bars:
+                    drive(url, inf, seed, bars)
             else:
                 self.stdout.write(
                     f"See it as a page: make run, then http://localhost:8000/wheelcache/, {LOGIN}.\n"
                     "In a terminal, while the site runs: .venv/bin/python example_project/manage.py wheelcache --watch"
                 )
-        complain_of_failures(visits)
 
 
 LOGIN: Final = f"user {NAME}, password {PASSWORD}"
 
 
 def drive(url: str, seconds: float, seed: int, bars: Progress) -> list[Visit]:
-    """What came of visits that went on for so long."""
-    task = bars.add_task("visits", total=round(seconds * STEPS_A_SECOND))
-    pages = ranked_pages()
-    end = time.monotonic() + seconds
-    with ThreadPoolExecutor(CLIENTS + 1) as pool:
-        pool.submit(_show_time, bars, task, end)
-        visits = pool.map(
-            lambda client: _visit_until(end, url, pages, random.Random(f"{seed} {client}")), range(CLIENTS)
-        )
-        return list(chain.from_iterable(visits))
+    """What came of visits that went on for so long, or until Ctrl-C."""
+    task = bars.add_task("visits", total=None)
+    pages, end, over = ranked_pages(), time.monotonic() + seconds, threading.Event()
+
+    def visits(client: int) -> list[Visit]:
+        found = []
+        for each in _visits(url, pages, random.Random(f"{seed} {client}")):
+            bars.advance(task)
+            # Of an endless drive none is kept.
+            if seconds < inf:
+                found.append(each)
+            if over.is_set() or time.monotonic() >= end:
+                break
+        return found
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        try:
+            return list(chain.from_iterable(pool.map(visits, range(CLIENTS))))
+        finally:
+            over.set()
 
 
 def wait_for_figures(bars: Progress) -> None:
@@ -95,21 +112,12 @@ def wait_for_figures(bars: Progress) -> None:
     bars.advance(task)
 
 
-def _visit_until(end: float, url: str, pages: Sequence[str], generator: random.Random) -> list[Visit]:
-    """One visitor after the other, each with a session and a connection of his own."""
-    visits: list[Visit] = []
-    while time.monotonic() < end:
+def _visits(url: str, pages: Sequence[str], generator: random.Random) -> Iterator[Visit]:
+    """Of one visitor after the other, each with a session and a connection of his own, for ever."""
+    while True:
         with client_of(url) as client:
-            paths = zipf_mix(pages, PAGES_A_VISITOR, generator)
-            visits.extend(visit(client, path) for path in paths if time.monotonic() < end)
-    return visits
-
-
-def _show_time(bars: Progress, task: TaskID, end: float) -> None:
-    while time.monotonic() < end:
-        time.sleep(1 / STEPS_A_SECOND)
-        bars.advance(task)
-    bars.update(task, completed=bars.tasks[task].total)
+            for path in zipf_mix(pages, PAGES_A_VISITOR, generator):
+                yield visit(client, path)
 
 
 def _seconds(text: str) -> float:
