@@ -23,7 +23,7 @@ def find_what_was_set_meanwhile(site):
     site.take("k", returns(8))
 
 
-# What is done, and how many look-ups it counts. More of them, on a cache, are in ``tests/engine/test_interruptions``.
+# What is done, and how many look-ups it counts. Others are interrupted on a whole cache.
 OPERATIONS = {
     "a value found on looking again": (find_what_was_set_meanwhile, 1),
     "a stale value and its refresh": (lambda site: site.take("stale", returns(7), grace=5), 1),

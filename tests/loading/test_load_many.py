@@ -82,7 +82,17 @@ def test_a_load_beside_which_another_value_is_read_amid_its_store_is_not_kept(si
     assert site.get("k") is None
 
 
-def test_a_value_that_was_read_beside_an_entry_drops_it_if_it_differs(site):
+class Incomparable:
+    def __eq__(self, other):
+        raise TypeError
+
+    __hash__ = None
+
+
+def test_a_value_that_was_read_beside_an_entry_drops_it_if_it_differs_or_may_differ(site):
+    site.set("incomparable", Incomparable())
+    site.loads.read_beside("incomparable", Incomparable())
+    assert site.get("incomparable") is None
     site.set("same", [1])
     site.set("other", 1)
     site.loads.read_beside("same", [1])

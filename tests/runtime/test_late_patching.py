@@ -27,7 +27,7 @@ def until(condition):
         assert time.monotonic() < deadline, "never"
         time.sleep(0.005)
 
-def others_go_on(seconds=0.1):
+def others_go_on(seconds=0.3):
     # A greenlet that only gives way has no turn where another one stops them all.
     count, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:

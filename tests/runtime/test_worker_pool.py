@@ -151,10 +151,12 @@ def test_jobs_that_raise_anything_cost_no_thread_are_logged_and_cleaned_up_after
         assert caplog.text.count("raised.") == 4 + 5
 
 
-def test_what_a_job_held_is_let_go_when_it_is_over(pool):
+def test_what_a_job_held_is_let_go_when_it_is_over():
     class Value:
         pass
 
+    # Its thread waits for the next job.
+    pool = WorkerPool(1, 1)
     value = Value()
     reference = weakref.ref(value)
     assert pool.submit(lambda value=value: None)
@@ -162,6 +164,7 @@ def test_what_a_job_held_is_let_go_when_it_is_over(pool):
     assert until(lambda: not pool.pending)
     gc.collect()
     assert reference() is None
+    pool.pause()
 
 
 def test_the_collector_may_submit_in_the_middle_of_submitting(pool, monkeypatch):
