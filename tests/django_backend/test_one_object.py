@@ -99,7 +99,7 @@ def test_a_list_of_headers_is_held_back_until_its_page_is_there_whatever_other_r
     page = learn_cache_key(request, HttpResponse("page"), 60, cache=cache)
     in_thread(cache.close).result(PATIENCE)
     in_thread(finish_request).result(PATIENCE)
-    waiting = in_thread(get_cache_key, request, cache=cache)
+    waiting = in_thread(lambda: get_cache_key(request, cache=cache))
     with pytest.raises(TimeoutError):
         waiting.result(0.1)
     cache.set(page, "page", 60)

@@ -96,6 +96,16 @@ def test_a_none_is_not_kept_since_cachelib_does_not_tell_it_from_a_miss(make):
     assert cache.get("key") == 1
 
 
+def test_what_another_process_sets_after_the_first_look_is_no_none(make):
+    class SetInBetween(cachelib.SimpleCache):
+        def get(self, key):
+            value = super().get(key)
+            self.set(key, "value")
+            return value
+
+    assert make(SetInBetween()).get_or_load("key", pytest.fail) == "value"
+
+
 def test_the_default_timeout_is_the_second_levels_unless_given(over):
     for options, seconds in (({}, 7), ({"default_timeout": 9}, 9)):
         tier = over(behind={"default_timeout": 7}, **options)
@@ -124,7 +134,8 @@ def test_a_prefix_that_is_called_is_asked_at_each_call(over, empty_redis):
 
 
 def test_the_serializer_is_that_of_both_levels(over, empty_redis):
-    tier = over("redis", empty_redis, behind={"CACHE_SERIALIZER": JSONSerializer})
+    tier = over("redis", empty_redis)
+    tier.backend.serializer = JSONSerializer()
     tier.client().set("key", b"[1, 2]")
     for _ in range(2):
         assert tier.get("key") == [1, 2]
