@@ -113,7 +113,7 @@ def test_visit_prints_how_a_cold_cache_compares_with_a_warm_one(atlas):
 
 
 def test_with_a_snapshot_the_first_second_after_a_restart_is_warm(atlas):
-    done = atlas.manage("restart", "--seconds", "8", "--pages", "100")
+    done = atlas.manage("restart", "--seconds", "10", "--pages", "100")
     assert done.returncode == 0, done.stderr
     cells = r"│ (\S+) SNAPSHOT +│ +([\d.]+)% │ +([\d.]+)\+([\d.]+) │ +([\d.]+)% │ +([\d,]+) │"
     rows = re.findall(cells, done.stdout)
