@@ -45,11 +45,10 @@ data: $(VENV)/.example
 
 test: packages  ## Every check
 	@$(MAKE) --no-print-directory lint
-	$(PYTEST) -m "not interruptions"
-	$(PYTEST) -m interruptions
+	$(PYTEST)
 
-quick: $(VENV)/.dev  ## The tests that take a minute and a half and no server, for every change
-	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not interruptions and not deep"
+quick: $(VENV)/.dev  ## The tests that take a minute and no server, for every change
+	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
 
 lint: $(VENV)/.dev  ## Style and types
 	$(BIN)/ruff check .

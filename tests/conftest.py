@@ -9,6 +9,8 @@ import pytest
 from hypothesis import settings
 
 from tests import boards, tracking
+from tests.memcached_server import memcached_server
+from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache.runtime.alarm import Alarm
 
@@ -91,6 +93,33 @@ def loop():
 def own_boards(monkeypatch, tmp_path):
     """What the processes of this machine share is the test's own."""
     boards.keep_in(tmp_path, monkeypatch.setattr)
+
+
+@pytest.fixture(scope="module")
+def shared_redis():
+    """A Redis of the tests of one module."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def empty_redis(shared_redis):
+    shared_redis.client().flushall()
+    return shared_redis
+
+
+@pytest.fixture
+def own_redis():
+    """A Redis that the test may stop."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def memcached():
+    """The address of a memcached of the tests of one module."""
+    with memcached_server() as address:
+        yield address
 
 
 @pytest.fixture

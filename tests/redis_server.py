@@ -40,7 +40,7 @@ class RedisServer:
             try:
                 self.start()
             except RuntimeError as cannot:
-                # Somebody else may have got the port in between.
+                # Another process may have got the port in between.
                 error = cannot
             else:
                 return self

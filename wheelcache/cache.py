@@ -11,19 +11,22 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from wheelcache import options
-from wheelcache.cache_options import CacheArguments, CacheOptions
+from wheelcache.cache_options import CacheOptions, checked_options
 from wheelcache.cache_parts import CacheParts
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL, CacheAccess
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.errors import MissingKey, Unloaded
 from wheelcache.keys import unwrap
 from wheelcache.leases.fill_scope import current_scope
+from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.memoize import F, Memoized, memoizer
-from wheelcache.loading.policy import load_policy
+from wheelcache.loading.policy import LoadPolicy, PolicyArguments, load_policy
+from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
+from wheelcache.observability.history import History
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
-from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.option_table import ENGINE
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
@@ -54,8 +57,8 @@ class Cache(CacheAccess):
 
     __slots__ = ("_gate", "_keys", "_parts", "_writer", "keeper", "loading", "name")
 
-    def __init__(self, name: str = ENGINE["name"].default, **given: Unpack[CacheArguments]) -> None:
-        parts = CacheParts(CacheOptions.of(name, given))
+    def __init__(self, name: str = ENGINE["name"].default, **given: Unpack[CacheOptions]) -> None:
+        parts = CacheParts(checked_options(name, given))
         self.name = name
         self.loading = parts.loading
         self.keeper = parts.keeper
@@ -113,7 +116,7 @@ class Cache(CacheAccess):
         self._gate.open()
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
-        seen = self._writer.noted(key)
+        seen = self._writer.stamps.noted(key)
         return bool(self._writer.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
 
     def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
@@ -217,12 +220,7 @@ class Cache(CacheAccess):
         key: Hashable,
         loader: Callable[[], Any],
         ttl: TTL = DEFAULT_TTL,
-        # No "*": CPython 3.11 calls what has arguments by name only 40 ns slower, of 200.
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        timeout: float | None = None,
-        negative_ttl: float | None = None,
+        **given: Unpack[PolicyArguments],
     ) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
 
@@ -246,56 +244,36 @@ class Cache(CacheAccess):
             LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
         """
         found = self.find(key, MISSING)
-        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
-        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL):
-            options.ttl("ttl", ttl)
-        if grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False and found is not MISSING:
+        # The usual case first: 20 ns.
+        if found is not MISSING and not given and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
             return found
-        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
-        if found is MISSING:
-            return self.loading.load(key, loader, ttl, policy)
-        if self.loading.needs_refresh(key, found, ttl, policy):
-            self.loading.refresh(key, loader, ttl, policy)
-        return found
+        wanted = self._policy_of_load(key, found, ttl, given)
+        return found if wanted is None else run(self.loading.go_on(key, found, loader, ttl, wanted))
 
     async def atake(
         self,
         key: Hashable,
         loader: Callable[[], Any] | Callable[[], Awaitable[Any]],
         ttl: TTL = DEFAULT_TTL,
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        timeout: float | None = None,
-        negative_ttl: float | None = None,
+        **given: Unpack[PolicyArguments],
     ) -> Any:
         """``take`` for coroutines: what ``loader()`` returns is awaited if it can be, and waiting blocks no loop.
 
         Refreshes, and loads with a timeout, are tasks of the caller's event loop.
         """
         found = self.find(key, MISSING)
-        # What is wrong is wrong for a hit, too. The usual case first: 20 ns.
-        if ttl is not DEFAULT_TTL and (type(ttl) is not int or not 0 < ttl < MAX_FAST_TTL):
-            options.ttl("ttl", ttl)
-        if grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False and found is not MISSING:
+        # The usual case first: 20 ns.
+        if found is not MISSING and not given and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
             return found
-        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
-        if found is MISSING:
-            return await self.loading.aload(key, loader, ttl, policy)
-        if self.loading.needs_refresh(key, found, ttl, policy):
-            self.loading.arefresh(key, loader, ttl, policy)
-        return found
+        wanted = self._policy_of_load(key, found, ttl, given)
+        return found if wanted is None else await run_async(self.loading.go_on(key, found, loader, ttl, wanted))
 
     def memoize(
         self,
         ttl: TTL = DEFAULT_TTL,
         *,
         key: Callable[..., Hashable] | None = None,
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        timeout: float | None = None,
-        negative_ttl: float | None = None,
+        **given: Unpack[PolicyArguments],
     ) -> Callable[[F], Memoized[F]]:
         """A decorator that caches what a function, method or coroutine function returns, by its arguments.
 
@@ -313,8 +291,7 @@ class Cache(CacheAccess):
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
         self.loading.seconds(ttl)
-        policy = load_policy(grace, refresh_ahead, fail_safe, timeout, negative_ttl)
-        return memoizer(self, ttl, options.function_or_none("key", key), policy)
+        return memoizer(self, ttl, options.function_or_none("key", key), load_policy(given))
 
     def group(self, name: str) -> str:
         """The group of the keys of a function called ``name``: see ``Groups.add``."""
@@ -333,19 +310,27 @@ class Cache(CacheAccess):
             wait: seconds > 0, at most.
             may_wait: False where the holder of the lease may need the very thread that would wait.
         """
-        self._gate.open()
-        found = self._parts.leased.get(self._adapt(key), options.seconds("wait", wait), may_wait=may_wait)
+        found = drive(self.leased(key, wait, may_wait))
         return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
         """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
-        self._gate.open()
-        found = await self._parts.leased.aget(self._adapt(key), options.seconds("wait", wait))
+        found = await drive_async(self.leased(key, wait))
         return default if found is MISSING else found
+
+    def leased(self, key: Hashable, wait: float, may_wait: bool = True) -> StepsTo[Any]:
+        """The steps of ``get_or_lease``, which returns what they do; MISSING in place of ``default``."""
+        self._gate.open()
+        return self._parts.leased.get(self._adapt(key), options.seconds("wait", wait), may_wait)
 
     def is_leased(self, key: Hashable) -> bool:
         """Whether the running thread or task has a lease on ``key``."""
         return self._parts.leases.is_of(self._adapt(key), current_scope())
+
+    @property
+    def fill_times(self) -> FillTimes:
+        """What a backend tells of its misses and writes, to time what callers compute in between."""
+        return self._parts.fill_times
 
     def fill_lease(self, key: Hashable, value: Any) -> None:
         """Give ``value`` to the callers that wait for a lease on ``key``, without storing it."""
@@ -361,6 +346,10 @@ class Cache(CacheAccess):
     def discard_stale(self, key: Hashable) -> None:
         """``key`` is gone from the store: what was kept of it past its time is dropped."""
         self._writer.discard(self._adapt(key))
+
+    def weigh(self, key: Hashable, value: Any) -> int:
+        """What an entry of ``key`` and ``value`` weighs; 0 without a weigher."""
+        return self._writer.weigh(self._adapt(key), value)
 
     def count_miss(self) -> None:
         """A caller had to look elsewhere, without looking here."""
@@ -419,7 +408,7 @@ class Cache(CacheAccess):
         self._gate.open()
         return self._parts.observers.stats()
 
-    def figures(self) -> WorkerFigures:
+    def figures(self) -> WorkerStats:
         """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot.
 
         Raises:
@@ -432,6 +421,11 @@ class Cache(CacheAccess):
     def publisher(self) -> Publisher | None:
         """Publishes the figures, if there is a ``figures_dir``."""
         return self._parts.observers.publisher
+
+    @property
+    def history(self) -> History | None:
+        """Takes the samples, unless ``sample_interval`` is None."""
+        return self._parts.observers.history
 
     @property
     def requests(self) -> WorkerRequests | None:
@@ -456,7 +450,7 @@ class Cache(CacheAccess):
     @property
     def is_coherent(self) -> bool:
         """Whether the cache learns of what other processes write."""
-        return self._writer.is_coherent
+        return self._writer.stamps.are_there
 
     @property
     def is_closed(self) -> bool:
@@ -471,10 +465,16 @@ class Cache(CacheAccess):
 
     def close(self) -> None:
         """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
-        if not self._gate.is_closed:
+        if not self._parts.is_closed:
             self._parts.close()
 
     # Below: for the calls above.
+
+    def _policy_of_load(self, key: Any, found: Any, ttl: TTL, given: PolicyArguments) -> LoadPolicy | None:
+        """By which ``key`` is to be loaded; None if ``found`` will do. What is wrong is wrong for a hit, too."""
+        self.loading.seconds(ttl)
+        policy = load_policy(given)
+        return policy if found is MISSING or self.loading.needs_refresh(key, found, ttl, policy) else None
 
     def _adapt(self, key: Any) -> Any:
         return key if type(key) is str else self._keys.adapt(key)
@@ -483,7 +483,7 @@ class Cache(CacheAccess):
         self._gate.open()
         key = self._adapt(key)
         seconds = self.loading.seconds(ttl)
-        return bool(self._writer.set(key, value, seconds, seen=self._writer.noted(key)) & STORED)
+        return bool(self._writer.set(key, value, seconds, seen=self._writer.stamps.noted(key)) & STORED)
 
     def _delete(self, key: Any) -> Any:
         self._gate.open()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypedDict
 
-from wheelcache import options
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.option_table import ENGINE
 from wheelcache.runtime.clock import Clock
@@ -15,33 +13,10 @@ from wheelcache.writing.entry_writer import Weigher
 from wheelcache.writing.removal_listener import Listener
 
 
-class CacheArguments(TypedDict, total=False):
-    """The arguments of ``Cache`` beside its name, for type checkers: see ``CacheOptions``."""
-
-    max_entries: int | None
-    max_weight: int | None
-    weigher: Weigher | None
-    ttl: float | None
-    jitter: float
-    interval: float
-    slots: int
-    log_interval: float | None
-    sample_interval: float | None
-    figures_dir: Path | None
-    snapshot_dir: Path | None
-    snapshot_interval: float
-    snapshot_key: str | bytes | None
-    on_removal: Listener | None
-    stamps: Stamps | None
-    clock: Clock
-
-
-@dataclass(frozen=True, slots=True)
-class CacheOptions:
-    """What ``Cache`` takes.
+class CacheOptions(TypedDict, total=False):
+    """What ``Cache`` takes beside its name.
 
     Attributes:
-        name: what the cache is called in logs.
         max_entries: how many entries it holds at most; None for no bound. The least recently used leave first.
         max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
         weigher: ``weigher(key, value)``, the weight of an entry, an int >= 0.
@@ -65,12 +40,8 @@ class CacheOptions:
             no old value is returned after a write elsewhere. Keys are strings, or tuples of what looks the same in
             every process. Each cache needs an object of its own.
         clock: seconds. With a ``ManualClock``, moving the clock advances the wheel; otherwise a thread does.
-
-    Raises:
-        TypeError: ``max_weight`` without ``weigher``, or the other way round.
     """
 
-    name: str
     max_entries: int | None
     max_weight: int | None
     weigher: Weigher | None
@@ -88,23 +59,17 @@ class CacheOptions:
     stamps: Stamps | None
     clock: Clock
 
-    def __post_init__(self) -> None:
-        if (self.max_weight is None) != (self.weigher is None):
-            raise TypeError("max_weight and weigher must be given together")
 
-    @classmethod
-    def of(cls, name: str, given: Mapping[str, Any]) -> CacheOptions:
-        """The options of the cache ``name``: those that were given, checked, and the defaults of the others.
+def checked_options(name: str, given: CacheOptions) -> Any:
+    """The options of the cache ``name`` as attributes: those that were given, checked, and the defaults of the others.
 
-        Raises:
-            TypeError, ValueError, FileUnusable: an argument is unknown or wrong; names it, what it takes and what it
-                got.
-        """
-        unknown = ENGINE.unknown(given, f"the cache {name!r}")
-        if unknown is not None:
-            raise TypeError(unknown)
-        return cls(**ENGINE.checked({"name": name, **given}))
-
-    @property
-    def secret(self) -> bytes | None:
-        return options.secret_or_none("snapshot_key", self.snapshot_key)
+    Raises:
+        TypeError, ValueError, FileUnusable: an argument is unknown or wrong; names it, what it takes and what it got.
+    """
+    unknown = ENGINE.unknown(given, f"the cache {name!r}")
+    if unknown is not None:
+        raise TypeError(unknown)
+    checked = SimpleNamespace(**ENGINE.checked({"name": name, **given}))
+    if (checked.max_weight is None) != (checked.weigher is None):
+        raise TypeError("max_weight and weigher must be given together")
+    return checked

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-from wheelcache.cache_options import CacheOptions
+from wheelcache.codec import size_of
+from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core.contract import BATCH, Core
 from wheelcache.core.python_core import PythonCore
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.leases.leased_reads import LeasedReads
+from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
@@ -36,21 +39,23 @@ class CacheParts:
     """The parts of one cache.
 
     Attributes:
-        options: what they were made of.
+        options: what they were made of: see ``cache_options.CacheOptions``.
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: has the core advanced.
         leases, leased: the right to fill a key, and the look-ups that wait for the value.
-        writer: the way of a write.
+        stamps, writer: what other processes write, and the way of a write.
         loads, loading: what loads, by the core's keys and by the callers'.
         groups: of the keys of memoized functions.
         gate: whether the cache is unloaded, open or closed.
         snapshots, keeper: saves and loads the entries, when asked to and, if there is a ``snapshot_dir``, by itself.
+        is_closed: ``close`` is done.
         observers, jobs: what looks at the cache from outside, and what is done every so many seconds.
     """
 
-    def __init__(self, options: CacheOptions) -> None:
+    def __init__(self, options: Any) -> None:
         self.options = options
+        self.is_closed = False
         name, stamps = options.name, options.stamps
         self.core: Core = PythonCore(
             max_entries=options.max_entries,
@@ -62,16 +67,22 @@ class CacheParts:
             clock=unfrozen(options.clock),
             stamps=stamps,
         )
+        # Bytes are weighed with those of the entry, which only the core knows.
+        weigher = options.weigher
+        if weigher is size_of:
+            weigher = partial(size_of, entry_bytes=self.core.entry_bytes)
         listener = RemovalListener(name, options.on_removal)
         self.keys = KeyProxies()
         self.driver = WheelDriver(Expiry(name, self.core, listener), options.interval, options.clock)
         self.leases = FillLeases(self.core, self.driver.clock)
-        self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, options.weigher, stamps)
+        self.stamps = KeyStamps(name, self.core, self.driver.clock, stamps)
+        self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, weigher, self.stamps)
         self.loads = Loads(self.core, self.writer)
-        self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.writer)
+        self.fill_times = FillTimes(self.loads, self.driver.clock)
+        self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.stamps.noted)
         self.groups = Groups()
         self.gate = Gate(name, self.core)
-        self.leased = LeasedReads(self.core, self.gate, self.leases, self.writer, self.loads)
+        self.leased = LeasedReads(self.core, self.gate.check, self.leases, self.writer, self.loads)
         self.snapshots = Snapshots(
             name,
             self.core,
@@ -105,7 +116,7 @@ class CacheParts:
         while some := scan.keys(BATCH):
             keys |= {key: None for key in some if group_of(unwrap(key)) == name}
         # Which of them other processes have is not known.
-        self.writer.write_all_stamps()
+        self.stamps.write_all()
         return self.writer.delete_many(keys)
 
     def clear(self) -> None:
@@ -121,7 +132,9 @@ class CacheParts:
         self.loads.close()
         self.gate.close()
         self.leases.close()
-        self.writer.close()
+        self.writer.clear(news=False)
+        # Last: an interrupted close is finished by the next one.
+        self.is_closed = True
 
     def before_fork(self) -> None:
         """Return when no step of the core is in progress. Until ``after_fork``, no other thread begins one."""
@@ -138,14 +151,13 @@ class CacheParts:
         self.loads.after_fork_in_child()
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
-        self.observers.after_fork_in_child()
         self.jobs.start_over()
 
     def _autosave(self) -> Autosave | None:
         options = self.options
         if options.snapshot_dir is None:
             return None
-        keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.secret, self.snapshots)
+        keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots)
         self.gate.load_first(keeper.load)
         return keeper
 

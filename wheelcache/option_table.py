@@ -19,14 +19,17 @@ from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
 from wheelcache.runtime.clock import SystemClock
 
 
-class Backend(Flag):
-    """The classes of a framework that take an option."""
+class Of(Flag):
+    """What takes an option: ``Cache``, and of each framework the cache in memory and the one of copies."""
 
+    ENGINE = auto()
     WHEEL = auto()
     TIERED = auto()
 
 
-BOTH: Final = Backend.WHEEL | Backend.TIERED
+BACKENDS: Final = Of.WHEEL | Of.TIERED
+ALL: Final = Of.ENGINE | BACKENDS
+KEPT: Final = Of.ENGINE | Of.WHEEL
 
 THRESHOLD: Final = 500
 """As in cachelib's SimpleCache, also for a threshold of 0."""
@@ -56,248 +59,103 @@ class Option:
 
     Attributes:
         name: the argument of ``Cache``; of an option that only backends have, what checked options are called by.
-        meaning: the beginning of its description in README.md. Empty for what only the engine has: see ``Cache``.
+        of: what takes it.
         check, default: see ``Spelling``.
-        django, flask: None if the framework does not have it.
-        engine: whether ``Cache`` has it.
-        backends: the classes of these frameworks that have it.
+        meaning: the beginning of its description in README.md. Empty for what only the engine has: see ``Cache``.
+        django, flask: its name there, if that is not ``name``, or, for Django, ``name`` in capitals. None if the
+            framework does not have it.
     """
 
     name: str
+    of: Of
     check: Check
     default: Any
     meaning: str = ""
-    django: Spelling | str | None = None
-    flask: Spelling | str | None = None
-    engine: bool = True
-    backends: Backend = BOTH
+    django: Spelling | str | None = ""
+    flask: Spelling | str | None = ""
 
-    def spelled(self, spelling: Spelling | str) -> tuple[str, Option]:
+    def spelled(self, spelling: Spelling | str, by_name: str) -> tuple[str, Option]:
         """The name in an interface, and the option with the check and the default that it has there."""
         if isinstance(spelling, str):
-            return spelling, self
+            return spelling or by_name, self
         default = self.default if spelling.default is ... else spelling.default
         return spelling.name, replace(self, check=spelling.check or self.check, default=default)
 
 
 TABLE: Final = (
     # Of copies of what another cache has.
+    Option("l2", Of.TIERED, options.unchecked, None, "the other cache", Spelling("L2", options.text)),
+    Option("l2_options", Of.TIERED, options.unchecked, None, "its `CACHE_OPTIONS`", django=None),
+    Option("l1_timeout", Of.TIERED, options.seconds, 60.0, "seconds that a copy is kept at most"),
+    Option("l2_timeout", Of.TIERED, options.seconds, 1.0, "seconds that a socket of the other cache waits"),
+    Option("fail_safe", Of.TIERED, options.flag, False, "while the other cache fails, copies are returned"),
+    Option("grace", Of.TIERED, options.seconds, 300.0, "seconds past its time that a copy may be returned then"),
     Option(
-        "l2",
-        options.unchecked,
-        None,
-        "the other cache",
-        django=Spelling("L2", options.text),
-        flask="l2",
-        engine=False,
-        backends=Backend.TIERED,
-    ),
-    Option(
-        "l2_options",
-        options.unchecked,
-        None,
-        "its `CACHE_OPTIONS`",
-        flask="l2_options",
-        engine=False,
-        backends=Backend.TIERED,
-    ),
-    Option(
-        "l1_timeout",
-        options.seconds,
-        60.0,
-        "seconds that a copy is kept at most",
-        django="L1_TIMEOUT",
-        flask="l1_timeout",
-        engine=False,
-        backends=Backend.TIERED,
-    ),
-    Option(
-        "l2_timeout",
-        options.seconds,
-        1.0,
-        "seconds that a socket of the other cache waits",
-        django="L2_TIMEOUT",
-        flask="l2_timeout",
-        engine=False,
-        backends=Backend.TIERED,
-    ),
-    Option(
-        "fail_safe",
-        options.flag,
-        False,
-        "while the other cache fails, copies are returned",
-        django="FAIL_SAFE",
-        flask="fail_safe",
-        engine=False,
-        backends=Backend.TIERED,
-    ),
-    Option(
-        "grace",
-        options.seconds,
-        300.0,
-        "seconds past its time that a copy may be returned then",
-        django="GRACE",
-        flask="grace",
-        engine=False,
-        backends=Backend.TIERED,
-    ),
-    Option(
-        "writes_without_l2",
-        options.one_of("drop", "refuse"),
-        "drop",
+        *("writes_without_l2", Of.TIERED, options.one_of("drop", "refuse"), "drop"),
         "what becomes of a write that fails, with `FAIL_SAFE`",
-        django="WRITES_WITHOUT_L2",
-        flask="writes_without_l2",
-        engine=False,
-        backends=Backend.TIERED,
     ),
     # Of every cache.
     Option(
-        "max_entries",
-        options.count_or_none,
-        None,
-        "the most that are kept",
+        *("max_entries", ALL, options.count_or_none, None, "the most that are kept"),
         django=Spelling("MAX_ENTRIES", options.as_django_reads(options.count_or_none), 10_000),
         flask=Spelling("threshold", options.zero_for(THRESHOLD, options.whole), THRESHOLD),
     ),
     Option(
-        "cull_frequency",
-        options.as_django_reads(options.whole),
-        None,
+        *("cull_frequency", Of.WHEEL, options.as_django_reads(options.whole), None),
         "if given, as Django documents it",
-        django="CULL_FREQUENCY",
-        engine=False,
-        backends=Backend.WHEEL,
+        flask=None,
     ),
+    Option("default_timeout", Of.WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never", None),
+    Option("default_timeout", Of.TIERED, options.timeout_or_none, None, "that of the other cache", None),
     Option(
-        "default_timeout",
-        options.timeout,
-        300,
-        "seconds or a `timedelta`; `0` for never",
-        flask="default_timeout",
-        engine=False,
-        backends=Backend.WHEEL,
-    ),
-    Option(
-        "default_timeout",
-        options.timeout_or_none,
-        None,
-        "that of the other cache",
-        flask="default_timeout",
-        engine=False,
-        backends=Backend.TIERED,
-    ),
-    Option(
-        "ignore_delete_many_errors",
-        options.unchecked,
-        False,
+        *("ignore_delete_many_errors", BACKENDS, options.unchecked, False),
         "taken, and without effect: no delete can fail",
-        flask="ignore_delete_many_errors",
-        engine=False,
+        django=None,
     ),
+    Option("key_prefix", Of.WHEEL, options.text, "", "put before every key", None),
     Option(
-        "key_prefix",
-        options.text,
-        "",
-        "put before every key",
-        flask="key_prefix",
-        engine=False,
-        backends=Backend.WHEEL,
+        *("max_weight", ALL, options.count_or_none, None, "the most that keys, values and their entries take"),
+        *("MAX_BYTES", "max_bytes"),
     ),
+    Option("weigher", Of.ENGINE, options.function_or_none, None),
+    Option("ttl", Of.ENGINE, options.ttl, None),
+    Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction"),
+    Option("interval", ALL, options.interval, 1.0, "a tick of the wheel"),
+    Option("slots", ALL, options.slots, 512, "the span of the wheel's finest level"),
+    Option("log_interval", ALL, options.interval_or_none, 60.0, "between lines on the logger `wheelcache.stats`"),
+    Option("sample_interval", Of.ENGINE, options.interval_or_none, 10.0),
+    Option("name", ALL, options.text, "default", "what the lines on the log call the cache", None),
     Option(
-        "max_weight",
-        options.count_or_none,
-        None,
-        "the most that keys, values and their entries take",
-        django="MAX_BYTES",
-        flask="max_bytes",
-    ),
-    Option("weigher", options.function_or_none, None),
-    Option("ttl", options.ttl, None),
-    Option(
-        "jitter",
-        options.fraction,
-        0.05,
-        "every timeout is shortened by a random fraction",
-        django="JITTER",
-        flask="jitter",
-    ),
-    Option("interval", options.interval, 1.0, "a tick of the wheel", django="INTERVAL", flask="interval"),
-    Option("slots", options.slots, 512, "the span of the wheel's finest level", django="SLOTS", flask="slots"),
-    Option(
-        "log_interval",
-        options.interval_or_none,
-        60.0,
-        "between lines on the logger `wheelcache.stats`",
-        django="LOG_INTERVAL",
-        flask="log_interval",
-    ),
-    Option("sample_interval", options.interval_or_none, 10.0),
-    Option("name", options.text, "default", "what the lines on the log call the cache", flask="name"),
-    Option(
-        "serializer",
-        options.serializer_name,
-        "pickle",
+        *("serializer", BACKENDS, options.serializer_name, "pickle"),
         '`"pickle"` keeps immutable values as they are and pickles the others',
-        django="SERIALIZER",
-        engine=False,
+        flask=None,
     ),
     Option(
-        "fill_wait",
-        options.waits,
-        (),
+        *("fill_wait", BACKENDS, options.waits, ()),
         "how long a `get` that misses waits for another caller to compute the value",
-        django="FILL_WAIT",
-        flask="fill_wait",
-        engine=False,
     ),
     Option(
-        "coherence",
-        options.coherence,
-        None,
+        *("coherence", BACKENDS, options.coherence, None),
         '`"host"`: the processes of this machine see at once what one of them writes or deletes',
-        django="COHERENCE",
-        flask="coherence",
-        engine=False,
     ),
-    Option("stamps", options.stamps_or_none, None),
+    Option("stamps", Of.ENGINE, options.stamps_or_none, None),
     Option(
-        "figures_dir",
-        figures_directory_or_none,
-        None,
+        *("figures_dir", ALL, figures_directory_or_none, None),
         "the directory in which the workers show each other their figures",
-        django=Spelling("FIGURES_DIR", default=OF_THE_SITE),
-        flask="figures_dir",
+        Spelling("FIGURES_DIR", default=OF_THE_SITE),
     ),
     Option(
-        "snapshot_dir",
-        snapshot_directory_or_none,
-        None,
+        *("snapshot_dir", KEPT, snapshot_directory_or_none, None),
         "an absolute path, of the directory where the entries are kept from one process to the next",
-        django="SNAPSHOT",
-        flask="snapshot",
-        backends=Backend.WHEEL,
+        *("SNAPSHOT", "snapshot"),
     ),
+    Option("snapshot_interval", KEPT, options.interval, 300.0, "between two saves of the entries"),
     Option(
-        "snapshot_interval",
-        options.interval,
-        300.0,
-        "between two saves of the entries",
-        django="SNAPSHOT_INTERVAL",
-        flask="snapshot_interval",
-        backends=Backend.WHEEL,
-    ),
-    Option(
-        "snapshot_key",
-        options.secret_or_none,
-        None,
+        *("snapshot_key", KEPT, options.secret_or_none, None),
         "a string or bytes that the snapshots are signed with",
-        django="SNAPSHOT_KEY",
-        flask="snapshot_key",
-        backends=Backend.WHEEL,
     ),
-    Option("on_removal", options.function_or_none, None),
-    Option("clock", options.function, SystemClock.monotonic),
+    Option("on_removal", Of.ENGINE, options.function_or_none, None),
+    Option("clock", Of.ENGINE, options.function, SystemClock.monotonic),
 )
 
 
@@ -306,12 +164,12 @@ class Options(Mapping[str, Option]):
 
     __slots__ = ("_by_name",)
 
-    def __init__(self, spelled: Callable[[Option], Spelling | str | None], table: Iterable[Option] = TABLE) -> None:
+    def __init__(self, of: Of, spelling: Callable[[Option], tuple[Spelling | str | None, str]]) -> None:
         self._by_name: dict[str, Option] = {}
-        for option in table:
-            spelling = spelled(option)
-            if spelling is not None:
-                name, own = option.spelled(spelling)
+        for option in TABLE:
+            spelled, by_name = spelling(option)
+            if of in option.of and spelled is not None:
+                name, own = option.spelled(spelled, by_name)
                 self._by_name[name] = own
 
     def __getitem__(self, name: str) -> Option:
@@ -340,14 +198,22 @@ class Options(Mapping[str, Option]):
 
     def for_engine(self, checked: Mapping[str, Any]) -> dict[str, Any]:
         """Those that are arguments of ``Cache``. A backend's weights are bytes."""
-        arguments = {option.name: checked[option.name] for option in self.values() if option.engine}
+        arguments = {option.name: checked[option.name] for option in self.values() if Of.ENGINE in option.of}
         if arguments["max_weight"] is not None:
             arguments["weigher"] = size_of
         return arguments
 
 
-ENGINE: Final = Options(lambda option: option.name if option.engine else None)
-DJANGO: Final = Options(lambda option: option.django if Backend.WHEEL in option.backends else None)
-DJANGO_TIERED: Final = Options(lambda option: option.django if Backend.TIERED in option.backends else None)
-FLASK: Final = Options(lambda option: option.flask if Backend.WHEEL in option.backends else None)
-FLASK_TIERED: Final = Options(lambda option: option.flask if Backend.TIERED in option.backends else None)
+def _in_django(option: Option) -> tuple[Spelling | str | None, str]:
+    return option.django, option.name.upper()
+
+
+def _in_flask(option: Option) -> tuple[Spelling | str | None, str]:
+    return option.flask, option.name
+
+
+ENGINE: Final = Options(Of.ENGINE, lambda option: ("", option.name))
+DJANGO: Final = Options(Of.WHEEL, _in_django)
+DJANGO_TIERED: Final = Options(Of.TIERED, _in_django)
+FLASK: Final = Options(Of.WHEEL, _in_flask)
+FLASK_TIERED: Final = Options(Of.TIERED, _in_flask)

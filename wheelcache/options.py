@@ -15,7 +15,9 @@ from math import inf, isfinite, isnan
 from numbers import Real
 from pathlib import Path
 from sys import float_info
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
 
 Check = Callable[[str, Any], Any]
 
@@ -58,30 +60,44 @@ def _is_duration(value: float) -> bool:
     return value > 0 and isfinite(value)
 
 
-def seconds(name: str, value: Any) -> float:
-    """A finite time > 0."""
-    return float(_checked(name, value, "a number of seconds > 0", Real, _is_duration))
+def _number(
+    takes: str, kind: Any, holds: Callable[[Any], bool], convert: Callable[[Any], T]
+) -> Callable[[str, Any], T]:
+    return lambda name, value: convert(_checked(name, value, takes, kind, holds))
 
 
-def interval(name: str, value: Any) -> float:
-    """A finite time of at least a microsecond: below, a float cannot count the ticks of a year."""
-    takes = "a number of seconds > 0, at least 0.000001"
-    return float(_checked(name, value, takes, Real, lambda given: isfinite(given) and given >= 1e-6))
+def _or_none(
+    takes: str, kind: Any, holds: Callable[[Any], bool], convert: Callable[[Any], T]
+) -> Callable[[str, Any], T | None]:
+    return lambda name, value: None if value is None else convert(_checked(name, value, takes, kind, holds))
 
 
-def interval_or_none(name: str, value: Any) -> float | None:
-    """A finite time of at least a microsecond, as for ``interval``, or None."""
-    if value is None:
-        return None
-    takes = "a number of seconds > 0, or None (at least 0.000001)"
-    return float(_checked(name, value, takes, Real, lambda given: isfinite(given) and given >= 1e-6))
+def _is_interval(value: float) -> bool:
+    return isfinite(value) and value >= 1e-6
 
 
-def seconds_or_none(name: str, value: Any) -> float | None:
-    """A finite time > 0, or None."""
-    if value is None:
-        return None
-    return float(_checked(name, value, "a number of seconds > 0, or None", Real, _is_duration))
+seconds: Final = _number("a number of seconds > 0", Real, _is_duration, float)
+"""A finite time > 0."""
+
+seconds_or_none: Final = _or_none("a number of seconds > 0, or None", Real, _is_duration, float)
+
+interval: Final = _number("a number of seconds > 0, at least 0.000001", Real, _is_interval, float)
+"""A finite time of at least a microsecond: below, a float cannot count the ticks of a year."""
+
+interval_or_none: Final = _or_none("a number of seconds > 0, or None (at least 0.000001)", Real, _is_interval, float)
+
+count: Final = _number("a whole number >= 1", int, lambda given: given >= 1, int)
+
+count_or_none: Final = _or_none("a whole number >= 1, or None for no bound", int, lambda given: given >= 1, int)
+
+slots: Final = _number("a whole number from 1 to 16,384", int, lambda given: 1 <= given <= 16_384, int)
+"""Finding the next timer may mean a look at each, which takes a millisecond."""
+
+whole: Final = _number("a whole number >= 0", int, lambda given: given >= 0, int)
+
+fraction: Final = _number("a fraction, 0 <= fraction < 1", Real, lambda given: 0 <= given < 1, float)
+
+share_or_none: Final = _or_none("a fraction, 0 < fraction < 1, or None", Real, lambda given: 0 < given < 1, float)
 
 
 def ttl(name: str, value: Any) -> float | None:
@@ -112,18 +128,6 @@ def timeout_or_none(name: str, value: Any) -> float | None:
     return None if value is None else timeout(name, value)
 
 
-def count(name: str, value: Any) -> int:
-    """A whole number >= 1."""
-    return int(_checked(name, value, "a whole number >= 1", int, lambda given: given >= 1))
-
-
-def count_or_none(name: str, value: Any) -> int | None:
-    """A whole number >= 1, or None for no bound."""
-    if value is None:
-        return None
-    return int(_checked(name, value, "a whole number >= 1, or None for no bound", int, lambda given: given >= 1))
-
-
 def as_django_reads(check: Check) -> Check:
     """``check``, that also takes what Django's own backends make a whole number of, by ``int``: "500" and 1e6.
 
@@ -139,31 +143,9 @@ def as_django_reads(check: Check) -> Check:
     return read
 
 
-def slots(name: str, value: Any) -> int:
-    """A whole number from 1 to 16,384: finding the next timer may mean a look at each, which takes a millisecond."""
-    return int(_checked(name, value, "a whole number from 1 to 16,384", int, lambda given: 1 <= given <= 16_384))
-
-
-def whole(name: str, value: Any) -> int:
-    """A whole number >= 0."""
-    return int(_checked(name, value, "a whole number >= 0", int, lambda given: given >= 0))
-
-
 def zero_for(default: int, check: Check) -> Check:
     """``check``, of which 0 means ``default``."""
     return lambda name, value: check(name, value) or default
-
-
-def fraction(name: str, value: Any) -> float:
-    """A number with 0 <= value < 1."""
-    return float(_checked(name, value, "a fraction, 0 <= fraction < 1", Real, lambda given: 0 <= given < 1))
-
-
-def share_or_none(name: str, value: Any) -> float | None:
-    """A number with 0 < value < 1, or None."""
-    if value is None:
-        return None
-    return float(_checked(name, value, "a fraction, 0 < fraction < 1, or None", Real, lambda given: 0 < given < 1))
 
 
 def flag(name: str, value: Any) -> bool:

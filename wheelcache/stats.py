@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
 
-LOAD_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+LOAD_BOUNDS: Final = (
+    *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0),
+)
 """Seconds. How many loads took up to each, and more than the one before, is counted; beyond the last as well."""
 
 GAUGES: Final = ("size", "weight")
@@ -64,7 +69,8 @@ class Stats:
 
     Attributes:
         hits, misses: of ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake``. A stale value is a hit.
-        loads, load_failures: loaders that returned, loaders that raised.
+        loads, load_failures: loaders that returned, loaders that raised. What a caller computes between a miss of a
+            backend's ``get`` and its ``set`` is a load as well.
         load_seconds: the time spent in both, in seconds.
         load_buckets: how many of both took up to each of ``LOAD_BOUNDS`` and more than the one before, and how many
             more than the last.
@@ -123,6 +129,29 @@ class Stats:
     def __add__(self, other: Stats) -> Stats:
         return self._combined(other, 1, COUNTS + GAUGES)
 
+    @classmethod
+    def total(cls, several: Iterable[Stats]) -> Stats:
+        """Their sum, in 2 us for each, where ``sum`` takes 15."""
+        rows = [(*_numbers(each), *each.load_buckets) for each in several]
+        if not rows:
+            return cls()
+        totals = [sum(column) for column in zip(*rows, strict=True)]
+        count = len(COUNTS + GAUGES)
+        return cls(**dict(zip(COUNTS + GAUGES, totals, strict=False)), load_buckets=tuple(totals[count:]))
+
+    def check(self) -> None:
+        """
+        Raises:
+            TypeError, ValueError: it does not add up with others, being read from what may be anything.
+        """
+        sum((*_numbers(self), *self.load_buckets))
+        if len(self.load_buckets) != len(LOAD_BOUNDS) + 1:
+            raise ValueError("the times of loads are counted between other bounds")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every field by its name."""
+        return {name: getattr(self, name) for name in FIELDS}
+
     def __sub__(self, earlier: Stats) -> Stats:
         return self._combined(earlier, -1, COUNTS)
 
@@ -132,7 +161,9 @@ class Stats:
         return replace(self, load_buckets=tuple(here + sign * there for here, there in buckets), **combined)
 
 
-COUNTS: Final = tuple(each.name for each in fields(Stats) if each.name not in (*GAUGES, "load_buckets"))
+FIELDS: Final = tuple(each.name for each in fields(Stats))
+COUNTS: Final = tuple(name for name in FIELDS if name not in (*GAUGES, "load_buckets"))
+_numbers: Final = attrgetter(*COUNTS, *GAUGES)
 
 
 def hit_ratio(hits: int, misses: int) -> float:

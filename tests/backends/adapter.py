@@ -39,6 +39,10 @@ class Adapter:
     def engine(self):
         return engine(self.backend)
 
+    def for_any_code(self):
+        """The same cache for code that may run on an event loop."""
+        return self
+
     def set(self, key, value, ttl=DEFAULT):
         self.backend.set(key, value, **self.timeout(ttl))
 

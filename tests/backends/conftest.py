@@ -1,13 +1,16 @@
 """Both backends, if need be on a clock that the test moves."""
 
+import asyncio
 from functools import partial
 
 import pytest
 
 from tests.backends.adapters import ADAPTERS
+from tests.backends.on_django import OnDjangoAsync
 from wheelcache import Cache, ManualClock
 from wheelcache.django_backend import stores
 from wheelcache.flask_backend import backend as flask_backend
+from wheelcache.flask_backend import tiered as flask_tiered
 from wheelcache.leases.fill_scope import end_request
 
 
@@ -26,7 +29,7 @@ def make(adapter):
 def clock(monkeypatch):
     """The time of every backend that is made in this test. Nothing expires until the test says so."""
     manual = ManualClock(1_000_000.0)
-    for module in (stores, flask_backend):
+    for module in (stores, flask_backend, flask_tiered):
         monkeypatch.setattr(module, "Cache", partial(Cache, clock=manual))
     return manual
 
@@ -35,3 +38,9 @@ def clock(monkeypatch):
 def _end_of_the_request():
     yield
     end_request()
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _runner():
+    with asyncio.Runner() as OnDjangoAsync.runner:
+        yield

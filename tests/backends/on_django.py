@@ -1,5 +1,8 @@
 """``WheelCache`` for Django, in the words of ``adapter``. Imports nothing of Flask."""
 
+import asyncio
+import threading
+
 from django.core.cache.backends.locmem import LocMemCache
 from django.core.exceptions import ImproperlyConfigured
 
@@ -20,6 +23,9 @@ class OnDjango(Adapter):
     def beside(cls):
         """What the framework has in its own package."""
         return cls(LocMemCache(next(names), {}), "")
+
+    def end_request(self):
+        self.backend.close()
 
     @staticmethod
     def spelled(option):
@@ -49,7 +55,7 @@ class OnDjango(Adapter):
         return self.backend.has_key(key)
 
     def touch(self, key, ttl):
-        return self.backend.touch(key, ttl)
+        return self.backend.touch(key, **self.timeout(ttl))
 
     def count(self, key, delta=1):
         """Add to what is there."""
@@ -57,3 +63,49 @@ class OnDjango(Adapter):
 
     def load(self, key, loader, ttl=DEFAULT, **policy):
         return self.backend.get_or_set(key, loader, **self.timeout(ttl), **policy)
+
+
+class OnDjangoAsync(OnDjango):
+    """By its async methods."""
+
+    runner = None
+    """Of the thread of the tests; a fixture makes it, as a loop for each call would take most of the time."""
+
+    def __init__(self, backend, name):
+        super().__init__(backend, name)
+        self.get = lambda *args: self.run(backend.aget(*args))
+        self.add = lambda key, value, ttl=DEFAULT: self.run(backend.aadd(key, value, **self.timeout(ttl)))
+        self.delete = lambda key: self.run(backend.adelete(key))
+        self.clear = lambda: self.run(backend.aclear())
+
+    def for_any_code(self):
+        return OnDjango(self.backend, self.name)
+
+    def run(self, coroutine):
+        if threading.current_thread() is threading.main_thread():
+            return self.runner.run(coroutine)
+        return asyncio.run(coroutine)
+
+    def set(self, key, value, ttl=DEFAULT):
+        self.run(self.backend.aset(key, value, **self.timeout(ttl)))
+
+    def get_many(self, keys):
+        return self.run(self.backend.aget_many(keys))
+
+    def set_many(self, values, ttl=DEFAULT):
+        return self.run(self.backend.aset_many(values, **self.timeout(ttl)))
+
+    def delete_many(self, keys):
+        self.run(self.backend.adelete_many(keys))
+
+    def has(self, key):
+        return self.run(self.backend.ahas_key(key))
+
+    def touch(self, key, ttl):
+        return self.run(self.backend.atouch(key, **self.timeout(ttl)))
+
+    def count(self, key, delta=1):
+        return self.run(self.backend.aincr(key, delta))
+
+    def load(self, key, loader, ttl=DEFAULT, **policy):
+        return self.run(self.backend.aget_or_set(key, loader, **self.timeout(ttl), **policy))

@@ -5,6 +5,7 @@ from cachelib import SimpleCache
 from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
 from tests.engines import noted
 from wheelcache.flask_backend import WheelCache
+from wheelcache.leases.fill_scope import forget_misses
 
 
 class OnFlask(Adapter):
@@ -21,6 +22,11 @@ class OnFlask(Adapter):
     @classmethod
     def beside(cls):
         return cls(SimpleCache(), "")
+
+    @staticmethod
+    def end_request():
+        # The end of an app context calls it, which is tested by apps.
+        forget_misses()
 
     @staticmethod
     def spelled(option):

@@ -163,11 +163,10 @@ def test_what_is_read_is_only_read_and_actions_are_only_posted(site):
     assert is_untouched(site)
 
 
-@pytest.mark.parametrize("url", ACTIONS)
 @pytest.mark.parametrize(
     "forgery", ["no token", "empty token", "wrong token", "no cookie", "another's cookie", "cross-origin", "query"]
 )
-def test_a_forged_request_is_refused_and_has_no_effect(site, url, forgery):
+def test_a_forged_request_is_refused_and_has_no_effect(site, forgery):
     browser = site.browser()
     token = token_of(site, browser)
     headers = {
@@ -182,12 +181,12 @@ def test_a_forged_request_is_refused_and_has_no_effect(site, url, forgery):
     if forgery == "another's cookie":
         browser = site.browser()
         token_of(site, browser)
-    if forgery == "query":
-        url += f"?csrfmiddlewaretoken={next(iter(token.values()))}"
-    status, answered, text = site.ask(browser, "post", url, {"cache": "atlas"}, headers)
-    assert status == 403
-    assert json.loads(text) == {"error": "This page is older than your login, reload it"}
-    assert has_the_headers(answered)
+    query = f"?csrfmiddlewaretoken={next(iter(token.values()))}" if forgery == "query" else ""
+    for url in ACTIONS:
+        status, answered, text = site.ask(browser, "post", url + query, {"cache": "atlas"}, headers)
+        assert status == 403
+        assert json.loads(text) == {"error": "This page is older than your login, reload it"}
+        assert has_the_headers(answered)
     assert is_untouched(site)
 
 
@@ -203,6 +202,13 @@ def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
     assert ["atlas" in each.message for each in caplog.records if each.name == "wheelcache"] == [True, False]
 
 
+def test_workers_and_history_are_told_of_the_caches_that_are_asked_for(site):
+    for query, expected in (("", True), ("?details=", False), ("?details=other&details=atlas", True)):
+        (card,) = json.loads(site.ask(site.browser(), "get", FIGURES + query)[2])["caches"]
+        assert ({"workers", "history"} <= card.keys()) == expected
+        assert card["worker_count"] == 1
+
+
 def test_looking_does_not_change_the_figures(site):
     before = figures(site)["caches"]
     for url in READS:
@@ -210,9 +216,7 @@ def test_looking_does_not_change_the_figures(site):
     assert [each["total"] for each in figures(site)["caches"]] == [each["total"] for each in before]
 
 
-@pytest.mark.parametrize(
-    "name", [None, "", "Atlas", "../figures", "\0", "a\r\nSet-Cookie: a=b", "</script>", "💥", "x" * 100_000]
-)
+@pytest.mark.parametrize("name", [None, "Atlas", "a\r\nSet-Cookie: a=b", "💥", "x" * 100_000])
 def test_an_unknown_cache_is_404_whatever_it_is_called(site, name, caplog):
     caplog.set_level(logging.INFO, "wheelcache")
     status, answer = press(site, CLEAR, {} if name is None else {"cache": name})

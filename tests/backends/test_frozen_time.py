@@ -1,15 +1,10 @@
 """Time that tests move: the same script has the same answers on a cache of the framework's own and on ours."""
 
-import time
-from contextlib import ExitStack
 from datetime import timedelta
 
 import freezegun
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.backends.adapters import ADAPTERS
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 
 
@@ -53,43 +48,26 @@ def set_before(both, library):
     both.set("a", 1, 300)
     both.set("b", 1, 310)
     both.set("always", 1, None)
+    with library.freeze(LONG_AGO) as time_:
+        assert both.get("a") == 1
+        time_.shift(86_400 * 365)
+        assert both.get("a") == 1
     with library.freeze(in_real_time(302)):
         assert both.get_many(["a", "b", "always"]) == {"b": 1, "always": 1}
     assert both.get_many(["b", "always"]) == {"b": 1, "always": 1}
 
 
-def set_before_a_freeze_in_the_past(both, library):
-    both.set("a", 1, 300)
-    with library.freeze(LONG_AGO) as time_:
-        assert both.get("a") == 1
-        time_.shift(86_400 * 365)
-        assert both.get("a") == 1
-    assert both.get("a") == 1
-
-
 def set_in_it(both, library):
-    with library.freeze(FAR) as time_:
-        both.set("a", 1, 300)
-        both.set("b", 1, 300)
-        time_.shift(299)
-        assert both.get("a") == 1
-        time_.shift(1)
-        assert both.get("a") is None
-    assert both.get("b") == 1
-    with library.freeze(FAR + timedelta(seconds=299)):
-        assert both.get("b") == 1
-    with library.freeze(FAR + timedelta(seconds=300)):
-        assert both.get("b") is None
-
-
-def set_in_the_past(both, library):
-    with library.freeze(LONG_AGO) as time_:
-        both.set("a", 1, 300)
-        both.set("b", 1, 86_400 * 365 * 60)
-        time_.shift(299)
-        assert both.get("a") == 1
-    assert both.get("a") is None
-    assert both.get("b") == 1
+    for moment, after in ((FAR, 1), (LONG_AGO, None)):
+        with library.freeze(moment) as time_:
+            for key in "ab":
+                both.set(key, 1, 300)
+            both.set("long", 1, 86_400 * 365 * 60)
+            time_.shift(299)
+            assert both.get("a") == 1
+            time_.shift(1)
+            assert both.get("a") is None
+        assert (both.get("b"), both.get("long")) == (after, 1)
 
 
 def moved_to_and_fro(both, library):
@@ -118,16 +96,15 @@ def nested(both, library):
             assert both.get("a") == both.get("b") == 1
         assert both.get("a") == both.get("b") == 1
         with library.freeze(FAR + timedelta(seconds=300)):
-            assert both.get("a") is None
-            assert both.get("b") == 1
+            assert (both.get("a"), both.get("b")) == (None, 1)
 
 
 def ticking(both, library):
     with library.freeze(FAR, tick=True) as time_:
         both.set("a", 1, 300)
-        time_.shift(290)
+        time_.shift(200)
         assert both.get("a") == 1
-        time_.shift(11)
+        time_.shift(101)
         assert both.get("a") is None
 
 
@@ -138,9 +115,7 @@ def every_method(both, library):
         assert both.add("a", 2, 10) is False
         assert both.get_many(["a"]) == {"a": 1}
         time_.shift(2)
-        assert both.has("a") is False
-        assert both.get_many(["a"]) == {}
-        assert both.add("a", 3, 10)
+        assert (both.has("a"), both.get_many(["a"]), both.add("a", 3, 10)) == (False, {}, True)
         both.set_many({"c": 1, "d": 2}, 10)
         time_.shift(11)
         assert both.get_many(["c", "d"]) == {}
@@ -149,16 +124,7 @@ def every_method(both, library):
         assert both.get("never") == 1
 
 
-SCRIPTS = (
-    set_before,
-    set_before_a_freeze_in_the_past,
-    set_in_it,
-    set_in_the_past,
-    moved_to_and_fro,
-    nested,
-    ticking,
-    every_method,
-)
+SCRIPTS = (set_before, set_in_it, moved_to_and_fro, nested, ticking, every_method)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -172,69 +138,3 @@ def test_time_that_ticks_at_every_reading_expires_entries(both):
             cache.set("a", 1, 40)
             answers = [cache.get("a") for _ in range(5)]
         assert answers == [1, 1, None, None, None]
-
-
-def test_real_time_expires_nothing_while_time_stands_still(library, make):
-    cache = make(interval=0.01)
-    with library.freeze(FAR):
-        cache.set("a", 1, 0.05)
-        end = _real_time_in(0.2)
-        while end():
-            assert cache.get("a") == 1
-        assert cache.get("a") == 1
-
-
-def _real_time_in(seconds):
-    """Whether so much real time is still to pass."""
-    now = time.clock_gettime
-    until = now(time.CLOCK_BOOTTIME) + seconds
-    return lambda: now(time.CLOCK_BOOTTIME) < until
-
-
-def test_with_jitter_entries_expire_as_well(library, make):
-    cache = make(jitter=0.05)
-    with library.freeze(FAR) as time_:
-        cache.set("a", 1, 300)
-        time_.shift(240)
-        assert cache.get("a") == 1
-        time_.shift(80)
-        assert cache.get("a") is None
-
-
-# Random scripts.
-
-KEYS = st.sampled_from("abc")
-TTLS = st.sampled_from([1, 10, 300, 86_400, 10**9, None])
-MOMENTS = st.sampled_from([FAR, FAR + timedelta(seconds=299), FAR + timedelta(days=400), LONG_AGO])
-CALLS = st.one_of(
-    st.tuples(st.sampled_from(["set", "add"]), KEYS, st.integers(), TTLS),
-    st.tuples(st.just("touch"), KEYS, TTLS),
-    st.tuples(st.sampled_from(["get", "has", "count"]), KEYS),
-)
-MOVES = st.one_of(
-    st.tuples(st.sampled_from(["freeze", "move_to"]), MOMENTS),
-    st.tuples(st.just("shift"), st.sampled_from([-86_400, -5, 1, 9, 10, 299, 300, 86_400 * 366])),
-    st.tuples(st.just("thaw")),
-)
-
-
-@given(st.sampled_from(list(LIBRARIES.values())), st.lists(st.one_of(CALLS, MOVES), max_size=30))
-@settings(deadline=None, max_examples=150)
-def test_random_scripts_have_the_answers_of_locmemcache(library, script):
-    both = Both(ADAPTERS["django"])
-    freezes = []
-    with ExitStack() as outermost:
-        for name, *args in script:
-            if name == "freeze":
-                stack = outermost.enter_context(ExitStack())
-                freezes.append((stack, stack.enter_context(library.freeze(*args))))
-            elif name == "thaw":
-                if freezes:
-                    freezes.pop()[0].close()
-            elif name in ("move_to", "shift"):
-                if freezes:
-                    getattr(freezes[-1][1], name)(*args)
-            elif getattr(both, name)(*args) in (None, False, ValueError) and name not in ("set", "add"):
-                # LocMemCache removes what it finds expired, and would not bring it to life again when time moves back.
-                for cache in both.caches:
-                    cache.delete(args[0])

@@ -24,6 +24,9 @@ WRONG = [
     *(("slots", wrong, SLOTS) for wrong in (0, -8, 8.0, "8", None, True, [8], 10**30)),
     *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF, [60], 1e-7, 1e-320, 10**400)),
     *(("figures_dir", wrong, PATH) for wrong in PATHS),
+    *(("snapshot", wrong, PATH) for wrong in ("relative/path", True)),
+    *(("snapshot_interval", wrong, SECONDS) for wrong in (0, "300", None)),
+    *(("coherence", wrong, "'host', or None") for wrong in ("", "Host", True, 0, b"host", ["host"], {"host": 1})),
 ]
 
 
@@ -74,3 +77,24 @@ def test_figures_dir_is_where_figures_are_published(make, clock, tmp_path, kind)
     clock.advance(10)
     (found,) = FiguresDirectory(tmp_path / "figures").read()
     assert (found.name, found.stats.size) == ("published", 1)
+
+
+@pytest.mark.parametrize("wrong", ["", 54321])
+def test_a_wrong_snapshot_key_is_refused_without_being_shown(adapter, wrong):
+    with pytest.raises(adapter.refused) as refused:
+        adapter.make(snapshot_key=wrong)
+    assert f"{adapter.spelled('snapshot_key')} must be a string or bytes, not empty, or None" in str(refused.value)
+    assert "54321" not in str(refused.value)
+
+
+@pytest.mark.parametrize("option", ["snapshot", "figures_dir"])
+@pytest.mark.parametrize("name", ["no/parent", "a file", "for all", "x" * 300])
+def test_a_directory_that_cannot_be_used_is_an_error_that_names_the_option_and_says_why(
+    adapter, tmp_path, option, name
+):
+    (tmp_path / "a file").touch()
+    (tmp_path / "for all").mkdir(mode=0o755)
+    complaint = f"{adapter.spelled(option)} must be a directory for this user alone"
+    with pytest.raises(adapter.refused, match=complaint) as refused:
+        adapter.make(**{option: tmp_path / name})
+    assert str(tmp_path / name) in str(refused.value)

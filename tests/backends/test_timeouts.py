@@ -5,6 +5,9 @@ from datetime import timedelta
 import pytest
 
 from tests.backends.adapter import DEFAULT
+from tests.backends.adapters import WITH_ASYNC
+
+pytestmark = pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_ASYNC, indirect=True)
 
 ALL_WRITES = {
     "set": lambda cache, ttl=DEFAULT: cache.set("key", [1], ttl),
@@ -14,82 +17,49 @@ ALL_WRITES = {
 }
 writes = pytest.mark.parametrize("write", ALL_WRITES.values(), ids=ALL_WRITES)
 
-OVER = [-1, -0.5, -(10**9), -float("inf")]
-
 
 @writes
-def test_an_entry_is_there_until_its_timeout_is_over_and_never_after(make, clock, write):
-    cache = make()
-    write(cache, 10)
+def test_an_entry_is_there_until_its_timeout_or_the_default_one_is_over_and_never_after(make, clock, write):
+    given, by_default = make(), make()
+    # At run time as well.
+    by_default.backend.default_timeout = 10
+    write(given, 10)
+    write(by_default)
     clock.advance(9.999)
-    assert cache.get("key") == [1]
+    assert given.get("key") == by_default.get("key") == [1]
     clock.advance(0.001)
-    assert cache.get("key") is None
-    assert not cache.has("key")
-    assert cache.get_many(["key"]) == {}
-    assert cache.delete("key") is False
-    assert cache.add("key", "new") is True
-    clock.advance(300)
-    assert cache.load("key", lambda: "loaded") == "loaded"
+    for cache in (given, by_default):
+        assert cache.get("key") is None
 
 
-EXPIRED = {
-    "get": lambda cache: cache.get("key") is None,
-    "get_many": lambda cache: cache.get_many(["key"]) == {},
-    "has": lambda cache: not cache.has("key"),
-    "delete": lambda cache: cache.delete("key") is False,
-    "add": lambda cache: cache.add("key", 2),
-    "load": lambda cache: cache.load("key", lambda: 3) == 3,
-}
-
-
-@pytest.mark.parametrize("is_gone", EXPIRED.values(), ids=EXPIRED)
-def test_an_expired_entry_is_never_returned_though_it_is_in_memory(make, clock, is_gone):
-    cache = make(interval=3600)
-    cache.set("key", 1, 10)
-    clock.advance(10)
-    assert len(cache.engine) == 1
-    assert is_gone(cache)
+def test_an_expired_entry_is_never_returned_though_it_is_in_memory(make, clock):
+    expired = {
+        "get": lambda cache: cache.get("key") is None,
+        "get_many": lambda cache: cache.get_many(["key"]) == {},
+        "has": lambda cache: not cache.has("key"),
+        "delete": lambda cache: cache.delete("key") is False,
+        "add": lambda cache: cache.add("key", 2),
+        "load": lambda cache: cache.load("key", lambda: 3) == 3,
+    }
+    for name, is_gone in expired.items():
+        cache = make(interval=3600)
+        cache.set("key", 1, 10)
+        clock.advance(10)
+        assert len(cache.engine) == 1
+        assert is_gone(cache), name
 
 
 @writes
-def test_the_default_timeout_is_that_of_a_write_without_one(make, clock, write):
-    cache = make(timeout=10)
-    write(cache)
-    clock.advance(9.999)
-    assert cache.has("key")
-    clock.advance(0.001)
-    assert not cache.has("key")
-
-
-def test_the_default_timeout_may_be_changed_at_run_time(make, clock):
-    cache = make()
-    cache.backend.default_timeout = 5
-    cache.set("key", 1)
-    clock.advance(5)
-    assert not cache.has("key")
-
-
-@writes
-@pytest.mark.parametrize("ttl", [None, float("inf")])
+@pytest.mark.parametrize("ttl", [None, float("inf"), 1e300])
 def test_without_an_end_an_entry_stays(make, clock, write, ttl):
     cache, by_default = make(), make(timeout=None)
     write(cache, ttl)
     write(by_default)
-    clock.advance(10**9)
+    clock.advance(10**6)
     assert cache.get("key") == by_default.get("key") == [1]
 
 
-@pytest.mark.parametrize("ttl", [0.5, 1, 59.9, 10**6, 10**10, 1e300])
-def test_a_timeout_of_any_length_is_kept_to(make, clock, ttl):
-    cache = make(interval=0.1)
-    cache.set("key", 1, ttl)
-    clock.advance(0.499)
-    assert cache.get("key") == 1
-    assert cache.ttl_left("key") == pytest.approx(ttl - 0.499)
-
-
-@pytest.mark.parametrize("ttl", OVER)
+@pytest.mark.parametrize("ttl", [-1, -0.5, -float("inf")])
 def test_a_timeout_that_is_over_at_once_stores_nothing_and_takes_away_what_was_there(make, clock, ttl):
     cache = make()
     for _ in range(2):
@@ -107,7 +77,7 @@ def test_a_timeout_that_is_over_at_once_stores_nothing_and_takes_away_what_was_t
 
 
 @writes
-@pytest.mark.parametrize("wrong", ["300", float("nan"), [5], object()])
+@pytest.mark.parametrize("wrong", ["300", float("nan"), [5]])
 def test_a_timeout_that_is_no_number_raises_and_changes_nothing(make, write, wrong):
     cache = make()
     with pytest.raises((TypeError, ValueError)):
@@ -130,14 +100,7 @@ def test_a_new_value_has_a_new_timeout_and_a_counter_keeps_its_own(make, clock):
     assert [cache.ttl_left(key) for key in ("longer", "shorter", "counted")] == [100, 5, 10]
 
 
-def test_expired_entries_leave_memory_though_no_caller_touches_the_cache(make, clock):
-    cache = make(max_entries=3000)
-    cache.set_many({str(number): [number] for number in range(3000)}, 60)
-    clock.advance(62)
-    assert len(cache.engine) == 0
-
-
-def test_interval_is_how_soon_an_expired_entry_leaves_memory(make, clock):
+def test_interval_is_how_soon_an_expired_entry_leaves_memory_though_no_caller_touches_it(make, clock):
     cache = make(interval=30, slots=2)
     cache.set("key", 1, 10)
     clock.advance(29)
@@ -148,7 +111,7 @@ def test_interval_is_how_soon_an_expired_entry_leaves_memory(make, clock):
 
 # With the default jitter.
 
-KEYS = [f"key-{number}" for number in range(300)]
+KEYS = [f"key-{number}" for number in range(200)]
 TWO_WEEKS = 14 * 24 * 3600
 
 FILLS = {
@@ -173,11 +136,16 @@ def test_what_is_set_lives_at_most_a_twentieth_and_a_minute_shorter_and_does_not
     assert cache.get_many(KEYS) == {}
 
 
-@pytest.mark.parametrize("ttl", [0.5, 4, 300, TWO_WEEKS])
-def test_add_keeps_its_timeout_exactly_and_a_counter_what_is_left(make, clock, ttl):
-    cache = make(jitter=0.05)
-    assert all(cache.add(key, 1, ttl) for key in KEYS)
-    clock.advance(ttl - 0.125)
+@pytest.mark.parametrize("ttl", [0.5, 300, TWO_WEEKS, DEFAULT], ids=["0.5", "300", "two weeks", "default"])
+def test_add_and_touch_keep_their_timeout_exactly_and_a_counter_what_is_left(make, clock, ttl):
+    cache = make(jitter=0.05, timeout=50)
+    keys = KEYS
+    if hasattr(cache, "touch"):
+        keys = KEYS[:100]
+        cache.set_many(dict.fromkeys(KEYS[100:], 1), 100 * TWO_WEEKS)
+        assert all(cache.touch(key, ttl) for key in KEYS[100:])
+    assert all(cache.add(key, 1, ttl) for key in keys)
+    clock.advance((50 if ttl is DEFAULT else ttl) - 0.125)
     assert not any(cache.add(key, "another", ttl) for key in KEYS)
     assert [cache.count(key) for key in KEYS] == [2] * len(KEYS)
     clock.advance(0.125)
@@ -187,9 +155,8 @@ def test_add_keeps_its_timeout_exactly_and_a_counter_what_is_left(make, clock, t
 def test_jitter_is_the_largest_fraction_that_a_timeout_is_shortened_by(make, clock):
     cache = make(jitter=0.5)
     cache.set_many(dict.fromkeys(KEYS, 1), 100)
-    left = [cache.ttl_left(key) for key in KEYS]
-    assert 50 <= min(left) < 65
-    assert 85 < max(left) <= 100
+    left = sorted(cache.ttl_left(key) for key in KEYS)
+    assert 50 <= left[0] < 65 < 85 < left[-1] <= 100
 
 
 def test_a_timedelta_is_no_timeout_to_django_and_one_to_flask(adapter, make, clock):

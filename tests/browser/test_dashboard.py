@@ -6,25 +6,17 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from tests.browser.page import SOON, Page, set_offline
 from tests.browser.traffic import HOSTILE
 from tests.servers.process import ROOT, Server, running
 from tests.waiting import until
 
-BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-FLAGS = [
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1200,1600"),
-]
 WORKERS = 2
-SOON = 20
-"""Seconds: a worker publishes every three, the page asks every three, and the machine may be busy."""
 
 
 class Site(Server):
@@ -99,91 +91,6 @@ def flask_site(tmp_path_factory):
         yield site
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    missing = [str(each) for each in (BROWSER, DRIVER) if not os.access(each, os.X_OK)]
-    if missing:
-        pytest.fail(
-            f"There is no {' and no '.join(missing)}: `make packages` installs Debian's chromium and its driver"
-        )
-    options = ChromeOptions()
-    options.binary_location = str(BROWSER)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    # A path, so that Selenium does not look for, or fetch, a driver of its own.
-    driver = Chrome(options, ChromeService(str(DRIVER)))
-    driver.set_page_load_timeout(30)
-    yield driver
-    driver.quit()
-
-
-class Page:
-    """The dashboard in the browser."""
-
-    def __init__(self, driver, site):
-        self.driver = driver
-        self.site = site
-        self.expected = []
-
-    def open(self, user="operator"):
-        """As somebody does who has not logged in yet."""
-        self.driver.get(f"{self.site.url}/wheelcache/")
-        assert self.driver.title == "Log in"
-        self.log_in(user)
-        return self
-
-    def log_in(self, user="operator"):
-        self.find("input[name=username]").send_keys(user)
-        self.find("input[name=password]").send_keys("secret")
-        self.find("button").click()
-
-    def find(self, selector):
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
-
-    def all(self, selector):
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def run(self, script, *arguments):
-        return self.driver.execute_script(script, *arguments)
-
-    def text(self, selector):
-        return self.run("return document.querySelector(arguments[0]).textContent", selector)
-
-    def figure(self, name, cache="atlas"):
-        return self.text(f'section[data-cache="{cache}"] [data-figure="{name}"]')
-
-    def number(self, name):
-        return int(self.figure(name).replace(",", ""))
-
-    def state(self):
-        return self.run("return document.body?.dataset.state")
-
-    def is_fresh(self):
-        return until(lambda: self.state() == "fresh", SOON)
-
-    def look_again(self):
-        """Now, not in three seconds."""
-        self.run("dispatchEvent(new Event('online'))")
-
-    def press(self, selector, *, sure=True):
-        self.find(selector).click()
-        assert self.find("dialog#confirm").is_displayed()
-        said = self.text("#confirm-text")
-        self.find("#confirm-yes" if sure else "#confirm-no").click()
-        assert not self.find("dialog#confirm").is_displayed()
-        return said
-
-    def workers(self):
-        return {int(row.get_attribute("data-worker")) for row in self.all('section[data-cache="atlas"] [data-worker]')}
-
-    def errors(self):
-        """What the console has of this page since it was last asked, but for an icon that sites may not have."""
-        entries = self.driver.get_log("browser")
-        messages = [each["message"] for each in entries if each["level"] in ("SEVERE", "WARNING")]
-        return [each for each in messages if "/favicon.ico" not in each and not any(map(each.count, self.expected))]
-
-
 @pytest.fixture
 def page(chromium, request):
     """A page of the site that the test names, on which nobody has logged in."""
@@ -204,12 +111,6 @@ def page(chromium, request):
 BOTH = pytest.mark.parametrize("page", ["django_site", "flask_site"], indirect=True)
 
 
-def set_offline(driver, *, offline):
-    conditions = {"offline": offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
-    driver.execute_cdp_cmd("Network.enable", {})
-    driver.execute_cdp_cmd("Network.emulateNetworkConditions", conditions)
-
-
 @BOTH
 def test_behind_a_login_the_figures_move_while_traffic_runs(page):
     with page.site.traffic():
@@ -225,7 +126,7 @@ def test_behind_a_login_the_figures_move_while_traffic_runs(page):
         assert page.run("return window.wasNotReloaded")
     assert page.number("requests") == page.number("hits") + page.number("misses")
     assert 0 < page.number("entries") <= 1000
-    assert page.text("#since") == "Counted since start"
+    assert re.fullmatch(r"Counted since start, (.+, )?\d\d:\d\d:\d\d", page.text("#since"))
 
 
 @BOTH
@@ -265,7 +166,7 @@ def test_a_reset_has_the_figures_start_from_zero(page):
     assert until(lambda: page.text("#message") == "The figures start from zero.", SOON)
     assert until(lambda: page.look_again() or page.number("requests") == 0, SOON)
     assert page.text("#since").startswith("Counted since reset at ")
-    assert page.figure("hit_ratio") == "no requests"
+    assert page.figure("hit_ratio") == "no look-ups"
     with page.site.traffic():
         assert until(lambda: page.number("requests") > 0, SOON)
     # For whoever looks, from whatever worker.
@@ -286,9 +187,16 @@ def test_the_charts_say_what_they_show(page):
     assert label("hit_ratio").startswith("Hit ratio")
     with page.site.traffic():
         # A sample is taken every ten seconds.
-        assert until(lambda: "now" in label("requests") and "nothing yet" not in label("hit_ratio"), 60)
+        assert until(lambda: "last 10 s" in label("requests") and "nothing yet" not in label("hit_ratio"), 60)
     line = page.find('[data-cache="atlas"] figure[data-chart="requests"] path.line').get_attribute("d")
     assert line.startswith("M")
+    # A tile is of the last minute, a caption of the last step, and each says so.
+    labels = [each.text for each in page.all('[data-cache="atlas"] .now .label')]
+    assert labels == ["Hit ratio, last minute", "Look-ups, last minute", "Entries", "Memory"]
+    captions = [each.text for each in page.all('[data-cache="atlas"] figure .span') if each.text]
+    assert captions == ["last 10 s:"] * 5
+    assert not re.search("requests|now", page.find('[data-cache="atlas"]').text, re.IGNORECASE)
+    assert page.figure("max_entries") == "of 800 in 2 workers, 400 each"
 
 
 def test_names_are_not_markup(page):

@@ -12,6 +12,7 @@ from wheelcache import Cache
 from wheelcache.coherence.fill_notes import FILL_WINDOW
 from wheelcache.leases.fill_scope import end_request
 from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.steps import run
 
 FILLS = {
     "get, set": lambda cache: cache.get("k") or cache.set("k", "old"),
@@ -134,7 +135,7 @@ def test_a_load_of_many_beside_another_load_is_quiet_and_drops_what_it_finds_to_
     fill(other)
 
     def slow():
-        one.loading.load_many(["k"], lambda keys: {"k": "newer"}, 60, PLAIN)
+        run(one.loading.load_many(["k"], lambda keys: {"k": "newer"}, 60, PLAIN))
         return "old"
 
     assert one.take("k", slow) == "old"

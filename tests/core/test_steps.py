@@ -15,7 +15,7 @@ import pytest
 from tests.waiting import PATIENCE
 from wheelcache.core.contract import KEEP, MISSING, SAME, STORED, RemovalCause
 
-pytestmark = pytest.mark.interruptions
+pytestmark = pytest.mark.deep
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 

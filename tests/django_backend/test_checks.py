@@ -1,178 +1,128 @@
-"""Django's system checks of CACHES: a warning for what is no error but hardly meant."""
+"""Django's system checks of CACHES, and of what all workers have to see: sessions, rate limits, failed logins."""
 
 import subprocess
 import sys
 
 import pytest
+from django.conf import settings
 from django.core import checks
 from django.test import override_settings
 
-from wheelcache.coherence import shared_stamps
+from tests.backends.tiers import LOCMEM as LOCMEM_BACKEND
+from tests.django_backend.conftest import BACKEND
+from wheelcache.django_backend import WheelCache
+from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
-BACKEND = "wheelcache.django_backend.WheelCache"
+pytestmark = pytest.mark.usefixtures("own_boards")
+
+LOCMEM = {"BACKEND": LOCMEM_BACKEND}
+REDIS = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}
 
 
-def alias(location="", **beside):
-    return {"BACKEND": BACKEND, "LOCATION": location, **beside}
+def alias(location="", options=None, **beside):
+    return {"BACKEND": BACKEND, "LOCATION": location, "OPTIONS": options or {}, **beside}
+
+
+def tiered(location="tiered", l2="redis", **options):
+    return {"BACKEND": "wheelcache.django_backend.TieredCache", "LOCATION": location, "OPTIONS": {"L2": l2, **options}}
 
 
 def warnings_for(**configured):
     with override_settings(CACHES=configured):
-        return [
-            message for message in checks.run_checks(tags=[checks.Tags.caches]) if message.id.startswith("wheelcache.")
-        ]
+        found = checks.run_checks(tags=[checks.Tags.caches])
+    found = [message for message in found if message.id.startswith("wheelcache.")]
+    assert all(message.level == checks.WARNING for message in found)
+    return found
 
 
 @pytest.mark.parametrize(
     "configured",
     [
-        {"default": alias()},
         {"default": alias(), "other": alias("other")},
-        {"default": alias("a", OPTIONS={"SLOTS": 8}), "other": alias("a", OPTIONS={"SLOTS": 8})},
-        {"default": alias("a", OPTIONS={"SLOTS": 8}), "other": alias("b", OPTIONS={"SLOTS": 9})},
+        {"default": alias("a", {"SLOTS": 8}), "other": alias("b", {"SLOTS": 9})},
         {
             "default": alias("a", TIMEOUT=5, KEY_PREFIX="p", VERSION=2, KEY_FUNCTION=lambda key, prefix, version: key),
             "other": alias("a"),
         },
         {
-            "default": alias("a", OPTIONS={"MAX_ENTRIES": 5, "SLOTS": 8}),
-            "other": alias("a", OPTIONS={"SLOTS": 8, "MAX_ENTRIES": 5}),
+            "default": alias("a", {"MAX_ENTRIES": 5, "SLOTS": 8}),
+            "other": alias("a", {"SLOTS": 8, "MAX_ENTRIES": 5}),
         },
-        {
-            "default": alias("a"),
-            "other": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "a", "MAX_ENTRIES": 1},
-        },
+        {"default": alias("a"), "other": {**LOCMEM, "LOCATION": "a", "MAX_ENTRIES": 1}},
+        # An option of a TieredCache is none of a WheelCache's.
+        {"default": alias(L2="redis")},
+        {"default": LOCMEM, "redis": REDIS, "front": tiered()},
+        {"default": LOCMEM, "redis": {**REDIS, "BACKEND": "django_redis.cache.RedisCache"}, "front": tiered()},
+        {"default": LOCMEM, "front": tiered(l2="default", COHERENCE="host")},
+        # Their entries are behind.
+        {"default": alias(), "redis": REDIS, "front": tiered(""), "other": tiered("", L1_TIMEOUT=5)},
     ],
 )
 def test_there_is_no_warning_when_all_is_well(configured):
     assert warnings_for(**configured) == []
 
 
-def test_one_location_with_different_options_is_a_warning_that_says_so():
-    (warning,) = warnings_for(
-        default=alias("twice", OPTIONS={"MAX_ENTRIES": 5}),
-        other=alias("twice", OPTIONS={"MAX_ENTRIES": 6}),
+def test_each_location_with_different_options_is_one_warning_however_many_aliases_it_has():
+    first, second, unnamed = warnings_for(
+        default=alias("x", {"SLOTS": 1}),
+        b=alias("x", {"SLOTS": 2}),
+        c=alias("x", {"SLOTS": 2}),
+        d=alias("x", {"SLOTS": 3}),
+        e=alias("y", {"SLOTS": 1}),
+        f=alias("y", {"SLOTS": 2}),
+        g=alias("z"),
+        h={"BACKEND": BACKEND},
+        i=alias(options={"SLOTS": 8}),
     )
-    assert warning.id == "wheelcache.W001"
-    assert warning.level == checks.WARNING
-    for part in ("'default'", "'other'", "LOCATION 'twice'", "different OPTIONS", "do not share"):
-        assert part in warning.msg
-    assert "LOCATION" in warning.hint
+    assert {each.id for each in (first, second, unnamed)} == {"wheelcache.W001"}
+    for part in ("'default'", "'b'", "'d'", "LOCATION 'x'", "different OPTIONS", "do not share"):
+        assert part in first.msg
+    assert "LOCATION" in first.hint
+    assert ("'y'" in second.msg, "LOCATION ''" in unnamed.msg) == (True, True)
 
 
 @pytest.mark.parametrize("other", [alias(), {"BACKEND": BACKEND}])
 def test_aliases_without_a_location_that_share_one_store_are_a_warning_that_names_them(other):
     (warning,) = warnings_for(default=alias(), other=other, apart=alias("apart"), named=alias("apart"))
     assert warning.id == "wheelcache.W004"
-    assert warning.level == checks.WARNING
     for part in ("'default' and 'other'", "no LOCATION", "share one store"):
         assert part in warning.msg
     assert "LOCATION" in warning.hint
 
 
-def test_the_location_that_nobody_named_counts_too():
-    (warning,) = warnings_for(default=alias(), other=alias(OPTIONS={"SLOTS": 8}))
-    assert warning.id == "wheelcache.W001"
+BESIDE = [("default", option) for option in DJANGO] + [("front", option) for option in DJANGO_TIERED]
 
 
-def test_every_location_is_warned_of_once_however_many_aliases_it_has():
-    found = warnings_for(
-        default=alias("x", OPTIONS={"SLOTS": 1}),
-        b=alias("x", OPTIONS={"SLOTS": 2}),
-        c=alias("x", OPTIONS={"SLOTS": 2}),
-        d=alias("x", OPTIONS={"SLOTS": 3}),
-        e=alias("y", OPTIONS={"SLOTS": 1}),
-        f=alias("y", OPTIONS={"SLOTS": 2}),
-        g=alias("z"),
-    )
-    assert [warning.id for warning in found] == ["wheelcache.W001"] * 2
-    assert ["'x'" in found[0].msg, "'y'" in found[1].msg] == [True, True]
-    assert all(name in found[0].msg for name in ("'default'", "'b'", "'d'"))
-
-
-@pytest.mark.parametrize(
-    "option",
-    ["MAX_ENTRIES", "CULL_FREQUENCY", "MAX_BYTES", "JITTER", "INTERVAL", "SLOTS", "LOG_INTERVAL", "SERIALIZER"],
-)
-def test_an_option_beside_options_is_a_warning_that_names_it_and_its_alias(option):
-    (warning,) = warnings_for(default=alias("beside", **{option: 5}), other=alias("other"))
+@pytest.mark.parametrize(("name", "option"), BESIDE)
+def test_an_option_beside_options_is_a_warning_that_names_it_and_its_alias(name, option):
+    configured = {"default": alias("beside"), "redis": REDIS, "front": tiered()}
+    configured[name] = {**configured[name], option: 5}
+    (warning,) = warnings_for(**configured)
     assert warning.id == "wheelcache.W002"
-    assert warning.level == checks.WARNING
-    assert "CACHES['default']" in warning.msg
-    assert repr(option) in warning.msg
+    assert f"CACHES[{name!r}] has {option!r} beside its OPTIONS" in warning.msg
     assert "OPTIONS" in warning.hint
 
 
 def test_the_subclass_of_a_project_is_checked_as_well():
-    name = "tests.django_backend.test_checks.OurCache"
     found = warnings_for(
-        default={"BACKEND": name, "SLOTS": 8, "LOCATION": "sub"}, other=alias("sub", OPTIONS={"SLOTS": 8})
+        default={"BACKEND": f"{__name__}.OurCache", "SLOTS": 8, "LOCATION": "sub"}, other=alias("sub", {"SLOTS": 8})
     )
-    assert {warning.id for warning in found} == {"wheelcache.W001", "wheelcache.W002"}
-    assert len(found) == 2
+    assert sorted(warning.id for warning in found) == ["wheelcache.W001", "wheelcache.W002"]
 
 
 def OurCache(location, params):  # a factory, as good as a class to Django
-    from wheelcache.django_backend import WheelCache
-
     return type("OurCache", (WheelCache,), {})(location, params)
 
 
-def tiered(location="tiered", l2="redis", **options):
-    return {
-        "BACKEND": "wheelcache.django_backend.TieredCache",
-        "LOCATION": location,
-        "OPTIONS": {"L2": l2, **options},
-    }
-
-
-REDIS = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}
-REPLICATED = {**REDIS, "LOCATION": ["redis://127.0.0.1:1", "redis://127.0.0.1:2"]}
-LOCMEM = {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
-
-
-def test_a_tiered_cache_that_nothing_tells_of_writes_is_a_warning_that_names_it_and_how_old_it_may_be():
-    (warning,) = warnings_for(default=LOCMEM, front=tiered(l2="default", L1_TIMEOUT=7.5))
+@pytest.mark.parametrize("redis", [LOCMEM, {**REDIS, "LOCATION": ["redis://127.0.0.1:1", "redis://127.0.0.1:2"]}])
+def test_a_tiered_cache_that_nothing_tells_of_writes_is_a_warning_that_says_how_old_it_may_be(redis):
+    """Replicas tell nothing."""
+    (warning,) = warnings_for(default=LOCMEM, redis=redis, front=tiered(L1_TIMEOUT=7.5))
     assert warning.id == "wheelcache.W003"
-    assert warning.level == checks.WARNING
     for part in ("'front'", "7.5 seconds"):
         assert part in warning.msg
     for part in ("COHERENCE", "Redis", "L1_TIMEOUT"):
         assert part in warning.hint
-
-
-@pytest.mark.parametrize("l2", [REDIS, {**REDIS, "BACKEND": "django_redis.cache.RedisCache"}])
-def test_a_tiered_cache_that_redis_tells_of_writes_is_well(l2):
-    assert warnings_for(default=LOCMEM, redis=l2, front=tiered()) == []
-
-
-def test_replicas_tell_nothing():
-    (warning,) = warnings_for(default=LOCMEM, redis=REPLICATED, front=tiered())
-    assert warning.id == "wheelcache.W003"
-
-
-def test_a_tiered_cache_with_a_board_is_well(monkeypatch, tmp_path):
-    monkeypatch.setattr(shared_stamps, "runtime_directory", lambda: tmp_path)
-    tmp_path.chmod(0o700)
-    assert warnings_for(default=LOCMEM, front=tiered(l2="default", COHERENCE="host")) == []
-
-
-@pytest.mark.parametrize(
-    "option", ["L2", "L1_TIMEOUT", "L2_TIMEOUT", "FAIL_SAFE", "GRACE", "WRITES_WITHOUT_L2", "SLOTS"]
-)
-def test_an_option_of_a_tiered_cache_beside_its_options_is_a_warning(option):
-    (warning,) = warnings_for(default=LOCMEM, redis=REDIS, front={**tiered(), option: 5})
-    assert warning.id == "wheelcache.W002"
-    assert f"CACHES['front'] has {option!r} beside its OPTIONS" in warning.msg
-
-
-def test_an_option_of_a_tiered_cache_beside_those_of_another_is_none_of_ours():
-    assert warnings_for(default={**alias(), "L2": "redis"}) == []
-
-
-def test_tiered_caches_of_one_location_share_their_entries_behind():
-    found = warnings_for(default=alias(""), redis=REDIS, front=tiered(""), other=tiered("", L1_TIMEOUT=5))
-    assert found == []
 
 
 SITE = f"""
@@ -183,15 +133,123 @@ settings.configure(
         "other": {{"BACKEND": {BACKEND!r}, "OPTIONS": {{"SLOTS": 8}}}},
     }},
     INSTALLED_APPS=["wheelcache.django_backend"],
+    SESSION_ENGINE="django.contrib.sessions.backends.cache",
 )
 from django.core.management import execute_from_command_line
-execute_from_command_line(["manage.py", "check", "--fail-level", "WARNING"])
+execute_from_command_line(["manage.py", "check", "--deploy", "--fail-level", "WARNING"])
 """
 
 
 def test_manage_py_check_prints_the_warnings_once_the_app_is_installed():
     outcome = subprocess.run([sys.executable, "-c", SITE], capture_output=True, text=True, timeout=60)
     assert outcome.returncode == 1
-    assert "(wheelcache.W001) The caches 'default' and 'other' have the same LOCATION ''" in outcome.stderr
-    assert "(wheelcache.W002) CACHES['default'] has 'MAX_ENTRIES' beside its OPTIONS" in outcome.stderr
-    assert "2 issues" in outcome.stderr
+    for line in (
+        "(wheelcache.W001) The caches 'default' and 'other' have the same LOCATION ''",
+        "(wheelcache.W002) CACHES['default'] has 'MAX_ENTRIES' beside its OPTIONS",
+        "(wheelcache.W005) Sessions are only in the cache 'default'",
+    ):
+        assert outcome.stderr.count(line) == 1
+
+
+# What all workers have to see.
+
+CACHE = "django.contrib.sessions.backends.cache"
+CACHED_DB = "django.contrib.sessions.backends.cached_db"
+SHARED = {
+    "default": alias("plain"),
+    "coherent": alias("coherent", {"COHERENCE": "host"}),
+    "redis": REDIS,
+    "locmem": LOCMEM,
+    "over redis": tiered("over redis"),
+    "over locmem": tiered("over locmem", "locmem"),
+    "over plain": tiered("over plain", "default"),
+}
+
+
+def deployment_warnings(*, deploy=True, **configured):
+    with override_settings(CACHES=SHARED, **configured):
+        found = checks.run_checks(tags=[checks.Tags.caches], include_deployment_checks=deploy)
+    return [each for each in found if each.id == "wheelcache.W005"]
+
+
+WRONG = [
+    (CACHE, "default"),
+    # It tells that a session was changed, and there is no other place to read it from.
+    (CACHE, "coherent"),
+    (CACHE, "over locmem"),
+    (CACHE, "over plain"),
+    (CACHED_DB, "default"),
+    (CACHED_DB, "over locmem"),
+]
+RIGHT = [
+    (CACHE, "over redis"),
+    (CACHE, "redis"),
+    # Django's own: its users know, and it is none of ours.
+    (CACHE, "locmem"),
+    # For Django to name.
+    (CACHE, "missing"),
+    (CACHED_DB, "coherent"),
+    (CACHED_DB, "over redis"),
+    ("django.contrib.sessions.backends.db", "default"),
+    ("django.contrib.sessions.backends.signed_cookies", "default"),
+]
+
+
+@pytest.mark.parametrize(("engine", "name"), WRONG)
+def test_sessions_in_a_cache_of_each_process_are_a_warning_of_deployments_that_names_it(engine, name):
+    (warning,) = deployment_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name)
+    assert warning.level == checks.WARNING
+    assert f"the cache {name!r}" in warning.msg
+    assert all(part in warning.hint for part in ("COHERENCE", "TieredCache"))
+    assert (CACHED_DB in warning.hint) == (engine == CACHE)
+    assert deployment_warnings(deploy=False, SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name) == []
+
+
+@pytest.mark.parametrize(("engine", "name"), RIGHT)
+def test_sessions_that_all_processes_see_are_none(engine, name):
+    assert deployment_warnings(SESSION_ENGINE=engine, SESSION_CACHE_ALIAS=name) == []
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """INSTALLED_APPS with an app of this name, which has nothing in it."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def install(name):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+        return [*settings.INSTALLED_APPS, name]
+
+    yield install
+    for name in ("django_ratelimit", "ratelimit", "axes"):
+        sys.modules.pop(name, None)
+
+
+ALIASES = {"default": False, "coherent": False, "over redis": True, "over locmem": False, "redis": True}
+
+
+@pytest.mark.parametrize(("name", "is_right"), ALIASES.items())
+@pytest.mark.parametrize("app", ["django_ratelimit", "ratelimit", None, "axes"])
+def test_rate_limits_and_failed_logins_in_a_cache_of_each_process_are_a_warning(installed, app, name, is_right):
+    apps = settings.INSTALLED_APPS if app is None else installed(app)
+    if app == "axes":
+        told, hint = "django-axes counts failed logins", "AXES_CACHE"
+        given = {"AXES_HANDLER": "axes.handlers.cache.AxesCacheHandler", hint: name}
+        off = {**given, "AXES_HANDLER": "axes.handlers.database.AxesDatabaseHandler"}
+        # It is not known to be used.
+        assert deployment_warnings(**given) == []
+    else:
+        told, hint = "django-ratelimit counts", "RATELIMIT_USE_CACHE"
+        given = {hint: name}
+        off = {**given, "RATELIMIT_ENABLE": False}
+    found = deployment_warnings(**given, INSTALLED_APPS=apps)
+    assert len(found) == (not is_right)
+    for each in found:
+        assert f"{told} in the cache {name!r}" in each.msg
+        assert hint in each.hint
+        assert "COHERENCE" not in each.hint
+    assert deployment_warnings(**off, INSTALLED_APPS=apps) == []
+
+
+def test_rate_limits_are_in_the_default_cache_unless_told_otherwise(installed):
+    assert len(deployment_warnings(INSTALLED_APPS=installed("django_ratelimit"))) == 1

@@ -21,7 +21,6 @@ from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
 
 ROOT = Path(__file__).parents[2]
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
-CSRF_MIDDLEWARE = "django.middleware.csrf.CsrfViewMiddleware"
 
 PAGE = "/wheelcache/"
 READS = [PAGE, *(f"{PAGE}{each}" for each in ("figures.json", *ASSETS))]
@@ -109,12 +108,6 @@ def has_the_headers(response):
 # Who gets in.
 
 
-@pytest.mark.parametrize("url", READS)
-def test_staff_see_it(url):
-    assert client("staff").get(url).status_code == 200
-    assert reverse("wheelcache:dashboard") == PAGE
-
-
 def test_who_is_not_logged_in_is_sent_to_the_login_from_the_page():
     response = client().get(f"{PAGE}?a=b")
     assert response.status_code == 302
@@ -122,52 +115,40 @@ def test_who_is_not_logged_in_is_sent_to_the_login_from_the_page():
     assert has_the_headers(response)
 
 
-@pytest.mark.parametrize("url", ALL[1:])
-@pytest.mark.parametrize("method", ["get", "head", "post", "put", "delete", "options"])
-def test_who_is_not_logged_in_is_refused_all_else_in_json_and_never_redirected(url, method):
-    response = getattr(client(), method)(url)
-    assert response.status_code == 401
-    assert has_the_headers(response)
-    if method != "head":
-        assert response.json() == {"error": "You have to log in"}
-
-
 OTHERS = ["somebody", "inactive staff", "inactive", "super"]
 
 
-@pytest.mark.parametrize("who", OTHERS)
-@pytest.mark.parametrize("url", ALL)
-@pytest.mark.parametrize("method", ["get", "head", "post", "put", "delete", "options"])
-def test_who_is_no_active_staff_is_refused(who, url, method):
-    response = getattr(client(who), method)(url)
-    assert response.status_code == 403
-    assert b"config" not in response.content
-    if url != PAGE:
-        assert has_the_headers(response)
-        if method != "head":
-            assert response.json() == {"error": "Only staff may see this"}
+@pytest.mark.parametrize(("who", "status"), [("", 401), *((who, 403) for who in OTHERS)])
+def test_all_but_active_staff_are_refused_in_json_and_never_redirected(who, status):
+    for url in ALL if who else ALL[1:]:
+        for method in ("get", "head", "post", "put", "delete", "options"):
+            response = getattr(client(who), method)(url)
+            assert response.status_code == status
+            assert b"config" not in response.content
+            if url != PAGE:
+                assert has_the_headers(response)
+                if method != "head":
+                    assert response.json() == {"error": "Only staff may see this" if who else "You have to log in"}
 
 
 @pytest.mark.parametrize("who", ["", *OTHERS])
-@pytest.mark.parametrize("url", ACTIONS)
-def test_a_token_is_no_way_in(who, url):
+def test_a_token_is_no_way_in(who):
     cache.set("k", "v")
     staff = client("staff")
     token = token_of(staff)
     other = client(who)
     other.cookies = staff.cookies
-    assert other.post(url, {"cache": "default"}, headers=token).status_code in (401, 403)
+    for url in ACTIONS:
+        assert other.post(url, {"cache": "default"}, headers=token).status_code in (401, 403)
     assert cache.get("k") == "v"
     assert client("staff").get(READS[1]).json()["since"] is None
 
 
-@pytest.mark.parametrize("url", ALL)
-def test_without_authentication_it_says_what_to_install(url, settings):
+def test_without_authentication_it_says_what_to_install(settings):
     settings.MIDDLEWARE = []
-    with pytest.raises(
-        ImproperlyConfigured, match=re.escape("django.contrib.auth.middleware.AuthenticationMiddleware")
-    ):
-        client("staff").get(url)
+    for url in ALL:
+        with pytest.raises(ImproperlyConfigured, match=r"django\.contrib\.auth\.middleware\.Authentication"):
+            client("staff").get(url)
 
 
 def test_a_site_that_asks_everybody_to_log_in_changes_nothing(settings):
@@ -178,23 +159,6 @@ def test_a_site_that_asks_everybody_to_log_in_changes_nothing(settings):
 
 
 # Forged requests.
-
-
-@pytest.fixture(params=["with the middleware", "without"])
-def _csrf_middleware(request, tmp_path):
-    with site_settings(tmp_path, *[CSRF_MIDDLEWARE][: request.param != "without"]):
-        yield
-
-
-@pytest.mark.usefixtures("_csrf_middleware")
-@pytest.mark.parametrize("origin", [{}, {"Origin": "http://testserver"}])
-def test_the_page_has_the_token_that_lets_its_own_requests_through(origin):
-    cache.set("k", "v")
-    staff = client("staff")
-    assert press(staff, ACTIONS[0], {"cache": "default"}, **origin).status_code == 200
-    assert cache.get("k") is None
-    assert press(staff, ACTIONS[1], **origin).status_code == 200
-    assert staff.get(READS[1]).json()["since"] is not None
 
 
 def test_the_token_comes_in_the_header_of_the_settings(settings):
@@ -208,6 +172,7 @@ def test_the_token_comes_in_the_header_of_the_settings(settings):
 
 
 def test_every_cache_of_the_settings_is_shown_also_those_that_were_not_used():
+    assert reverse("wheelcache:dashboard") == PAGE
     document = client("staff").get(READS[1]).json()
     assert document["title"] == str(settings.SETTINGS_MODULE or "settings")
     assert [each["name"] for each in document["caches"]] == ["default", "tiered", "unused"]
@@ -217,18 +182,6 @@ def test_every_cache_of_the_settings_is_shown_also_those_that_were_not_used():
     caches["again"].get("k")
     total = client("staff").get(READS[1]).json()["caches"][0]["total"]
     assert (total["hits"], total["misses"], total["entries"]) == (1, 1, 1)
-
-
-def test_a_clear_says_what_it_did_and_who_did_it_is_logged(caplog):
-    caplog.set_level(logging.INFO, "wheelcache")
-    cache.set("k", "v")
-    caches["unused"].set("k", "v")
-    response = press(client("staff"), ACTIONS[0], {"cache": "default"})
-    assert response.status_code == 200
-    assert re.fullmatch(r"Cleared default\. Takes effect in worker \d+, the only one\.", response.json()["message"])
-    assert has_the_headers(response)
-    assert (cache.get("k"), caches["unused"].get("k")) == (None, "v")
-    assert caplog.messages == ["'staff' cleared the cache 'default' from the dashboard"]
 
 
 def test_clearing_copies_leaves_what_they_are_copies_of():

@@ -48,9 +48,18 @@ CALLS = [
 something."""
 
 
+def visits_beside_those_without(path):
+    """The visits with the toolbar, in which nothing is otherwise than without."""
+    without = visits(path, 3, toolbar=False)
+    found = visits(path, 3, toolbar=True)
+    for key in ("answer", "stats"):
+        assert [each[key] for each in found] == [each[key] for each in without]
+    return found
+
+
 @pytest.mark.parametrize("alias", ["default", "tiered"])
 def test_the_panel_shows_each_call_with_its_hits_and_misses(alias):
-    for visit in visits(f"/calls/{alias}/", 2, toolbar=True):
+    for visit in visits_beside_those_without(f"/calls/{alias}/"):
         panel = visit["panel"]
         assert [call["name"] for call in panel["calls"]] == [name for name, _, _ in CALLS]
         assert panel["hits"] == sum(hits for _, hits, _ in CALLS)
@@ -60,18 +69,9 @@ def test_the_panel_shows_each_call_with_its_hits_and_misses(alias):
 
 
 @pytest.mark.parametrize("alias", ["default", "tiered"])
-@pytest.mark.parametrize("path", ["calls", "page"])
-def test_nothing_behaves_otherwise_with_it(alias, path):
-    def told(toolbar):
-        return [(visit["answer"], visit["stats"]) for visit in visits(f"/{path}/{alias}/", 3, toolbar=toolbar)]
-
-    assert told(toolbar=True) == told(toolbar=False)
-
-
-@pytest.mark.parametrize("alias", ["default", "tiered"])
 def test_cache_page_is_a_miss_and_then_two_hits(alias):
-    cold, *warm = visits(f"/page/{alias}/", 3, toolbar=True)
-    # Without the list of headers, nobody looks for the page.
+    cold, *warm = visits_beside_those_without(f"/page/{alias}/")
+    # Without the list of headers, no look-up for the page is made.
     assert ([call["name"] for call in cold["panel"]["calls"]], cold["panel"]["hits"]) == (["get", "set", "set"], 0)
     assert cold["panel"]["misses"] == 1
     for visit in warm:

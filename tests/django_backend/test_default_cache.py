@@ -20,7 +20,8 @@ from wheelcache.django_backend import WheelCache, cache
 
 ROOT = Path(__file__).parents[2]
 LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
-TIERED = "wheelcache.django_backend.TieredCache"
+OWN = f"{__name__}.OwnCache"
+UNKNOWN = f"{__name__}.Unknown"
 
 
 class OwnCache(WheelCache):
@@ -38,32 +39,25 @@ class Unknown(BaseCache):
     def __init__(self, location, params):
         super().__init__(params)
         self.made_in = threading.get_ident()
-        self._inner = LocMemCache(location, params)
+        inner = LocMemCache(location, params)
         for name in ("add", "get", "set", "delete", "clear", "has_key"):
-            setattr(self, name, getattr(self._inner, name))
+            setattr(self, name, getattr(inner, name))
 
 
-OWN = f"{__name__}.OwnCache"
-
-
-def settings(backend, location="handle", **more):
+def settings(backend=BACKEND, location="handle", **more):
     return override_settings(CACHES={"default": {"BACKEND": backend, "LOCATION": location, **more}})
 
 
-def tiered(l2=LOCMEM):
-    return override_settings(
-        CACHES={
-            "default": {"BACKEND": TIERED, "LOCATION": "handle", "OPTIONS": {"L2": "far"}},
-            "far": {"BACKEND": l2, "LOCATION": "far"},
-        }
-    )
+def tiered(l2):
+    near = {"BACKEND": "wheelcache.django_backend.TieredCache", "LOCATION": "handle", "OPTIONS": {"L2": "far"}}
+    return override_settings(CACHES={"default": near, "far": {"BACKEND": l2, "LOCATION": "far"}})
 
 
 OVERRIDES = {
-    "WheelCache": lambda: settings(BACKEND),
+    "WheelCache": settings,
     "a subclass": lambda: settings(OWN),
-    "TieredCache": tiered,
-    "TieredCache over what is not known": lambda: tiered(f"{__name__}.Unknown"),
+    "TieredCache": lambda: tiered(LOCMEM),
+    "TieredCache over what is not known": lambda: tiered(UNKNOWN),
     "LocMemCache": lambda: settings(LOCMEM),
     "DummyCache": lambda: settings("django.core.cache.backends.dummy.DummyCache"),
 }
@@ -91,24 +85,15 @@ def test_it_is_the_default_cache_of_the_settings(override):
 
 def test_it_follows_override_settings_and_back():
     cache.set("key", "default")
-    with settings(BACKEND, "other"):
-        assert cache.get("key") is None
+    with settings(location="other", KEY_PREFIX="one", TIMEOUT=5):
+        assert (cache.get("key"), cache.key_prefix, cache.default_timeout) == (None, "one", 5)
         cache.set("key", "other")
-        with settings(LOCMEM, "third"):
-            assert cache.get("key") is None
+        with settings(LOCMEM, "third", TIMEOUT=6):
+            assert (cache.get("key"), cache.key_prefix, cache.default_timeout) == (None, "", 6)
             cache.set("key", "third")
             assert cache.get("key") == "third"
         assert cache.get("key") == "other"
     assert cache.get("key") == "default"
-
-
-def test_it_follows_the_prefix_and_the_timeout_that_are_overridden():
-    with settings(BACKEND, KEY_PREFIX="one", TIMEOUT=5):
-        cache.set("key", 1)
-        assert (cache.key_prefix, cache.default_timeout) == ("one", 5)
-    with settings(BACKEND, KEY_PREFIX="two", TIMEOUT=6):
-        assert cache.get("key") is None
-        assert (cache.key_prefix, cache.default_timeout) == ("two", 6)
 
 
 def test_another_setting_that_changes_is_no_reason_to_look_again():
@@ -118,28 +103,19 @@ def test_another_setting_that_changes_is_no_reason_to_look_again():
         assert cache.get.__self__ is get.__self__
 
 
-def test_a_subclass_has_all_it_has():
+def test_it_has_what_a_subclass_has_and_what_is_set_on_it_is_set_on_the_backend():
     with settings(OWN):
         cache.set("key", 1)
-        assert cache.get_twice("key") == [1, 1]
-        assert cache.flavour == "vanilla"
-        cache.flavour = "lemon"
-        assert cache.flavour == "lemon"
-
-
-def test_what_is_set_on_it_is_set_on_the_backend():
-    with settings(BACKEND):
-        cache.set("key", "of no prefix")
-        cache.key_prefix = "other"
-        assert cache.key_prefix == "other"
-        assert cache.get("key") is None
+        assert (cache.get_twice("key"), cache.flavour) == ([1, 1], "vanilla")
+        cache.flavour, cache.key_prefix = "lemon", "other"
+        assert (cache.flavour, cache.key_prefix, cache.get("key")) == ("lemon", "other", None)
         cache.key_prefix = ""
-        assert cache.get("key") == "of no prefix"
+        assert cache.get("key") == 1
 
 
 @pytest.mark.parametrize("bound", [True, False])
 def test_tests_may_put_doubles_on_it(bound):
-    with settings(BACKEND):
+    with settings(location=f"double {bound}"):
         if bound:
             cache.set("key", 1)
         with mock.patch.object(cache, "get", return_value="double"):
@@ -151,7 +127,7 @@ def test_tests_may_put_doubles_on_it(bound):
 
 
 def test_a_double_that_is_put_on_it_before_its_first_use_is_used():
-    with settings(BACKEND, "double"):
+    with settings(location="double"):
         cache.get = lambda key: "double"
         assert cache.get("key") == "double"
         del cache.get
@@ -160,46 +136,34 @@ def test_a_double_that_is_put_on_it_before_its_first_use_is_used():
 
 def test_threads_that_come_first_together_get_one_store(together):
     for number in range(5):
-        with settings(BACKEND, f"together {number}"):
+        with settings(location=f"together {number}"):
             together(lambda each: cache.set(f"key{each}", each))
-            assert (
-                together(lambda each: len(cache.get_many([f"key{one}" for one in range(THREADS)])))
-                == [THREADS] * THREADS
-            )
+            assert len(cache.get_many([f"key{each}" for each in range(THREADS)])) == THREADS
 
 
-def test_all_threads_use_it_while_the_settings_change():
-    stop, wrong = threading.Event(), []
+def test_threads_use_it_while_the_settings_change(in_thread):
+    stop = threading.Event()
 
     def use():
+        wrong = 0
         while not stop.is_set():
             cache.set("key", "value", None)
-            if cache.get("key", "value") != "value" or cache.get_or_set("other", "other") != "other":
-                wrong.append(1)
+            wrong += cache.get("key", "value") != "value" or cache.get_or_set("other", "other") != "other"
+        return wrong
 
-    def guarded():
-        try:
-            use()
-        except Exception as error:
-            wrong.append(error)
-
-    users = [threading.Thread(target=guarded) for _ in range(4)]
-    for user in users:
-        user.start()
+    users = [in_thread(use) for _ in range(4)]
     try:
         for number in range(30):
-            with settings(BACKEND, f"changing {number % 3}"):
+            with settings(location=f"changing {number % 3}"):
                 assert cache.get("key", "value") == "value"
     finally:
         stop.set()
-        for user in users:
-            user.join()
-    assert wrong == []
+    assert [user.result() for user in users] == [0] * 4
 
 
 def test_a_handle_that_lost_its_methods_finds_them_again():
     """A thread binds the handle, and at that moment the settings change: then it is bound, and has no methods."""
-    with settings(BACKEND, "bound"):
+    with settings(location="bound"):
         cache.set("key", 1)
         for use in (lambda: cache.get("key"), lambda: "key" in cache, lambda: cache.default_timeout):
             vars(cache).clear()
@@ -209,9 +173,8 @@ def test_a_handle_that_lost_its_methods_finds_them_again():
 
 
 def test_where_threads_may_not_share_a_backend_each_has_its_own(together):
-    with settings(f"{__name__}.Unknown"):
-        made = together(lambda number: (cache.made_in, threading.get_ident()))
-        assert [one for one, _ in made] == [other for _, other in made]
+    with settings(UNKNOWN):
+        assert all(together(lambda number: cache.made_in == threading.get_ident()))
 
 
 def test_importing_it_needs_no_settings():
@@ -223,17 +186,11 @@ def test_importing_it_needs_no_settings():
         settings.configure(CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache", "TIMEOUT": 7}})
         print(cache.default_timeout)
         """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.split() == ["UnboundCache", "False", "False", "7"], done.stderr
 
 
 def test_a_wrong_option_is_named_when_it_is_first_used():
-    with settings(BACKEND, OPTIONS={"MAX_ENTRIES": -1}), pytest.raises(Exception, match="MAX_ENTRIES"):
+    with settings(OPTIONS={"MAX_ENTRIES": -1}), pytest.raises(Exception, match="MAX_ENTRIES"):
         cache.get("key")

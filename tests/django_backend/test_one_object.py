@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -18,26 +17,20 @@ LONG = 60
 """Seconds of a FILL_WAIT that no caller should come to the end of."""
 
 
-@pytest.fixture
-def start():
-    """Start a function in a thread of its own."""
-    with ThreadPoolExecutor(8) as pool:
-        yield pool.submit
-
-
 def finish_request():
+    """As Django does at the end of a request in this thread."""
     request_finished.send(sender=None)
 
 
 @pytest.mark.parametrize("options", [{}, {"FILL_WAIT": 5}, {"MAX_ENTRIES": 40}], ids=["plain", "leases", "small"])
 def test_all_threads_and_tasks_may_use_it_at_once_while_requests_end(make, together, options):
     cache = make(options)
-    steps = 50
+    steps = 10
 
     def mine(number, step):
         return f"{number}-{step % 7}", [number, step]
 
-    def in_thread(number):
+    def by_thread(number):
         for step in range(steps):
             key, value = mine(number, step)
             cache.set(key, value, 60)
@@ -48,7 +41,7 @@ def test_all_threads_and_tasks_may_use_it_at_once_while_requests_end(make, toget
             finish_request()
         return "done"
 
-    async def in_task(number):
+    async def by_task(number):
         for step in range(steps):
             key, value = mine(number, step)
             await cache.aset(key, value, 60)
@@ -59,17 +52,17 @@ def test_all_threads_and_tasks_may_use_it_at_once_while_requests_end(make, toget
             await sync_to_async(cache.delete_many)([f"missing-{number}"])
         return "done"
 
-    async def in_tasks(number):
-        return await asyncio.gather(*(in_task(f"{number}-{each}") for each in range(4)))
+    async def by_tasks(number):
+        return await asyncio.gather(*(by_task(f"{number}-{each}") for each in range(4)))
 
     def run(number):
-        return [in_thread(number)] * 4 if number % 2 else asyncio.run(in_tasks(number))
+        return [by_thread(number)] * 4 if number % 2 else asyncio.run(by_tasks(number))
 
     assert together(run) == [["done"] * 4] * THREADS
     assert engine(cache).stats().size == len(engine(cache)) <= options.get("MAX_ENTRIES", 10_000)
 
 
-def test_the_end_of_a_request_ends_the_leases_of_its_thread_though_no_backend_of_that_thread_is_closed(make, start):
+def test_the_end_of_a_request_ends_the_leases_of_its_thread_though_no_backend_of_that_thread_is_closed(make, in_thread):
     """Django closes those that the thread itself got from ``caches``, and an object in a module is none of them."""
     cache = make({"FILL_WAIT": LONG})
     missed, go_on = threading.Event(), threading.Event()
@@ -80,40 +73,40 @@ def test_the_end_of_a_request_ends_the_leases_of_its_thread_though_no_backend_of
         assert go_on.wait(PATIENCE)
         finish_request()
 
-    requested = start(request)
+    requested = in_thread(request)
     assert missed.wait(PATIENCE)
-    waiting = start(cache.get, "key", "none")
+    waiting = in_thread(cache.get, "key", "none")
     go_on.set()
     requested.result(PATIENCE)
     assert waiting.result(PATIENCE) == "none"
 
 
-def test_the_end_of_another_request_does_not(make, start):
+def test_the_end_of_another_request_does_not(make, in_thread):
     cache = make({"FILL_WAIT": LONG})
     cache.get("key")
-    start(finish_request).result(PATIENCE)
-    start(cache.close).result(PATIENCE)
-    waiting = start(cache.get, "key", "none")
+    in_thread(finish_request).result(PATIENCE)
+    in_thread(cache.close).result(PATIENCE)
+    waiting = in_thread(cache.get, "key", "none")
     cache.set("key", "value")
     assert waiting.result(PATIENCE) == "value"
 
 
-def test_a_list_of_headers_is_held_back_until_its_page_is_there_whatever_other_requests_end(make, start):
-    """Or all who wait for the list would make the page themselves."""
+def test_a_list_of_headers_is_held_back_until_its_page_is_there_whatever_other_requests_end(make, in_thread):
+    """Or all requests that wait for the list would make the page themselves."""
     cache = make({"FILL_WAIT": LONG})
     request = RequestFactory().get("/page")
     assert get_cache_key(request, cache=cache) is None
     page = learn_cache_key(request, HttpResponse("page"), 60, cache=cache)
-    start(cache.close).result(PATIENCE)
-    start(finish_request).result(PATIENCE)
-    waiting = start(get_cache_key, request, cache=cache)
+    in_thread(cache.close).result(PATIENCE)
+    in_thread(finish_request).result(PATIENCE)
+    waiting = in_thread(get_cache_key, request, cache=cache)
     with pytest.raises(TimeoutError):
         waiting.result(0.1)
     cache.set(page, "page", 60)
     assert waiting.result(PATIENCE) == page
 
 
-def test_it_is_there_once_the_request_ends_without_a_page(make, start):
+def test_it_is_there_once_the_request_ends_without_a_page(make, in_thread):
     cache = make({"FILL_WAIT": LONG})
 
     def request():
@@ -123,5 +116,5 @@ def test_it_is_there_once_the_request_ends_without_a_page(make, start):
         finish_request()
         return page
 
-    page = start(request).result(PATIENCE)
+    page = in_thread(request).result(PATIENCE)
     assert get_cache_key(RequestFactory().get("/page"), cache=cache) == page

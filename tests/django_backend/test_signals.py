@@ -2,17 +2,25 @@
 
 import gc
 import logging
-import threading
+from contextlib import contextmanager
 
 import pytest
 from django.core.cache import caches
 
-import wheelcache
+from tests.backends.tiers import LOCMEM
 from tests.engines import engine
-from tests.waiting import until
 from wheelcache import RemovalCause
 from wheelcache.django_backend import TieredCache, WheelCache, stores
 from wheelcache.django_backend.signals import entry_removed
+
+DELETED = RemovalCause.DELETED
+
+
+@contextmanager
+def connected(receiver, **choice):
+    entry_removed.connect(receiver, **choice)
+    yield
+    assert entry_removed.disconnect(receiver, **choice)
 
 
 @pytest.fixture
@@ -24,30 +32,19 @@ def removed():
         assert set(kwargs) == {"signal"}
         told.append((sender, location, key, cause))
 
-    entry_removed.connect(receiver)
-    yield told
-    entry_removed.disconnect(receiver)
+    with connected(receiver):
+        yield told
     assert not listening()
-
-
-@pytest.fixture
-def settings_with_tiers(settings):
-    settings.CACHES = {
-        "default": {"BACKEND": "wheelcache.django_backend.WheelCache"},
-        "origin": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "LOCATION": "signals"},
-        "tiered": {
-            "BACKEND": "wheelcache.django_backend.TieredCache",
-            "LOCATION": "copies",
-            "OPTIONS": {"L2": "origin", "LOG_INTERVAL": None},
-        },
-    }
 
 
 def listening():
     """The caches that have a listener."""
-    # Without those that other tests have left, and that are not collected yet.
-    gc.collect()
-    return [each for each in wheelcache.caches() if each.on_removal is not None]
+    return [store.cache for _, store in stores.stores_with_locations() if store.cache.on_removal is not None]
+
+
+def remove(cache):
+    cache.set("a", 1)
+    cache.delete("a")
 
 
 def test_every_cause_is_sent_once_with_the_key_as_it_was_made(make, clock, removed):
@@ -63,43 +60,42 @@ def test_every_cause_is_sent_once_with_the_key_as_it_was_made(make, clock, remov
     assert removed == [
         (WheelCache, "shop", "p:3:a", RemovalCause.REPLACED),
         (WheelCache, "shop", "p:3:a", RemovalCause.EVICTED),
-        (WheelCache, "shop", "p:3:b", RemovalCause.DELETED),
+        (WheelCache, "shop", "p:3:b", DELETED),
         (WheelCache, "shop", "p:3:d", RemovalCause.EXPIRED),
         (WheelCache, "shop", "p:3:c", RemovalCause.CLEARED),
     ]
 
 
+@pytest.mark.filterwarnings("ignore::django.core.cache.CacheKeyWarning")
 def test_a_key_that_django_warns_of_is_told_as_any_other(make, removed):
     cache = make(location="odd")
-    with pytest.warns(Warning, match="errors if used with memcached"):
-        cache.set("with space", 1)
-    with pytest.warns(Warning, match="errors if used with memcached"):
-        cache.delete("with space")
-    assert removed == [(WheelCache, "odd", ":1:with space", RemovalCause.DELETED)]
+    cache.set("with space", 1)
+    cache.delete("with space")
+    assert removed == [(WheelCache, "odd", ":1:with space", DELETED)]
 
 
-def test_the_copies_of_a_tiered_cache_are_its_entries(settings_with_tiers, removed):
-    tiered = caches["tiered"]
-    caches["origin"].set("a", 1)
-    del removed[:]
-    assert tiered.get("a") == 1
-    tiered.delete("a")
-    assert (TieredCache, "copies", ":1:a", RemovalCause.DELETED) in removed
-
-
-def test_receivers_may_choose_a_sender(make, removed):
+def test_the_copies_of_a_tiered_cache_are_its_entries_and_receivers_may_choose_a_sender(settings, make, removed):
+    settings.CACHES = {
+        "default": {"BACKEND": LOCMEM, "LOCATION": "signals"},
+        "tiered": {
+            "BACKEND": "wheelcache.django_backend.TieredCache",
+            "LOCATION": "copies",
+            "OPTIONS": {"L2": "default", "LOG_INTERVAL": None},
+        },
+    }
     chosen = []
 
-    def receiver(sender, **kwargs):
-        chosen.append(sender)
+    def receiver(sender, location, **kwargs):
+        chosen.append(location)
 
-    entry_removed.connect(receiver, sender=TieredCache)
-    cache = make()
-    cache.set("a", 1)
-    cache.delete("a")
-    entry_removed.disconnect(receiver, sender=TieredCache)
-    assert not chosen
-    assert len(removed) == 1
+    with connected(receiver, sender=TieredCache):
+        remove(make())
+        assert (len(removed), chosen) == (1, [])
+        caches["default"].set("a", 1)
+        assert caches["tiered"].get("a") == 1
+        caches["tiered"].delete("a")
+    assert removed[1:] == [(TieredCache, "copies", ":1:a", DELETED)]
+    assert chosen == ["copies"]
 
 
 def test_without_a_receiver_no_cache_has_a_listener(make):
@@ -111,10 +107,9 @@ def test_without_a_receiver_no_cache_has_a_listener(make):
     def receiver(**kwargs):
         pass
 
-    entry_removed.connect(receiver)
-    during = make()
-    assert {engine(before), engine(during)} <= set(listening())
-    assert entry_removed.disconnect(receiver)
+    with connected(receiver):
+        during = make()
+        assert {engine(before), engine(during)} <= set(listening())
     assert not listening()
     assert not stores.watchers
     assert not entry_removed.disconnect(receiver)
@@ -141,16 +136,11 @@ def test_a_receiver_that_raises_is_logged_and_the_others_are_told(make, caplog, 
     def broken(**kwargs):
         raise ZeroDivisionError
 
-    entry_removed.connect(broken)
-    cache = make()
-    cache.set("a", 1)
-    with caplog.at_level(logging.ERROR):
-        assert cache.delete("a")
-    entry_removed.disconnect(broken)
+    with connected(broken), caplog.at_level(logging.ERROR):
+        remove(make())
     assert len(removed) == 1
     [record] = caplog.records
-    assert record.name == "django.dispatch"
-    assert record.exc_info[0] is ZeroDivisionError
+    assert (record.name, record.exc_info[0]) == ("django.dispatch", ZeroDivisionError)
 
 
 def test_a_receiver_may_use_the_cache_whose_entry_left(make):
@@ -160,14 +150,12 @@ def test_a_receiver_may_use_the_cache_whose_entry_left(make):
         if key == ":1:a":
             cache.set("b", cause.value)
 
-    entry_removed.connect(receiver)
-    cache.set("a", 1)
-    cache.delete("a")
-    entry_removed.disconnect(receiver)
+    with connected(receiver):
+        remove(cache)
     assert cache.get("b") == "deleted"
 
 
-def test_who_listened_to_a_cache_before_is_called_on_and_is_there_afterwards(make):
+def test_a_listener_of_before_is_called_on_and_is_there_afterwards(make):
     cache = make()
     heard = []
 
@@ -178,16 +166,14 @@ def test_who_listened_to_a_cache_before_is_called_on_and_is_there_afterwards(mak
         heard.append(("receiver", key, cause))
 
     engine(cache).on_removal = listener
-    entry_removed.connect(receiver)
-    cache.set("a", 1)
-    cache.delete("a")
-    assert heard == [(each, ":1:a", RemovalCause.DELETED) for each in ("receiver", "listener")]
-    entry_removed.disconnect(receiver)
+    with connected(receiver):
+        remove(cache)
+    assert heard == [(each, ":1:a", DELETED) for each in ("receiver", "listener")]
     assert engine(cache).on_removal is listener
     engine(cache).on_removal = None
 
 
-def test_a_coroutine_function_is_refused(make):
+def test_a_coroutine_function_is_refused():
     async def receiver(**kwargs):
         pass
 
@@ -196,33 +182,16 @@ def test_a_coroutine_function_is_refused(make):
     assert not entry_removed.receivers
 
 
-def test_what_the_wheel_thread_expires_is_sent_from_there(make, removed):
-    threads = set()
-
-    def receiver(**kwargs):
-        threads.add(threading.current_thread())
-
-    entry_removed.connect(receiver)
-    cache = make({"INTERVAL": 0.01})
-    cache.set("a", 1, 0.02)
-    assert until(lambda: removed)
-    entry_removed.disconnect(receiver)
-    assert removed[0][3] is RemovalCause.EXPIRED
-    assert threading.current_thread() not in threads
-
-
 def test_connecting_and_disconnecting_at_once_leaves_no_listener(make, together):
-    caches = [make() for _ in range(3)]
+    made = [make() for _ in range(3)]
 
     def come_and_go(number):
         def receiver(**kwargs):
             pass
 
-        for turn in range(50):
-            entry_removed.connect(receiver)
-            caches[turn % 3].set("a", turn)
-            caches[turn % 3].delete("a")
-            entry_removed.disconnect(receiver)
+        for turn in range(20):
+            with connected(receiver):
+                remove(made[turn % 3])
 
     assert not any(together(come_and_go))
     assert not listening()

@@ -1,6 +1,5 @@
 """SNAPSHOT in Django: prefixes, aliases, pages, checks and the command. The rest is in ``tests/backends``."""
 
-import asyncio
 import json
 import os
 from io import StringIO
@@ -9,7 +8,6 @@ from itertools import count
 import pytest
 from django.core import checks
 from django.core.cache import caches
-from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.http import HttpResponse
 from django.test import RequestFactory, override_settings
@@ -73,24 +71,9 @@ def test_prefixes_versions_and_locations_stay_apart(restart):
         assert (caches["three"].get("key"), caches["c"].get("key")) == (None, None)
 
 
-USES = {
-    "aget": lambda cache: asyncio.run(cache.aget("list")),
-    "aget_or_set": lambda cache: asyncio.run(cache.aget_or_set("list", lambda: pytest.fail("it was there"))),
-    "aset": lambda cache: asyncio.run(cache.aset("other", 1)) or cache.get("list"),
-    "touch": lambda cache: cache.touch("list", 60) and cache.get("list"),
-}
-
-
-@pytest.mark.parametrize("use", USES.values(), ids=USES)
-@pytest.mark.parametrize("serializer", ["reference", "tests.django_backend.serializers.Json"])
-def test_whatever_uses_the_cache_first_finds_what_was_there_before_whatever_the_serializer(restart, use, serializer):
-    with restart(default={"options": {"SERIALIZER": serializer}}):
-        caches["default"].set("list", ["value"])
-    with restart(default={"options": {"SERIALIZER": serializer}}):
-        assert use(caches["default"]) == ["value"]
-
-
-def test_a_page_that_was_cached_is_not_computed_again(restart):
+def test_pages_and_values_of_each_serializer_come_back(restart):
+    serializers = {"reference": "reference", "json": "tests.django_backend.serializers.Json"}
+    aliases = {name: {"location": name, "options": {"SERIALIZER": each}} for name, each in serializers.items()}
     computed = []
 
     @cache_page(60)
@@ -99,9 +82,12 @@ def test_a_page_that_was_cached_is_not_computed_again(restart):
         return HttpResponse(f"{len(computed)}")
 
     for _ in range(2):
-        with restart():
+        with restart(**aliases):
             assert page(RequestFactory().get("/")).content == b"1"
-    assert len(computed) == 1
+            for name in aliases:
+                value = caches[name].get_or_set(name, lambda: computed.append("value") or ["value"])
+                assert value == ["value"]
+    assert len(computed) == 3
 
 
 def test_two_aliases_of_one_store_load_once_and_have_one_file(restart, place, caplog):
@@ -126,18 +112,6 @@ def test_commands_that_do_not_use_the_cache_neither_load_nor_write(restart, plac
         call_command(*command, stdout=StringIO())
         assert not engine(caches["default"]).is_in_use()
     assert {path: path.stat().st_mtime_ns for path in place.iterdir()} == before
-
-
-# The options.
-
-
-def test_a_near_cache_takes_no_snapshot(place):
-    tiered = {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "default", "SNAPSHOT": str(place)}}
-    with (
-        override_settings(CACHES={"default": {"BACKEND": BACKEND}, "tiered": tiered}),
-        pytest.raises(ImproperlyConfigured, match="unknown option 'SNAPSHOT' of the cache 'tiered'"),
-    ):
-        caches["tiered"]
 
 
 @pytest.mark.parametrize(("other", "errors"), [({"MAX_ENTRIES": 5}, 1), ({}, 0)])

@@ -115,7 +115,7 @@ def panel(body):
         "calls": [{name: str(call[name]) for name in ("name", "kwargs", "backend")} for call in stats["calls"]],
         "hits": stats["hits"],
         "misses": stats["misses"],
-        # What whoever looks at the panel sees.
+        # What a reader of the panel sees.
         "shown": all(str(call["name"]) in found.content for call in stats["calls"]) and 'id="djDebug"' in body,
     }
 

@@ -12,7 +12,7 @@ from weakref import ref
 
 import pytest
 
-from tests.engine.interruptions import Worker
+from tests.runtime.interruptions import Worker
 from wheelcache import Cache
 
 worker = Worker()

@@ -16,12 +16,11 @@ from flask_caching import CachedResponse
 from tests.engines import engine
 from tests.flask_backend.conftest import BACKEND
 from tests.waiting import THREADS, until
-from wheelcache.flask_backend import WheelCache
 
 
 @pytest.fixture
 def calls():
-    """Who was called how often."""
+    """How often each function was called."""
     return Counter()
 
 
@@ -48,19 +47,16 @@ def test_a_cached_view_runs_once_a_path_until_its_timeout(make_app, clock, calls
 @pytest.mark.parametrize(
     ("timeout", "seconds"), [(None, 300), (0, None), (7, 7), (timedelta(minutes=1), 60), ("50", 50)]
 )
-def test_the_timeout_of_a_view_is_that_of_the_decorator_or_the_default(make_app, clock, timeout, seconds):
+def test_the_timeout_of_a_view_is_that_of_its_response_or_the_decorator_or_the_default(
+    make_app, clock, timeout, seconds
+):
     app, cache = make_app(CACHE_KEY_PREFIX="")
-    app.add_url_rule("/", view_func=cache.cached(timeout=timeout)(lambda: "page"))
-    assert app.test_client().get("/").text == "page"
-    assert engine(app.extensions["cache"][cache]).expires_in("view//") == seconds
-
-
-def test_a_cached_response_brings_its_own_timeout(make_app, clock):
-    app, cache = make_app(CACHE_KEY_PREFIX="")
-    view = cache.cached(timeout=10)(lambda: CachedResponse(flask.make_response("page"), timeout=20))
-    app.add_url_rule("/", view_func=view)
-    app.test_client().get("/")
-    assert engine(app.extensions["cache"][cache]).expires_in("view//") == 20
+    app.add_url_rule("/", "view", cache.cached(timeout=timeout)(lambda: "page"))
+    own = cache.cached(timeout=timeout)(lambda: CachedResponse(flask.make_response("page"), timeout=20))
+    app.add_url_rule("/own", "own", own)
+    assert [app.test_client().get(url).text for url in ("/", "/own")] == ["page", "page"]
+    engine_ = engine(app.extensions["cache"][cache])
+    assert (engine_.expires_in("view//"), engine_.expires_in("view//own")) == (seconds, 20)
 
 
 def test_headers_cookies_and_status_of_a_response_are_cached_and_not_shared(make_app, calls):
@@ -87,25 +83,6 @@ def test_headers_cookies_and_status_of_a_response_are_cached_and_not_shared(make
     assert calls["view"] == 1
 
 
-@pytest.mark.parametrize(
-    "result",
-    [{"a": [1]}, [1, 2], ("text", 201), ("text", {"X-A": "b"}), b"bytes"],
-    ids=repr,
-)
-def test_whatever_a_view_may_return_is_the_same_from_the_cache(make_app, calls, result):
-    app, cache = make_app()
-
-    @app.route("/")
-    @cache.cached()
-    def view():
-        calls["view"] += 1
-        return result
-
-    first, second = (app.test_client().get("/") for _ in range(2))
-    assert (first.data, first.status_code, first.headers) == (second.data, second.status_code, second.headers)
-    assert calls["view"] == 1
-
-
 def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_and_are_deleted(make_app, together):
     app, cache = make_app(CACHE_THRESHOLD=5, CACHE_OPTIONS={"interval": 0.001})
 
@@ -117,13 +94,13 @@ def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_
     def visit(number):
         client = app.test_client()
         right = []
-        for step in range(100):
+        for step in range(8):
             each = (number + step) % 12
             right.append(client.get(f"/{each}").json == {"number": each})
-            if step % 20 == number:
+            if step == number:
                 with app.app_context():
                     cache.clear()
-            elif step % 10 == 0:
+            elif step % 5 == 0:
                 with app.app_context():
                     cache.delete_cached(view, f"/{each}")
         return all(right)
@@ -135,60 +112,15 @@ def test_many_clients_at_once_get_the_right_page_while_pages_are_evicted_expire_
 # Memoized functions.
 
 
-def test_what_a_memoized_function_returned_can_be_changed_without_changing_what_is_cached(make_app):
-    app, cache = make_app()
-    listed = cache.memoize()(lambda: [1])
-    with app.app_context():
-        listed().append(2)
-        listed().append(3)
-        assert listed() == [1]
-
-
-def test_delete_memoized_forgets_a_method_of_one_object_or_of_all_and_of_a_class(make_app, calls):
-    app, cache = make_app()
-
-    class Shop:
-        def __init__(self, name):
-            self.name = name
-
-        def __repr__(self):
-            return f"Shop({self.name})"
-
-        @cache.memoize()
-        def price(self, item):
-            calls[self.name, item] += 1
-            return calls[self.name, item]
-
-        @classmethod
-        @cache.memoize()
-        def count(cls):
-            calls[cls] += 1
-            return calls[cls]
-
-    here, there = Shop("here"), Shop("there")
-
-    def everything():
-        return [here.price("a"), here.price("b"), there.price("a"), Shop.count()]
-
-    with app.app_context():
-        assert everything() == everything() == [1, 1, 1, 1]
-        cache.delete_memoized(here.price)
-        assert everything() == [2, 2, 1, 1]
-        cache.delete_memoized(Shop.price)
-        assert everything() == [3, 3, 2, 1]
-        cache.delete_memoized(Shop.price, here, "a")
-        assert everything() == [4, 3, 2, 1]
-        cache.delete_memoized(Shop.count, Shop)
-        assert everything() == [4, 3, 2, 2]
-
-
 @pytest.mark.parametrize("threshold", [1, 2, 3])
-def test_a_memoized_function_is_right_even_if_hardly_anything_fits_into_the_cache(make_app, threshold):
+def test_a_memoized_function_is_right_even_if_hardly_anything_fits_and_its_results_are_changed(make_app, threshold):
     app, cache = make_app(CACHE_THRESHOLD=threshold)
     doubled = cache.memoize()(lambda number: [2 * number])
     with app.app_context():
         for number in [0, 1, 0, 0, 2, 1, 1, 0]:
-            assert doubled(number) == [2 * number]
+            result = doubled(number)
+            assert result == [2 * number]
+            result.append("changed")
 
 
 def test_after_delete_memoized_no_thread_gets_what_was_computed_before(make_app, together):
@@ -201,26 +133,26 @@ def test_after_delete_memoized_no_thread_gets_what_was_computed_before(make_app,
 
     def use(number):
         with app.app_context():
-            return [read(name) for name in "abcdef"]
+            return [read(name) for name in "abc"]
 
-    for round_ in range(10):
+    for round_ in range(3):
         version[0] = round_
         with app.app_context():
             cache.delete_memoized(read)
-        assert together(use) == [[[name, round_] for name in "abcdef"]] * THREADS
+        assert together(use) == [[[name, round_] for name in "abc"]] * THREADS
 
 
-def test_delete_memoized_in_the_midst_of_many_threads_breaks_nothing(make_app, together):
+def test_delete_memoized_while_many_threads_compute_breaks_nothing(make_app, together):
     app, cache = make_app(CACHE_THRESHOLD=20)
     squared = cache.memoize()(lambda number: {number: number**2})
 
     def use(number):
         right = []
         with app.app_context():
-            for step in range(60):
+            for step in range(10):
                 each = (number + step) % 30
                 right.append(squared(each) == {each: each**2})
-                if step % 10 == 0:
+                if step == number % 10:
                     cache.delete_memoized(squared)
                 elif step % 5 == 0:
                     cache.delete_memoized(squared, each)
@@ -291,87 +223,37 @@ def created(name, cache, blueprint, **config):
     return app
 
 
-def test_two_apps_from_one_factory_with_one_cache_share_nothing():
+def test_two_apps_from_one_factory_with_one_cache_have_their_own_settings_and_share_nothing(clock):
     cache, blueprint = shared_blueprint()
-    first, second = created("first", cache, blueprint), created("second", cache, blueprint)
-    assert first.extensions["cache"][cache] is not second.extensions["cache"][cache]
+    first = created("first", cache, blueprint, CACHE_DEFAULT_TIMEOUT=10, CACHE_OPTIONS={"jitter": 0})
+    second = created("second", cache, blueprint, CACHE_DEFAULT_TIMEOUT=100, CACHE_OPTIONS={"jitter": 0})
+    one, other = first.test_client(), second.test_client()
     for _ in range(2):
-        assert first.test_client().get("/page").text == "first first 1"
-        assert second.test_client().get("/page").text == "second second 1"
-    first.test_client().get("/set/one")
-    assert first.test_client().get("/get").json == {"value": "one"}
-    assert second.test_client().get("/get").json == {"value": None}
-    second.test_client().get("/set/two")
+        assert one.get("/page").text == "first first 1"
+        assert other.get("/page").text == "second second 1"
+    one.get("/set/one")
+    assert [client.get("/get").json for client in (one, other)] == [{"value": "one"}, {"value": None}]
+    other.get("/set/two")
+    clock.advance(10)
+    assert [client.get("/get").json for client in (one, other)] == [{"value": None}, {"value": "two"}]
+    one.get("/set/one")
     with second.app_context():
         assert cache.clear() is True
-    assert first.test_client().get("/get").json == {"value": "one"}
+    assert [client.get("/get").json for client in (one, other)] == [{"value": "one"}, {"value": None}]
 
 
-def test_two_apps_in_many_threads_share_nothing(together):
-    cache, blueprint = shared_blueprint()
-    apps = [created(name, cache, blueprint, CACHE_THRESHOLD=5) for name in ("first", "second")]
-
-    def use(number):
-        app = apps[number % 2]
-        client = app.test_client()
-        for _ in range(30):
-            client.get(f"/set/{app.name}")
-            assert client.get("/page").text == f"{app.name} {app.name} 1"
-            assert client.get("/get").json == {"value": app.name}
-        return True
-
-    assert all(together(use))
-
-
-def test_each_app_of_a_factory_has_its_own_settings(clock):
-    cache, blueprint = shared_blueprint()
-    short = created("short", cache, blueprint, CACHE_DEFAULT_TIMEOUT=10, CACHE_OPTIONS={"jitter": 0})
-    long = created("long", cache, blueprint, CACHE_DEFAULT_TIMEOUT=100, CACHE_OPTIONS={"jitter": 0})
-    for app in (short, long):
-        app.test_client().get("/set/value")
-    clock.advance(10)
-    assert short.test_client().get("/get").json == {"value": None}
-    assert long.test_client().get("/get").json == {"value": "value"}
-
-
-def test_two_caches_of_one_app_share_nothing(make_app):
+def test_two_caches_of_one_app_are_where_flask_caching_has_them_and_share_nothing(make_app):
     app, first = make_app()
     second = flask_caching.Cache()
     second.init_app(app, config={"CACHE_THRESHOLD": 7})
+    assert list(app.extensions["cache"]) == [first, second]
     with app.app_context():
+        assert first.cache is app.extensions["cache"][first]
         first.set("key", 1)
         assert second.get("key") is None
-    assert list(app.extensions["cache"]) == [first, second]
 
 
-def test_the_extension_is_where_flask_caching_has_it(make_app):
-    app, cache = make_app()
-    assert list(app.extensions["cache"]) == [cache]
-    assert type(app.extensions["cache"][cache]) is WheelCache
-    with app.app_context():
-        assert cache.cache is app.extensions["cache"][cache]
-
-
-def test_every_proxy_of_flask_caching_returns_what_the_backend_does(make_app):
-    app, cache = make_app()
-    with app.app_context():
-        assert cache.set("a", [1], timeout=60) is True
-        assert cache.add("a", 2) is False
-        assert cache.get("a") == [1]
-        assert cache.has("a") is True
-        assert cache.set_many({"b": 2, "c": 3}, timeout=60) == ["b", "c"]
-        assert cache.get_many("a", "b", "x") == [[1], 2, None]
-        assert cache.get_dict("a", "x") == {"a": [1], "x": None}
-        assert cache.delete("a") is True
-        assert cache.delete("a") is False
-        assert cache.delete_many("a", "b") == ["a", "b"]
-        assert cache.unlink("c") == ["c"]
-        assert cache.clear() is True
-        assert cache.cache.inc("n", 2) == 2
-        assert cache.cache.dec("n", 5) == -3
-
-
-def test_an_app_that_nobody_holds_leaves_with_its_store(make_app):
+def test_an_app_without_references_leaves_with_its_store(make_app):
     app, cache = make_app()
     store = weakref.ref(engine(app.extensions["cache"][cache]))
     del app, cache

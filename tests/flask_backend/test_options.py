@@ -7,7 +7,7 @@ from datetime import timedelta
 import flask
 import flask_caching
 import pytest
-from cachelib.serializers import BaseSerializer, JSONSerializer
+from cachelib.serializers import JSONSerializer
 
 from tests.engines import engine, noted
 from tests.flask_backend.conftest import BACKEND
@@ -51,6 +51,7 @@ def test_a_wrong_option_is_an_error_at_init_app_that_names_it_and_what_it_takes_
         ("CACHE_THRESHOLD", -5, "threshold"),
         ("CACHE_THRESHOLD", "500", "threshold"),
         ("CACHE_DEFAULT_TIMEOUT", None, "default_timeout"),
+        ("CACHE_DEFAULT_TIMEOUT", 10**400, "default_timeout"),
         ("CACHE_KEY_PREFIX", 7, "key_prefix"),
         ("CACHE_ARGS", [-5], "threshold"),
         ("CACHE_ARGS", [5, None], "default_timeout"),
@@ -62,9 +63,14 @@ def test_a_wrong_setting_is_an_error_at_init_app_that_names_it_and_what_it_got(s
     assert repr(wrong[-1] if setting == "CACHE_ARGS" else wrong) in str(refused.value)
 
 
+OF_THE_ENGINE = ("ttl", "clock", "weigher", "on_removal", "max_weight")
+
+
 def test_unknown_options_are_an_error_at_init_app_that_names_them_all_and_those_there_are():
     with pytest.raises(TypeError, match=r"(?s)'shards' of the cache 'shop'.*'max_entries'") as refused:
-        backend_of(CACHE_OPTIONS={"shards": 4, "slots": 8, "max_entries": 1})
+        backend_of(CACHE_OPTIONS={"shards": 4, "slots": 8, "max_entries": 1, **dict.fromkeys(OF_THE_ENGINE)})
+    for name in OF_THE_ENGINE:
+        assert repr(name) in str(refused.value)
     for known in (
         *("threshold", "default_timeout", "ignore_delete_many_errors", "key_prefix", "max_bytes"),
         *("jitter", "interval", "slots", "log_interval", "name"),
@@ -79,30 +85,12 @@ def test_an_unknown_option_is_an_error_that_names_its_cache_and_what_was_meant(o
     assert str(refused.value) == f"unknown option {option!r} of the cache 'pages'; did you mean {meant}?"
 
 
-@pytest.mark.parametrize("backend", [BACKEND, "wheelcache.flask_backend.TieredCache"])
-def test_a_wrong_option_is_an_error_that_names_its_cache(backend):
+def test_a_wrong_option_is_an_error_that_names_its_cache_and_the_app_has_none():
     app = flask.Flask("shop")
-    app.config.update(CACHE_TYPE=backend, CACHE_OPTIONS={"slots": 0})
-    if backend != BACKEND:
-        app.config["CACHE_OPTIONS"]["l2"] = "SimpleCache"
+    app.config.update(CACHE_TYPE=BACKEND, CACHE_OPTIONS={"slots": 0})
     with pytest.raises(ValueError, match="Wrong setting of the cache 'shop': slots must be a whole number from 1"):
         flask_caching.Cache(app)
-
-
-@pytest.mark.parametrize(("l2", "l2_options"), [("nope", {}), ("SimpleCache", {"shards": 4}), ("SimpleCache", 5)])
-def test_a_wrong_second_level_is_an_error_that_names_the_cache(l2, l2_options):
-    app = flask.Flask("shop")
-    app.config.update(
-        CACHE_TYPE="wheelcache.flask_backend.TieredCache", CACHE_OPTIONS={"l2": l2, "l2_options": l2_options}
-    )
-    with pytest.raises((TypeError, ValueError), match="Wrong setting of the cache 'shop': "):
-        flask_caching.Cache(app)
-
-
-@pytest.mark.parametrize("option", ["ttl", "clock", "weigher", "on_removal", "max_weight", "max_entries", "THRESHOLD"])
-def test_what_the_engine_takes_and_the_backend_does_not_is_unknown(option):
-    with pytest.raises(TypeError, match=f"unknown option '{option}' of the cache 'shop'"):
-        backend_of(CACHE_OPTIONS={option: None})
+    assert app.extensions["cache"] == {}
 
 
 def test_too_many_args_are_an_error_that_names_those_there_are():
@@ -110,131 +98,50 @@ def test_too_many_args_are_an_error_that_names_those_there_are():
         backend_of(CACHE_ARGS=[500, 300, False, 8])
 
 
-@pytest.mark.parametrize("option", ["default_timeout", "interval", "log_interval"])
-def test_a_time_that_is_too_long_for_a_float_is_an_error_that_names_the_option(option):
-    with pytest.raises((TypeError, ValueError), match=option):
-        backend_of(CACHE_OPTIONS={option: 10**400})
+BY_DEFAULT = {"size": 500, "seconds": 300, "prefix": "flask_cache_", "ignored": False}
+SETTINGS = [
+    ({}, {}),
+    ({"CACHE_THRESHOLD": 7}, {"size": 7}),
+    ({"CACHE_THRESHOLD": 0}, {}),
+    ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}}, {"size": 8}),
+    ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}, "CACHE_ARGS": [9]}, {"size": 9}),
+    ({"CACHE_THRESHOLD": 7, "CACHE_ARGS": (9,)}, {"size": 9}),
+    ({"CACHE_DEFAULT_TIMEOUT": 60}, {"seconds": 60}),
+    ({"CACHE_DEFAULT_TIMEOUT": "60"}, {"seconds": 60}),
+    ({"CACHE_DEFAULT_TIMEOUT": 0.25}, {"seconds": 0.25}),
+    ({"CACHE_DEFAULT_TIMEOUT": timedelta(minutes=2)}, {"seconds": 120}),
+    ({"CACHE_DEFAULT_TIMEOUT": 0}, {"seconds": None}),
+    ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_OPTIONS": {"default_timeout": 70}}, {"seconds": 70}),
+    ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_ARGS": [9, 80]}, {"size": 9, "seconds": 80}),
+    ({"CACHE_KEY_PREFIX": "shop:"}, {"prefix": "shop:"}),
+    ({"CACHE_KEY_PREFIX": ""}, {"prefix": ""}),
+    ({"CACHE_KEY_PREFIX": None}, {"prefix": ""}),
+    ({"CACHE_KEY_PREFIX": "shop:", "CACHE_OPTIONS": {"key_prefix": "other:"}}, {"prefix": "other:"}),
+    ({"CACHE_IGNORE_ERRORS": True}, {"ignored": True}),
+    ({"CACHE_OPTIONS": {"ignore_delete_many_errors": True}}, {"ignored": True}),
+    ({"CACHE_ARGS": [500, 300, True]}, {"ignored": True}),
+]
 
 
-def test_a_refused_app_has_no_cache():
-    app = flask.Flask("shop")
-    app.config.update(CACHE_TYPE=BACKEND, CACHE_OPTIONS={"shards": 4})
-    with pytest.raises(TypeError):
-        flask_caching.Cache(app)
-    assert app.extensions["cache"] == {}
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"default_timeout": 0.5},
-        {"default_timeout": timedelta(days=1)},
-        {"ignore_delete_many_errors": True},
-        {"key_prefix": ""},
-        {"max_bytes": 1 << 20, "threshold": 10},
-        {"name": "é"},
-    ],
-    ids=repr,
-)
-def test_a_right_option_makes_a_cache_that_works(options):
-    backend = backend_of(CACHE_OPTIONS=options)
-    assert backend.set("key", ["value"]) is True
-    assert backend.get("key") == ["value"]
-
-
-def kept(backend):
-    """How many of 1,000 entries stay."""
+@pytest.mark.parametrize(("config", "expected"), SETTINGS, ids=repr)
+def test_args_come_before_options_and_those_before_the_settings_of_flask_caching(clock, config, expected):
+    backend = backend_of(**{**config, "CACHE_OPTIONS": {"jitter": 0, **config.get("CACHE_OPTIONS", {})}})
+    backend.set("key", 1)
+    [key] = engine(backend).keys()
+    found = {"prefix": key.removesuffix("key"), "seconds": engine(backend).expires_in(key)}
     backend.set_many({str(number): number for number in range(1000)})
-    return sum(backend.has(str(number)) for number in range(1000))
-
-
-@pytest.mark.parametrize(
-    ("config", "size"),
-    [
-        ({}, 500),
-        ({"CACHE_THRESHOLD": 7}, 7),
-        ({"CACHE_THRESHOLD": 0}, 500),
-        ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}}, 8),
-        ({"CACHE_THRESHOLD": 7, "CACHE_OPTIONS": {"threshold": 8}, "CACHE_ARGS": [9]}, 9),
-        ({"CACHE_THRESHOLD": 7, "CACHE_ARGS": (9,)}, 9),
-    ],
-    ids=repr,
-)
-def test_the_threshold_is_that_of_args_or_options_or_the_setting(config, size):
-    assert kept(backend_of(**config)) == size
-
-
-@pytest.mark.parametrize(
-    ("config", "seconds"),
-    [
-        ({}, 300),
-        ({"CACHE_DEFAULT_TIMEOUT": 60}, 60),
-        ({"CACHE_DEFAULT_TIMEOUT": "60"}, 60),
-        ({"CACHE_DEFAULT_TIMEOUT": 0.25}, 0.25),
-        ({"CACHE_DEFAULT_TIMEOUT": timedelta(minutes=2)}, 120),
-        ({"CACHE_DEFAULT_TIMEOUT": 0}, None),
-        ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_OPTIONS": {"default_timeout": 70}}, 70),
-        ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_ARGS": [9, 80]}, 80),
-    ],
-    ids=repr,
-)
-def test_the_default_timeout_is_that_of_args_or_options_or_the_setting(clock, config, seconds):
-    config["CACHE_OPTIONS"] = {"jitter": 0, **config.get("CACHE_OPTIONS", {})}
-    backend = backend_of(**config)
-    backend.set("key", 1)
-    assert engine(backend).expires_in("flask_cache_key") == seconds
-
-
-@pytest.mark.parametrize(
-    ("config", "prefix"),
-    [
-        ({}, "flask_cache_"),
-        ({"CACHE_KEY_PREFIX": "shop:"}, "shop:"),
-        ({"CACHE_KEY_PREFIX": ""}, ""),
-        ({"CACHE_KEY_PREFIX": None}, ""),
-        ({"CACHE_KEY_PREFIX": "shop:", "CACHE_OPTIONS": {"key_prefix": "other:"}}, "other:"),
-    ],
-    ids=repr,
-)
-def test_the_key_prefix_is_that_of_the_options_or_the_setting(config, prefix):
-    backend = backend_of(**config)
-    backend.set("key", 1)
-    assert engine(backend).keys() == [f"{prefix}key"]
-
-
-@pytest.mark.parametrize(
-    ("config", "ignored"),
-    [
-        ({}, False),
-        ({"CACHE_IGNORE_ERRORS": True}, True),
-        ({"CACHE_OPTIONS": {"ignore_delete_many_errors": True}}, True),
-        ({"CACHE_ARGS": [500, 300, True]}, True),
-    ],
-    ids=repr,
-)
-def test_ignore_delete_many_errors_is_kept_where_cachelib_has_it(config, ignored):
-    assert backend_of(**config).ignore_delete_many_errors is ignored
+    found |= {"size": len(engine(backend)), "ignored": backend.ignore_delete_many_errors}
+    assert found == {**BY_DEFAULT, **expected}
 
 
 @pytest.mark.parametrize("serializer", [JSONSerializer, JSONSerializer()], ids=["class", "object"])
-def test_the_serializer_of_the_settings_does_the_work(serializer):
-    backend = backend_of(CACHE_SERIALIZER=serializer)
-    assert isinstance(backend.serializer, JSONSerializer)
-    backend.set("key", {"a": (1, 2)})
-    assert backend.get("key") == {"a": [1, 2]}
-
-
-def test_the_serializer_of_the_settings_is_that_of_its_app_only():
-    with_json, without = backend_of(CACHE_SERIALIZER=JSONSerializer), backend_of()
+def test_the_serializer_of_the_settings_does_the_work_for_its_app_only(serializer):
+    with_json, without = backend_of(CACHE_SERIALIZER=serializer), backend_of()
+    assert isinstance(with_json.serializer, JSONSerializer)
     for backend in (with_json, without):
-        backend.set("key", (1, 2))
-    assert with_json.get("key") == [1, 2]
-    assert without.get("key") == (1, 2)
-
-
-class Own(WheelCache):
-    serializer = BaseSerializer()
+        backend.set("key", {"a": (1, 2)})
+    assert with_json.get("key") == {"a": [1, 2]}
+    assert without.get("key") == {"a": (1, 2)}
 
 
 def test_a_subclass_is_a_cache_type_too():
@@ -242,6 +149,10 @@ def test_a_subclass_is_a_cache_type_too():
     app.config.update(CACHE_TYPE=f"{__name__}.Own")
     cache = flask_caching.Cache(app)
     assert type(app.extensions["cache"][cache]) is Own
+
+
+class Own(WheelCache):
+    pass
 
 
 def test_the_settings_of_the_app_are_left_as_they_were():
@@ -253,16 +164,8 @@ def test_the_settings_of_the_app_are_left_as_they_were():
 
 
 @pytest.mark.parametrize(("options", "name"), [({}, "shop"), ({"name": "fragments"}, "fragments")])
-def test_the_line_on_the_log_names_the_app_unless_told_otherwise(clock, caplog, options, name):
-    caplog.set_level("INFO", "wheelcache.stats")
-    backend = backend_of(CACHE_OPTIONS={"log_interval": 10, **options})
-    backend.set("key", 1)
-    backend.get("key")
-    backend.get("missing")
-    clock.advance(9)
-    assert caplog.messages == []
-    clock.advance(1)
-    assert caplog.messages == [f"cache({name}) - qpm: 12, hit_ratio: 50.0%, elements: 1, hit: 1, miss: 1"]
+def test_a_cache_is_called_as_its_app_unless_told_otherwise(options, name):
+    assert backend_of(CACHE_OPTIONS=options).engine.name == name
 
 
 def test_figures_are_published_in_a_directory_of_the_app(clock):

@@ -1,13 +1,11 @@
 """Flask-Caching's own signals still fire: it sends them itself, so long as a backend tells a hit from a miss."""
 
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
-
 import flask
 import flask_caching
 import pytest
 from flask_caching import signals
+
+from tests.waiting import PATIENCE, until_waiting
 
 SIGNALS = ("cache_view_hit", "cache_view_miss", "cache_memoize_hit", "cache_memoize_miss")
 
@@ -77,26 +75,20 @@ def test_a_memoized_function_fires_a_miss_for_each_argument_and_then_hits(app_an
     assert [name for name, _ in fired] == expected
 
 
-def test_a_page_that_another_request_was_waited_for_is_a_hit(fired):
-    """With ``fill_wait`` the one who computes fires the miss, and who waits for him a hit."""
-    app = flask.Flask(__name__)
-    app.config.update(
-        CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS={"fill_wait": 10}, CACHE_ENABLE_SIGNALS=True
-    )
-    cache = flask_caching.Cache()
-    cache.init_app(app)
-    both = threading.Barrier(2)
+def test_a_page_that_another_request_was_waited_for_is_a_hit(make_app, fired, in_thread):
+    """With ``fill_wait`` the request that computes fires the miss, and the one that waits for it a hit."""
+    app, cache = make_app(CACHE_OPTIONS={"fill_wait": 10}, CACHE_ENABLE_SIGNALS=True)
 
     @app.get("/slow")
     @cache.cached(timeout=60)
     def slow():
-        time.sleep(0.3)
+        waiting.append(in_thread(visit))
+        until_waiting()
         return "slow"
 
-    def visit(_):
-        both.wait(10)
+    def visit():
         return app.test_client().get("/slow").text
 
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(visit, range(2), timeout=60)) == ["slow", "slow"]
+    waiting = []
+    assert visit() == waiting[0].result(PATIENCE) == "slow"
     assert sorted(name for name, _ in fired) == ["cache_view_hit", "cache_view_miss"]

@@ -46,15 +46,6 @@ def test_what_was_cached_and_memoized_is_not_computed_again(place):
     assert sorted(map(str, computed)) == ["3", "view"]
 
 
-def test_a_near_cache_takes_no_snapshot(place):
-    app = flask.Flask("site")
-    app.config.from_mapping(
-        CACHE_TYPE="wheelcache.flask_backend.TieredCache", CACHE_OPTIONS={"snapshot": str(place), "l2": "SimpleCache"}
-    )
-    with pytest.raises((TypeError, ValueError), match="'snapshot'"):
-        flask_caching.Cache(app)
-
-
 def test_two_caches_of_an_app_that_would_load_each_other_s_entries_are_an_error(place):
     app = flask.Flask("site")
 
@@ -79,6 +70,3 @@ def test_without_rich_all_works_but_the_table(tmp_path):
     done = run([*command, "inspect"], **given)
     assert done.returncode == 1
     assert 'pip install "wheelcache[cli]"' in done.stderr
-    done = run([*command, "save"], **given)
-    assert done.returncode == 1
-    assert "No worker of this site publishes figures" in done.stderr

@@ -2,7 +2,51 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.loading.harness import Site
+from tests.engine import invariants
+from tests.loading.harness import InTasks, InThreads, Site
+from tests.runtime.background import is_idle
+from tests.waiting import until
+from wheelcache import Cache, ManualClock
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def removals():
+    return []
+
+
+@pytest.fixture
+def make(clock, removals):
+    """Make a cache of TTL 10 that tells of its removals. It is checked at the end."""
+    made = []
+
+    def make_cache(**options):
+        given = {"ttl": 10, "jitter": 0, "log_interval": None, "sample_interval": None}
+        given["on_removal"] = lambda *removal: removals.append(removal)
+        made.append(Cache(clock=clock, **{**given, **options}))
+        return made[-1]
+
+    yield make_cache
+    assert until(is_idle)
+    for each in made:
+        invariants.check(each)
+
+
+@pytest.fixture
+def cache(make):
+    return make()
+
+
+@pytest.fixture(params=[InThreads, InTasks], ids=["take", "atake"])
+def twin(request, cache):
+    made = request.param(cache)
+    yield made
+    made.settle()
+    made.close()
 
 
 @pytest.fixture

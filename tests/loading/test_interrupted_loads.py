@@ -1,49 +1,21 @@
 """An exception at any point of a load leaves no flight without a leader, no waiter waiting, and counts that hold."""
 
-import asyncio
 import contextlib
 import threading
 from itertools import count
 
 import pytest
 
-from tests.engine.interruptions import Delivery, Worker, quiet
 from tests.loading.harness import Held, Site, outcome, returns
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache.runtime.worker_pool import WorkerPool
 
-pytestmark = pytest.mark.interruptions
+pytestmark = pytest.mark.deep
 
 KEYS = ("k", "other", "stale")
 
 worker = Worker()
-
-
-class Awaitable:
-    """No coroutine, which would warn if an interruption kept it from being awaited."""
-
-    def __await__(self):
-        return 7
-        yield
-
-
-def atake(site):
-    """As a task does, without the machinery of one: that is not to be interrupted here."""
-    loop = asyncio.new_event_loop()
-    coroutine = site.atake("k", Awaitable)
-    asyncio._set_running_loop(loop)
-    try:
-        with contextlib.suppress(StopIteration):
-            coroutine.send(None)
-    finally:
-        asyncio._set_running_loop(None)
-        coroutine.close()
-        loop.close()
-
-
-def take_and_fail(site):
-    with contextlib.suppress(LookupError):
-        site.take("k", returns(LookupError()))
 
 
 def find_what_was_set_meanwhile(site):
@@ -51,11 +23,8 @@ def find_what_was_set_meanwhile(site):
     site.take("k", returns(8))
 
 
-# What is done, and how many look-ups it counts.
+# What is done, and how many look-ups it counts. More of them, on a cache, are in ``tests/engine/test_interruptions``.
 OPERATIONS = {
-    "a load": (lambda site: site.take("k", returns(7)), 1),
-    "a load that fails": (take_and_fail, 1),
-    "a load by a task": (atake, 1),
     "a value found on looking again": (find_what_was_set_meanwhile, 1),
     "a stale value and its refresh": (lambda site: site.take("stale", returns(7), grace=5), 1),
     "a load that fails safe": (
@@ -159,7 +128,7 @@ def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, err
 
 
 def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters):
-    """A wait that ends leaves no edge in the graph of who waits for whom."""
+    """A wait that ends leaves no edge in the wait graph."""
     with quiet():
         for target in count(1):
             site = Site()

@@ -1,366 +1,370 @@
-"""Stale values, refreshes, fail-safe, timeouts and back-off, in threads and in tasks."""
+"""What is past its time, or soon will be: grace, refreshes, fail-safe, and values of None, by take and by atake."""
 
-import asyncio
+import gc
+import weakref
 
 import pytest
 
-from tests.loading.harness import Held, coherent_sites, returns, unreached
-from tests.waiting import PATIENCE, until
-from wheelcache.errors import LoadTimeout
-from wheelcache.runtime.worker_pool import WorkerPool
+from tests.loading.harness import Held, assert_counts, returns, unreached
+from tests.waiting import PATIENCE, until, until_waiting
+from wheelcache import MissingKey, RemovalCause
 
-SHORT = 0.02
-"""Seconds that a caller waits for a loader that is held."""
+EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
 
-class InThreads:
-    def __init__(self, site):
-        self.site = site
-
-    def take(self, *args, **policy):
-        return self.site.take(*args, **policy)
-
-    def held(self, value):
-        return Held(value)
-
-    def settle(self):
-        assert until(lambda: self.site.loads.is_idle)
-
-    def close(self):
-        pass
+# Grace.
 
 
-class InTasks:
-    """On a loop that goes on from call to call."""
-
-    def __init__(self, site):
-        self.site = site
-        self.runner = asyncio.Runner()
-
-    def take(self, *args, **policy):
-        return self.runner.run(self.site.atake(*args, **policy))
-
-    def held(self, value):
-        return HeldInALoop(value, self)
-
-    def settle(self):
-        self.step_until(lambda: self.site.loads.is_idle)
-
-    def step_until(self, condition):
-        async def steps():
-            for _ in range(1000):
-                if condition():
-                    return
-                await asyncio.sleep(0)
-            raise AssertionError("never")
-
-        self.runner.run(steps())
-
-    def close(self):
-        self.runner.close()
-
-
-class HeldInALoop:
-    def __init__(self, value, twin):
-        self.value = value
-        self.twin = twin
-        self.calls = 0
-        self.go = asyncio.Event()
-
-    async def __call__(self):
-        self.calls += 1
-        await self.go.wait()
-        return returns(self.value)()
-
-    def is_running(self):
-        self.twin.step_until(lambda: self.calls)
-        return True
-
-    def release(self):
-        self.go.set()
-
-
-@pytest.fixture(params=[InThreads, InTasks], ids=["threads", "tasks"])
-def twin(request, site):
-    made = request.param(site)
-    yield made
-    made.settle()
-    made.close()
-
-
-def test_a_stale_value_is_served_while_one_refresh_runs(site, twin):
+def test_a_value_within_its_grace_is_served_at_once_while_one_refresh_runs(cache, clock, twin, removals):
     twin.take("k", returns("old"), grace=5)
-    site.advance(10)
+    clock.advance(10)
     loader = twin.held("new")
-    assert [twin.take("k", loader, grace=5) for _ in range(3)] == ["old"] * 3
+    assert [twin.take("k", loader, grace=5) for _ in range(5)] == ["old"] * 5
     assert loader.is_running()
+    assert twin.take("k", loader, grace=5) == "old"
     loader.release()
     twin.settle()
     assert loader.calls == 1
     assert twin.take("k", unreached, grace=5) == "new"
-    assert site.counts() == {"hits": 4, "misses": 1, "loads": 2, "stale_hits": 3, "refreshes": 1}
+    assert cache.expires_in("k") == 10
+    assert removals == [("k", "old", EXPIRED)]
+    assert_counts(cache, hits=7, misses=1, stale_hits=6, loads=2, refreshes=1, expirations=1)
 
 
-@pytest.mark.parametrize(("after", "grace"), [(15, 10), (12, 1), (12, 0.0)], ids=["entry's", "caller's", "none"])
-def test_a_value_past_the_grace_of_its_entry_or_its_caller_is_not_served(site, twin, after, grace):
-    twin.take("k", returns("old"), grace=5)
-    site.now = after
-    assert twin.take("k", returns("new"), grace=grace) == "new"
-    assert site.counts() == {"misses": 2, "loads": 2}
+def test_a_stampede_on_a_stale_value_is_served_and_refreshes_once(cache, clock, together):
+    cache.take("k", returns("old"), grace=5)
+    clock.advance(10)
+    loader = Held("new")
+    assert together(lambda _: cache.take("k", loader, grace=5)) == ["old"] * 32
+    loader.release()
+    assert until(lambda: cache.get("k") == "new")
+    assert loader.calls == 1
+    assert (cache.stats().stale_hits, cache.stats().refreshes) == (32, 1)
 
 
-def test_a_stale_value_that_another_process_wrote_over_is_not_served(twin):
-    here, elsewhere = coherent_sites()
-    here.take("k", returns("old"), grace=5)
-    here.now = 11
-    elsewhere.set("k", "written elsewhere")
-    assert here.take("k", returns("new"), grace=5) == "new"
+@pytest.mark.parametrize(
+    ("loaded_with", "asked_with", "ends"),
+    [
+        ({"grace": 5}, {"grace": 9}, 15),
+        ({"grace": 5}, {"grace": 1}, 11),
+        ({"grace": 5}, {}, 10),
+        ({}, {"grace": 5}, 10),
+    ],
+    ids=["past the entry's", "past the caller's", "the caller wants none", "the entry has none"],
+)
+def test_a_value_past_its_grace_is_loaded(make, clock, twin, loaded_with, asked_with, ends):
+    # The wheel removes nothing meanwhile.
+    twin.cache = make(interval=60)
+    twin.take("k", returns("old"), **loaded_with)
+    clock.advance(ends - 0.125)
+    loader = twin.held("new")
+    assert twin.take("k", loader, **asked_with) == "old"
+    clock.advance(0.125)
+    assert len(twin.cache) == 1
+    assert twin.cache.get("k") is None
+    loader.release()
+    assert twin.take("k", loader, **asked_with) == "new"
+    twin.settle()
 
 
-def test_a_stale_hit_moves_the_entry_to_the_young_end(site, twin):
-    twin.take("a", returns("old"), ttl=10, grace=50)
-    site.set("b", 1, ttl=100)
-    site.advance(10)
-    twin.take("a", returns("old"), ttl=10, grace=50)
-    site.core.evict(size=1)
-    assert site.core.peek("a") is not None
-    assert site.core.peek("b") is None
+def test_a_value_that_never_expires_is_neither_stale_nor_refreshed(clock, twin):
+    twin.take("k", returns(1), None, grace=5, refresh_ahead=0.5)
+    clock.advance(10**5)
+    assert twin.take("k", unreached, None, grace=5, refresh_ahead=0.5) == 1
+    assert twin.cache.stats().refreshes == 0
 
 
-def test_a_refresh_that_fails_drops_the_stale_value_and_the_next_caller_gets_the_error(site, twin, caplog):
-    removed = []
-    site.on_removal = lambda *removal: removed.append(removal[:2])
+def test_a_refresh_that_fails_ends_the_stale_value_and_the_next_caller_gets_the_error(cache, clock, twin, caplog):
     twin.take("k", returns("old"), grace=50)
-    site.advance(10)
+    clock.advance(10)
     assert twin.take("k", returns(LookupError("first")), grace=50) == "old"
     twin.settle()
-    assert removed == [("k", "old")]
-    assert "Loading 'k' into the cache 'site' failed" in caplog.text
+    assert "Loading 'k' into the cache 'default' failed" in caplog.text
+    assert len(cache) == 0
     with pytest.raises(LookupError, match="second"):
         twin.take("k", returns(LookupError("second")), grace=50)
-    assert site.counts() == {
-        "hits": 1,
-        "misses": 2,
-        "loads": 1,
-        "load_failures": 2,
-        "stale_hits": 1,
-        "refreshes": 1,
-    }
+    assert_counts(cache, hits=1, misses=2, stale_hits=1, refreshes=1, loads=1, load_failures=2, expirations=1)
 
 
 @pytest.mark.parametrize("write", ["set", "delete"])
-def test_what_is_written_while_a_refresh_runs_wins(site, twin, write):
+def test_what_is_written_while_a_refresh_runs_wins(cache, clock, twin, write):
     twin.take("k", returns("old"), grace=5)
-    site.advance(10)
+    clock.advance(10)
     loader = twin.held("refreshed")
     assert twin.take("k", loader, grace=5) == "old"
     assert loader.is_running()
-    if write == "set":
-        site.set("k", "written")
-    else:
-        site.delete("k")
+    assert cache.set("k", "set") if write == "set" else not cache.delete("k")
     loader.release()
     twin.settle()
-    assert site.get("k") == ("written" if write == "set" else None)
+    assert cache.get("k") == ("set" if write == "set" else None)
 
 
-@pytest.mark.parametrize("write", ["set", "delete"])
-def test_a_refresh_that_finds_its_entry_written_or_deleted_when_it_begins_loads_nothing(site, write):
-    site.take("k", returns("old"), grace=5)
-    site.advance(10)
-    site.before_watch = lambda: site.set("k", "newer") if write == "set" else site.delete("k")
-    assert site.take("k", unreached, grace=5) == "old"
-    assert until(lambda: site.loads.is_idle)
-    assert site.counts() == {"hits": 1, "misses": 1, "loads": 1, "stale_hits": 1, "refreshes": 1}
-    assert site.get("k") == ("newer" if write == "set" else None)
+def test_a_caller_that_misses_while_a_refresh_runs_waits_for_it_and_loads_nothing(cache, clock, pool):
+    cache.take("k", returns("old"), grace=5)
+    clock.advance(10)
+    loader = Held("new")
+    cache.take("k", loader, grace=5)
+    assert loader.is_running()
+    without_grace = pool.submit(cache.take, "k", unreached)
+    until_waiting()
+    loader.release()
+    assert without_grace.result(PATIENCE) == "new"
+    assert cache.stats().coalesced == 1
 
 
-def test_the_first_hit_past_the_fraction_starts_one_refresh(site, twin):
+def test_a_stale_value_whose_key_is_being_loaded_is_served_and_not_refreshed(cache, clock, pool):
+    cache.take("k", returns("old"), grace=5)
+    clock.advance(10)
+    loader = Held("new")
+    without_grace = pool.submit(cache.take, "k", loader)
+    assert loader.is_running()
+    assert cache.take("k", unreached, grace=5) == "old"
+    assert cache.stats().refreshes == 0
+    loader.release()
+    assert without_grace.result(PATIENCE) == "new"
+
+
+def test_a_stale_hit_is_a_use(make, clock, twin, removals):
+    twin.cache = make(max_entries=2)
+    twin.take("a", returns("old"), grace=50)
+    twin.cache.set("b", 1, ttl=100)
+    clock.advance(10)
+    twin.take("a", returns("old"), grace=50)
+    twin.settle()
+    twin.cache.set("c", 1, ttl=100)
+    assert ("b", 1, EVICTED) in removals
+
+
+# What other calls make of an entry within its grace.
+
+
+@pytest.fixture
+def graced(cache, clock):
+    """A cache with "k", stale: value 1, 11 seconds old, TTL 10, grace 5."""
+    cache.take("k", returns(1), grace=5)
+    clock.advance(11)
+    assert len(cache) == 1
+    return cache
+
+
+def test_other_calls_see_no_stale_value_and_leave_it_to_take(graced, removals):
+    assert graced.get("k", "gone") == "gone"
+    assert "k" not in graced
+    assert graced.keys() == []
+    assert graced.get_many(["k"]) == {}
+    assert not graced.touch("k")
+    for call in (graced.expires_in, graced.incr):
+        with pytest.raises(MissingKey):
+            call("k")
+    assert removals == []
+    assert graced.take("k", returns(2), grace=5) == 1
+
+
+REMOVALS = {
+    "delete": (lambda cache: cache.delete("k"), False),
+    "pop": (lambda cache: cache.pop("k", None), None),
+    "delete_many": (lambda cache: cache.delete_many(["k"]), 0),
+    "evict_to": (lambda cache: cache.evict_to(0), None),
+    "clear": (lambda cache: cache.clear(), None),
+}
+
+
+@pytest.mark.parametrize("name", REMOVALS)
+def test_what_removes_a_stale_value_counts_it_as_expired_and_says_that_none_was_there(graced, removals, name):
+    remove, left = REMOVALS[name]
+    assert remove(graced) == left
+    assert len(graced) == 0
+    assert removals == [("k", 1, CLEARED if name == "clear" else EXPIRED)]
+    assert (graced.stats().expirations, graced.stats().evictions) == (name != "clear", 0)
+    assert graced.take("k", returns(2), grace=5) == 2
+
+
+@pytest.mark.parametrize("write", [lambda c: c.set("k", 2), lambda c: c.add("k", 2), lambda c: c.set_many({"k": 2})])
+def test_what_is_written_over_a_stale_value_has_no_grace(graced, clock, removals, write):
+    assert write(graced) in (True, [])
+    assert removals == [("k", 1, EXPIRED)]
+    clock.advance(10)
+    assert len(graced) == 0
+    assert removals == [("k", 1, EXPIRED), ("k", 2, EXPIRED)]
+
+
+def test_a_stale_value_is_let_go_when_its_grace_is_over_and_not_before(make, clock):
+    class Value:
+        pass
+
+    cache = make(on_removal=None)
+    value = weakref.ref(cache.take("k", Value, grace=5))
+    clock.advance(14.9)
+    assert value() is not None
+    clock.advance(0.1)
+    gc.collect()
+    assert value() is None
+    assert (len(cache), cache.stats().expirations) == (0, 1)
+
+
+def test_a_live_value_with_grace_is_touched_and_counted_up_and_keeps_its_grace(cache, clock, removals):
+    cache.take("k", returns(1), grace=5)
+    clock.advance(9)
+    assert cache.incr("k") == 2
+    assert cache.expires_in("k") == 1
+    assert cache.touch("k", 20)
+    assert cache.expires_in("k") == 20
+    clock.advance(20)
+    assert cache.get("k") is None
+    assert cache.take("k", returns(7), grace=5) == 2
+    assert removals[0] == ("k", 1, REPLACED)
+    assert until(lambda: cache.get("k") == 7)
+    # Made to last for ever, and to expire again.
+    assert cache.touch("k", None)
+    clock.advance(1000)
+    assert cache.touch("k", 1)
+    clock.advance(6)
+    assert len(cache) == 0
+
+
+def test_a_full_cache_evicts_the_oldest_stale_value_as_expired(make, clock, removals):
+    cache = make(max_entries=2, max_weight=10, weigher=lambda key, value: value)
+    for key in "ab":
+        cache.take(key, returns(5), grace=50)
+    clock.advance(10)
+    assert cache.stats().weight == 10
+    cache.set("c", 1)
+    assert removals == [("a", 5, EXPIRED)]
+    assert cache.take("heavy", returns(11), grace=5) == 11
+    assert "heavy" not in cache
+
+
+# Refresh ahead.
+
+
+def test_the_first_hit_past_the_fraction_starts_one_refresh_and_returns_at_once(cache, clock, twin, removals):
     twin.take("k", returns("old"), refresh_ahead=0.8)
-    site.advance(8)
+    clock.advance(8)
     assert twin.take("k", unreached, refresh_ahead=0.8) == "old"
-    site.advance(0.125)
+    clock.advance(0.125)
     loader = twin.held("new")
     assert [twin.take("k", loader, refresh_ahead=0.8) for _ in range(3)] == ["old"] * 3
     assert loader.is_running()
     loader.release()
     twin.settle()
     assert loader.calls == 1
-    assert site.get("k") == "new"
-    assert site.core.times("k").fresh_until == 18.125
+    assert cache.expires_in("k") == 10
+    assert removals == [("k", "old", REPLACED)]
+    clock.advance(10)
+    # Past its TTL, it is loaded.
+    assert twin.take("k", returns("newer"), refresh_ahead=0.8) == "newer"
+    assert_counts(cache, hits=4, misses=2, loads=3, refreshes=1, expirations=1)
 
 
-def test_a_none_is_refreshed_ahead_by_its_own_ttl(site, twin):
-    twin.take("k", returns(None), negative_ttl=2, refresh_ahead=0.5)
-    assert site.core.times("k").expires_at == 2
-    site.advance(1.5)
-    assert twin.take("k", returns("there"), negative_ttl=2, refresh_ahead=0.5) is None
+def test_a_refresh_ahead_that_fails_leaves_the_value_and_the_next_waits_for_a_back_off(
+    cache, clock, twin, caplog, steady
+):
+    twin.take("k", returns("old"), refresh_ahead=0.5)
+    clock.advance(6)
+    for _ in range(3):
+        assert twin.take("k", returns(LookupError()), refresh_ahead=0.5) == "old"
+        twin.settle()
+    assert caplog.text.count("Loading 'k' into the cache 'default' failed; the next refresh waits for 1.0 s.") == 1
+    clock.advance(1)
+    assert twin.take("k", returns("new"), refresh_ahead=0.5) == "old"
     twin.settle()
-    assert site.get("k") == "there"
+    assert cache.get("k") == "new"
 
 
-def test_fail_safe_serves_the_stale_value_with_growing_pauses_between_tries(site, twin, steady):
-    twin.take("k", returns("old"), grace=1000, fail_safe=True)
-    site.advance(10)
+# Fail-safe.
+
+
+def test_a_stale_value_survives_loaders_that_fail_with_growing_pauses(cache, clock, twin, caplog, steady):
     tries = []
 
     def loader():
-        tries.append(site.now)
-        raise LookupError
+        tries.append(clock())
+        raise LookupError("no")
 
-    for _ in range(40):
-        assert twin.take("k", loader, grace=1000, fail_safe=True) == "old"
-        twin.settle()
-        site.advance(0.5)
-    assert tries == [10, 11, 13, 17, 25]
+    def ask_for_seconds(seconds):
+        tries.clear()
+        for _ in range(2 * seconds):
+            assert twin.take("k", loader, grace=1000, fail_safe=True) == "old"
+            twin.settle()
+            clock.advance(0.5)
+        return tries
 
-
-def test_fail_safe_with_a_timeout_serves_the_stale_value_if_the_load_fails_in_time(site, twin, steady):
-    twin.take("k", returns("old"), grace=50, fail_safe=True)
-    site.advance(10)
-    for _ in range(3):
-        assert twin.take("k", returns(LookupError()), grace=50, fail_safe=True, timeout=PATIENCE) == "old"
+    twin.take("k", returns("old"), grace=1000, fail_safe=True)
+    clock.advance(10)
+    assert ask_for_seconds(20) == [10.0, 11.0, 13.0, 17.0, 25.0]
+    assert caplog.text.count("LookupError: no") == 5
+    assert_counts(cache, hits=40, misses=1, stale_hits=40, loads=1, load_failures=5, refreshes=5)
+    clock.advance(32)
+    twin.take("k", returns("old"), grace=1000, fail_safe=True)
     twin.settle()
-    assert site.counts() == {"hits": 3, "misses": 1, "loads": 1, "load_failures": 1, "stale_hits": 3}
+    clock.advance(10)
+    # A success starts over.
+    now = clock()
+    assert ask_for_seconds(2) == [now, now + 1]
 
 
-def test_fail_safe_without_a_stale_value_raises(site, twin):
+def test_fail_safe_ends_with_the_grace(clock, twin):
+    policy = {"grace": 5, "fail_safe": True}
     with pytest.raises(LookupError):
-        twin.take("k", returns(LookupError()), grace=5, fail_safe=True)
-
-
-def test_a_caller_whose_timeout_passes_gets_an_error_and_the_value_is_stored_later(site, twin):
-    loader = twin.held("late")
-    with pytest.raises(LoadTimeout, match=r"the loader of 'k' takes longer than 0\.02 s"):
-        twin.take("k", loader, timeout=SHORT)
-    assert loader.is_running()
-    with pytest.raises(LoadTimeout):
-        twin.take("k", unreached, timeout=SHORT)
-    loader.release()
+        twin.take("k", returns(LookupError()), **policy)
+    assert twin.take("k", returns("old"), **policy) == "old"
+    clock.advance(14)
+    assert twin.take("k", returns(LookupError()), **policy) == "old"
     twin.settle()
-    assert site.get("k") == "late"
-    assert site.counts() == {"hits": 1, "misses": 2, "loads": 1, "load_timeouts": 2}
+    clock.advance(1)
+    with pytest.raises(LookupError):
+        twin.take("k", returns(LookupError()), **policy)
 
 
-def test_with_a_timeout_the_stale_value_comes_after_it(site, twin):
-    twin.take("k", returns("old"), grace=50)
-    site.advance(10)
-    loader = twin.held("late")
-    assert twin.take("k", loader, grace=50, timeout=SHORT) == "old"
-    loader.release()
+# A value of None.
+
+
+def test_none_is_kept_for_its_own_ttl_and_is_no_miss(cache, clock, twin):
+    assert twin.take("k", returns(None), negative_ttl=2) is None
+    assert cache.expires_in("k") == 2
+    assert twin.take("k", unreached, negative_ttl=2) is None
+    clock.advance(2)
+    assert twin.take("k", returns("there"), negative_ttl=2) == "there"
+    assert cache.expires_in("k") == 10
+    # Without a TTL of its own, it is a value like any other.
+    assert twin.take("other", returns(None)) is None
+    assert cache.expires_in("other") == 10
+    assert twin.take("other", unreached) is None
+    assert_counts(cache, hits=2, misses=3, loads=3, expirations=1)
+
+
+def test_a_none_has_no_grace_and_takes_the_place_of_a_stale_value(cache, clock, twin, removals):
+    policy = {"grace": 50, "negative_ttl": 2}
+    twin.take("k", returns("old"), **policy)
+    clock.advance(10)
+    assert twin.take("k", returns(None), **policy) == "old"
     twin.settle()
-    assert site.get("k") == "late"
+    assert twin.take("k", unreached, **policy) is None
+    clock.advance(2)
+    assert len(cache) == 0
+    assert removals == [("k", "old", EXPIRED), ("k", None, EXPIRED)]
 
 
-def test_a_load_that_fails_when_its_caller_no_longer_waits_is_logged(site, twin, caplog):
-    loader = twin.held(LookupError("late"))
-    with pytest.raises(LoadTimeout):
-        twin.take("k", loader, timeout=SHORT)
-    loader.release()
+def test_a_none_is_refreshed_ahead_by_its_own_ttl(cache, clock, twin):
+    policy = {"refresh_ahead": 0.5, "negative_ttl": 2}
+    twin.take("k", returns(None), **policy)
+    assert twin.take("k", unreached, **policy) is None
+    clock.advance(1.5)
+    assert twin.take("k", returns("there"), **policy) is None
     twin.settle()
-    assert until(lambda: "LookupError: late" in caplog.text)
+    assert cache.get("k") == "there"
 
 
-def test_closing_while_a_refresh_runs_is_quiet(site, twin, caplog):
-    twin.take("k", returns("old"), grace=50)
-    site.advance(10)
-    loader = twin.held("new")
-    assert twin.take("k", loader, grace=50) == "old"
-    assert loader.is_running()
-    site.close()
-    loader.release()
-    twin.settle()
-    assert caplog.text == ""
+# Wrong options.
 
 
-def test_a_full_queue_drops_refreshes_and_counts_them(site, twin, monkeypatch):
-    for key in "abc":
-        twin.take(key, returns("old"), grace=50)
-    site.advance(10)
-    monkeypatch.setattr("wheelcache.loading.background.refresh_pool", WorkerPool(1, 1))
-    loader = twin.held("new")
-    twin.take("a", loader, grace=50)
-    assert loader.is_running()
-    queued = isinstance(twin, InThreads)
-    if queued:
-        twin.take("b", returns("new"), grace=50)
-    assert twin.take("c", unreached, grace=50) == "old"
-    loader.release()
-    twin.settle()
-    counts = site.counts()
-    assert (counts["refreshes"], counts["refreshes_dropped"]) == (1 + queued, 1)
-    # A dropped refresh is tried again.
-    twin.take("c", returns("new"), grace=50)
-    twin.settle()
-    assert site.get("c") == "new"
-
-
-def test_without_threads_refreshes_are_dropped_and_timed_loads_run_in_the_callers(site, monkeypatch):
-    def refuse(thread):
-        raise RuntimeError("can't start new thread")
-
-    site.take("k", returns("old"), grace=50)
-    site.advance(10)
-    monkeypatch.setattr("wheelcache.loading.background.refresh_pool", WorkerPool(1, 1))
-    monkeypatch.setattr("wheelcache.loading.background.timed_load_pool", WorkerPool(1, 1))
-    monkeypatch.setattr("threading.Thread.start", refuse)
-    assert site.take("k", unreached, grace=50) == "old"
-    assert site.take("other", returns("new"), timeout=PATIENCE) == "new"
-    assert site.counts()["refreshes_dropped"] == 1
-
-
-def test_a_timed_load_without_room_gets_the_stale_value_and_its_waiters_load(site, pool, waiters, monkeypatch):
-    site.take("k", returns("old"), grace=50)
-    site.advance(10)
-    busy = WorkerPool(1, 1)
-    blocker = Held(None)
-    monkeypatch.setattr("wheelcache.loading.background.timed_load_pool", busy)
-    assert busy.submit(blocker)
-    assert busy.submit(lambda: None, patience=PATIENCE)
-    timed = pool.submit(site.take, "k", unreached, grace=50, timeout=0.3)
-    assert until(lambda: not site.loads.is_idle)
-    assert site.take("k", returns("mine")) == "mine"
-    assert timed.result(PATIENCE) in ("old", "mine")
-    blocker.release()
-    assert site.counts()["load_timeouts"] == site.counts()["refreshes_dropped"] == 1
-
-
-def test_a_refresh_whose_loop_ended_lets_the_next_caller_refresh(site):
-    site.take("k", returns("old"), grace=5)
-    site.advance(10)
-    assert asyncio.run(site.atake("k", asyncio.Event().wait, grace=5)) == "old"
-    assert site.loads.is_idle
-    assert site.take("k", returns("new"), grace=5) == "old"
-    assert until(lambda: site.loads.is_idle)
-    assert site.get("k") == "new"
-
-
-def test_a_refresh_that_was_left_with_its_loop_keeps_no_caller_waiting(site):
-    site.take("k", returns("old"), grace=5)
-    site.advance(10)
-    loop = asyncio.new_event_loop()
-
-    async def begin():
-        await site.atake("k", asyncio.Event().wait, grace=5)
-        await asyncio.sleep(0)
-
-    loop.run_until_complete(begin())
-    assert site.take("k", returns("new")) == "new"
-    for task in asyncio.all_tasks(loop):
-        task.cancel()
-    loop.run_until_complete(asyncio.sleep(0))
-    loop.close()
-    assert site.get("k") == "new"
-    assert site.loads.is_idle
-
-
-def test_a_child_of_fork_refreshes_what_its_parent_was_refreshing(site):
-    site.take("k", returns("old"), grace=50)
-    site.advance(10)
-    loader = Held("of the parent")
-    site.take("k", loader, grace=50)
-    assert loader.is_running()
-    site.loads.after_fork_in_child()
-    assert site.take("k", returns("of the child"), grace=50) == "old"
-    assert until(lambda: site.get("k") == "of the child")
-    loader.release()
+@pytest.mark.parametrize("option", ["grace", "timeout", "negative_ttl", "refresh_ahead", "fail_safe"])
+def test_a_wrong_option_is_an_error_that_names_it(cache, twin, option):
+    for wrong in (0, -1, "1", float("nan"), float("inf"), *([True] if option != "fail_safe" else [])):
+        with pytest.raises((TypeError, ValueError), match=f"{option} must be"):
+            twin.take("k", unreached, **{option: wrong})
+    with pytest.raises(ValueError, match="refresh_ahead must be a fraction, 0 < fraction < 1, or None, not 1"):
+        twin.take("k", unreached, refresh_ahead=1)
+    with pytest.raises(TypeError, match="fail_safe needs grace"):
+        twin.take("k", unreached, fail_safe=True)
+    assert len(cache) == 0

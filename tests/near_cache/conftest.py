@@ -5,7 +5,7 @@ import pytest
 import redis
 
 from tests.near_cache.listeners import CALM, Copies
-from tests.near_cache.stores import AsyncCalls, Calls, Store, near_cache
+from tests.near_cache.stores import Calls, Store, near_cache
 from tests.redis_server import RedisServer
 from tests.waiting import THREADS, until
 from wheelcache import ManualClock
@@ -24,12 +24,12 @@ def store():
     store.released.set()
 
 
-@pytest.fixture(params=[Calls, AsyncCalls], ids=["threads", "coroutines"])
+@pytest.fixture(params=[False, True], ids=["threads", "coroutines"])
 def make(request, clock, store):
     """Make a near cache in front of ``store``; tracked, it is trusted from the start unless told otherwise."""
 
     def make_near(*, tracked=False, trusted=True, **options):
-        calls = request.param(near_cache(clock, tracked=tracked, **options), store)
+        calls = Calls(near_cache(clock, tracked=tracked, **options), store, by_tasks=request.param)
         if tracked and trusted:
             calls.near.trust(True)
         return calls

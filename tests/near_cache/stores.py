@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
+from functools import partial
 
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 from wheelcache.core.contract import MISSING
+from wheelcache.loading.steps import drive, drive_async, result
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 
@@ -70,62 +72,45 @@ class Store:
 
 
 class Calls:
-    """What a thread calls a near cache for, with the store of the test behind it."""
+    """What a caller calls a near cache for, with the store of the test behind it: by threads, or by tasks, each of an
+    event loop of its own."""
 
-    def __init__(self, near, store):
+    def __init__(self, near, store, by_tasks=False):
         self.near = near
         self.store = store
+        self.by_tasks = by_tasks
         self.copies = near.cache
 
     def beside(self, store):
         """The same near cache in front of another store, which another thread reaches before this one."""
-        return type(self)(self.near, store)
+        return Calls(self.near, store, self.by_tasks)
 
     def get(self, key):
-        return self.near.get(key, lambda: self.store.read(key))
+        return self._drive(self.near.get(key, self._call(self.store.read, key)))
 
     def get_many(self, keys):
-        return self.near.get_many(keys, self.store.read_many)
+        return self._drive(self.near.get_many(keys, lambda keys: self._call(self.store.read_many, keys)()))
 
     def has(self, key):
-        return self.near.has(key, lambda: self.store.has(key))
+        return self._drive(self.near.has(key, self._call(self.store.has, key)))
 
     def read(self, key):
-        return self.near.read(lambda: self.store.read(key), key)
+        return self._drive(self.near.read(self._call(self.store.read, key), key))
 
     def set(self, key, value, **options):
-        return self.near.write([key], lambda: self.store.set(key, value), **options)
+        return self._drive(self.near.write([key], self._call(self.store.set, key, value), **options))
 
     def clear(self):
-        self.near.clear(self.store.clear)
+        self._drive(self.near.clear(self._call(self.store.clear)))
 
     def load(self, key, loader):
-        return self.near.load(key, loader)
+        return result(self._drive(self.near.load(key, self._call(loader))))
 
+    def _drive(self, steps):
+        return asyncio.run(drive_async(steps)) if self.by_tasks else drive(steps)
 
-class AsyncCalls(Calls):
-    """The same for coroutines, each with an event loop of its own."""
-
-    def get(self, key):
-        return asyncio.run(self.near.aget(key, awaitable(self.store.read, key)))
-
-    def get_many(self, keys):
-        return asyncio.run(self.near.aget_many(keys, lambda keys: awaitable(self.store.read_many, keys)()))
-
-    def has(self, key):
-        return asyncio.run(self.near.ahas(key, awaitable(self.store.has, key)))
-
-    def read(self, key):
-        return asyncio.run(self.near.aread(awaitable(self.store.read, key), key))
-
-    def set(self, key, value, **options):
-        return asyncio.run(self.near.awrite([key], awaitable(self.store.set, key, value), **options))
-
-    def clear(self):
-        asyncio.run(self.near.aclear(awaitable(self.store.clear)))
-
-    def load(self, key, loader):
-        return asyncio.run(self.near.aload(key, awaitable(loader)))
+    def _call(self, function, *args):
+        return awaitable(function, *args) if self.by_tasks else partial(function, *args)
 
 
 def awaitable(function, *args):

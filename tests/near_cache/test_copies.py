@@ -7,6 +7,7 @@ import pytest
 
 from tests.near_cache.stores import MISSING, Down, held, near_cache
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
+from wheelcache.loading.steps import drive, drive_async
 
 # Reading.
 
@@ -176,19 +177,19 @@ def test_a_cancelled_write_leaves_no_copy_neither_at_once_nor_when_it_is_done(cl
             await go.wait()
             stored["k"] = "new"
 
-        near.get("k", lambda: stored["k"])
-        writing = asyncio.create_task(near.awrite(["k"], write, dropped=None))
+        drive(near.get("k", lambda: stored["k"]))
+        writing = asyncio.create_task(drive_async(near.write(["k"], write, dropped=None)))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         writing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await writing
         assert near.cache.get("k") is None
-        assert near.get("k", lambda: stored["k"]) == "old"
+        assert drive(near.get("k", lambda: stored["k"])) == "old"
         go.set()
         for _ in range(5):
             await asyncio.sleep(0)
-        assert near.get("k", lambda: stored["k"]) == "new"
+        assert drive(near.get("k", lambda: stored["k"])) == "new"
 
     asyncio.run(main())
 
@@ -196,7 +197,7 @@ def test_a_cancelled_write_leaves_no_copy_neither_at_once_nor_when_it_is_done(cl
 def test_what_was_read_before_a_write_and_comes_after_it_is_not_kept(near, store, pool):
     store.values["k"] = "old"
     reader = held(store, pool, near.get, "k")
-    near.near.write(["k"], lambda: store.values.update(k="new"))
+    drive(near.near.write(["k"], lambda: store.values.update(k="new")))
     store.released.set()
     assert reader.result(PATIENCE) == "old"
     assert near.get("k") == "new"
@@ -205,7 +206,7 @@ def test_what_was_read_before_a_write_and_comes_after_it_is_not_kept(near, store
 TELLS = {
     "invalidated": lambda near: near.invalidated([b"k"]),
     "flushed": lambda near: near.flushed(),
-    "cleared here": lambda near: near.clear(lambda: None),
+    "cleared here": lambda near: drive(near.clear(lambda: None)),
 }
 
 
@@ -294,7 +295,7 @@ def test_without_tracking_no_caller_waits_for_the_read_of_another(make, store, p
     near = make(tracked=True, trusted=False)
     store.values["k"] = "v1"
     slow = held(store, pool, near.get, "k")
-    assert near.near.get("k", lambda: "v2") == "v2"
+    assert drive(near.near.get("k", lambda: "v2")) == "v2"
     store.released.set()
     assert slow.result(PATIENCE) == "v1"
 
@@ -318,8 +319,8 @@ def test_readers_never_see_a_copy_older_than_what_was_told(clock, together):
         else:
             for _ in range(100):
                 expected = told[0]
-                assert near.get("k", lambda: truth["k"]) >= expected
+                assert drive(near.get("k", lambda: truth["k"])) >= expected
                 expected = told[0]
-                assert near.get_many(["k"], lambda keys: {"k": truth["k"]})["k"] >= expected
+                assert drive(near.get_many(["k"], lambda keys: {"k": truth["k"]}))["k"] >= expected
 
     assert together(run) == [None] * THREADS

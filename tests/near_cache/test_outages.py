@@ -8,6 +8,7 @@ from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, Store, held, near_
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
 from wheelcache.errors import StoreUnavailable
+from wheelcache.loading.steps import drive
 from wheelcache.near_cache.circuit_breaker import FAILURES, FIRST_PAUSE
 
 
@@ -28,9 +29,9 @@ def read(request):
 def in_an_outage(near):
     """What a read of "k" brings when the store has just failed."""
     before, near.store.error = near.store.error, Down("gone")
-    found = near.near.get("k", lambda: near.store.read("k"))
+    found = drive(near.near.get("k", lambda: near.store.read("k")))
     near.store.error = before
-    near.near.read(lambda: None)
+    drive(near.near.read(lambda: None))
     return found
 
 
@@ -250,8 +251,8 @@ def test_threads_that_read_while_tracking_is_lost_never_get_what_is_older_than_t
         for _ in range(100):
             # So that the circuit breaker lets reads through now and then.
             clock.advance(0.01)
-            least = near.get("k", lambda: next(truth))
-            found = near.get("k", fails)
+            least = drive(near.get("k", lambda: next(truth)))
+            found = drive(near.get("k", fails))
             assert MISSING in (least, found) or found >= least
 
     assert together(run) == [None] * THREADS
@@ -269,13 +270,18 @@ def test_without_fail_safe_no_copy_is_kept_of_what_is_read_while_tracking_is_los
 def test_a_child_of_a_fork_has_no_trust_in_the_copies_that_it_inherits(clock):
     near = near_cache(clock, tracked=True, **FAIL_SAFE)
     near.trust(True)
-    near.get("k", lambda: "old")
+    drive(near.get("k", lambda: "old"))
 
     def fails():
         raise Down("gone")
 
     def child():
-        found = near.get("j", lambda: "j"), near.cache.get("k"), near.get("k", fails), near.get("k", lambda: "new")
+        found = (
+            drive(near.get("j", lambda: "j")),
+            near.cache.get("k"),
+            drive(near.get("k", fails)),
+            drive(near.get("k", lambda: "new")),
+        )
         # The third is a copy for outages.
         if found != ("j", None, "old", "new"):
             raise AssertionError(found)

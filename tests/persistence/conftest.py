@@ -1,5 +1,8 @@
 import logging
+import shutil
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -27,3 +30,11 @@ def wall(monkeypatch):
 def warnings(caplog):
     """What was logged so far as a warning or worse."""
     return lambda: [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.fixture
+def open_folder():
+    """A directory to which the way is open for any user, which it is not to those of pytest."""
+    folder = tempfile.mkdtemp()
+    yield Path(folder)
+    shutil.rmtree(folder)

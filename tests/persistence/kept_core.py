@@ -5,9 +5,9 @@ from pathlib import Path
 from wheelcache.core.contract import RESTORE, STORED, RemovalCause
 from wheelcache.core.python_core import PythonCore
 from wheelcache.errors import CacheClosed, Unloaded
+from wheelcache.keys import KeyProxies
 from wheelcache.persistence.lazy_load import LazyLoad
-from wheelcache.persistence.loading_snapshot import load_from
-from wheelcache.persistence.saving import save
+from wheelcache.persistence.snapshots import Snapshots
 
 
 class Clock:
@@ -37,9 +37,13 @@ class KeptCore:
         self.is_closed = False
         self._weigh = weigh
         self._slot = slot
-        self._foreign = foreign
-        self._max_entries = options.get("max_entries")
-        self._is_coherent = options.get("stamps") is not None
+        self.snapshots = Snapshots(
+            *(name, self.core, self, KeyProxies()),
+            max_entries=options.get("max_entries"),
+            is_coherent=options.get("stamps") is not None,
+            is_portable=lambda key: key not in foreign,
+            is_in_use=self.is_in_use,
+        )
 
     # What a cache does.
 
@@ -57,10 +61,9 @@ class KeptCore:
     def get(self, key, default=None):
         return self.call("get", key, default)
 
-    def set(self, key, value, ttl=None, grace=0.0):
-        return self.call(
-            "set", key, value, ttl, grace, weight=self._weigh(value), slot=self._slot(key), removed=self.removed
-        )
+    def set(self, key, value, ttl=None, grace=0.0, **options):
+        options |= {"weight": self._weigh(value), "slot": self._slot(key), "removed": self.removed}
+        return self.call("set", key, value, ttl, grace, **options)
 
     def fill(self, values, ttl=None):
         for key, value in values.items():
@@ -89,29 +92,21 @@ class KeptCore:
     # What is saved and loaded.
 
     def save(self, path, **options):
-        return save(self.core, path, name=self.name, unwrap=_same, is_portable=self.is_portable, **options)
+        # A test may have put another one around it.
+        self.snapshots.core = self.core
+        return self.snapshots.save(path, **options)
 
     def load(self, path, secret=None):
         return self.load_from(Path(path), secret)
 
     def load_from(self, path, secret, dir_fd=None):
-        options = {"is_coherent": self._is_coherent, "max_entries": self._max_entries}
-        return load_from(self.core, self, path, name=self.name, secret=secret, dir_fd=dir_fd, **options)
+        return self.snapshots.load_from(path, secret, dir_fd)
 
     def is_in_use(self):
         return not self.is_closed and not (self.lazy_load is not None and self.lazy_load.is_pending)
 
     def restore(self, key, value, ttl, grace, seen):
-        weight, slot = self._weigh(value), self._slot(key)
-        options = {"exact": True, "weight": weight, "mode": RESTORE, "slot": slot, "seen": seen}
-        return self.core.set(key, value, ttl, grace, removed=self.removed, **options)
+        return self.set(key, value, ttl, grace, exact=True, mode=RESTORE, seen=seen)
 
     def evict(self, key):
         self.core.delete(key, cause=RemovalCause.EVICTED, slot=self._slot(key), removed=self.removed)
-
-    def is_portable(self, key):
-        return key not in self._foreign
-
-
-def _same(key):
-    return key

@@ -11,7 +11,7 @@ import pytest
 from tests.persistence.calling import Calling
 from tests.persistence.kept_core import KeptCore
 from tests.waiting import PATIENCE, until
-from wheelcache.errors import FileUnusable
+from wheelcache.errors import CacheClosed
 from wheelcache.persistence.autosave import Autosave, stem_of
 from wheelcache.persistence.exit_save import ExitSave
 from wheelcache.persistence.snapshot_file import MAGIC, SnapshotWriter
@@ -159,24 +159,22 @@ def test_where_there_is_nothing_nothing_is_loaded_or_logged(keep, folder, warnin
     assert warnings() == []
 
 
+def test_a_cache_that_is_closed_while_it_is_loaded_loads_no_other_file(keep, saved, warnings):
+    saved({"a": 1}, {"a": Calling(), "b": 1})
+    cache, _ = keep()
+    Calling.loading = staticmethod(cache.close)
+    with pytest.raises(CacheClosed):
+        cache.get("a")
+    assert len(cache.core) == 0
+    assert warnings() == []
+
+
 def test_names_that_are_alike_are_told_apart(keep, saved):
     names = ["mine", "mine ", "Mine", "m/ne", "m?ne", "*", "é", "\udc80", "x" * 300, "x" * 301]
     for name in names:
         saved({"name": name}, name=name)
     for name in names:
         assert keep(name=name)[0].get("name") == name
-
-
-def test_of_a_directory_that_others_may_use_nothing_is_loaded_or_saved(keep, saved, folder, warnings):
-    saved({"a": 1})
-    cache, autosave = keep()
-    folder.chmod(0o755)
-    assert cache.get("a") is None
-    cache.fill({"a": 2})
-    assert not autosave.save()
-    assert ["mode 755" in each for each in warnings()] == [True, True]
-    with pytest.raises(FileUnusable, match="mode 755"):
-        keep()
 
 
 # What is written.
@@ -208,13 +206,6 @@ def test_files_are_their_owners_alone(saved, folder):
     (path,) = saved({"a": 1})
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-
-
-def test_each_has_a_number_that_no_other_has_and_the_lowest_is_given_anew(keep, saved, folder):
-    saved({"a": 1}, {"a": 2}, {"a": 3})
-    stem = stem_of("mine")
-    assert files(folder) == [f"{stem}.{number}.snapshot" for number in (1, 2, 3)]
-    assert files(folder, ".lock") == [f"{stem}.{number}.lock" for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize("end", ["closed", "collected", "closed while it saves", "forked"])
@@ -375,30 +366,3 @@ def test_where_no_thread_could_be_started_the_one_that_exits_saves(monkeypatch):
         exit_save.start()
     exit_save.run()
     assert calls == [threading.current_thread()]
-
-
-def test_a_fork_ends_the_thread_and_afterwards_there_is_one_again():
-    exit_save, calls = ExitSave(5.0), []
-    kept = Noting(lambda seconds: calls.append(threading.current_thread().name))
-    exit_save.add(kept)
-    before = threading.active_count()
-    exit_save.start()
-    assert threading.active_count() == before + 1
-    exit_save.pause()
-    assert threading.active_count() == before
-    assert calls == []
-    exit_save.resume()
-    assert threading.active_count() == before + 1
-    exit_save.run()
-    assert calls == ["wheelcache-save"]
-
-
-def test_what_takes_for_ever_does_not_keep_the_exit():
-    exit_save, go_on = ExitSave(0.01), threading.Event()
-    kept = Noting(lambda seconds: go_on.wait(PATIENCE))
-    exit_save.add(kept)
-    exit_save.start()
-    began = time.monotonic()
-    exit_save.run()
-    assert time.monotonic() - began < PATIENCE - 2
-    go_on.set()

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.engine.interruptions import Delivery, Worker
 from tests.persistence.kept_core import KeptCore
+from tests.runtime.interruptions import Delivery, Worker
 from tests.waiting import PATIENCE, THREADS
 from wheelcache.errors import CacheClosed, Unloaded
 from wheelcache.persistence import lazy_load
@@ -209,16 +209,6 @@ class TestClosed:
 
 class TestForks:
     """``after_fork_in_child`` is what the child calls: in these, of a child that has this thread alone."""
-
-    def test_the_child_of_an_unused_cache_loads_for_itself(self):
-        cache = lazy()
-        child = os.fork()
-        if child == 0:
-            cache.core.after_fork(in_child=True)
-            cache.lazy_load.after_fork_in_child()
-            os._exit(0 if cache.lazy_load.is_pending and cache.get("a") == 1 and cache.loads == 1 else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert cache.lazy_load.is_pending
 
     def test_the_child_of_a_used_one_has_what_was_loaded(self):
         cache = lazy()

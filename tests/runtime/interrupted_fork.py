@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 
 import wheelcache
-from tests.engine.interruptions import Delivery, Worker, quiet
 from tests.runtime.forks import SILENT, fork, use
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import until
 from wheelcache import Cache, Timers
 from wheelcache.near_cache.redis_tracking import Tracking
@@ -57,8 +57,7 @@ def runs_ours(thread):
     return frame is not None
 
 
-def main(step, directory):
-    """With an exception at every ``step``-th point."""
+def main(directory):
     worker = Worker()
     # Python cannot raise what a hook of a fork raises. It calls this instead.
     sys.unraisablehook = lambda unraisable: None
@@ -81,7 +80,7 @@ def main(step, directory):
         timers.set_timer("a", 1, 30)
 
     with quiet():
-        for target in count(1, step):
+        for target in count(1):
             use_all()
             expiring.set("soon", 1, ttl=0.02)
             delivery = Delivery(target)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import wheelcache
-from tests.engine.interruptions import Delivery, Worker
+from tests.runtime.interruptions import Delivery, Worker
 from tests.scripts import FORKING
 from wheelcache.runtime.held_lock import HeldLock
 
@@ -29,11 +29,11 @@ def test_no_other_module_registers_a_hook():
     assert registering == {"runtime/lifecycle.py"}
 
 
-@pytest.mark.parametrize("step", [17, pytest.param(1, marks=[pytest.mark.deep, pytest.mark.timeout(600)])])
-def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(step, tmp_path):
+@pytest.mark.deep
+def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(tmp_path):
     """In a process of its own: the hooks go through every cache that other tests have left."""
     tmp_path.chmod(0o700)
-    script = f"from tests.runtime.interrupted_fork import main; main({step}, {str(tmp_path)!r})"
+    script = f"from tests.runtime.interrupted_fork import main; main({str(tmp_path)!r})"
     done = subprocess.run(
         [sys.executable, *FORKING, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=500
     )

@@ -1,9 +1,215 @@
-"""Threads of timers and of Redis tracking end before a fork if they are idle, and start again when they are needed."""
+"""Idle threads of wheelcache end before a fork, so Python >= 3.12 has nothing to warn of, and start again after it."""
 
 import pytest
 
-from tests.engine.test_fork_threads import run, run_noting
 from tests.redis_server import RedisServer
+from tests.runtime.forking import run_noting, run_warned
+
+# The wheel thread.
+
+
+def test_the_wheel_thread_ends_before_a_fork_and_goes_on_after_it():
+    assert run_noting("""
+        cache = Cache(interval=0.01)
+        cache.set("short", 1, ttl=0.5)
+        print(*threads())
+
+        def child():
+            assert threads() == []
+            cache.set("mine", 1, ttl=0.02)
+            assert threads() == ["wheelcache-wheel"]
+            until(lambda: len(cache) == 0)
+
+        print(in_child(child), *seen_by_forks)
+        # Timers are pending, so it runs again without any write.
+        print(*threads())
+        until(lambda: len(cache) == 0)
+        """) == ["wheelcache-wheel", "0", "1", "wheelcache-wheel"]
+
+
+def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
+    assert run_noting("""
+        cache = Cache(**SILENT, interval=0.01)
+        cache.set("short", 1, ttl=0.02)
+        until(lambda: cache.figures().thread == "parked")
+        print(in_child(lambda: None), *seen_by_forks, *threads())
+        cache.set("short", 1, ttl=0.02)
+        print(*threads())
+        until(lambda: len(cache) == 0)
+        """) == ["0", "1", "wheelcache-wheel"]
+
+
+def test_a_hundred_forks_and_their_childrens_forks_all_see_one_thread():
+    """join() returns a little before the kernel takes the thread off its list, which is what Python counts."""
+    assert run_noting("""
+        cache = Cache(interval=0.01)
+        cache.set("long", 1, ttl=3600)
+
+        def child(depth):
+            cache.set(f"of {depth}", 1, ttl=0.02)
+            assert threads() == ["wheelcache-wheel"]
+            if depth < 3:
+                assert in_child(lambda: child(depth + 1)) == 0
+                assert set(seen_by_forks) == {1}, seen_by_forks
+            until(lambda: cache.keys() == ["long"] and len(cache) == 1)
+
+        print(in_child(lambda: child(1)))
+        for _ in range(100):
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0)
+            os.waitpid(pid, 0)
+        print(len(seen_by_forks), *set(seen_by_forks), *threads())
+        """) == ["0", "101", "1", "wheelcache-wheel"]
+
+
+def test_a_fork_while_a_listener_waits_for_a_lock_of_the_forking_thread_does_not_hang():
+    assert run_warned("""
+        lock = threading.Lock()
+        waits = threading.Event()
+
+        def listener(key, value, cause):
+            waits.set()
+            with lock:
+                pass
+
+        cache = Cache(interval=0.01, on_removal=listener)
+        with lock:
+            cache.set("short", 1, ttl=0.02)
+            assert waits.wait(10)
+            began = time.monotonic()
+            with warnings.catch_warnings():
+                # The listener's thread runs the user's code and cannot be ended.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                print(in_child(lambda: cache.set("child's", 1, ttl=5)))
+            print(time.monotonic() - began < 5)
+        cache.set("next", 1, ttl=0.02)
+        until(lambda: len(cache) == 0)
+        print(*threads())
+        """) == ["0", "True", "wheelcache-wheel"]
+
+
+def test_a_child_of_a_listener_ends_when_the_listener_returns():
+    """The listener forks in the wheel thread, which cannot end itself, and is not to go on as one in the child."""
+    assert run_warned("""
+        pids = []
+        parent = os.getpid()
+
+        def listener(key, value, cause):
+            if key == "forks" and os.getpid() == parent:
+                pids.append(os.fork())
+
+        warnings.simplefilter("ignore", DeprecationWarning)
+        cache = Cache(interval=0.01, on_removal=listener)
+        cache.set("forks", 1, ttl=0.02)
+        until(lambda: pids)
+        until(lambda: os.waitpid(pids[0], os.WNOHANG)[0] == pids[0])
+        cache.set("after", 1, ttl=0.02)
+        until(lambda: len(cache) == 0)
+        print(*threads())
+        """) == ["wheelcache-wheel"]
+
+
+def test_forks_of_many_threads_at_once_leave_one_wheel_thread():
+    assert run_warned("""
+        warnings.simplefilter("ignore", DeprecationWarning)
+        cache = Cache(interval=0.01)
+        cache.set("long", 1, ttl=3600)
+
+        def work():
+            for _ in range(25):
+                assert in_child(lambda: cache.set("mine", 1, ttl=1)) == 0
+                cache.set("short", 1, ttl=0.01)
+
+        workers = [threading.Thread(target=work) for _ in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        until(lambda: cache.keys() == ["long"] and len(cache) == 1)
+        print(*threads())
+        """) == ["wheelcache-wheel"]
+
+
+def test_a_write_between_the_end_of_the_thread_and_the_fork_is_served_after_it():
+    """By a hook of another library, which Python runs after wheelcache's."""
+    assert run_noting("""
+        cache = Cache(**SILENT, interval=0.01)
+        cache.set("long", 1, ttl=3600)
+        in_hook.append(lambda: cache.set("hook's", 1, ttl=0.02))
+        print(in_child(lambda: None), *seen_by_forks)
+        in_hook.clear()
+        until(lambda: cache.keys() == ["long"] and len(cache) == 1)
+        print(*threads())
+        """) == ["0", "1", "wheelcache-wheel"]
+
+
+def test_forks_in_the_middle_of_a_mass_expiry_lose_no_timer():
+    assert (
+        run_warned("""
+        for listener in (None, lambda *removal: None):
+            cache = Cache(**SILENT, interval=0.001, on_removal=listener)
+            for _ in range(4):
+                cache.set_many(dict.fromkeys(range(10_000), 0), ttl=0.01)
+                for _ in range(5):
+                    print(in_child(lambda: None))
+                until(lambda: len(cache) == 0)
+        """)
+        == ["0"] * 40
+    )
+
+
+# Those of pools.
+
+
+def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
+    assert run_noting("""
+        from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
+
+        cache = Cache(**SILENT, interval=0.01)
+
+        def use(cache, value):
+            assert cache.take(("timed", value), lambda: value, timeout=5) == value
+            cache.delete("stale")
+            cache.take("stale", lambda: "old", ttl=0.001, grace=60)
+            until(lambda: cache.get("stale") is None)
+            cache.take("stale", lambda: value, ttl=60, grace=60)
+            until(lambda: cache.get("stale") == value)
+
+        def idle():
+            return [thread for thread in threads() if thread == "wheelcache-refresh"]
+
+        use(cache, "before")
+        print(len(idle()))
+
+        def child():
+            assert idle() == []
+            use(cache, "child's")
+
+        # A thread is idle a moment after its value is there.
+        until(lambda: refresh_pool.pending == timed_load_pool.pending == 0)
+        print(in_child(child), *seen_by_forks, len(idle()))
+        use(cache, "after")
+        """) == ["2", "0", "1", "0"]
+
+
+def test_a_job_of_the_refresh_pool_that_forks():
+    assert run_warned("""
+        codes = []
+        warnings.simplefilter("ignore", DeprecationWarning)
+        cache = Cache(interval=0.01)
+
+        def child():
+            assert cache.take("child's", lambda: 1, timeout=5) == 1
+
+        def load():
+            codes.append(in_child(child))
+            return "loaded"
+
+        print(cache.take("k", load, timeout=20), *codes)
+        print(cache.take("l", lambda: "again", timeout=5))
+        """) == ["loaded", "0", "again"]
+
 
 TIMERS = """
 executed = []
@@ -45,7 +251,7 @@ print("child's" in executed)
 
 
 def test_a_fork_while_a_timer_executes_leaves_it_to_the_parent():
-    assert run(f"""{TIMERS}
+    assert run_warned(f"""{TIMERS}
 warnings.simplefilter("ignore", DeprecationWarning)
 use("before")
 timers.set_timer("slow", 1, 0.02)
@@ -68,18 +274,32 @@ print(len(executed))
 
 def test_timers_that_are_due_at_the_exit_execute():
     assert (
-        run(f"""{TIMERS}
-def last(key, value):
-    time.sleep(0.2)
-    print("executed", flush=True)
+        run_warned("""
+        def last(key, value):
+            time.sleep(0.2)
+            print("executed", flush=True)
 
-last_ones = Timers(0.01, 8, last)
-for number in range(6):
-    last_ones.set_timer(number, 1, 0.02)
-until(lambda: len(last_ones) == 0)
-""")
+        timers = Timers(0.01, 8, last)
+        for number in range(6):
+            timers.set_timer(number, 1, 0.02)
+        until(lambda: len(timers) == 0)
+        """)
         == ["executed"] * 6
     )
+
+
+# The one that waits for the exit, and the one of Redis tracking.
+
+
+def test_the_thread_that_waits_to_save_at_the_exit_ends_before_a_fork_and_is_there_again():
+    assert run_noting("""
+        import pathlib, tempfile
+        cache = Cache("kept", interval=0.01, snapshot_dir=pathlib.Path(tempfile.mkdtemp()))
+        cache.set("a", 1, ttl=3600)
+        print(*threads())
+        print(in_child(lambda: None), *seen_by_forks)
+        print(*threads())
+        """) == ["wheelcache-save", "wheelcache-wheel", "0", "1", "wheelcache-save", "wheelcache-wheel"]
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +308,7 @@ def server():
         yield server
 
 
-def test_the_tracking_thread_ends_before_a_fork_and_goes_on_after_it_on_the_same_connection(server):
-    assert run_noting(f"""
+TRACKING = """
 import redis
 from wheelcache.near_cache.redis_tracking import Tracking, connect_like
 
@@ -99,7 +318,11 @@ class Listener:
     def trust(self, trusted): told.append(trusted)
     def flushed(self): told.append("flushed")
     def invalidated(self, keys): told.extend(keys)
+"""
 
+
+def test_the_tracking_thread_ends_before_a_fork_and_goes_on_after_it_on_the_same_connection(server):
+    assert run_noting(f"""{TRACKING}
 client = redis.Redis(port={server.port})
 tracking = Tracking(connect_like(client), [b"fork:"], Listener())
 tracking.start()
@@ -117,23 +340,22 @@ print(after["id"] == before["id"])
 # PINGs go on.
 asked = tracking.trusted_until
 until(lambda: tracking.trusted_until > asked)
-tracking.stop()
+# Stopped between the end of the thread and a fork.
+in_hook.append(tracking.stop)
+print(in_child(lambda: None), seen_by_forks[-1])
+until(lambda: not client.client_list(_type="pubsub"))
 print(told[21:], *threads())
-""") == ["1", "wheelcache-tracking", "True", "[False]"]
+""") == ["1", "wheelcache-tracking", "True", "0", "1", "[False]"]
 
 
 def test_a_tracking_thread_that_waits_to_reconnect_ends_before_a_fork_too():
-    assert run_noting("""
-from wheelcache.near_cache.redis_tracking import Tracking
+    assert run_noting(f"""{TRACKING}
 logging.getLogger("wheelcache").setLevel(logging.ERROR)
 tries = []
 
 def connect(timeout):
     tries.append(1)
     raise ConnectionError("no server")
-
-class Listener:
-    def trust(self, trusted): pass
 
 tracking = Tracking(connect, [b"fork:"], Listener())
 tracking.start()
@@ -144,23 +366,3 @@ until(lambda: len(tries) > before)
 tracking.stop()
 print(*threads())
 """) == ["0", "1", "wheelcache-tracking"]
-
-
-def test_a_fork_while_the_tracking_thread_is_stopped_leaves_it_stopped(server):
-    assert run_noting(f"""
-import redis
-from wheelcache.near_cache.redis_tracking import Tracking, connect_like
-
-class Listener:
-    def trust(self, trusted): pass
-
-client = redis.Redis(port={server.port})
-tracking = Tracking(connect_like(client), [b"fork:"], Listener())
-tracking.start()
-until(lambda: tracking.trusted_until > 0)
-# Between the end of the thread and the fork.
-in_hook.append(tracking.stop)
-print(in_child(lambda: None), *seen_by_forks)
-until(lambda: not client.client_list(_type="pubsub"))
-print(*threads())
-""") == ["0", "1"]

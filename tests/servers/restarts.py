@@ -1,11 +1,10 @@
-"""For the tests of restarts: sites that are filled, stopped and started again, and the command that looks at them."""
+"""For the tests of restarts: sites that are filled, stopped and started again."""
 
-import json
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from tests.servers.process import Server, running
-from tests.servers.sites import run
+from tests.servers.sites import command_of, environment, workers_of
 from tests.waiting import until
 
 KEYS = [f"key{number}" for number in range(20)]
@@ -21,22 +20,19 @@ class Site(Server):
         super().__init__(process, port)
         self.workers = workers
 
+    def everywhere(self, path):
+        """Ask until every worker has answered; their numbers."""
+        pids = set()
+        assert until(lambda: pids.add(self(path)["pid"]) or len(pids) == self.workers)
+        return pids
+
     def pids(self):
-        """Of all workers."""
-        found = set()
-        assert until(lambda: found.add(self("pid")["pid"]) or len(found) == self.workers)
-        return found
+        return self.everywhere("pid")
 
     def fill(self):
         """Have every worker set all keys."""
         for key in KEYS:
-            done = set()
-
-            def all_have_it(key=key, done=done):
-                done.add(self(f"set/{key}?value=warm")["pid"])
-                return len(done) == self.workers
-
-            assert until(all_have_it)
+            self.everywhere(f"set/{key}?value=warm")
 
     def hits(self):
         """The ratio of the keys that are there, whichever worker is asked."""
@@ -44,60 +40,23 @@ class Site(Server):
         return sum(self(f"get/{key}")["value"] == ["warm"] for key in KEYS * 3) / len(KEYS * 3)
 
 
-def served(command, log, workers, **environment):
-    return running(command, log, make=partial(Site, workers=workers), **environment)
+class Place:
+    """Where a site, whichever server it runs on, keeps its snapshots and publishes its figures."""
 
+    def __init__(self, folder):
+        self.folder = folder
+        self.snapshots = folder / "snapshots"
+        self.figures = folder / "figures"
+        self.log = folder / "log"
 
-def check_commands(server, command, directory, **environment):
-    """``command`` save, inspect and load, with the workers of a server that has been filled."""
-    pids = server.pids()
-    before = inspected(command, **environment)
-    done = run([*command, "save"], **environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(f": {len(KEYS)} entries in {directory}/") == server.workers
-    found = inspected(command, **environment)
-    assert len(found) == server.workers
-    assert not {each["saved_at"] for each in found} & {each["saved_at"] for each in before}
-    for each in found:
-        assert (each["state"], each["reason"], each["entries"], each["set_aside"]) == ("whole", None, len(KEYS), False)
-        assert each["bytes"] == Path(each["file"]).stat().st_size
-    files = {path: path.stat().st_mtime_ns for path in directory.iterdir()}
-    whole = Path(found[0]["file"]).read_bytes()
-    damage(Path(found[0]["file"]))
-    done = run([*command, "inspect"], **environment)
-    assert done.returncode == 0, done.stderr
-    assert Path(found[0]["file"]).name in done.stdout
-    assert "damaged: it is damaged after" in done.stdout
-    assert "whole" in done.stdout
-    # None of these commands loaded, saved or renamed anything itself.
-    assert set(directory.iterdir()) == set(files), (sorted(directory.iterdir()), sorted(files))
-    assert {path: path.stat().st_mtime_ns for path in files if path != Path(found[0]["file"])} == {
-        path: time for path, time in files.items() if path != Path(found[0]["file"])
-    }
-    assert server.pids() == pids
-    Path(found[0]["file"]).write_bytes(whole)
-    done = run([*command, "load"], **environment)
-    assert done.returncode == 0, done.stderr
-    assert found[0]["file"] in done.stdout
-    for pid in pids:
-        assert str(pid) in done.stdout
+    def given(self, **options):
+        """The environment of the site and of its command."""
+        directories = {"snapshot": str(self.snapshots), "figures_dir": str(self.figures)}
+        return {"SITE_BOARDS": str(self.folder), **environment(log_interval=None, **{**directories, **options})}
 
-
-def wait_until_published(server, directory):
-    """Until all workers have shown that they are there: before that, no command can ask them for anything."""
-    assert until(lambda: len(list(directory.glob("*.worker"))) == server.workers, 30)
-
-
-def inspected(command, **environment):
-    """The snapshots of the one cache there is."""
-    done = run([*command, "inspect", "--json"], **environment)
-    assert done.returncode == 0, done.stderr
-    [cache] = json.loads(done.stdout)["caches"]
-    return cache["snapshots"]
-
-
-def damage(path):
-    """Change a byte near the end."""
-    content = bytearray(path.read_bytes())
-    content[-20] ^= 1
-    path.write_bytes(content)
+    @contextmanager
+    def serve(self, framework, server, **options):
+        make = partial(Site, workers=workers_of(server))
+        with running(command_of(framework, server), self.log, make=make, **self.given(**options)) as site:
+            yield site
+        assert "Traceback" not in self.log.read_text()

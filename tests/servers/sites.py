@@ -21,6 +21,7 @@ COMMANDS = {
     "uvicorn with workers": [*UVICORN, "--workers=2", "{site}:asgi_application"],
     "gunicorn sync": [*WORKERS, "{site}:application"],
     "gunicorn gthread": [*WORKERS, "--threads=4", "{site}:application"],
+    "gunicorn preload": [*WORKERS, "--preload", "{site}:application"],
     "gevent": [*SPECIAL, "gevent", "{port}"],
     # gevent patches in the worker, after the site was loaded in the parent; in one of the two also used there.
     "preload": [*PRELOAD, "{site}:application"],

@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE, until
 NUMBER = struct.Struct("<Q")
 WORKERS = 4
 KEYS = 2000
-ROUNDS = 10_000
+ROUNDS = 2_000
 GUNICORN = [
     *("-m", "gunicorn", "--workers", str(WORKERS), "--worker-class", "gthread", "--threads", "4"),
     *("--keep-alive", "75", "--bind", "127.0.0.1:{port}", "--log-level", "warning"),
@@ -163,7 +163,7 @@ def test_the_hit_ratio_is_within_two_points_of_that_of_a_single_process(server):
     before = [list(map(int, worker("stats").split())) for worker in workers]
     single, copies = set(range(KEYS)), [set(range(KEYS)) for _ in workers]
     counts = Counter()
-    batches = [list(read_mostly(200, seed)) for seed in range(300)]
+    batches = [list(read_mostly(200, seed)) for seed in range(150)]
     for number, batch in enumerate(batches):
         workers[number % WORKERS](f"load/{','.join(batch)}")
         own = copies[number % WORKERS]
@@ -187,17 +187,13 @@ def test_the_hit_ratio_is_within_two_points_of_that_of_a_single_process(server):
     )
     assert hits + misses == counts["reads"]
     ratio = hits / (hits + misses)
-    print(
-        f"four workers: {ratio:.2%}; one: {counts['single'] / counts['reads']:.2%}; "
-        f"four, if every write ended just its key: {counts['exact'] / counts['reads']:.2%}"
-    )
     assert ratio > counts["single"] / counts["reads"] - 0.02
     assert ratio > counts["exact"] / counts["reads"] - 0.005
 
 
 def test_workers_killed_in_the_middle_of_writes_harm_nothing(server):
     version = 100_000
-    for _ in range(8):
+    for _ in range(3):
         victim, *others = server.workers()
         victim.ask("spin")
         assert until(lambda victim=victim: server.read(KEYS - 1) == victim.pid)

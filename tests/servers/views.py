@@ -63,7 +63,7 @@ class Views:
         return {"value": self.cache.get(key)}
 
     def delete(self, key):
-        return {"deleted": self.cache.delete(key)}
+        return {**self.pid(), "deleted": self.cache.delete(key)}
 
     def count(self, key):
         self.cache.add(key, 0, None)

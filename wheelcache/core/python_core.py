@@ -16,6 +16,7 @@ from wheelcache.core.contract import (
     ALL,
     ANY,
     BATCH,
+    CHANGED,
     DEAD,
     KEEP,
     MISSING,
@@ -254,14 +255,18 @@ class PythonCore:
         with self._lock:
             if self._gate_error is not None:
                 self._check_gate()
-            if not mode and removed is None and watch is None and seen is None and not self._watched:
+            if not self._watched and removed is None and watch is None and seen is None and (not mode or mode == SAME):
                 # The usual case, ``EntryMap.store`` spelled out: a new value for an entry that stays in its slot of the
                 # wheel. It takes 40% less. A timer that moves to a later time is filed again when the wheel comes by.
                 steps = map_.steps
                 entry = map_.entries.get(key)
+                if mode and entry is not None and ttl == KEEP:
+                    fresh_until, expires_at = entry.fresh_until, entry.due
                 if entry is not None and not map_.tracks and expires_at >= entry.filed:
-                    old = entry.value  # noqa: F841  # kept until the lock is free
+                    old = entry.value
                     is_fresh = entry.fresh_until > now
+                    if mode and not (is_fresh and old is expected):
+                        return CHANGED
                     if map_.steps == steps:
                         # Commit.
                         map_.steps = steps + 1

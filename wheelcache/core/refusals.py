@@ -66,7 +66,7 @@ class Refusals:
         elif mode != ANY and live is not None:
             return PRESENT
         if mode == RESTORE:
-            if key in self._watches:
+            if self._watches.by_key and key in self._watches:
                 return CHANGED
             if not self._has_room(key, weight):
                 return NO_ROOM

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from inspect import isawaitable
-from typing import Any, Final
+from functools import partial, wraps
+from typing import Any, Final, Unpack
 
 from django.conf import settings
 from django.core.cache.backends.base import (
@@ -18,13 +17,15 @@ from django.db import close_old_connections
 
 from wheelcache.codec import ATOMS
 from wheelcache.core.access import PrefixAccess
+from wheelcache.core.contract import MISSING
 from wheelcache.django_backend import page_leases
 from wheelcache.django_backend.asgi_scope import act_for_request, shares_its_thread
 from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
 from wheelcache.leases.fill_scope import current_scope, end_request, forget_misses
-from wheelcache.loading.policy import PLAIN, load_policy
+from wheelcache.loading.policy import PLAIN, BackendArguments, load_policy
+from wheelcache.loading.steps import RUN, Call, Steps, StepsTo, drive, drive_async, run, run_async
 from wheelcache.runtime.worker_pool import cleanups
 
 
@@ -42,6 +43,17 @@ NO_PREFIX: Final = "\0"
 
 TO_BE_AWAITED: Final = object()
 """The default of ``aget``, which takes the short way of ``get`` to a hit. A miss ends there, and counts later."""
+
+
+def _for_tasks(name: str) -> Callable[..., Any]:
+    """The method ``name`` for coroutines."""
+
+    @wraps(getattr(BaseCache, name))
+    async def call(self: WheelCache, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, name)(*args, **kwargs)
+
+    call.__name__ = f"a{name}"
+    return call
 
 
 class WheelCache(PrefixAccess, BaseCache):
@@ -69,6 +81,7 @@ class WheelCache(PrefixAccess, BaseCache):
         self._find = self._cache.find_plain
         self._loads = self.store.codec.loads
         self._atoms = ATOMS if self.store.keeps_atoms else frozenset()
+        self._fill_times = self._cache.fill_times
         self._culls = self.store.cull_frequency is not None
         self._fill_waits = self.store.fill_waits
         super().__init__(params)
@@ -140,7 +153,7 @@ class WheelCache(PrefixAccess, BaseCache):
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         cache_key = self._key(key, version)
         stored = self.store.codec.encode(value)
-        ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        ttl = self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             if cache_key in self._cache:
                 return False
@@ -151,35 +164,31 @@ class WheelCache(PrefixAccess, BaseCache):
             self._make_room([cache_key])
         return self._cache.add(cache_key, stored, ttl)
 
-    async def aadd(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        return self.add(key, value, timeout, version)
-
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
         """``get`` of what the short way did not find."""
         if default is TO_BE_AWAITED:
             return default
+        if self._fill_wait(key):
+            return drive(self._look_up(key, default, version))
+        stored = self._cache.get(self._key(key, version), MISSING)
+        return default if stored is MISSING else self.store.codec.decode(stored)
+
+    async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
+        found = self.get(key, TO_BE_AWAITED, version)
+        return found if found is not TO_BE_AWAITED else await drive_async(self._look_up(key, default, version))
+
+    def _look_up(self, key: Any, default: Any, version: int | None) -> StepsTo[Any]:
         cache_key = self._key(key, version)
         wait = self._fill_wait(key)
         if wait:
             act_for_request()
-            stored = self._cache.get_or_lease(cache_key, self._missing_key, wait=wait, may_wait=not shares_its_thread())
+            stored = yield from self._cache.leased(cache_key, wait, may_wait=not shares_its_thread())
         else:
-            stored = self._cache.get(cache_key, self._missing_key)
-        return default if stored is self._missing_key else self.store.codec.decode(stored)
-
-    async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        if not self._fill_waits:
-            return self.get(key, default, version)
-        found = self.get(key, TO_BE_AWAITED, version)
-        if found is not TO_BE_AWAITED:
-            return found
-        wait = self._fill_wait(key)
-        if not wait:
-            return self._get_missed(key, default, version)
-        cache_key = self._key(key, version)
-        act_for_request()
-        stored = await self._cache.aget_or_lease(cache_key, self._missing_key, wait=wait)
-        return default if stored is self._missing_key else self.store.codec.decode(stored)
+            stored = self._cache.get(cache_key, MISSING)
+        if stored is MISSING:
+            self._fill_times.missed(cache_key)
+            return default
+        return self.store.codec.decode(stored)
 
     def _fill_wait(self, key: Any) -> float:
         """Seconds that a ``get`` waits for another caller to fill ``key``."""
@@ -193,6 +202,8 @@ class WheelCache(PrefixAccess, BaseCache):
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         cache_key = self._key(key, version)
         cache = self._cache
+        if self._fill_times.missed_at:
+            self._fill_times.filled(cache_key)
         stored = value if type(value) in self._atoms else self.store.codec.encode(value)
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if ttl is not None and ttl <= 0:
@@ -205,24 +216,15 @@ class WheelCache(PrefixAccess, BaseCache):
             else:
                 cache.set(cache_key, stored, ttl)
 
-    async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
-        self.set(key, value, timeout, version)
-
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         cache_key = self._key(key, version)
-        ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        ttl = self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             return self._cache.delete(cache_key)
         return self._cache.touch(cache_key, ttl)
 
-    async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        return self.touch(key, timeout, version)
-
     def delete(self, key: Any, version: int | None = None) -> bool:
         return self._cache.delete(self._key(key, version))
-
-    async def adelete(self, key: Any, version: int | None = None) -> bool:
-        return self.delete(key, version)
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
         cache_keys = [(key, self._key(key, version)) for key in keys]
@@ -230,53 +232,21 @@ class WheelCache(PrefixAccess, BaseCache):
         restore = self.store.codec.decode
         return {key: restore(found[cache_key]) for key, cache_key in cache_keys if cache_key in found}
 
-    async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        return self.get_many(keys, version)
-
     def get_or_set(
         self,
         key: Any,
         default: Any,
         timeout: Any = DEFAULT_TIMEOUT,
         version: int | None = None,
-        *,
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        load_timeout: float | None = None,
-        negative_ttl: float | None = None,
+        **given: Unpack[BackendArguments],
     ) -> Any:
         """As Django's, and however many callers miss the key together, one of them calls ``default``.
 
         Args:
-            grace, refresh_ahead, fail_safe, negative_ttl: as ``wheelcache.Cache.take``.
-            load_timeout: as its ``timeout``.
+            given: ``load_timeout``, which is the ``timeout`` of ``wheelcache.Cache.take``, and the others of its
+                arguments.
         """
-        cache_key = self._key(key, version)
-        ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
-        policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
-        fleeting = ttl is not None and ttl <= 0
-        stored = self._cache.find(cache_key, self._missing_key)
-        is_missing = stored is self._missing_key
-        if is_missing or (
-            refresh_ahead is not None
-            and not fleeting
-            and self._cache.loading.needs_refresh(cache_key, stored, ttl, policy)
-        ):
-            if policy is not PLAIN and callable(default):
-                default = in_language(default)
-
-            def load() -> Any:
-                newly_stored = self.store.codec.encode(default() if callable(default) else default)
-                if self._culls:
-                    self._make_room([cache_key])
-                return newly_stored
-
-            if not is_missing:
-                self._cache.loading.refresh(cache_key, load, ttl, policy)
-            else:
-                stored = load() if fleeting else self._cache.loading.load(cache_key, load, ttl, policy)
-        return self.store.codec.decode(stored)
+        return run(self._get_or_set(key, default, timeout, version, given))
 
     async def aget_or_set(
         self,
@@ -284,44 +254,41 @@ class WheelCache(PrefixAccess, BaseCache):
         default: Any,
         timeout: Any = DEFAULT_TIMEOUT,
         version: int | None = None,
-        *,
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        load_timeout: float | None = None,
-        negative_ttl: float | None = None,
+        **given: Unpack[BackendArguments],
     ) -> Any:
         """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
-        cache_key = self._key(key, version)
-        ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
-        policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
-        fleeting = ttl is not None and ttl <= 0
-        stored = self._cache.find(cache_key, self._missing_key)
-        is_missing = stored is self._missing_key
-        if is_missing or (
-            refresh_ahead is not None
-            and not fleeting
-            and self._cache.loading.needs_refresh(cache_key, stored, ttl, policy)
-        ):
+        return await run_async(self._get_or_set(key, default, timeout, version, given))
 
-            async def load() -> Any:
-                value = default() if callable(default) else default
-                newly_stored = self.store.codec.encode(await value if isawaitable(value) else value)
+    def _get_or_set(self, key: Any, default: Any, timeout: Any, version: int | None, given: BackendArguments) -> Steps:
+        cache_key, ttl, policy = self._key(key, version), self._ttl(timeout), load_policy(given, "load_timeout")
+        stored = self._cache.find(cache_key, MISSING)
+        is_over = ttl is not None and ttl <= 0
+        loading = self._cache.loading
+        if stored is MISSING or (not is_over and loading.needs_refresh(cache_key, stored, ttl, policy)):
+            if not callable(default):
+                value, default = default, lambda: value
+            elif policy is not PLAIN:
+                default = in_language(default)
+
+            def load() -> Steps:
+                value, error = yield Call(default)
+                if error is not None:
+                    return None, error
+                newly_stored = self.store.codec.encode(value)
                 if self._culls:
                     self._make_room([cache_key])
-                return newly_stored
+                return newly_stored, None
 
-            if not is_missing:
-                self._cache.loading.arefresh(cache_key, load, ttl, policy)
-            else:
-                stored = await (load() if fleeting else self._cache.loading.aload(cache_key, load, ttl, policy))
-        return self.store.codec.decode(stored)
+            run = yield RUN
+            stored, error = yield from (
+                load() if is_over else loading.go_on(cache_key, stored, lambda: run(load()), ttl, policy)
+            )
+            if error is not None:
+                return None, error
+        return self.store.codec.decode(stored), None
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         return self._key(key, version) in self._cache
-
-    async def ahas_key(self, key: Any, version: int | None = None) -> bool:
-        return self.has_key(key, version)
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
         cache_key = self._key(key, version)
@@ -332,25 +299,13 @@ class WheelCache(PrefixAccess, BaseCache):
             raise ValueError(f"Key '{key}' not found") from None
         return value
 
-    async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        return self.incr(key, delta, version)
-
-    async def adecr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        return self.decr(key, delta, version)
-
-    async def aincr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        return self.incr_version(key, delta, version)
-
-    async def adecr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        return self.decr_version(key, delta, version)
-
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
         originals = {self._key(key, version): key for key in data}
         store = self.store.codec.encode
         stored = {key: store(data[original]) for key, original in originals.items()}
-        ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        ttl = self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return []
@@ -358,22 +313,18 @@ class WheelCache(PrefixAccess, BaseCache):
             self._make_room(stored)
         return [originals[key] for key in self._cache.set_many(stored, ttl)]
 
-    async def aset_many(
-        self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
-    ) -> list[Any]:
-        return self.set_many(data, timeout, version)
-
     def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
         self._cache.delete_many([self._key(key, version) for key in keys])
-
-    async def adelete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
-        self.delete_many(keys, version)
 
     def clear(self) -> None:
         self._cache.clear()
 
-    async def aclear(self) -> None:
-        self.clear()
+    # The other methods do not wait, and are the same for coroutines.
+
+    aadd, aset, atouch, adelete = map(_for_tasks, ("add", "set", "touch", "delete"))
+    aget_many, aset_many, adelete_many = map(_for_tasks, ("get_many", "set_many", "delete_many"))
+    ahas_key, aincr, adecr, aclear = map(_for_tasks, ("has_key", "incr", "decr", "clear"))
+    aincr_version, adecr_version = map(_for_tasks, ("incr_version", "decr_version"))
 
     def close(self, **kwargs: Any) -> None:
         """The request is over: what it was to fill is for others to fill."""
@@ -385,6 +336,9 @@ class WheelCache(PrefixAccess, BaseCache):
     async def aclose(self, **kwargs: Any) -> None:
         # Django's own runs close() in a thread, which would find nothing of what this task is to fill.
         self.close(**kwargs)
+
+    def _ttl(self, timeout: Any) -> Any:
+        return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
 
     def _set_page(self, key: str, cache_key: Any, stored: Any, ttl: float | None, version: int | None) -> None:
         """``set`` of a page or of what Django keeps beside it: see ``pages``."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
-from inspect import isawaitable
 from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
@@ -17,9 +16,10 @@ from wheelcache.core.contract import MISSING
 from wheelcache.django_backend import page_leases
 from wheelcache.django_backend.alias_names import in_words
 from wheelcache.django_backend.asgi_scope import act_for_request, shares_its_thread
-from wheelcache.django_backend.backend import WheelCache, is_beyond_warning
+from wheelcache.django_backend.backend import TO_BE_AWAITED, WheelCache, is_beyond_warning
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.leases.fill_scope import current_scope
+from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
     PYMEMCACHE,
@@ -99,6 +99,7 @@ class TieredCache(WheelCache):
             self.default_timeout = l2.default_timeout
         self.key_prefix, self.version, self.key_func = l2.key_prefix, l2.version, l2.key_func
         self._level = self.store.level
+        self._l2s = ByDriver(l2, _Awaited(l2))
         self._told = (l2.key_prefix, l2.key_func)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
@@ -133,237 +134,161 @@ class TieredCache(WheelCache):
         cache_key = self.make_key(key, version=version)
         return cache_key if self._keeps and is_beyond_warning(cache_key) else (cache_key,)
 
-    def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        ttl = self._ttl(timeout)
-        return self._level.write(
-            [self._key(key, version)],
-            lambda: self._l2.add(key, value, ttl, version=version),
-            dropped=False,
-            value_of=lambda added: self._for_waiters(value, ttl) if added else MISSING,
+    # Steps, and both methods that they are: what the other cache does is awaited in tasks.
+
+    def _add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[Any]:
+        l2, ttl = (yield self._l2s), self._ttl(timeout)
+        return (
+            yield from self._level.write(
+                [self._key(key, version)],
+                lambda: l2.add(key, value, ttl, version=version),
+                dropped=False,
+                value_of=lambda added: self._for_waiters(value, ttl) if added else MISSING,
+            )
         )
 
-    async def aadd(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        ttl = self._ttl(timeout)
-        return await self._level.awrite(
-            [self._key(key, version)],
-            lambda: self._l2.aadd(key, value, ttl, version=version),
-            dropped=False,
-            value_of=lambda added: self._for_waiters(value, ttl) if added else MISSING,
-        )
+    add, aadd = twins(_add)
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
+        return default if default is TO_BE_AWAITED else drive(self._look_up(key, default, version))
+
+    def _look_up(self, key: Any, default: Any, version: int | None) -> StepsTo[Any]:
         cache_key = self._key(key, version)
+        l2 = yield self._l2s
         if type(cache_key) is tuple:
-            found = self._level.read(lambda: self._l2.get(key, MISSING, version=version))
+            found = yield from self._level.read(lambda: l2.get(key, MISSING, version=version))
             return default if found is MISSING else found
-
-        def read() -> Any:
-            return self._stored(self._l2.get(key, MISSING, version=version))
-
-        stored = self._level.get(cache_key, read)
+        read = partial(self._read, l2, key, version)
+        stored = yield from self._level.get(cache_key, read)
         if stored is MISSING:
             wait = self._fill_wait(key)
             if wait:
                 act_for_request()
-                stored = self._level.lease(cache_key, read, wait=wait, may_wait=not shares_its_thread())
+                stored = yield from self._level.lease(cache_key, read, wait=wait, may_wait=not shares_its_thread())
         return default if stored is MISSING else self.store.codec.decode(stored)
 
-    async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
-        cache_key = self._key(key, version)
-        if type(cache_key) is tuple:
-            found = await self._level.aread(lambda: self._l2.aget(key, MISSING, version=version))
-            return default if found is MISSING else found
-
-        async def read() -> Any:
-            return self._stored(await self._l2.aget(key, MISSING, version=version))
-
-        stored = await self._level.aget(cache_key, read)
-        if stored is MISSING:
-            wait = self._fill_wait(key)
-            if wait:
-                act_for_request()
-                stored = await self._level.alease(cache_key, read, wait=wait)
-        return default if stored is MISSING else self.store.codec.decode(stored)
+    def _read(self, l2: Any, key: Any, version: int | None) -> Any:
+        return then(self._stored, l2.get(key, MISSING, version=version))
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
-        cache_key, ttl = self._key(key, version), self._ttl(timeout)
+        cache_key = self._key(key, version)
+        store = partial(self._store, key, value, self._ttl(timeout), version)
         if self._is_held_back(key, cache_key):
-            current_scope().held_back[self._cache, cache_key] = partial(
-                self._write, key, cache_key, value, ttl, version
-            )
+            current_scope().held_back[self._cache, cache_key] = store
             return
-        self._write(key, cache_key, value, ttl, version)
+        store()
         if self._fill_waits and type(key) is str and key.startswith(page_leases.PREFIX):
             self._let_go_of_headers(key, version)
 
-    async def aset(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
-        ttl = self._ttl(timeout)
-        await self._level.awrite(
+    def _set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[None]:
+        l2, ttl = (yield self._l2s), self._ttl(timeout)
+        yield from self._level.write(
             [self._key(key, version)],
-            lambda: self._l2.aset(key, value, ttl, version=version),
+            lambda: l2.set(key, value, ttl, version=version),
             dropped=None,
             value_of=lambda _: self._for_waiters(value, ttl),
         )
 
-    def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        cache_key, ttl = self._key(key, version), self._ttl(timeout)
-        return self._level.write([cache_key], lambda: self._l2.touch(key, ttl, version=version), dropped=False)
+    _store, aset = twins(_set)
 
-    async def atouch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        cache_key, ttl = self._key(key, version), self._ttl(timeout)
-        return await self._level.awrite([cache_key], lambda: self._l2.atouch(key, ttl, version=version), dropped=False)
+    def _write(self, dropped: Any, name: str, *args: Any, version: int | None, keys: list[Any]) -> StepsTo[Any]:
+        """Call the method ``name`` of the other cache, which writes ``keys``."""
+        method = getattr((yield self._l2s), name)
+        cache_keys = [self._key(key, version) for key in keys]
+        return (yield from self._level.write(cache_keys, lambda: method(*args, version=version), dropped=dropped))
 
-    def delete(self, key: Any, version: int | None = None) -> bool:
-        cache_key = self._key(key, version)
-        return self._level.write([cache_key], lambda: self._l2.delete(key, version=version), dropped=False)
+    def _touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[bool]:
+        return self._write(False, "touch", key, self._ttl(timeout), version=version, keys=[key])
 
-    async def adelete(self, key: Any, version: int | None = None) -> bool:
-        cache_key = self._key(key, version)
-        return await self._level.awrite([cache_key], lambda: self._l2.adelete(key, version=version), dropped=False)
+    touch, atouch = twins(_touch)
 
-    def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
+    def _delete(self, key: Any, version: int | None = None) -> StepsTo[bool]:
+        return self._write(False, "delete", key, version=version, keys=[key])
+
+    delete, adelete = twins(_delete)
+
+    def _get_many(self, keys: Iterable[Any], version: int | None = None) -> StepsTo[dict[Any, Any]]:
         originals = {self._key(key, version): key for key in keys}
+        l2 = yield self._l2s
 
-        def read(missing: list[Any]) -> dict[Any, Any]:
-            return self._all_stored(
-                self._l2.get_many([originals[cache_key] for cache_key in missing], version=version), version
-            )
+        def read(missing: list[Any]) -> Any:
+            wanted = [originals[cache_key] for cache_key in missing]
+            return then(all_stored, l2.get_many(wanted, version=version))
+
+        def all_stored(found: Mapping[Any, Any]) -> dict[Any, Any]:
+            return {self._key(key, version): self._stored(value) for key, value in found.items()}
 
         if tuple in map(type, originals):
             # Nothing tells of writes to what is kept under a tuple.
-            found = self._level.read(lambda: read(list(originals)))
+            found = yield from self._level.read(lambda: read(list(originals)))
             found = {} if found is MISSING else found
         else:
-            found = self._level.get_many(originals, read)
-        return {
-            key: self.store.codec.decode(found[cache_key]) for cache_key, key in originals.items() if cache_key in found
-        }
+            found = yield from self._level.get_many(originals, read)
+        decode = self.store.codec.decode
+        return {key: decode(found[cache_key]) for cache_key, key in originals.items() if cache_key in found}
 
-    async def aget_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
-        originals = {self._key(key, version): key for key in keys}
-
-        async def read(missing: list[Any]) -> dict[Any, Any]:
-            found = await self._l2.aget_many([originals[cache_key] for cache_key in missing], version=version)
-            return self._all_stored(found, version)
-
-        if tuple in map(type, originals):
-            found = await self._level.aread(lambda: read(list(originals)))
-            found = {} if found is MISSING else found
-        else:
-            found = await self._level.aget_many(originals, read)
-        return {
-            key: self.store.codec.decode(found[cache_key]) for cache_key, key in originals.items() if cache_key in found
-        }
+    get_many, aget_many = twins(_get_many)
 
     def get_or_set(  # type: ignore[override]  # a value that two levels have has no grace in one of them
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """As Django's, and however many callers of this process miss the key together, one calls ``default``."""
         found = self.get(key, MISSING, version)
-        if found is not MISSING:
-            return found
-        cache_key = self._key(key, version)
-
-        def read() -> Any:
-            return self._stored(self._l2.get(key, MISSING, version=version))
-
-        def load() -> Any:
-            # A caller that came while another computed finds it there.
-            stored = self._level.read(read, cache_key)
-            if stored is MISSING:
-                value = default() if callable(default) else default
-                if not self.add(key, value, timeout, version):
-                    # Another process was first, or it could not be kept.
-                    stored = self._level.read(read, cache_key)
-                if stored is MISSING:
-                    stored = self.store.codec.encode(value)
-            return stored
-
-        return self.store.codec.decode(self._level.load(cache_key, load))
+        return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
     async def aget_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
         found = await self.aget(key, MISSING, version)
-        if found is not MISSING:
-            return found
-        cache_key = self._key(key, version)
+        return await run_async(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
-        async def read() -> Any:
-            return self._stored(await self._l2.aget(key, MISSING, version=version))
+    def _get_or_add(self, key: Any, default: Any, timeout: Any, version: int | None) -> Steps:
+        return (
+            yield from self._level.get_or_add(
+                self._key(key, version),
+                partial(self._read, (yield self._l2s), key, version),
+                default if callable(default) else lambda: default,
+                lambda value: self._add(key, value, timeout, version),
+                self.store.codec,
+            )
+        )
 
-        async def load() -> Any:
-            stored = await self._level.aread(read, cache_key)
-            if stored is MISSING:
-                value = default() if callable(default) else default
-                if isawaitable(value):
-                    value = await value
-                if not await self.aadd(key, value, timeout, version):
-                    stored = await self._level.aread(read, cache_key)
-                if stored is MISSING:
-                    stored = self.store.codec.encode(value)
-            return stored
+    def _has_key(self, key: Any, version: int | None = None) -> StepsTo[Any]:
+        l2 = yield self._l2s
+        return (yield from self._level.has(self._key(key, version), lambda: l2.has_key(key, version=version)))
 
-        return self.store.codec.decode(await self._level.aload(cache_key, load))
+    has_key, ahas_key = twins(_has_key)
 
-    def has_key(self, key: Any, version: int | None = None) -> bool:
-        cache_key = self._key(key, version)
-        return self._level.has(cache_key, lambda: self._l2.has_key(key, version=version))
-
-    async def ahas_key(self, key: Any, version: int | None = None) -> bool:
-        cache_key = self._key(key, version)
-        return await self._level.ahas(cache_key, lambda: self._l2.ahas_key(key, version=version))
-
-    def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+    def _incr(self, key: Any, delta: int = 1, version: int | None = None) -> StepsTo[int]:
         """As Django's. There is no answer to make up: without the other cache its error reaches the caller."""
-        cache_key = self._key(key, version)
-        return self._level.write([cache_key], lambda: self._l2.incr(key, delta, version=version))
+        return self._write(MISSING, "incr", key, delta, version=version, keys=[key])
 
-    async def aincr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        cache_key = self._key(key, version)
-        return await self._level.awrite([cache_key], lambda: self._l2.aincr(key, delta, version=version))
+    incr, aincr = twins(_incr)
 
-    async def adecr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        return await self.aincr(key, -delta, version)
+    # These go by the others.
+    aget, adecr = WheelCache.aget, BaseCache.adecr
+    aincr_version, adecr_version = BaseCache.aincr_version, BaseCache.adecr_version
 
-    async def aincr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        return await BaseCache.aincr_version(self, key, delta, version)
-
-    async def adecr_version(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        return await self.aincr_version(key, -delta, version)
-
-    def set_many(
+    def _set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
-    ) -> list[Any]:
-        cache_keys, ttl = [self._key(key, version) for key in data], self._ttl(timeout)
-        return self._level.write(
-            cache_keys, lambda: self._l2.set_many(dict(data), ttl, version=version), dropped=list(data)
-        )
+    ) -> StepsTo[list[Any]]:
+        keys = list(data)
+        return self._write(keys, "set_many", dict(data), self._ttl(timeout), version=version, keys=keys)
 
-    async def aset_many(
-        self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
-    ) -> list[Any]:
-        cache_keys, ttl = [self._key(key, version) for key in data], self._ttl(timeout)
-        return await self._level.awrite(
-            cache_keys, lambda: self._l2.aset_many(dict(data), ttl, version=version), dropped=list(data)
-        )
+    set_many, aset_many = twins(_set_many)
 
-    def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
+    def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> StepsTo[None]:
         keys = list(keys)
-        cache_keys = [self._key(key, version) for key in keys]
-        self._level.write(cache_keys, lambda: self._l2.delete_many(keys, version=version), dropped=None)
+        return self._write(None, "delete_many", keys, version=version, keys=keys)
 
-    async def adelete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
-        keys = list(keys)
-        cache_keys = [self._key(key, version) for key in keys]
-        await self._level.awrite(cache_keys, lambda: self._l2.adelete_many(keys, version=version), dropped=None)
+    delete_many, adelete_many = twins(_delete_many)
 
-    def clear(self) -> None:
-        self._level.clear(self._l2.clear)
+    def _clear(self) -> StepsTo[None]:
+        l2 = yield self._l2s
+        yield from self._level.clear(lambda: l2.clear())
 
-    async def aclear(self) -> None:
-        await self._level.aclear(self._l2.aclear)
+    clear, aclear = twins(_clear)
 
     def close(self, **kwargs: Any) -> None:
         super().close(**kwargs)
@@ -376,19 +301,12 @@ class TieredCache(WheelCache):
                 # ``close`` would write it to the other cache in this thread, and hold up the event loop.
                 store = held_back.pop((cache, cache_key))
                 if isinstance(store, partial):
-                    key, _, value, ttl, version = store.args
-                    await self.aset(key, value, ttl, version)
+                    await self.aset(*store.args)
         super().close(**kwargs)
         await self._l2.aclose(**kwargs)
 
-    def _ttl(self, timeout: Any) -> Any:
-        return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
-
     def _stored(self, value: Any) -> Any:
         return value if value is MISSING else self.store.codec.encode(value)
-
-    def _all_stored(self, found: Mapping[Any, Any], version: int | None) -> dict[Any, Any]:
-        return {self._key(key, version): self.store.codec.encode(value) for key, value in found.items()}
 
     def _for_waiters(self, value: Any, ttl: float | None) -> Any:
         """What the callers that wait for a lease get; MISSING if the value is over at once."""
@@ -404,13 +322,15 @@ class TieredCache(WheelCache):
             and self._cache.is_leased(cache_key)
         )
 
-    def _write(self, key: Any, cache_key: Any, value: Any, ttl: Any, version: int | None) -> None:
-        self._level.write(
-            [cache_key],
-            lambda: self._l2.set(key, value, ttl, version=version),
-            dropped=None,
-            value_of=lambda _: self._for_waiters(value, ttl),
-        )
+
+class _Awaited:
+    """A cache whose methods are its methods for coroutines."""
+
+    def __init__(self, cache: BaseCache) -> None:
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cache, f"a{name}")
 
 
 def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -> BaseCache:

@@ -115,7 +115,8 @@ def page(request: HttpRequest) -> HttpResponse:
 @_staff_only(_in_json)
 @require_safe
 def figures(request: HttpRequest) -> HttpResponse:
-    return _answer(_dashboard().figures)
+    details = request.GET.getlist("details") if "details" in request.GET else None
+    return _answer(lambda: _dashboard().figures(details))
 
 
 @_staff_only(_in_json)

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from flask import Flask
 
 from wheelcache import options
 from wheelcache.cache import Cache
-from wheelcache.codec import size_of
 from wheelcache.coherence.shared_stamps import SharedStamps
-from wheelcache.core.access import PrefixAccess
+from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
 from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leases
 from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout, is_memoize_version
 from wheelcache.flask_backend.sessions import warn_of_sessions
 from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
-from wheelcache.loading.policy import load_policy
+from wheelcache.loading.policy import BackendArguments, load_policy
+from wheelcache.loading.steps import run
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.persistence.sigterm import exit_on_sigterm
 from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
 
 POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
 
-_MISSING: Final = object()
 
-
-class WheelCache(PrefixAccess, EngineBackend):
+class WheelCache(EngineBackend):
     """cachelib's cache API on ``wheelcache.Cache``: in the memory of the process, shared by its threads.
 
     Each object has a store of its own, so two apps in one process share nothing.
@@ -68,7 +66,6 @@ class WheelCache(PrefixAccess, EngineBackend):
         )
         self._prefix = checked["key_prefix"]
         self._max_bytes = checked["max_weight"]
-        self._find = engine.find_plain
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
@@ -96,22 +93,22 @@ class WheelCache(PrefixAccess, EngineBackend):
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
         cache_key = self._cache_key(key)
         wait = self._fill_wait(key)
-        if not wait:
-            return self._codec.decode(self._cache.get(cache_key, default))
-        note_held_leases()
-        return self._codec.decode(self._cache.get_or_lease(cache_key, wait=wait))
+        if wait:
+            note_held_leases()
+            stored = self._cache.get_or_lease(cache_key, MISSING, wait=wait)
+        else:
+            stored = self._cache.get(cache_key, MISSING)
+        if stored is MISSING:
+            self._cache.fill_times.missed(cache_key)
+            return default
+        return self._codec.decode(stored)
 
     def get_or_load(
         self,
         key: str,
         loader: Callable[[], Any],
         timeout: Timeout = None,
-        *,
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        load_timeout: float | None = None,
-        negative_ttl: float | None = None,
+        **given: Unpack[BackendArguments],
     ) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
 
@@ -121,26 +118,19 @@ class WheelCache(PrefixAccess, EngineBackend):
         ``load_timeout``, has one of its own, of the same app, which is torn down after it.
 
         Args:
-            grace, refresh_ahead, fail_safe, negative_ttl: as ``wheelcache.Cache.take``.
-            load_timeout: as its ``timeout``.
+            given: ``load_timeout``, which is the ``timeout`` of ``wheelcache.Cache.take``, and the others of its
+                arguments.
         """
-        cache_key, store, restore = self._cache_key(key), self._codec.encode, self._codec.decode
-        ttl = self._ttl(timeout)
-        policy = load_policy(grace, refresh_ahead, fail_safe, load_timeout, negative_ttl, timeout_name="load_timeout")
-        stored = self._cache.find(cache_key, _MISSING)
+        cache_key, store, ttl = self._cache_key(key), self._codec.encode, self._ttl(timeout)
+        policy, loading = load_policy(given, "load_timeout"), self._cache.loading
+        stored = self._cache.find(cache_key, MISSING)
         if ttl is not None and ttl <= 0:
-            return restore(store(loader()) if stored is _MISSING else stored)
-        is_missing = stored is _MISSING
-        if is_missing or (
-            refresh_ahead is not None and self._cache.loading.needs_refresh(cache_key, stored, ttl, policy)
-        ):
+            stored = store(loader()) if stored is MISSING else stored
+        elif stored is MISSING or loading.needs_refresh(cache_key, stored, ttl, policy):
             # Stored within the context as well: what a loader returns may need its session to be pickled.
             with in_app_context(lambda: store(loader())) as load:
-                if is_missing:
-                    stored = self._cache.loading.load(cache_key, load, ttl, policy)
-                else:
-                    self._cache.loading.refresh(cache_key, load, ttl, policy)
-        return restore(stored)
+                stored = run(loading.go_on(cache_key, stored, load, ttl, policy))
+        return self._codec.decode(stored)
 
     def delete(self, key: str) -> bool:
         """Whether the key was there."""
@@ -155,7 +145,10 @@ class WheelCache(PrefixAccess, EngineBackend):
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
-        cache_key, stored, ttl = self._cache_key(key), self._codec.encode(value), self._ttl(timeout)
+        cache_key, fill_times = self._cache_key(key), self._cache.fill_times
+        if fill_times.missed_at:
+            fill_times.filled(cache_key)
+        stored, ttl = self._codec.encode(value), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             self._cache.delete(cache_key)
             return True
@@ -225,11 +218,7 @@ class WheelCache(PrefixAccess, EngineBackend):
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
 
     def _fits(self, cache_key: str, stored: Any) -> bool:
-        return self._max_bytes is None or size_of(cache_key, stored) <= self._max_bytes
-
-    def _isolate(self) -> None:
-        super()._isolate()
-        self._loads = self._codec.loads
+        return self._max_bytes is None or self._cache.weigh(cache_key, stored) <= self._max_bytes
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Seconds to live, None for ever; below zero if it is over at once."""

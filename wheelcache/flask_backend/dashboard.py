@@ -89,7 +89,8 @@ def _page() -> Response:
 
 
 def _figures() -> Response:
-    return _answer(_dashboard().figures)
+    details = request.args.getlist("details") if "details" in request.args else None
+    return _answer(lambda: _dashboard().figures(details))
 
 
 def _asset(name: str) -> Response:

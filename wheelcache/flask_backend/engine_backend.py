@@ -11,6 +11,7 @@ from flask_caching.backends.base import BaseCache
 
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
+from wheelcache.core.access import PrefixAccess
 from wheelcache.flask_backend.app_contexts import end_leases
 from wheelcache.leases.fill_scope import forget_misses
 
@@ -20,7 +21,7 @@ Timeout = int | float | timedelta | None
 PICKLE: Final = Pickle()
 
 
-class EngineBackend(BaseCache):
+class EngineBackend(PrefixAccess, BaseCache):
     """A cachelib cache with an engine.
 
     Args:
@@ -47,6 +48,7 @@ class EngineBackend(BaseCache):
         self.default_timeout = default_timeout  # type: ignore[assignment]
         # As cachelib's SimpleCache calls it.
         self._cache = engine
+        self._find = engine.find_plain
         self._fill_waits = fill_waits
         self._isolate()
 
@@ -103,6 +105,7 @@ class EngineBackend(BaseCache):
     def _isolate(self) -> None:
         serializer = self.serializer
         self._codec = Codec(serializer) if serializer is PICKLE else Codec(serializer, keep=is_bare)
+        self._loads = self._codec.loads
 
 
 def is_memoize_version(key: Any) -> bool:

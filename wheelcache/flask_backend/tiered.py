@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import cachelib
 import flask_caching
@@ -22,11 +23,14 @@ from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout
 from wheelcache.flask_backend.sessions import warn_of_sessions
 from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
+from wheelcache.loading.steps import StepsTo, drive, run
 from wheelcache.near_cache.socket_options import socket_options
 from wheelcache.near_cache.write_news import WriteNews
 from wheelcache.option_table import FLASK_TIERED as OPTIONS
 
 logger = logging.getLogger("wheelcache")
+
+T = TypeVar("T")
 
 L2_TAKES: Final = "the name or dotted path of a backend as in CACHE_TYPE, or a cachelib cache"
 
@@ -64,7 +68,7 @@ class TieredCache(EngineBackend):
         self.l2 = _checked_level(l2)
         self._l2_prefix: str | Callable[[], str] = getattr(l2, "key_prefix", None) or ""
         # Empty if it changes from call to call.
-        prefix = self._l2_prefix if isinstance(self._l2_prefix, str) else ""
+        self._prefix = prefix = self._l2_prefix if isinstance(self._l2_prefix, str) else ""
         shared = f"flask tiered {given.get('name', '')} {prefix}"
         news = WriteNews(l2, prefix, None if checked["coherence"] is None else SharedStamps(shared))
         engine = Cache(**OPTIONS.for_engine(checked), stamps=news.stamps)
@@ -74,6 +78,9 @@ class TieredCache(EngineBackend):
             ignore_delete_many_errors=l2.ignore_delete_many_errors,
             fill_waits=checked["fill_wait"],
         )
+        if prefix != self._l2_prefix:
+            # No key is found by the short way.
+            self._find = lambda key, default: default
         self._level = news.near_cache(engine, checked)
         # The thread knows the copies, not their backend: it would outlive an app that is made anew.
         weakref.finalize(self, self._level.stop_tracking)
@@ -114,15 +121,12 @@ class TieredCache(EngineBackend):
         """Whether other processes have other entries, as those of the second level are."""
         return isinstance(self.l2, WheelCache | cachelib.SimpleCache)
 
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of ``key``, or ``default``."""
-        cache_key = self._cache_key(key)
-        stored = self._level.get(cache_key, lambda: self._read(key, or_none=self._fill_wait(key) > 0))
-        if stored is MISSING:
-            wait = self._fill_wait(key)
-            if wait:
-                note_held_leases()
-                stored = self._level.lease(cache_key, lambda: self._read(key, or_none=True), wait=wait)
+    def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
+        cache_key, wait = self._cache_key(key), self._fill_wait(key)
+        stored = drive(self._level.get(cache_key, lambda: self._read(key, or_none=wait > 0)))
+        if stored is MISSING and wait:
+            note_held_leases()
+            stored = drive(self._level.lease(cache_key, lambda: self._read(key, or_none=True), wait=wait))
         return default if stored is MISSING else self._codec.decode(stored)
 
     def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
@@ -132,28 +136,17 @@ class TieredCache(EngineBackend):
         its exception. None is a value like any other.
         """
         cache_key = self._cache_key(key)
-
-        def read() -> Any:
-            return self._read(key, or_none=True)
-
-        def load() -> Any:
-            # A caller that came while another computed finds it there.
-            stored = self._level.read(read, cache_key)
-            if stored is MISSING:
-                value = loader()
-                if not self.add(key, value, timeout):
-                    # Another process was first, or it could not be kept.
-                    stored = self._level.read(read, cache_key)
-                if stored is MISSING:
-                    stored = self._codec.encode(value)
-            return stored
-
-        stored = self._level.get(cache_key, read)
-        return self._codec.decode(self._level.load(cache_key, load) if stored is MISSING else stored)
+        read = partial(self._read, key, or_none=True)
+        stored = drive(self._level.get(cache_key, read))
+        if stored is not MISSING:
+            return self._codec.decode(stored)
+        return run(
+            self._level.get_or_add(cache_key, read, loader, lambda value: self._add(key, value, timeout), self._codec)
+        )
 
     def delete(self, key: str) -> bool:
         """Whether the key was there, as far as the second level tells."""
-        return self._level.write([self._cache_key(key)], lambda: self.l2.delete(key), dropped=False)
+        return self._write([key], lambda: self.l2.delete(key), dropped=False)
 
     def get_many(self, *keys: str) -> list[Any]:
         """The values of all ``keys``, None for those that are not there. The second level is asked at most once."""
@@ -168,62 +161,57 @@ class TieredCache(EngineBackend):
                 cache_key: store(value) for cache_key, value in zip(missing, values, strict=True) if value is not None
             }
 
-        found = self._level.get_many(originals, read)
+        found = drive(self._level.get_many(originals, read))
         return [self._codec.decode(found.get(self._cache_key(key))) for key in keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, as far as the second level tells."""
         ttl = self._timeout(timeout)
-        return self._level.write(  # type: ignore[return-value]  # cachelib has some say None
-            [self._cache_key(key)],
-            lambda: self.l2.set(key, value, ttl),
-            dropped=False,
-            value_of=lambda _: self._for_waiters(value, ttl),
+        return self._write(  # type: ignore[return-value]  # cachelib has some say None
+            [key], lambda: self.l2.set(key, value, ttl), dropped=False, value_of=lambda _: self._for_waiters(value, ttl)
         )
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """``set``, unless the key is there: then False."""
+        return drive(self._add(key, value, timeout))
+
+    def _add(self, key: str, value: Any, timeout: Timeout) -> StepsTo[bool]:
         ttl = self._timeout(timeout)
         return self._level.write(
             [self._cache_key(key)],
             lambda: self.l2.add(key, value, ttl),
             dropped=False,
-            value_of=lambda added: self._for_waiters(value, ttl) if added else MISSING,
+            value_of=lambda added: self._for_waiters(value, ttl, added),
         )
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
         """The keys that were stored."""
         ttl = self._timeout(timeout)
-        return self._level.write(
-            map(self._cache_key, mapping), lambda: self.l2.set_many(dict(mapping), ttl), dropped=list[Any]()
-        )
+        return self._write(mapping, lambda: self.l2.set_many(dict(mapping), ttl), dropped=list[Any]())
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Those ``keys`` that are not there any more."""
-        return self._level.write(map(self._cache_key, keys), lambda: self.l2.delete_many(*keys), dropped=list[Any]())
+        return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=list[Any]())
 
     def has(self, key: str) -> bool:
         """Whether the key is there."""
-        return self._level.has(self._cache_key(key), lambda: self.l2.has(key))
+        return drive(self._level.has(self._cache_key(key), lambda: self.l2.has(key)))
 
     def clear(self) -> bool:
         """Whether the second level was cleared, as far as it tells."""
-        cleared = [False]
-
-        def clear() -> None:
-            cleared[0] = self.l2.clear()
-
-        self._level.clear(clear)
-        return cleared[0]
+        return drive(self._level.clear(self.l2.clear)) or False
 
     def inc(self, key: str, delta: int = 1) -> Any:
         """The value plus ``delta``, added up in the second level; None if it failed and ``fail_safe`` is set."""
-        return self._level.write(
-            [self._cache_key(key)],
+        return self._write(
+            [key],
             lambda: self.l2.inc(key, delta),
             dropped=None,
-            value_of=lambda value: MISSING if value is None else self._for_waiters(value, None),
+            value_of=lambda value: self._for_waiters(value, None, value is not None),
         )
+
+    def _write(self, keys: Iterable[str], write: Callable[[], T], **given: Any) -> T:
+        return drive(self._level.write(map(self._cache_key, keys), write, **given))
 
     def _read(self, key: str, *, or_none: bool) -> Any:
         """What the second level has, MISSING if nothing. With ``or_none`` a None is told from a miss."""
@@ -239,18 +227,15 @@ class TieredCache(EngineBackend):
         """The key in the second level, which is what others' writes are told by."""
         prefix = self._l2_prefix
         if type(prefix) is not str:
-            prefix = self._prefix_now()
+            prefix = prefix() if callable(prefix) else prefix
         return key if type(key) is str and not prefix else f"{prefix}{key}"
-
-    def _prefix_now(self) -> str:
-        return self._l2_prefix() if callable(self._l2_prefix) else self._l2_prefix
 
     def _timeout(self, timeout: Timeout) -> Any:
         return self.default_timeout if timeout is None else timeout
 
-    def _for_waiters(self, value: Any, timeout: Timeout) -> Any:
+    def _for_waiters(self, value: Any, timeout: Timeout, is_stored: bool = True) -> Any:
         """What the callers that wait for a lease get; MISSING if the value is over at once."""
-        if not self._fill_waits or (timeout is not None and options.timeout("timeout", timeout) < 0):
+        if not is_stored or not self._fill_waits or (timeout is not None and options.timeout("timeout", timeout) < 0):
             return MISSING
         return self._codec.encode(value)
 

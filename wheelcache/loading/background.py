@@ -8,7 +8,7 @@ from enum import Enum
 from functools import partial
 from typing import Final, Protocol
 
-from wheelcache.loading.steps import Steps, run, run_async, seconds_until
+from wheelcache.loading.steps import ByDriver, Steps, run, run_async, seconds_until
 from wheelcache.loading.wait_graph import Lead
 from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
@@ -94,3 +94,4 @@ class Tasks:
 
 THREADS: Final = Threads()
 TASKS: Final = Tasks()
+BACKGROUND: Final = ByDriver(THREADS, TASKS)

@@ -28,38 +28,14 @@ class LoadStats(NamedTuple):
 class LoadCounts:
     """The same while it is counted. Changed and read under the lock of the flights."""
 
-    __slots__ = (
-        "coalesced",
-        "load_failures",
-        "load_timeouts",
-        "load_times",
-        "loads",
-        "refreshes",
-        "refreshes_dropped",
-        "stale_hits",
-    )
-
     def __init__(self) -> None:
         self.count_from_zero()
 
     def count_from_zero(self) -> None:
-        self.loads = 0
-        self.load_failures = 0
+        self.loads = self.load_failures = self.load_timeouts = self.coalesced = 0
+        self.stale_hits = self.refreshes = self.refreshes_dropped = 0
         self.load_times = LoadTimes()
-        self.load_timeouts = 0
-        self.coalesced = 0
-        self.stale_hits = 0
-        self.refreshes = 0
-        self.refreshes_dropped = 0
 
     def snapshot(self) -> LoadStats:
-        return LoadStats(
-            self.loads,
-            self.load_failures,
-            (self.load_times.seconds, tuple(self.load_times.buckets)),
-            self.load_timeouts,
-            self.coalesced,
-            self.stale_hits,
-            self.refreshes,
-            self.refreshes_dropped,
-        )
+        times = (self.load_times.seconds, tuple(self.load_times.buckets))
+        return LoadStats(**vars(self) | {"load_times": times})

@@ -14,14 +14,14 @@ generator has claimed: an exception that arrives at any point leaves no flight w
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from wheelcache.core.contract import DEAD, MISSING, Core, Removals
 from wheelcache.errors import LoadDeadlock, LoadTimeout
 from wheelcache.loading import wait_graph
-from wheelcache.loading.background import TASKS, THREADS, Background, Handed
+from wheelcache.loading.background import BACKGROUND, Background, Handed
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.flight_table import Flight, FlightTable, Ticket
 from wheelcache.loading.landing import Landing
@@ -30,7 +30,7 @@ from wheelcache.loading.many_loads import ManyLoads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.refreshes import Refreshes
 from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import Call, Outcome, Steps, StepsTo, Wait, run, run_async
+from wheelcache.loading.steps import Call, Outcome, Steps, StepsTo, Wait
 from wheelcache.loading.target import Target
 from wheelcache.runtime.clock import SystemClock
 
@@ -70,43 +70,16 @@ class Loads:
 
     # Asking.
 
-    def load(self, request: LoadRequest) -> Any:
-        """The value of a key, after a ``find`` that missed.
-
-        Raises:
-            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
-            LoadTimeout: the timeout passed, and there is no stale value.
-        """
-        return run(self._look_up(request, THREADS))
-
-    async def aload(self, request: LoadRequest) -> Any:
-        """``load`` for coroutines."""
-        return await run_async(self._look_up(request, TASKS))
-
     def load_many(
-        self,
-        keys: Mapping[Any, Hashable],
-        loader: Callable[[list[Any]], Mapping[Any, Any]],
-        ttl: float | None,
-        policy: LoadPolicy,
-    ) -> Mapping[Any, Any]:
+        self, keys: Mapping[Any, Hashable], loader: Callable[[list[Any]], Any], ttl: float | None, policy: LoadPolicy
+    ) -> Steps:
         """What ``loader`` returns, called once, without a look at the entries. It is stored, but for keys that other
         callers are loading: see ``read_beside``. Counts no look-ups.
 
         Args:
             keys: the caller's keys, by the keys as they are stored.
         """
-        return cast("Mapping[Any, Any]", run(self._many.steps(keys, loader, ttl, policy)))
-
-    async def aload_many(
-        self,
-        keys: Mapping[Any, Hashable],
-        loader: Callable[[list[Any]], Awaitable[Mapping[Any, Any]]],
-        ttl: float | None,
-        policy: LoadPolicy,
-    ) -> Mapping[Any, Any]:
-        """``load_many`` for coroutines."""
-        return cast("Mapping[Any, Any]", await run_async(self._many.steps(keys, loader, ttl, policy)))
+        return self._many.steps(keys, loader, ttl, policy)
 
     def read_beside(self, key: Any, value: Any) -> None:
         """``value`` was read where loaders read, MISSING if there is none. Drop an entry with another value, and have
@@ -129,6 +102,12 @@ class Loads:
         with self._flights.lock:
             self._counts.coalesced += 1
 
+    def count_load(self, seconds: float) -> None:
+        """A caller computed a value by itself and set it."""
+        with self._flights.lock:
+            self._counts.loads += 1
+            self._counts.load_times.add(seconds)
+
     def needs_refresh(self, key: Any, value: Any, ttl: float | None, policy: LoadPolicy) -> bool:
         """Whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL."""
         if value is None and policy.negative_ttl is not None:
@@ -138,13 +117,12 @@ class Loads:
         times = self._core.times(key)
         return times is not None and times.fresh_until - self._core.now() < (1 - policy.refresh_ahead) * ttl
 
-    def refresh(self, request: LoadRequest) -> None:
-        """Load anew in a thread, unless that is being done, or failed lately."""
-        self._refresh_ahead(request, THREADS)
-
-    def arefresh(self, request: LoadRequest) -> None:
-        """Load anew in a task of the running loop, unless that is being done, or failed lately."""
-        self._refresh_ahead(request, TASKS)
+    def refresh(self, request: LoadRequest, background: Background) -> None:
+        """Load anew in the background, unless that is being done, or failed lately."""
+        times = self._core.times(request.key)
+        if times is not None:
+            request.fresh_until = times.fresh_until
+        self._start_refresh(request, background)
 
     # Looking, and the life of a cache.
 
@@ -179,7 +157,14 @@ class Loads:
 
     # A look-up.
 
-    def _look_up(self, request: LoadRequest, background: Background) -> Steps:
+    def load(self, request: LoadRequest) -> Steps:
+        """The value of a key, after a ``find`` that missed.
+
+        Raises:
+            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
+            LoadTimeout: the timeout passed, and there is no stale value.
+        """
+        background = yield BACKGROUND
         policy = request.policy
         outcome: Outcome | None = None
         try:
@@ -407,12 +392,6 @@ class Loads:
             pause = self._backoff.failed(request.key, now)
         self._log_failure(request, error, pause)
         return stale, None
-
-    def _refresh_ahead(self, request: LoadRequest, background: Background) -> None:
-        times = self._core.times(request.key)
-        if times is not None:
-            request.fresh_until = times.fresh_until
-        self._start_refresh(request, background)
 
     def _start_refresh(self, request: LoadRequest, background: Background) -> None:
         # First, so that an exception that falls in here takes the claim back.

@@ -10,14 +10,14 @@ from inspect import Parameter, Signature, isasyncgenfunction, iscoroutinefunctio
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from wheelcache.core.contract import MISSING
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import LoadPolicy
+from wheelcache.loading.steps import Steps, run, run_async
 from wheelcache.stats import Tally, hit_ratio
 
 F = TypeVar("F", bound=Callable[..., Any])
 F_co = TypeVar("F_co", bound=Callable[..., Any], covariant=True)
-
-_MISSING: Final = object()
 
 _READ_ONCE: Final = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
@@ -106,39 +106,44 @@ def memoizer(
             except TypeError as error:
                 raise _unhashable(name, error) from error
 
+        def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
+            loader = partial(load, *args, **kwargs)
+            if found is not MISSING:
+                return (yield from loading.go_on(made, found, loader, ttl, policy))
+            next(miss)
+            request = loading.request(made, loader, ttl, policy)
+            value, error = yield from loading.loads.load(request)
+            if error is None and request.is_hit:
+                next(stale.ticks)
+            return value, error
+
+        def look_up(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+            made = (name, *args) if not kwargs and len(args) == arity else make_key(args, kwargs)
+            try:
+                found = find(made, MISSING)
+            except TypeError as error:
+                raise _unhashable(name, error) from error
+            if found is not MISSING:
+                next(hit)
+            return made, found
+
         memoized: Any
         if is_async:
 
             @wraps(function)
             async def memoized(*args: Any, **kwargs: Any) -> Any:
-                made = (name, *args) if not kwargs and len(args) == arity else make_key(args, kwargs)
-                try:
-                    found = find(made, _MISSING)
-                except TypeError as error:
-                    raise _unhashable(name, error) from error
-                if found is _MISSING:
-                    next(miss)
-                    return await loading.aload(made, partial(load, *args, **kwargs), ttl, policy, stale.ticks)
-                next(hit)
-                if ahead is not None and loading.needs_refresh(made, found, ttl, policy):
-                    loading.arefresh(made, partial(load, *args, **kwargs), ttl, policy)
+                made, found = look_up(args, kwargs)
+                if found is MISSING or (ahead is not None and loading.needs_refresh(made, found, ttl, policy)):
+                    return await run_async(go_on(made, found, args, kwargs))
                 return found
 
         else:
 
             @wraps(function)
             def memoized(*args: Any, **kwargs: Any) -> Any:
-                made = (name, *args) if not kwargs and len(args) == arity else make_key(args, kwargs)
-                try:
-                    found = find(made, _MISSING)
-                except TypeError as error:
-                    raise _unhashable(name, error) from error
-                if found is _MISSING:
-                    next(miss)
-                    return loading.load(made, partial(load, *args, **kwargs), ttl, policy, stale.ticks)
-                next(hit)
-                if ahead is not None and loading.needs_refresh(made, found, ttl, policy):
-                    loading.refresh(made, partial(load, *args, **kwargs), ttl, policy)
+                made, found = look_up(args, kwargs)
+                if found is MISSING or (ahead is not None and loading.needs_refresh(made, found, ttl, policy)):
+                    return run(go_on(made, found, args, kwargs))
                 return found
 
         lock = threading.Lock()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, TypedDict
 
 from wheelcache import options
 
@@ -33,49 +34,64 @@ class LoadPolicy:
 PLAIN: Final = LoadPolicy()
 
 
-def load_policy(
-    grace: float | None,
-    refresh_ahead: float | None,
-    fail_safe: bool,
-    timeout: float | None,
-    negative_ttl: float | None,
-    *,
-    timeout_name: str = "timeout",
-) -> LoadPolicy:
-    """The policy of these options.
+class SharedArguments(TypedDict, total=False):
+    """What every call that loads takes: see ``Cache.take``."""
+
+    grace: float | None
+    refresh_ahead: float | None
+    fail_safe: bool
+    negative_ttl: float | None
+
+
+class PolicyArguments(SharedArguments, total=False):
+    """Of the engine: see ``Cache.take``."""
+
+    timeout: float | None
+
+
+class BackendArguments(SharedArguments, total=False):
+    """Of the backends, whose ``timeout`` is a TTL: ``load_timeout`` is what the engine calls so."""
+
+    load_timeout: float | None
+
+
+def load_policy(given: Mapping[str, Any], timeout_name: str = "timeout") -> LoadPolicy:
+    """The policy of these arguments.
 
     Args:
-        timeout_name: what the user calls ``timeout``.
+        timeout_name: what the caller calls ``timeout``.
 
     Raises:
         TypeError, ValueError: naming the option, what it takes and what it got.
     """
-    if grace is refresh_ahead is timeout is negative_ttl is None and fail_safe is False:
+    if not given:
         return PLAIN
-    given = (grace, refresh_ahead, fail_safe, timeout, negative_ttl, timeout_name)
     try:
         # Backends check what they get on every call, hits included: 0.3 us instead of 3.
-        return _remembered(*given)
+        return _remembered(timeout_name, **given)
     except TypeError:
         # Or something that cannot be hashed, which is wrong, too: then this says what.
-        return _checked(*given)
+        return _checked(timeout_name, **given)
 
 
 def _checked(
-    grace: float | None,
-    refresh_ahead: float | None,
-    fail_safe: bool,
-    timeout: float | None,
-    negative_ttl: float | None,
     timeout_name: str,
+    /,
+    grace: float | None = None,
+    refresh_ahead: float | None = None,
+    fail_safe: bool = False,
+    negative_ttl: float | None = None,
+    **timeout: float | None,
 ) -> LoadPolicy:
+    if unknown := timeout.keys() - {timeout_name}:
+        raise TypeError(f"got an unexpected keyword argument {unknown.pop()!r}")
     if options.flag("fail_safe", fail_safe) and grace is None:
         raise TypeError("fail_safe needs grace: what may be served if a load fails, and for how long")
     return LoadPolicy(
         options.seconds_or_none("grace", grace) or 0.0,
         options.share_or_none("refresh_ahead", refresh_ahead),
         fail_safe,
-        options.seconds_or_none(timeout_name, timeout),
+        options.seconds_or_none(timeout_name, timeout.get(timeout_name)),
         options.seconds_or_none("negative_ttl", negative_ttl),
     )
 

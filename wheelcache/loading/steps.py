@@ -7,10 +7,12 @@ whose ``finally`` clauses end what it has begun.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from functools import wraps
 from inspect import isawaitable
 from threading import TIMEOUT_MAX
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from wheelcache.loading.wait_graph import Lead, Leading
 from wheelcache.runtime.alarm import Alarm
@@ -25,12 +27,14 @@ class Call:
 
     __slots__ = ("_leads", "_loader")
 
-    def __init__(self, loader: Callable[[], Any], leads: tuple[Lead, ...]) -> None:
+    def __init__(self, loader: Callable[[], Any], leads: tuple[Lead, ...] = ()) -> None:
         self._loader = loader
         self._leads = leads
 
     def run(self) -> Outcome:
         try:
+            if not self._leads:
+                return self._loader(), None
             with Leading(self._leads):
                 return self._loader(), None
         except BaseException as error:
@@ -63,46 +67,126 @@ class Wait:
         await self._alarm.wait_async(seconds_until(self._deadline))
 
 
+class ByDriver:
+    """Send ``by_thread`` or ``by_task``, as the steps are driven."""
+
+    __slots__ = ("_by_task", "_by_thread")
+
+    def __init__(self, by_thread: Any, by_task: Any) -> None:
+        self._by_thread = by_thread
+        self._by_task = by_task
+
+    def run(self) -> Any:
+        return self._by_thread
+
+    async def run_async(self) -> Any:
+        return self._by_task
+
+
+class ToTheEnd:
+    """Drive other steps. A task that is cancelled leaves them to another one, which calls ``after`` in the end: many a
+    method that is not async runs in a thread, and goes on. Sends an Outcome."""
+
+    __slots__ = ("_after", "_steps")
+
+    def __init__(self, steps: StepsTo[Any], after: Callable[[asyncio.Future[Any]], object]) -> None:
+        self._steps = steps
+        self._after = after
+
+    def run(self) -> Outcome:
+        try:
+            return drive(self._steps), None
+        except BaseException as error:
+            return None, error
+
+    async def run_async(self) -> Outcome:
+        driving = asyncio.ensure_future(drive_async(self._steps))
+        try:
+            return await asyncio.shield(driving), None
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                driving.add_done_callback(self._after)
+            return None, error
+
+
 T = TypeVar("T")
-StepsTo = Generator[Call | Wait, Any, T]
+StepsTo = Generator[Call | Wait | ByDriver | ToTheEnd, Any, T]
 Steps = StepsTo[Outcome]
 
 
-def run(steps: Steps) -> Any:
+def drive(steps: StepsTo[T]) -> T:
     """Drive ``steps`` in this thread. What they return."""
-    # Nothing here keeps an error in a variable: error, traceback and frame would be a cycle.
     try:
         step = next(steps)
         while True:
             step = steps.send(step.run())
     except StopIteration as end:
-        outcome = end.value
+        return end.value  # type: ignore[no-any-return]
     finally:
         steps.close()
-    if outcome[1] is None:
-        return outcome[0]
-    try:
-        raise outcome[1]
-    finally:
-        del outcome
 
 
-async def run_async(steps: Steps) -> Any:
+async def drive_async(steps: StepsTo[T]) -> T:
     """Drive ``steps`` in the running task. What they return."""
     try:
         step = next(steps)
         while True:
             step = steps.send(await step.run_async())
     except StopIteration as end:
-        outcome = end.value
+        return end.value  # type: ignore[no-any-return]
     finally:
         steps.close()
+
+
+def run(steps: Steps) -> Any:
+    """Drive ``steps`` in this thread. The value of their outcome."""
+    return result(drive(steps))
+
+
+async def run_async(steps: Steps) -> Any:
+    """Drive ``steps`` in the running task. The value of their outcome."""
+    return result(await drive_async(steps))
+
+
+def result(outcome: Outcome) -> Any:
+    """The value, or its error raised."""
+    # Nothing here keeps an error in a variable: error, traceback and frame would be a cycle.
     if outcome[1] is None:
         return outcome[0]
     try:
         raise outcome[1]
     finally:
         del outcome
+
+
+def twins(steps: Callable[..., StepsTo[T]]) -> tuple[Callable[..., T], Callable[..., Coroutine[Any, Any, T]]]:
+    """A method of ``steps`` for threads, and the same for coroutines, whose name begins with an "a"."""
+    name = steps.__name__.removeprefix("_")
+
+    @wraps(steps)
+    def by_thread(*args: Any, **kwargs: Any) -> T:
+        return drive(steps(*args, **kwargs))
+
+    @wraps(steps)
+    async def by_task(*args: Any, **kwargs: Any) -> T:
+        return await drive_async(steps(*args, **kwargs))
+
+    by_thread.__name__, by_task.__name__ = name, f"a{name}"
+    return by_thread, by_task
+
+
+def then(function: Callable[[Any], T], value: Any) -> T | Coroutine[Any, Any, T]:
+    """``function(value)``; of what is to be awaited, a coroutine that returns it."""
+
+    async def awaited() -> T:
+        return function(await value)
+
+    return awaited() if isawaitable(value) else function(value)
+
+
+DRIVE: Final = ByDriver(drive, drive_async)
+BLOCKS: Final = ByDriver(True, False)
+RUN: Final = ByDriver(run, run_async)
 
 
 def seconds_until(deadline: float | None) -> float | None:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final
 
 from wheelcache.errors import StoreUnavailable
+from wheelcache.loading.steps import Call, StepsTo, result
 from wheelcache.near_cache.circuit_breaker import CircuitBreaker
 from wheelcache.runtime.clock import Clock
 
 logger = logging.getLogger("wheelcache")
-
-T = TypeVar("T")
 
 ABOUT_THE_VALUE: Final = (
     *(TypeError, ValueError, LookupError, AttributeError, pickle.PickleError),
@@ -51,44 +50,22 @@ class GuardedStore:
         self._watches_outages = watches_outages
         self._breaker = CircuitBreaker()
 
-    def call(self, function: Callable[[], T]) -> T:
-        """What ``function()`` returns.
+    def call(self, function: Callable[[], Any]) -> StepsTo[Any]:
+        """What ``function()`` returns; in a task, it is awaited.
 
         Raises:
             StoreUnavailable: the store failed lately, and is left alone.
         """
-        if not self._watches_outages:
-            return function()
-        self._check()
-        try:
-            result = function()
-        except Exception as error:
-            self._failed(error)
-            raise
-        self._succeeded()
-        return result
-
-    async def acall(self, function: Callable[[], Awaitable[T]]) -> T:
-        """``call`` for coroutines."""
-        if not self._watches_outages:
-            return await function()
-        self._check()
-        try:
-            result = await function()
-        except Exception as error:
-            self._failed(error)
-            raise
-        self._succeeded()
-        return result
-
-    def _check(self) -> None:
-        if not self._breaker.allows(self._clock()):
+        if self._watches_outages and not self._breaker.allows(self._clock()):
             raise StoreUnavailable(f"the store behind the cache {self._name!r} failed lately and is left alone")
+        outcome = yield Call(function)
+        if self._watches_outages:
+            self._note(outcome[1])
+        return result(outcome)
 
-    def _failed(self, error: Exception) -> None:
-        if not is_about_the_value(error) and self._breaker.failed(self._clock()):
+    def _note(self, error: BaseException | None) -> None:
+        if error is None:
+            if self._breaker.succeeded():
+                logger.warning("The store behind the cache %r answers again.", self._name)
+        elif isinstance(error, Exception) and not is_about_the_value(error) and self._breaker.failed(self._clock()):
             logger.warning("The store behind the cache %r fails, and is left alone: %r", self._name, error)
-
-    def _succeeded(self) -> None:
-        if self._breaker.succeeded():
-            logger.warning("The store behind the cache %r answers again.", self._name)

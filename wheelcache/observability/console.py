@@ -2,12 +2,11 @@
 
 As JSON they are one document:
 
-- ``at``: when it was made, and ``since``: when the figures were reset, or null if all workers started after that.
-  Seconds since 1970.
+- ``at``: when it was made, and ``since``: when the figures were reset, or null if they never were. Seconds since 1970.
 - ``looked_in``: the directories where the workers of the site publish.
-- ``caches``: of each its ``name``; ``total``, of its workers together; and ``workers``, oldest first, with ``pid``,
-  ``started`` and ``published``, in seconds since 1970, ``thread``, the state of the wheel thread, and its ``lag``, in
-  seconds.
+- ``caches``: of each its ``name``; ``total``, of its workers together and of those that have exited; and ``workers``,
+  oldest first, with ``pid``, ``started`` and ``published``, in seconds since 1970, ``thread``, the state of the wheel
+  thread, and its ``lag``, in seconds.
 
 ``total`` and each worker have ``hit_ratio_now`` and ``requests_per_second``, of the last minute; ``hit_ratio``,
 ``requests``, ``hits``, ``misses``, ``evictions``, ``expirations``, ``loads``, ``load_failures``, ``load_ms``, a load on
@@ -26,10 +25,10 @@ from contextlib import suppress
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from wheelcache.observability.collect import collect, directories_of, since_reset
 from wheelcache.observability.observed import ObservedCache
-from wheelcache.observability.overview import directories_of, overview, since_reset
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.worker_stats import CacheFigures
+from wheelcache.observability.worker_stats import CacheStats
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -65,22 +64,23 @@ def show(
         styled: whether some of it may be bold.
 
     Raises:
-        Unshowable: there is no rich, which only a table needs; ``out`` is no terminal, which only ``watch`` needs; or
-            the options contradict each other.
+        Unshowable: no worker publishes anything; there is no rich, which only a table needs; ``out`` is no terminal,
+            which only ``watch`` needs; or the options contradict each other.
     """
     caches = list(caches)
     if as_json:
         if watch is not None:
             raise Unshowable("--json prints one document: leave --watch out.")
-        out.write(json.dumps(document(caches)) + "\n")
+        found = document(caches)
+        out.write(json.dumps(found) + "\n")
+        if not found["caches"]:
+            raise Unshowable(nothing_found(caches))
         return
     console = console_for(out, styled)
     if watch is None:
-        from rich.text import Text
-
-        view = _view(caches, console)
-        # A sentence has paths in it, to be copied as they are.
-        console.print(view, soft_wrap=isinstance(view, Text))
+        if not look(caches)[1]:
+            raise Unshowable(nothing_found(caches))
+        console.print(_view(caches, console))
         return
     if not console.is_terminal:
         raise Unshowable("--watch needs a terminal, which the output is not: leave it out.")
@@ -119,14 +119,14 @@ def document(caches: Iterable[ObservedCache]) -> dict[str, Any]:
     }
 
 
-def look(caches: Iterable[ObservedCache]) -> tuple[float | None, list[CacheFigures]]:
+def look(caches: Iterable[ObservedCache]) -> tuple[float | None, list[CacheStats]]:
     """When the figures were reset, and those of the caches that a living worker has."""
     caches = list(caches)
-    since, found = since_reset(overview(caches, with_own=False), caches)
+    since, found = since_reset(collect(caches, with_own=False), caches)
     return since, [each for each in found if each.workers]
 
 
-def table(figures: Iterable[CacheFigures], *, width: int | None = None) -> Table:
+def table(figures: Iterable[CacheStats], *, width: int | None = None) -> Table:
     """A row for each cache and below it one for each of its workers.
 
     Args:
@@ -140,8 +140,8 @@ def table(figures: Iterable[CacheFigures], *, width: int | None = None) -> Table
     return wide if width is None or width_of(wide) <= width else _narrow(headings, blocks, width)
 
 
-def _figures(cache: CacheFigures) -> dict[str, Any]:
-    stats, rate = cache.stats, cache.lately()
+def _figures(cache: CacheStats) -> dict[str, Any]:
+    stats, rate = cache.total, cache.last_minute()
     loads = stats.loads + stats.load_failures
     return {
         "hit_ratio_now": rate.hit_ratio,
@@ -163,7 +163,7 @@ def _figures(cache: CacheFigures) -> dict[str, Any]:
     }
 
 
-def _worker(cache: CacheFigures) -> dict[str, Any]:
+def _worker(cache: CacheStats) -> dict[str, Any]:
     return {**cache.process(), **_figures(cache)}
 
 
@@ -204,7 +204,7 @@ Row = tuple[str, list[str]]
 """What it is of, and the figures."""
 
 
-def _block(cache: CacheFigures, headings: Sequence[str]) -> list[Row]:
+def _block(cache: CacheStats, headings: Sequence[str]) -> list[Row]:
     """The rows of one cache: all workers together, then each."""
     workers = [_worker(each) for each in cache.by_process()]
     rows = [(cache.name, _figures(cache)), *((str(each["pid"]), each) for each in workers)]
@@ -288,8 +288,10 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
     shown = table(found, width=fits)
     if fits is None:
         console.width = width_of(shown)
-    counted = "since each worker started" if since is None else f"since the reset, {date_of(since)}"
-    return Group(shown, Text(f'Counted {counted}; "now" and "a second" is the last minute.', style="dim"))
+    started = min(each.counted_since for each in found if each.counted_since is not None)
+    counted = f"since {date_of(started)}" if since is None else f"since the reset, {date_of(since)}"
+    text = f'Counted {counted}, also by workers that have exited; "now" and "a second" is the last minute.'
+    return Group(shown, Text(text, style="dim"))
 
 
 def nothing_found(caches: Sequence[ObservedCache]) -> str:

@@ -2,8 +2,8 @@
 
 Each cache of each process has a file there, which is replaced every few seconds, atomically, and locked by its process
 for as long as that lives: a file whose lock is free is that of a process that is gone, however that came about. The
-next process that publishes adds what it counted to the file of the departed and removes its own. Until then readers add
-it themselves, so that sums over all processes never go down, as metrics want it. Reading writes nothing. There are
+next process that publishes adds what it counted to the file of exited workers and removes its own. Until then readers
+add it themselves, so that sums over all processes never go down, as metrics want it. Reading writes nothing. There are
 figures in these files and names of caches; no keys and no values.
 
 One more file has what every process had counted when the figures were reset; since it is taken away when the figures
@@ -21,12 +21,13 @@ import stat
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.worker_stats import CacheFigures, WorkerFigures, by_name, stats_from_json
+from wheelcache.observability.history import DAY, RingsInFile
+from wheelcache.observability.worker_stats import CacheStats, Reset, WorkerStats, by_name, stats_from_json
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.json_files import load_document, replace_and_lock, replace_document
 from wheelcache.runtime.private_files import (
@@ -50,12 +51,15 @@ VERSION: Final = 1
 WORKER: Final = ".worker"
 """The suffix of the files of processes."""
 
-DEPARTED: Final = "departed.json"
+HISTORY: Final = ".history"
+"""The suffix of the files with the history of a cache. A worker that goes on adds to what others have added."""
+
+EXITED: Final = "exited.json"
 RESET: Final = "reset.json"
 LOCK: Final = "lock"
 
 NAMES: Final = 1000
-"""Caches of which the counts of departed processes are kept, and the requests to workers; the oldest go first."""
+"""Caches of which the counts of exited workers are kept, and the requests to workers; the oldest go first."""
 
 AT_ONCE: Final = 250
 """Files of dead processes that are counted in one hold of the lock: 0.3 s, if each has an hour of samples."""
@@ -132,7 +136,7 @@ class FiguresDirectory:
         make_private(path)
         self.path = path
 
-    def publish(self, figures: WorkerFigures) -> int:
+    def publish(self, figures: WorkerStats) -> int:
         """Put ``figures`` in the place of those that this worker published before.
 
         Returns:
@@ -144,21 +148,26 @@ class FiguresDirectory:
         target = self.path / f"{figures.worker}{WORKER}"
         return replace_and_lock(target, {"version": VERSION, **figures.as_json()})
 
-    def read(self) -> list[CacheFigures]:
-        """The figures of all caches that living processes published, by name, and of the departed. Writes nothing."""
+    def rings(self, name: str) -> RingsInFile:
+        """The history of the cache ``name``."""
+        digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+        return RingsInFile(self.path / f"{digest[:32]}{HISTORY}")
+
+    def read(self) -> list[CacheStats]:
+        """The figures of all caches that living processes published, by name, and of exited workers. Writes nothing."""
         for _ in range(LOOKS):
-            before = load_document(self.path / DEPARTED)
+            before = load_document(self.path / EXITED)
             living, dead = self._look_at_all()
-            document = load_document(self.path / DEPARTED)
+            document = load_document(self.path / EXITED)
             if document == before:
                 # Or a process that died in between would be among neither, or both.
                 break
-        departed = _counts(document)
-        _count(departed, dead, _counted(document))
-        return by_name(living, departed)
+        exited_workers, since = _counts(document), _since(document)
+        _count(exited_workers, since, dead, _counted(document))
+        return by_name(living, exited_workers, since)
 
     def retire_the_dead(self) -> None:
-        """Add what processes that are gone had counted to the counts of the departed, and remove their files."""
+        """Add what processes that are gone had counted to the counts of exited workers, and remove their files."""
         self._retire([path for path in self._files() if not _look_at(path, living=False)[1]])
 
     def remove_if_deserted(self) -> None:
@@ -183,22 +192,16 @@ class FiguresDirectory:
         """
         make_private_again(self.path)
 
-    def reset(self, figures: list[CacheFigures]) -> None:
-        """From now on, ``since_reset`` takes ``figures`` away."""
-        before = {each.worker: asdict(each.stats) for cache in figures for each in cache.workers}
+    def reset(self, figures: list[CacheStats]) -> None:
+        """From now on, figures count from ``figures`` on: see ``last_reset``."""
         with self._locked():
-            replace_document(self.path / RESET, {"at": SystemClock.time(), "before": before})
+            replace_document(self.path / RESET, Reset.of(SystemClock.time(), figures).as_json())
 
-    def since_reset(self) -> tuple[float | None, Mapping[str, Stats]]:
-        """When the figures were reset, in seconds since 1970, and what each worker had counted by then."""
-        document = load_document(self.path / RESET)
-        try:
-            return float(document["at"]), {name: stats_from_json(each) for name, each in document["before"].items()}
-        except (TypeError, KeyError, ValueError, AttributeError):
-            return None, {}
+    def last_reset(self) -> Reset:
+        return Reset.from_json(load_document(self.path / RESET))
 
     def remove(self, worker: str, patience: float | None = None) -> bool:
-        """Count a worker of this process, which holds its lock no longer, among the departed.
+        """Count a worker of this process, which holds its lock no longer, among exited workers.
 
         Args:
             patience: seconds to wait for other processes; see ``locked_file``.
@@ -211,21 +214,23 @@ class FiguresDirectory:
     def _files(self) -> list[Path]:
         return sorted(self.path.glob(f"*{WORKER}"))
 
-    def _look_at_all(self) -> tuple[list[WorkerFigures], list[tuple[str, WorkerFigures]]]:
+    def _look_at_all(self) -> tuple[list[WorkerStats], list[tuple[str, WorkerStats]]]:
         """The figures of processes that live, and the files and figures of those that are gone."""
         living, dead = [], []
-        for path in self._files():
-            figures, lives = _look_at(path, dead=True)
-            if figures is None:
-                continue
-            if lives:
-                living.append(figures)
-            else:
-                dead.append((path.name, figures))
+        # No paths, which would take as long again for the thousand files of 40 workers with 25 caches.
+        with suppress(FileNotFoundError):
+            for name in sorted(filter(lambda name: name.endswith(WORKER), os.listdir(self.path))):
+                figures, lives = _look_at(f"{self.path}/{name}", dead=True)
+                if figures is None:
+                    continue
+                if lives:
+                    living.append(figures)
+                else:
+                    dead.append((name, figures))
         return living, dead
 
     def _retire(self, dead: list[Path], patience: float | None = 0.0) -> bool:
-        """Count the dead among the departed, and remove their files.
+        """Count the dead among exited workers, and remove their files.
 
         Returns:
             Whether that was possible. If not, the disk is full or another process is at it.
@@ -240,17 +245,22 @@ class FiguresDirectory:
 
     def _count_and_remove(self, dead: list[Path]) -> None:
         """Called under the lock. A process killed in the middle leaves names by which nothing is counted twice."""
-        document = load_document(self.path / DEPARTED)
-        counts, counted = _counts(document), _counted(document)
+        document = load_document(self.path / EXITED)
+        counts, since, counted = _counts(document), _since(document), _counted(document)
         found = [(path, *_look_at(path, living=False, dead=True)) for path in dead]
         # Another process may have been at it since they were found dead, and removed them.
         gone = [path for path, _, lives in found if not lives]
-        _count(counts, [(path.name, figures) for path, figures, _ in found if figures is not None], counted)
+        _count(counts, since, [(path.name, figures) for path, figures, _ in found if figures is not None], counted)
         there = {path.name for path in self._files()}
         counted = (counted & there) | {path.name for path in gone}
-        caches = {name: asdict(stats) for name, stats in counts.items()}
-        replace_document(self.path / DEPARTED, {"caches": _newest(caches), "counted": sorted(counted)})
-        for path in (*gone, *filter(_is_left_over, self.path.glob(".*"))):
+        caches = _newest({name: stats.as_dict() for name, stats in counts.items()})
+        since = {name: at for name, at in since.items() if name in caches}
+        replace_document(self.path / EXITED, {"caches": caches, "since": since, "counted": sorted(counted)})
+        histories = sorted(self.path.glob(f"*{HISTORY}"), key=_age)
+        over = [
+            path for number, path in enumerate(histories) if number >= NAMES or _age(path) > DAY.length * DAY.seconds
+        ]
+        for path in (*gone, *over, *filter(_is_left_over, self.path.glob(".*"))):
             with suppress(OSError):
                 path.unlink()
 
@@ -259,7 +269,7 @@ class FiguresDirectory:
         return locked_file(self.path / LOCK)
 
 
-def _look_at(path: Path, *, living: bool = True, dead: bool = False) -> tuple[WorkerFigures | None, bool]:
+def _look_at(path: Path | str, *, living: bool = True, dead: bool = False) -> tuple[WorkerStats | None, bool]:
     """The figures in a file, if they can be read, and whether its process lives, or it is none of ours.
 
     Args:
@@ -277,7 +287,8 @@ def _look_at(path: Path, *, living: bool = True, dead: bool = False) -> tuple[Wo
             return None, True
         not_for_children.add(file)
         try:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
                 return None, True
             lives = False
             try:
@@ -286,28 +297,27 @@ def _look_at(path: Path, *, living: bool = True, dead: bool = False) -> tuple[Wo
                 lives = True
             else:
                 with suppress(FileNotFoundError):
-                    if os.stat(path).st_ino != os.fstat(file).st_ino:
+                    if os.stat(path).st_ino != status.st_ino:
                         # Replaced since it was opened, and that one's lock let go.
                         continue
-            return (_figures_in(file) if (living if lives else dead) else None), lives
+            return (_figures_in(file, status.st_size) if (living if lives else dead) else None), lives
         finally:
             not_for_children.discard(file)
             os.close(file)
 
 
-def _figures_in(file: int) -> WorkerFigures | None:
+def _figures_in(file: int, size: int) -> WorkerStats | None:
     try:
-        with open(file, "rb", closefd=False) as stream:
-            document = json.loads(stream.read())
+        document = json.loads(os.read(file, size))
         if document.pop("version") != VERSION:
             return None
-        return WorkerFigures.from_json(document)
+        return WorkerStats.from_json(document)
     except (OSError, TypeError, KeyError, ValueError, AttributeError, RecursionError):
         return None
 
 
 def _counts(document: Mapping[str, Any]) -> dict[str, Stats]:
-    """Of the departed, by the name of the cache. What another version wrote and this one cannot read is left out."""
+    """Of exited workers, by the name of the cache. What another version wrote and this one cannot read is left out."""
     caches = document.get("caches")
     counts = {}
     for name, each in caches.items() if isinstance(caches, dict) else ():
@@ -316,26 +326,40 @@ def _counts(document: Mapping[str, Any]) -> dict[str, Stats]:
     return counts
 
 
+def _since(document: Mapping[str, Any]) -> dict[str, float]:
+    """When the first exited worker of each cache started."""
+    since = document.get("since")
+    return {name: at for name, at in since.items() if isinstance(at, int | float)} if isinstance(since, dict) else {}
+
+
 def _counted(document: Mapping[str, Any]) -> set[str]:
-    """The names of files that are among the counts of the departed and may still be there."""
+    """The names of files that are among the counts of exited workers and may still be there."""
     counted = document.get("counted")
     return {name for name in counted if isinstance(name, str)} if isinstance(counted, list) else set()
 
 
-def _count(counts: dict[str, Stats], dead: list[tuple[str, WorkerFigures]], counted: set[str]) -> None:
+def _count(
+    counts: dict[str, Stats], since: dict[str, float], dead: list[tuple[str, WorkerStats]], counted: set[str]
+) -> None:
     """Add the dead to ``counts``, last those that came last."""
     for file, figures in dead:
         if file not in counted:
             before = counts.pop(figures.name, Stats())
             counts[figures.name] = replace(before + figures.stats, size=0, weight=0)
+            since[figures.name] = min(figures.started, since.get(figures.name, figures.started))
 
 
 def _is_left_over(path: Path) -> bool:
     """Whether a file that was to be moved into its place is old enough to be that of a process that was killed."""
+    return _age(path) > LEFTOVER
+
+
+def _age(path: Path) -> float:
+    """Seconds since the last write; 0 if it is gone."""
     try:
-        return path.lstat().st_mtime < SystemClock.time() - LEFTOVER
+        return SystemClock.time() - path.lstat().st_mtime
     except OSError:
-        return False
+        return 0.0
 
 
 def _newest(names: dict[str, Any]) -> dict[str, Any]:

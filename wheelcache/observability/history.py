@@ -1,90 +1,305 @@
-"""The last hour of a cache: a ring of samples of its figures."""
+"""The history of a cache: what all workers of a site counted together, step by step.
+
+There are two rings: an hour in steps of ten seconds, and a day in steps of five minutes. Each worker adds what it
+counted since its last sample to the steps that ended meanwhile, so a worker that exits, in whatever manner, takes
+nothing away, and reading costs the same for one worker and for forty. Workers that share figures share the rings in a
+file, 57 KB a cache; otherwise each has them in memory.
+
+The newest steps are incomplete until every worker has added its part. Each worker publishes how far it got, and a
+reader leaves out what comes after the slowest: see ``CacheStats.complete_until``.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import deque
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from math import ceil, floor
+from pathlib import Path
+from struct import Struct
+from typing import Final, NamedTuple, Protocol
 
-from wheelcache.runtime.clock import Clock
+from wheelcache.errors import CacheClosed, FileUnusable
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
+from wheelcache.runtime.private_files import locked_file
+from wheelcache.runtime.weak_registry import WeakRegistry
 from wheelcache.stats import Stats
 
-LENGTH: Final = 360
-"""Samples: an hour of one every 10 seconds. Full, 215 KB."""
+STEP: Final = 10.0
+"""Seconds of a step. The step ``number`` ends at ``number * STEP``, in seconds since 1970."""
+
+GAP: Final = 2.5
+"""Intervals after which two samples do not belong to one run: the cache was paused, or the process was stopped."""
+
+LAST_MINUTE: Final = 60.0
+"""Seconds that "the last minute" means."""
+
+PATIENCE: Final = 0.05
+"""Seconds that a worker waits for another one that adds its part, which takes 30 us. Afterwards the next sample has
+both parts."""
 
 
 class Sample(NamedTuple):
-    """The figures at one moment: those of ``Stats`` by the same names, and ``at``, and ``lag``, in seconds.
-
-    ``loads`` are those that returned and those that raised.
-    """
+    """What had been counted at one moment, in seconds on the clock of the cache."""
 
     at: float
-    lag: float
     hits: int
     misses: int
-    loads: int
-    load_seconds: float
-    coalesced: int
-    expirations: int
-    evictions: int
-    replacements: int
-    deletions: int
-    clearings: int
-    size: int
-    weight: int
 
 
-def sample(stats: Stats, at: float, lag: float) -> Sample:
-    """``stats`` as they were ``at`` that time."""
-    return Sample(
-        round(at, 3),
-        round(lag, 6),
-        stats.hits,
-        stats.misses,
-        stats.loads + stats.load_failures,
-        round(stats.load_seconds, 6),
-        stats.coalesced,
-        stats.expirations,
-        stats.evictions,
-        stats.replacements,
-        stats.deletions,
-        stats.clearings,
-        stats.size,
-        stats.weight,
-    )
+class Step(NamedTuple):
+    """What happened in a step, in all workers: sums, of which ``entries`` and ``weight`` are those at its end.
+
+    The five minutes of a long step have the mean of ``entries`` and ``weight`` over them. ``started`` is how many
+    workers began in it.
+    """
+
+    hits: float = 0.0
+    misses: float = 0.0
+    loads: float = 0.0
+    load_seconds: float = 0.0
+    evictions: float = 0.0
+    expirations: float = 0.0
+    entries: float = 0.0
+    weight: float = 0.0
+    started: float = 0.0
+
+    @property
+    def lookups(self) -> float:
+        return self.hits + self.misses
+
+
+_SLOT: Final = Struct(f"<q{len(Step._fields)}d")
+_LEVELS: Final = frozenset(map(Step._fields.index, ("entries", "weight")))
+
+
+class Ring(NamedTuple):
+    """A ring of steps in a file of history.
+
+    Attributes:
+        steps: how many of ``STEP`` seconds are one of this ring.
+        length: how many it has.
+        offset: where it begins.
+    """
+
+    steps: int
+    length: int
+    offset: int
+
+    @property
+    def seconds(self) -> float:
+        """Of a step."""
+        return self.steps * STEP
+
+    def slot(self, number: int) -> int:
+        return self.offset + _SLOT.size * (number % self.length)
+
+    def read(self, data: bytes) -> dict[int, Step]:
+        """The steps in ``data``, by number."""
+        ring = memoryview(data)[self.offset : self.offset + _SLOT.size * self.length]
+        ring = ring[: len(ring) // _SLOT.size * _SLOT.size]
+        return {number: Step(*values) for number, *values in _SLOT.iter_unpack(ring) if number}
+
+
+HOUR: Final = Ring(1, 360, 0)
+DAY: Final = Ring(30, 288, 360 * _SLOT.size)
+SIZE: Final = DAY.offset + DAY.length * _SLOT.size
+
+
+class Rings(Protocol):
+    """Where the steps are."""
+
+    def add(self, steps: Iterable[tuple[int, Step]]) -> None:
+        """
+        Raises:
+            OSError, FileUnusable: they could not be added.
+        """
+
+    def read(self) -> bytes: ...
+
+
+class RingsInMemory:
+    """The rings of one process."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data = bytearray(SIZE)
+
+    def add(self, steps: Iterable[tuple[int, Step]]) -> None:
+        data = self._data
+        for place, slot in _changes(steps, lambda place: bytes(data[place : place + _SLOT.size])):
+            data[place : place + _SLOT.size] = slot
+
+    def read(self) -> bytes:
+        return bytes(self._data)
+
+
+class RingsInFile:
+    """The rings of all workers. A worker that is killed in the middle has added to some steps and not to others."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, steps: Iterable[tuple[int, Step]]) -> None:
+        with locked_file(self._path, PATIENCE) as file:
+            for place, slot in _changes(steps, lambda place: os.pread(file, _SLOT.size, place)):
+                os.pwrite(file, slot, place)
+
+    def read(self) -> bytes:
+        """Two readings that are alike have no step that was being written."""
+        with suppress(OSError):
+            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                data = os.pread(file, SIZE, 0)
+                for _ in range(10):
+                    before, data = data, os.pread(file, SIZE, 0)
+                    if data == before:
+                        break
+                return data
+            finally:
+                os.close(file)
+        return b""
+
+
+def _changes(steps: Iterable[tuple[int, Step]], read: Callable[[int], bytes]) -> Iterator[tuple[int, bytes]]:
+    """The slots that ``steps`` change, and where they are."""
+    for number, step in steps:
+        for ring in (HOUR, DAY):
+            of_ring = ceil(number / ring.steps)
+            place = ring.slot(of_ring)
+            found = read(place)
+            values: Iterable[float] = (0.0,) * len(step)
+            if len(found) == _SLOT.size and found[:8] == of_ring.to_bytes(8, "little", signed=True):
+                _, *values = _SLOT.unpack(found)
+            parts = (each / ring.steps if field in _LEVELS else each for field, each in enumerate(step))
+            yield place, _SLOT.pack(of_ring, *map(sum, zip(values, parts, strict=True)))
 
 
 class History:
-    """The samples of the last hour. A job of ``periodic_jobs``.
+    """Takes samples of a cache, and adds what it counted to the rings. A job of ``periodic_jobs``.
 
     Args:
         interval: seconds between samples.
         clock: seconds.
-        stats: tells the figures up to now.
-        lag: tells by how many seconds the wheel is late.
+        stats: reads the figures.
+        rings: where the steps go.
+
+    Attributes:
+        samples: of the last minute.
+        reached: the last step that has all that this worker counted; None before its first write.
     """
 
-    __slots__ = ("_clock", "_lag", "_stats", "period", "samples")
+    __slots__ = (
+        "__weakref__",
+        "_at",
+        "_clock",
+        "_epoch",
+        "_is_new",
+        "_last",
+        "_stats",
+        "period",
+        "reached",
+        "rings",
+        "samples",
+    )
 
-    matters: Final = LENGTH
+    matters: Final = 360
 
-    def __init__(self, interval: float, clock: Clock, stats: Callable[[], Stats], lag: Callable[[], float]) -> None:
+    def __init__(self, interval: float, clock: Clock, stats: Callable[[], Stats], rings: Rings) -> None:
         self.period = interval
         self._clock = clock
         self._stats = stats
-        self._lag = lag
-        self.samples: deque[Sample] = deque(maxlen=LENGTH)
+        self.rings = rings
+        # A clock of a test may run ahead of the time, so that one is read once.
+        self._epoch = SystemClock.time() - clock()
+        self.reached: int | None = None
+        self._last: Stats | None = None
+        self.start_over()
+        _histories.add(self)
 
     def begin(self) -> None:
-        """After a rest nothing is known of the time in between, so the first sample is of now."""
-        self.run()
+        """After a pause nothing is known of the time in between, so the first sample is of now."""
+        self._last, self._at, self.reached = self._sample(), self._clock(), floor(self._time() / STEP)
 
     def run(self) -> None:
-        self.samples.append(sample(self._stats(), self._clock(), self._lag()))
+        stats, at, now = self._sample(), self._clock(), floor(self._time() / STEP)
+        if self._last is None or self.reached is None:
+            self._last, self._at, self.reached = stats, at, now
+            return
+        seconds, numbers = at - self._at, range(self.reached + 1, now + 1)
+        is_gap = not 0 < seconds <= GAP * max(self.period, STEP) or len(numbers) > seconds / STEP + 2
+        if numbers and not is_gap:
+            try:
+                self._add(numbers, _between(self._last, stats, STEP / seconds))
+            except (OSError, FileUnusable):
+                # The next sample has this part too.
+                return
+        if numbers or is_gap:
+            self._last, self._at, self.reached = stats, at, now
+
+    def finish(self) -> None:
+        """Add what was counted since the last sample, without the entries, which are not there at the end of a step."""
+        if self._last is not None and self.reached is not None:
+            step = _between(self._last, self._stats(), 1.0)._replace(entries=0.0, weight=0.0)
+            with suppress(OSError, FileUnusable):
+                self._add([self.reached + 1], step)
+            self._last = None
+            self.reached = None
 
     def start_over(self) -> None:
-        self.samples = deque(maxlen=LENGTH)
+        self.samples: deque[Sample] = deque(maxlen=ceil(LAST_MINUTE / self.period) + 1)
+        self.reached = None
+        self._last = None
+        self._at = 0.0
+        self._is_new = True
 
     def close(self) -> None:
-        """There is nothing to let go."""
+        self.finish()
+
+    def _add(self, numbers: Iterable[int], step: Step) -> None:
+        first, *others = numbers
+        self.rings.add([(first, step._replace(started=float(self._is_new))), *((each, step) for each in others)])
+        self._is_new = False
+
+    def _sample(self) -> Stats:
+        stats = self._stats()
+        self.samples.append(Sample(round(self._clock(), 3), stats.hits, stats.misses))
+        return stats
+
+    def _time(self) -> float:
+        """Seconds since 1970."""
+        if not isinstance(self._clock, ManualClock):
+            return SystemClock.time()
+        return self._epoch + self._clock()
+
+
+def _between(earlier: Stats, later: Stats, share: float) -> Step:
+    """What was counted in between, in one of the steps that it is spread over."""
+    new = later - earlier
+    return Step(
+        share * new.hits,
+        share * new.misses,
+        share * (new.loads + new.load_failures),
+        share * new.load_seconds,
+        share * new.evictions,
+        share * new.expirations,
+        later.size,
+        later.weight,
+    )
+
+
+_histories: Final[WeakRegistry[History]] = WeakRegistry()
+
+
+def _finish_all() -> None:
+    for history in _histories:
+        with suppress(CacheClosed):
+            history.finish()
+
+
+lifecycle.PUBLISH.add(_finish_all)

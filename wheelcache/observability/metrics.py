@@ -6,7 +6,7 @@ A counter must never go down: such a system takes that for a restart, and adds a
   value is served, perhaps after a timeout. Those are counted by themselves;
 - of figures that other processes see, none is told before they see it too, for the next to be asked may be another;
 - seconds are whole parts of 2**-20. Sums of such are exact in any order, where those of other floats may be less by a
-  bit once a worker is counted among the departed.
+  bit once a worker is counted among exited workers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from math import floor
 from typing import Final
 
 from wheelcache.errors import CacheClosed
+from wheelcache.observability.collect import collect
 from wheelcache.observability.observed import ObservedCache
-from wheelcache.observability.overview import overview
-from wheelcache.observability.worker_stats import CacheFigures
+from wheelcache.observability.worker_stats import CacheStats
 from wheelcache.stats import Stats
 
 _PARTS: Final = 2**20
@@ -45,19 +45,19 @@ class Reading:
 
     Attributes:
         cache: its name, in characters that can be sent.
-        counted: by processes that live and by the departed. ``size`` and ``weight`` are of those that live.
+        counted: by processes that live and by exited workers. ``size`` and ``weight`` are of those that live.
         figures: of the processes that live.
     """
 
     cache: str
     counted: Stats
-    figures: CacheFigures
+    figures: CacheStats
 
     @classmethod
-    def of(cls, figures: CacheFigures) -> Reading:
-        parts = (figures.departed, *(each.stats for each in figures.workers))
+    def of(cls, figures: CacheStats) -> Reading:
+        parts = (figures.exited_workers, *(each.stats for each in figures.workers))
         exact = (replace(each, load_seconds=floor(each.load_seconds * _PARTS) / _PARTS) for each in parts)
-        return cls(figures.name, sum(exact, Stats()), figures)
+        return cls(figures.name, Stats.total(exact), figures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def read_site(caches: Iterable[ObservedCache]) -> list[Reading]:
         with suppress(CacheClosed):
             if cache.publisher is None or cache.publisher.cannot_publish():
                 unpublished.append(_alone(cache))
-    return _readings([*overview(own, with_own=False), *unpublished])
+    return _readings([*collect(own, with_own=False), *unpublished])
 
 
 def read_process(caches: Iterable[ObservedCache]) -> list[Reading]:
@@ -204,16 +204,16 @@ def read_process(caches: Iterable[ObservedCache]) -> list[Reading]:
     return _readings(found)
 
 
-def _alone(cache: ObservedCache) -> CacheFigures:
+def _alone(cache: ObservedCache) -> CacheStats:
     figures = cache.figures()
-    return CacheFigures(figures.name, (figures,))
+    return CacheStats(figures.name, (figures,))
 
 
-def _readings(found: Iterable[CacheFigures]) -> list[Reading]:
-    by_name: dict[str, CacheFigures] = {}
+def _readings(found: Iterable[CacheStats]) -> list[Reading]:
+    by_name: dict[str, CacheStats] = {}
     for each in found:
         # A name may have halves of surrogate pairs, which no encoding takes.
         name = each.name.encode("utf-8", "backslashreplace").decode()
-        before = by_name.get(name, CacheFigures(name, ()))
-        by_name[name] = CacheFigures(name, (*before.workers, *each.workers), before.departed + each.departed)
+        before = by_name.get(name, CacheStats(name, ()))
+        by_name[name] = CacheStats(name, (*before.workers, *each.workers), before.exited_workers + each.exited_workers)
     return [Reading.of(by_name[name]) for name in sorted(by_name)]

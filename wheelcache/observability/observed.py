@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from wheelcache.observability.history import History
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
-from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.weak_registry import WeakRegistry
 
@@ -23,10 +24,12 @@ class ObservedCache(Protocol):
     @property
     def publisher(self) -> Publisher | None: ...
     @property
+    def history(self) -> History | None: ...
+    @property
     def requests(self) -> WorkerRequests | None: ...
 
     def is_in_use(self) -> bool: ...
-    def figures(self) -> WorkerFigures: ...
+    def figures(self) -> WorkerStats: ...
     def clear(self) -> None: ...
 
 

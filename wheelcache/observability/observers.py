@@ -11,13 +11,14 @@ from wheelcache.codec import size_of
 from wheelcache.core.contract import Core
 from wheelcache.loading.loads import Loads
 from wheelcache.observability.figures_directory import FiguresDirectory
-from wheelcache.observability.history import History
+from wheelcache.observability.history import History, RingsInMemory
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.stats_log import StatsLog
 from wheelcache.observability.worker_requests import RequestBox, WorkerRequests
-from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
+from wheelcache.runtime.process_start import process_started
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.stats import Stats
 
@@ -87,10 +88,11 @@ class Observers:
 
     Attributes:
         jobs: what is to be done every so many seconds.
+        history: None if no samples are taken.
         publisher: None if no figures are published; then there are no ``requests`` either.
     """
 
-    __slots__ = ("_driver", "_history", "_options", "_started", "jobs", "publisher", "requests", "stats")
+    __slots__ = ("_driver", "_options", "history", "jobs", "publisher", "requests", "stats")
 
     def __init__(
         self,
@@ -103,8 +105,7 @@ class Observers:
         self._options = options
         self.stats = stats
         self._driver = driver
-        self._started = SystemClock.time()
-        self._history: History | None = None
+        self.history: History | None = None
         self.publisher: Publisher | None = None
         self.requests: WorkerRequests | None = None
         self.jobs: list[PeriodicJob] = [
@@ -113,18 +114,19 @@ class Observers:
             *self._publishing_jobs(actions, is_in_use),
         ]
 
-    def figures(self) -> WorkerFigures:
+    def figures(self) -> WorkerStats:
         """All there is to say of the cache in this process."""
-        publisher, history = self.publisher, self._history
-        return WorkerFigures(
+        publisher, history = self.publisher, self.history
+        return WorkerStats(
             name=self._options.name,
             worker=f"{os.getpid()}-{id(self)}" if publisher is None else publisher.worker,
             pid=os.getpid(),
-            started=self._started,
+            started=process_started(),
             taken=SystemClock.time(),
             thread=self._driver.thread_state,
             lag=self._driver.lag,
             interval=None if history is None else history.period,
+            reached=None if history is None else history.reached,
             max_entries=self._options.max_entries,
             max_weight=self._options.max_weight,
             weighs_bytes=self._options.weigher is size_of,
@@ -132,9 +134,6 @@ class Observers:
             now=self._driver.clock(),
             samples=() if history is None else tuple(history.samples),
         )
-
-    def after_fork_in_child(self) -> None:
-        self._started = SystemClock.time()
 
     def _log_jobs(self) -> Iterator[PeriodicJob]:
         period = self._options.log_interval
@@ -144,9 +143,10 @@ class Observers:
     def _history_jobs(self) -> Iterator[PeriodicJob]:
         period = self._options.sample_interval
         if period is not None:
-            driver = self._driver
-            self._history = History(period, driver.clock, self.stats, lambda: driver.lag)
-            yield self._history
+            path = self._options.figures_dir
+            rings = RingsInMemory() if path is None else FiguresDirectory(path).rings(self._options.name)
+            self.history = History(period, self._driver.clock, self.stats, rings)
+            yield self.history
 
     def _publishing_jobs(
         self, actions: Mapping[str, Callable[[], object]], is_in_use: Callable[[], bool]

@@ -13,7 +13,7 @@ from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import FiguresDirectory, remove_forgotten
-from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.lazy import lazy_lock
@@ -59,7 +59,7 @@ class Publisher:
         self,
         directory: FiguresDirectory,
         name: str,
-        figures: Callable[[], WorkerFigures],
+        figures: Callable[[], WorkerStats],
         is_used: Callable[[], bool],
     ) -> None:
         self.directory = directory
@@ -104,12 +104,12 @@ class Publisher:
         return self._failing and not self.is_published()
 
     def run_last(self) -> None:
-        """At the exit of the interpreter, so that what the departed have counted is complete."""
+        """At the exit of the interpreter, so that what exited workers have counted is complete."""
         if self.is_published() or (self._is_used() and self._figures().stats.requests):
             self.run()
 
     def close(self) -> None:
-        """What was counted is among the counts of the departed from here on."""
+        """What was counted is among the counts of exited workers from here on."""
         with self._lock.get():
             self._closed = True
             with suppress(FileUnusable, OSError):
@@ -145,7 +145,7 @@ class _Shown:
         self.file = -1
         self.start_over()
 
-    def replace(self, figures: WorkerFigures) -> None:
+    def replace(self, figures: WorkerStats) -> None:
         old, self.file = self.file, self._directory.publish(figures)
         if old >= 0:
             os.close(old)

@@ -29,7 +29,7 @@ from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import LOAD, SAVE, RequestBox
-from wheelcache.observability.worker_stats import WorkerFigures
+from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.persistence.autosave import SUFFIX, Autosave, stem_of
 from wheelcache.persistence.saving import KIND
 from wheelcache.persistence.snapshot_file import ASIDE, open_snapshot
@@ -222,17 +222,17 @@ def _ask(action: str, kept: Sequence[Kept], caches: Sequence[ObservedCache]) -> 
     return asked
 
 
-def _workers(caches: Sequence[ObservedCache], name: str) -> list[WorkerFigures]:
+def _workers(caches: Sequence[ObservedCache], name: str) -> list[WorkerStats]:
     _, found = look(caches)
     return [worker for cache in found if cache.name == name for worker in cache.workers]
 
 
-def _rests(worker: WorkerFigures) -> bool:
+def _rests(worker: WorkerStats) -> bool:
     """Whether nothing is in the cache and no caller asks for it: then it does not look whether it is asked, either."""
     return worker.stats.size == 0 and worker.taken < SystemClock.time() - 3 * INTERVAL
 
 
-def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerFigures]], does: str, out: TextIO) -> None:
+def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerStats]], does: str, out: TextIO) -> None:
     for each, workers in asked.items():
         pids = _listed(worker.pid for worker in workers if _rests(worker))
         if pids:

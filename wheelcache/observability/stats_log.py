@@ -39,16 +39,16 @@ class StatsLog:
 
     def run(self) -> None:
         stats, now = self._stats(), self._clock()
-        lately, seconds = stats - self._last, now - self._then
+        since_last, seconds = stats - self._last, now - self._then
         self._last, self._then = stats, now
-        if lately.requests and seconds:
+        if since_last.requests and seconds:
             figures = {
                 "cache": self._name,
-                "qpm": round(lately.requests * 60 / seconds),
-                "hit_ratio": round(100 * lately.hit_ratio, 1),
+                "qpm": round(since_last.requests * 60 / seconds),
+                "hit_ratio": round(100 * since_last.hit_ratio, 1),
                 "elements": stats.size,
-                "hit": lately.hits,
-                "miss": lately.misses,
+                "hit": since_last.hits,
+                "miss": since_last.misses,
             }
             logger.info(
                 "cache(%(cache)s) - qpm: %(qpm)d, hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "

@@ -1,43 +1,34 @@
-"""The figures of a cache in one process, of the same cache in all processes of a site, and over the last hour."""
+"""The figures of a cache in one process, of the same cache in all processes of a site, and over time."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import chain, pairwise
-from math import floor
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from types import NoneType
 from typing import Any, Final
 
-from wheelcache.observability.history import Sample
+from wheelcache.observability.history import GAP, HOUR, LAST_MINUTE, STEP, Ring, Sample, Step
 from wheelcache.stats import Stats
-
-LATELY: Final = 60.0
-"""Seconds that "now" means, of figures which are a rate."""
-
-GRID: Final = 10.0
-"""Seconds between points of a ``Course``; more if samples are taken less often."""
-
-GAP: Final = 2.5
-"""Intervals between two samples that are not of one run: nothing is drawn in between."""
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerFigures:
+class WorkerStats:
     """One cache in one process, at one moment.
 
     Attributes:
         name: of the cache.
         worker: what tells this cache in this process from all others, also after a process with the same number.
         pid: of the process.
-        started: when the cache was made or its process forked, taken: when these figures were read. Seconds since 1970.
+        started: when the process was, taken: when these figures were read. Seconds since 1970.
         thread: the wheel thread of the process: "running", "parked", "not started", or "refused" by the system.
         lag: seconds since the wheel should have been advanced.
         interval: seconds between samples; None without.
+        reached: the last step of the history that has all this worker counted; None before its first write.
         max_entries, max_weight: None for no bound.
         weighs_bytes: whether weights are bytes.
         now: ``taken``, on the clock of the samples.
-        samples: of at most the last hour.
+        samples: of the last minute.
     """
 
     name: str
@@ -48,6 +39,7 @@ class WorkerFigures:
     thread: str
     lag: float
     interval: float | None
+    reached: int | None
     max_entries: int | None
     max_weight: int | None
     weighs_bytes: bool
@@ -55,16 +47,16 @@ class WorkerFigures:
     now: float
     samples: tuple[Sample, ...]
 
-    def lately(self) -> Rate:
+    def last_minute(self) -> Rate:
         """The last minute, as far as there are samples of it."""
-        then = next((each for each in self.samples if each.at >= self.now - LATELY), None)
+        then = next((each for each in self.samples if each.at >= self.now - LAST_MINUTE), None)
         if then is None:
             return Rate()
         hits, misses, seconds = self.stats.hits - then.hits, self.stats.misses - then.misses, self.now - then.at
         return Rate(hits, misses, (hits + misses) / seconds if seconds > 0 else 0.0)
 
-    def since(self, earlier: Stats) -> WorkerFigures:
-        """These, without what had been counted ``earlier``; also in the samples, as far as ``lately`` compares them."""
+    def since(self, earlier: Stats) -> WorkerStats:
+        """These, without what had been counted ``earlier``; also in the samples, as ``last_minute`` compares them."""
         samples = (
             each._replace(hits=each.hits - earlier.hits, misses=each.misses - earlier.misses) for each in self.samples
         )
@@ -72,10 +64,10 @@ class WorkerFigures:
 
     def as_json(self) -> dict[str, Any]:
         """What ``from_json`` makes the same of again."""
-        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "stats": asdict(self.stats)}
+        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "stats": self.stats.as_dict()}
 
     @classmethod
-    def from_json(cls, document: Any) -> WorkerFigures:
+    def from_json(cls, document: Any) -> WorkerStats:
         """
         Raises:
             TypeError, KeyError, ValueError: ``document`` is not of this version.
@@ -91,20 +83,21 @@ class WorkerFigures:
         return found
 
 
-_KINDS: Final = {
+_KINDS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("name", "worker", "thread"), str),
     **dict.fromkeys(("pid", "weighs_bytes"), int),
-    **dict.fromkeys(("started", "taken", "lag", "now"), int | float),
-    "interval": int | float | None,
-    **dict.fromkeys(("max_entries", "max_weight"), int | None),
+    **dict.fromkeys(("started", "taken", "lag", "now"), (int, float)),
+    "interval": (int, float, NoneType),
+    **dict.fromkeys(("reached", "max_entries", "max_weight"), (int, NoneType)),
 }
 
 
 def stats_from_json(document: Any) -> Stats:
-    """The same as ``WorkerFigures.from_json``, of the ``stats`` in it."""
+    """The same as ``WorkerStats.from_json``, of the ``stats`` in it."""
     stats = Stats(**{**document, "load_buckets": tuple(document["load_buckets"])})
     # They add up: all of them are there, and numbers.
-    return Stats() + stats
+    stats.check()
+    return stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,23 +116,36 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class CacheFigures:
+class CacheStats:
     """One cache in all processes of a site.
 
     Attributes:
         name: of the cache.
         workers: it in each process that lives, oldest first.
-        departed: what was counted by those that are gone.
+        exited_workers: what was counted by those that are gone.
+        exited_since: when the first of those started, in seconds since 1970; None if none is known.
     """
 
     name: str
-    workers: tuple[WorkerFigures, ...]
-    departed: Stats = field(default_factory=Stats)
+    workers: tuple[WorkerStats, ...]
+    exited_workers: Stats = field(default_factory=Stats)
+    exited_since: float | None = None
 
     @property
     def stats(self) -> Stats:
         """Of the processes that live."""
-        return sum((each.stats for each in self.workers), Stats())
+        return Stats.total(each.stats for each in self.workers)
+
+    @property
+    def total(self) -> Stats:
+        """Of all processes, also of those that are gone: it never goes down. Size and weight are of those that live."""
+        return Stats.total([self.exited_workers, *(each.stats for each in self.workers)])
+
+    @property
+    def counted_since(self) -> float | None:
+        """When the first process started that is in ``total``; None without one."""
+        started = [each.started for each in self.workers]
+        return min(started if self.exited_since is None else [*started, self.exited_since], default=None)
 
     @property
     def max_entries(self) -> int | None:
@@ -155,19 +161,19 @@ class CacheFigures:
     def weighs_bytes(self) -> bool:
         return bool(self.workers) and all(each.weighs_bytes for each in self.workers)
 
-    def lately(self) -> Rate:
+    def last_minute(self) -> Rate:
         """The last minute."""
-        rates = [each.lately() for each in self.workers]
+        rates = [each.last_minute() for each in self.workers]
         return Rate(
             sum(each.hits for each in rates),
             sum(each.misses for each in rates),
             sum(each.requests_per_second for each in rates),
         )
 
-    def by_process(self) -> list[CacheFigures]:
+    def by_process(self) -> list[CacheStats]:
         """The same, of each process by itself, which may have several caches of the name."""
         pids = dict.fromkeys(each.pid for each in self.workers)
-        return [CacheFigures(self.name, tuple(each for each in self.workers if each.pid == pid)) for pid in pids]
+        return [CacheStats(self.name, tuple(each for each in self.workers if each.pid == pid)) for pid in pids]
 
     def process(self) -> dict[str, Any]:
         """Of one process: its number, when it was made and published, and how its wheel thread does."""
@@ -180,100 +186,139 @@ class CacheFigures:
             "lag": max(each.lag for each in self.workers),
         }
 
-    def course(self) -> Course:
-        """The last hour."""
-        return Course.of(self.workers)
+    @property
+    def complete_until(self) -> int | None:
+        """The last step of the history to which every worker has added its part; None if no worker has reached any.
 
-    def since(self, earlier: Mapping[str, Stats]) -> CacheFigures:
-        """These, without what each worker had counted before, given by ``WorkerFigures.worker``."""
-        workers = tuple(each.since(earlier[each.worker]) if each.worker in earlier else each for each in self.workers)
-        return replace(self, workers=workers)
+        A worker whose cache is paused, or which was stopped, is not waited for.
+        """
+        reached = [(each.reached, each.interval or STEP) for each in self.workers if each.reached is not None]
+        newest = max((number for number, _ in reached), default=0)
+        at_work = (number for number, interval in reached if (newest - number) * STEP <= GAP * max(interval, STEP))
+        return min(at_work, default=None)
+
+    def since(self, reset: Reset) -> CacheStats:
+        """These, without what had been counted before ``reset``."""
+        before = reset.workers
+        workers = tuple(each.since(before[each.worker]) if each.worker in before else each for each in self.workers)
+        living = Stats.total(before[each.worker] for each in self.workers if each.worker in before)
+        # What the total had then, less what those had that live, had been counted by those that are gone by now.
+        gone = self.exited_workers - (reset.totals.get(self.name, Stats()) - living)
+        return replace(self, workers=workers, exited_workers=replace(gone, size=0, weight=0))
 
 
-def by_name(workers: Iterable[WorkerFigures], departed: Mapping[str, Stats]) -> list[CacheFigures]:
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """What had been counted when the figures were reset.
+
+    Attributes:
+        at: the time, in seconds since 1970; None if they never were.
+        workers: by ``WorkerStats.worker``, totals: by the name of the cache.
+    """
+
+    at: float | None = None
+    workers: Mapping[str, Stats] = field(default_factory=dict)
+    totals: Mapping[str, Stats] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, at: float, figures: Iterable[CacheStats]) -> Reset:
+        figures = list(figures)
+        workers = {each.worker: each.stats for cache in figures for each in cache.workers}
+        return cls(at, workers, {cache.name: cache.total for cache in figures})
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``from_json`` makes the same of again."""
+        return {
+            "at": self.at,
+            "workers": {name: stats.as_dict() for name, stats in self.workers.items()},
+            "totals": {name: stats.as_dict() for name, stats in self.totals.items()},
+        }
+
+    @classmethod
+    def from_json(cls, document: Any) -> Reset:
+        """No reset, if it cannot be read."""
+        try:
+            workers, totals = (
+                {name: stats_from_json(each) for name, each in document[part].items()} for part in ("workers", "totals")
+            )
+            return cls(float(document["at"]), workers, totals)
+        except (TypeError, KeyError, ValueError, AttributeError):
+            return cls()
+
+
+def by_name(
+    workers: Iterable[WorkerStats], exited_workers: Mapping[str, Stats], exited_since: Mapping[str, float]
+) -> list[CacheStats]:
     """Each cache by its name: the workers that have it, oldest first, and the counts of those that are gone."""
-    found: dict[str, list[WorkerFigures]] = {}
-    for each in sorted(workers, key=lambda worker: (worker.started, worker.worker)):
+    found: dict[str, list[WorkerStats]] = {}
+    for each in sorted(workers, key=lambda worker: (worker.started, worker.pid)):
         found.setdefault(each.name, []).append(each)
     return [
-        CacheFigures(name, tuple(found.get(name, ())), departed.get(name, Stats()))
-        for name in sorted({*found, *departed})
+        CacheStats(name, tuple(found.get(name, ())), exited_workers.get(name, Stats()), exited_since.get(name))
+        for name in sorted({*found, *exited_workers})
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class TimeSeries:
     """How the figures went: of each, a value for every ``at``, oldest first, with gaps where nothing is known.
 
     Attributes:
+        step: seconds between two of ``at`` that follow each other.
         at: seconds since 1970.
-        hit_ratio: 0.0 to 1.0, None where there were no requests.
-        requests, evictions, expirations: a second.
-        entries: how many.
+        hit_ratio: 0.0 to 1.0, None where there were no look-ups.
+        requests, misses, evictions, expirations: a second.
+        entries: how many, weight: of all of them.
         load_seconds: a load on average, None where there were none.
+        started: how many workers began.
     """
 
+    step: float
     at: tuple[float, ...]
     hit_ratio: tuple[float | None, ...]
     requests: tuple[float, ...]
-    entries: tuple[int, ...]
+    misses: tuple[float, ...]
+    entries: tuple[float, ...]
+    weight: tuple[float, ...]
     evictions: tuple[float, ...]
     expirations: tuple[float, ...]
     load_seconds: tuple[float | None, ...]
+    started: tuple[int, ...]
 
     @classmethod
-    def of(cls, workers: Iterable[WorkerFigures]) -> Course:
-        """Of several workers together."""
-        sampled = [each for each in workers if each.interval is not None]
-        step = max([GRID, *(each.interval or GRID for each in sampled)])
-        points: defaultdict[int, _Point] = defaultdict(_Point)
-        for each in sampled:
-            epoch = each.taken - each.now
-            of_worker: defaultdict[int, list[tuple[Sample, Sample]]] = defaultdict(list)
-            for earlier, later in pairwise(each.samples):
-                if 0 < later.at - earlier.at <= GAP * (each.interval or GRID):
-                    first, last = (floor((epoch + end.at) / step + 0.5) for end in (earlier, later))
-                    # Samples further apart than the grid, as late ones are, stand for every point that they span.
-                    for number in range(min(first + 1, last), last + 1):
-                        of_worker[number].append((earlier, later))
-            for number, pairs in of_worker.items():
-                points[number].add(pairs[0][0], pairs[-1][1], sum(after.at - before.at for before, after in pairs))
-        numbers = sorted(points)
-        found = [points[number] for number in numbers]
-        return cls(
-            at=tuple(number * step for number in numbers),
-            hit_ratio=tuple(point.hits / point.requests if point.requests else None for point in found),
-            requests=tuple(point.request_rate for point in found),
-            entries=tuple(point.entries for point in found),
-            evictions=tuple(point.eviction_rate for point in found),
-            expirations=tuple(point.expiration_rate for point in found),
-            load_seconds=tuple(point.load_seconds / point.loads if point.loads else None for point in found),
+    def of(
+        cls, data: Iterable[bytes], ring: Ring = HOUR, *, until: int | None = None, since: float = 0.0
+    ) -> TimeSeries:
+        """
+        Args:
+            data: of the rings of a cache, which add up.
+            until: the last step of ``STEP`` seconds that is wanted, None for all.
+            since: the time after which a step begins, in seconds since 1970.
+        """
+        found: dict[int, Step] = {}
+        for each in data:
+            for number, step in ring.read(each).items():
+                found[number] = Step(*map(sum, zip(found[number], step, strict=True))) if number in found else step
+        last = max(found, default=0) if until is None else until // ring.steps
+        numbers = sorted(
+            each for each in found if last - ring.length < each <= last and (each - 1) * ring.seconds >= since
         )
-
-
-@dataclass(slots=True)
-class _Point:
-    """What happened in a step, in all workers."""
-
-    hits: int = 0
-    requests: int = 0
-    loads: int = 0
-    load_seconds: float = 0.0
-    entries: int = 0
-    request_rate: float = 0.0
-    eviction_rate: float = 0.0
-    expiration_rate: float = 0.0
-
-    def add(self, first: Sample, last: Sample, seconds: float) -> None:
-        requests = last.hits + last.misses - first.hits - first.misses
-        self.hits += last.hits - first.hits
-        self.requests += requests
-        self.loads += last.loads - first.loads
-        self.load_seconds += last.load_seconds - first.load_seconds
-        self.entries += last.size
-        self.request_rate += requests / seconds
-        self.eviction_rate += (last.evictions - first.evictions) / seconds
-        self.expiration_rate += (last.expirations - first.expirations) / seconds
+        steps, seconds = [found[number] for number in numbers], ring.seconds
+        return cls(
+            step=seconds,
+            at=tuple(number * seconds for number in numbers),
+            hit_ratio=tuple(
+                each.hits / (each.hits + each.misses) if each.hits + each.misses else None for each in steps
+            ),
+            requests=tuple((each.hits + each.misses) / seconds for each in steps),
+            misses=tuple(each.misses / seconds for each in steps),
+            entries=tuple(each.entries for each in steps),
+            weight=tuple(each.weight for each in steps),
+            evictions=tuple(each.evictions / seconds for each in steps),
+            expirations=tuple(each.expirations / seconds for each in steps),
+            load_seconds=tuple(each.load_seconds / each.loads if each.loads else None for each in steps),
+            started=tuple(round(each.started) for each in steps),
+        )
 
 
 def _sum_or_none(bounds: Iterable[int | None]) -> int | None:

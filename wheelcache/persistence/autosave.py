@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused, UnknownFormat, Unloaded
 from wheelcache.persistence.exit_save import exit_save
 from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.persistence.snapshot_file import refuse
+from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.persistence.worker_number import WorkerNumber
 from wheelcache.runtime.lazy import lazy_lock
 from wheelcache.runtime.worker_pool import refresh_pool
@@ -29,24 +30,6 @@ logger = logging.getLogger("wheelcache")
 
 SUFFIX: Final = ".snapshot"
 NAME_LENGTH: Final = 40
-
-
-class Savable(Protocol):
-    """What is saved and loaded."""
-
-    @property
-    def name(self) -> str: ...
-
-    def save(
-        self, path: Path, *, secret: bytes | None = None, seconds: float | None = None, dir_fd: int | None = None
-    ) -> object:
-        """See ``saving.save``."""
-
-    def load_from(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> object:
-        """See ``loading_snapshot.load_from``."""
-
-    def is_in_use(self) -> bool:
-        """Whether the cache was used, and its load is over, and it was not closed since."""
 
 
 class Autosave:
@@ -70,7 +53,7 @@ class Autosave:
 
     matters: Final = 1
 
-    def __init__(self, directory: Path, period: float, secret: bytes | None, target: Savable) -> None:
+    def __init__(self, directory: Path, period: float, secret: bytes | None, target: Snapshots) -> None:
         make_and_check(directory)
         self.period = period
         self.directory = directory

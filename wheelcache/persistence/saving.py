@@ -15,6 +15,7 @@ from typing import Any, Final
 from wheelcache import options
 from wheelcache.core.contract import Core, Record, Scan, Seen
 from wheelcache.errors import CacheClosed
+from wheelcache.keys import unwrap
 from wheelcache.persistence.snapshot_file import SnapshotWriter
 from wheelcache.runtime.clock import SystemClock
 
@@ -40,7 +41,6 @@ def save(
     path: str | os.PathLike[str],
     *,
     name: str,
-    unwrap: Callable[[Any], Any],
     is_portable: Callable[[Any], bool],
     secret: str | bytes | None = None,
     seconds: float | None = None,
@@ -56,7 +56,6 @@ def save(
     Args:
         path: of the file, which is replaced when all is written and synced; what was there stays if it cannot be.
         name: the name of the cache.
-        unwrap: returns the caller's key for a key of the core.
         is_portable: whether a caller's key means the same in another process. Entries for which it is False are left
             out.
         secret: what the file is signed with.

@@ -147,6 +147,7 @@ class WheelThread:
         ticket = object()
         thread = threading.Thread(target=self._run, args=(sleep, ticket), name="wheelcache-wheel", daemon=True)
         error = None
+        is_started = False
         try:
             with sleep.lock:
                 if sleep.is_taken() or self._exiting or is_forking():
@@ -154,11 +155,13 @@ class WheelThread:
                 sleep.thread, sleep.ticket = thread, ticket
             # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
             threads.start(thread)
+            is_started = True
         except RuntimeError as refused:
             error = refused
         finally:
-            if thread.ident is None and sleep.thread is thread:
-                # Refused, or interrupted: if it comes up all the same, it finds that its ticket is not good.
+            # Refused, or interrupted: if it comes up all the same, it finds that its ticket is not good. No call comes
+            # in between, so no exception from outside does.
+            if not is_started and sleep.thread is thread:
                 sleep.thread = sleep.ticket = None
         if error is not None and not self._start_failed:
             self._start_failed = True

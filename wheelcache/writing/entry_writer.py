@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
-from math import inf
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.coherence.fill_notes import FillNotes
-from wheelcache.coherence.shared_stamps import Stamps
+from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core.contract import (
     ANY,
     BATCH,
@@ -34,24 +32,15 @@ from wheelcache.core.contract import (
     Times,
     Watch,
 )
-from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.keys import unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.runtime.wheel_driver import WheelDriver
-from wheelcache.writing.removal_listener import RemovalListener
-
-logger = logging.getLogger("wheelcache")
+from wheelcache.writing.removal_listener import RemovalListener, call_all
 
 Weigher = Callable[[Any, Any], int]
 
-STAMPS_CHECK: Final = 10.0
-"""Seconds between looks whether the file of the stamps is still there, at misses and writes. 2 us."""
-
 NOTHING_YET: Final = -1
 """Unlike every outcome."""
-
-UNTOLD: Final[Seen] = (0, 0)
-"""What no slot shows: a value that is stored under it is never current."""
 
 
 class EntryWriter:
@@ -66,19 +55,8 @@ class EntryWriter:
     """
 
     __slots__ = (
-        "_core",
-        "_driver",
-        "_notes",
-        "_stamps",
-        "_stamps_checked",
-        "_table",
-        "_weigher",
-        "is_plain",
-        "leases",
-        "listener",
-        "name",
-        "on_first_write",
-        "quiet",
+        *("_core", "_driver", "_weigher", "is_plain", "leases", "listener", "name", "on_first_write", "quiet"),
+        *("seen", "stamps", "tells_of_writes", "watch"),
     )
 
     def __init__(
@@ -89,7 +67,7 @@ class EntryWriter:
         leases: FillLeases,
         listener: RemovalListener,
         weigher: Weigher | None,
-        stamps: Stamps | None,
+        stamps: KeyStamps,
     ) -> None:
         self.name = name
         self._core = core
@@ -97,12 +75,8 @@ class EntryWriter:
         self.leases = leases
         self.listener = listener
         self._weigher = weigher
-        self._stamps = stamps
-        self._stamps_checked = driver.clock()
-        # The one that the core has.
-        self._table = None if stamps is None else stamps.table
-        # Stamps that are never written tell no other process of writes, so a fill need not be told from news.
-        self._notes = None if stamps is None or stamps.first is None else FillNotes(core.now)
+        self.stamps = stamps
+        self.seen, self.watch, self.tells_of_writes = stamps.seen, stamps.watch, stamps.tells_of_writes
         self.quiet = NOTHING_YET
         self.on_first_write: Callable[[], object] | None = None
         self.listen(listener.function)
@@ -110,44 +84,11 @@ class EntryWriter:
     def listen(self, function: Any) -> None:
         """Tell ``function`` of removals from now on."""
         self.listener.set(function)
-        self.is_plain = self.listener.function is None and self._weigher is None and self._stamps is None
+        self.is_plain = self.listener.function is None and self._weigher is None and not self.stamps.are_there
 
     @property
     def hears_misses(self) -> bool:
-        return self._stamps is not None or self._driver.is_frozen
-
-    @property
-    def is_coherent(self) -> bool:
-        """Whether other processes tell this one what they write."""
-        return self._stamps is not None
-
-    @property
-    def tells_of_writes(self) -> bool:
-        """An entry that is not current was written by another process."""
-        return self._notes is not None
-
-    # Reading.
-
-    def slot(self, key: Any) -> int:
-        """Of ``key`` in the stamps.
-
-        Raises:
-            TypeError: it would not be the same in every process.
-        """
-        return 0 if self._stamps is None else self._stamps.slot(key)
-
-    def seen(self, key: Any) -> Seen | None:
-        """What the stamps show for ``key`` now."""
-        stamps = self._stamps
-        if stamps is None:
-            return None
-        slot = stamps.slot(key)
-        # The news first: if there is any more in between, the stamp is another one, too.
-        news = stamps.news[slot]
-        return news, stamps.table[slot]
-
-    def watch(self, key: Any) -> Watch:
-        return self._core.watch(key, slot=self.slot(key))
+        return self.stamps.are_there or self._driver.is_frozen
 
     def get_many(self, keys: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
         """The values of at most BATCH keys, given as the caller's key and the core's. By the caller's."""
@@ -165,28 +106,21 @@ class EntryWriter:
         times = self._core.times(key)
         if times is not None and times.is_current and times.fresh_until > self._core.now():
             return times
-        self.found_expired(key)
+        self._found_expired(key)
         return None
 
     def missed(self, key: Any) -> None:
         """``key`` was missed, and may be set soon."""
-        self.found_expired(key)
-        if self._stamps is not None:
-            self._check_stamps()
-            seen = None if self._notes is None else self.seen(key)
-            if self._notes is not None and seen is not None:
-                self._notes.missed(key, seen)
+        self._found_expired(key)
+        self._check_stamps()
+        self.stamps.missed(key)
 
-    def found_expired(self, key: Any) -> None:
+    def _found_expired(self, key: Any) -> None:
         """A call found no fresh entry. What a test has found expired must not come back when it moves the time back."""
         if self._driver.is_frozen:
             times = self._core.times(key)
             if times is not None and times.expires_at <= self._core.now():
                 self.discard(key, RemovalCause.EXPIRED)
-
-    def noted(self, key: Any) -> Seen | None:
-        """What the stamps showed at the miss that a write of ``key`` answers; None if it is news. Forgotten now."""
-        return None if self._notes is None else self._notes.take(key)
 
     # Writing.
 
@@ -208,11 +142,13 @@ class EntryWriter:
         seen: Seen | None = None,
     ) -> int:
         """``core.set``, and what follows from it. Its outcome."""
-        weight = self.weigh(key, value)
+        weight = 0 if self._weigher is None else self.weigh(key, value)
         removed = self.listener.list()
-        slot = self.slot(key)
+        slot = self.stamps.slot(key)
         try:
             outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed)
+            if outcome == self.quiet and self.is_plain:
+                return outcome
             if outcome == OUTDATED:
                 # The value may be old by now: no waiter gets it.
                 self.leases.refuse(key)
@@ -224,14 +160,12 @@ class EntryWriter:
 
     def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> tuple[int, Removals | None]:
         """Store what was loaded under ``watch``, unless the key was written since. What to ``announce`` of it."""
-        seen = watch.seen
-        if seen is not None and self._stamps is not None and not self._stamps.is_told:
-            seen = UNTOLD
+        seen = self.stamps.seen_by_load(watch.seen)
         weight = self.weigh(key, value)
         removed = self.listener.list()
         try:
             outcome = self._core.set(
-                key, value, ttl, grace, False, weight, ANY, MISSING, watch, self.slot(key), seen, removed
+                key, value, ttl, grace, False, weight, ANY, MISSING, watch, self.stamps.slot(key), seen, removed
             )
         except BaseException:
             self.interrupted()
@@ -242,12 +176,15 @@ class EntryWriter:
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
         """Put ``function(value)`` in the place of a value, with its times. The new value; MISSING without an entry."""
-        self.noted(key)
-        while self.times(key) is not None and (record := self._core.peek(key)) is not None:
+        self.stamps.noted(key)
+        while (record := self._core.peek(key)) is not None:
+            times = record.times
+            if not times.is_current or times.fresh_until <= self._core.now():
+                break
             value = function(record.value)
-            outcome = self.set(key, value, KEEP, mode=SAME, expected=record.value)
-            if not outcome & CHANGED:
+            if not self.set(key, value, KEEP, mode=SAME, expected=record.value) & CHANGED:
                 return value
+        self._found_expired(key)
         return MISSING
 
     def renew(self, key: Any, value: Any, ttl: float | None) -> bool:
@@ -260,7 +197,9 @@ class EntryWriter:
 
     def set_many(self, items: Sequence[tuple[Any, Any]], ttl: float | None, *, exact: bool) -> list[int]:
         """``set`` for at most BATCH pairs of key and value. Their outcomes."""
-        ready = [(key, value, self.weigh(key, value), self.slot(key), self.noted(key)) for key, value in items]
+        ready = [
+            (key, value, self.weigh(key, value), self.stamps.slot(key), self.stamps.noted(key)) for key, value in items
+        ]
         removed = self.listener.list()
         try:
             if exact:
@@ -284,10 +223,9 @@ class EntryWriter:
     def delete(self, key: Any) -> Any:
         """Remove an entry. Its value if it was fresh and current, else MISSING."""
         removed = self.listener.list()
-        if self._notes is not None:
-            # What was missed before is no longer filled by a ``set`` that comes after.
-            self._notes.take(key)
-        value = self._core.delete(key, MISSING, slot=self.slot(key), removed=removed)
+        # What was missed before is no longer filled by a ``set`` that comes after.
+        self.stamps.noted(key)
+        value = self._core.delete(key, MISSING, slot=self.stamps.slot(key), removed=removed)
         if self.leases.in_force:
             self.leases.deleted(key)
         self.listener.tell(removed)
@@ -299,8 +237,8 @@ class EntryWriter:
         for batch in batched(keys):
             removed = self.listener.list()
             for key in batch:
-                self.noted(key)
-            deleted += self._core.delete_many([(key, self.slot(key)) for key in batch], removed)
+                self.stamps.noted(key)
+            deleted += self._core.delete_many([(key, self.stamps.slot(key)) for key in batch], removed)
             if self.leases.in_force:
                 for key in batch:
                     self.leases.deleted(key)
@@ -316,12 +254,12 @@ class EntryWriter:
     def evict(self, key: Any) -> None:
         """Remove an entry for want of room."""
         removed = self.listener.list()
-        self._core.delete(key, cause=RemovalCause.EVICTED, slot=self.slot(key), removed=removed)
+        self._core.delete(key, cause=RemovalCause.EVICTED, slot=self.stamps.slot(key), removed=removed)
         self.listener.tell(removed)
 
     def touch(self, key: Any, ttl: float | None) -> bool:
         """Give a fresh and current entry ``ttl`` seconds from now, exactly. Whether there is one."""
-        self.noted(key)
+        self.stamps.noted(key)
         try:
             outcome = self._core.touch(key, ttl)
             self.announce(outcome, None)
@@ -329,7 +267,7 @@ class EntryWriter:
             self.interrupted()
             raise
         if not outcome:
-            self.found_expired(key)
+            self._found_expired(key)
         return bool(outcome & STORED)
 
     def evict_to(self, size: int) -> None:
@@ -339,52 +277,36 @@ class EntryWriter:
             more = self._core.evict(BATCH, removed, size=size)
             self.listener.tell(removed)
 
-    def clear(self) -> None:
-        """Remove every entry, whose slots all have news, and tell the listener of each."""
-        self.leases.cleared()
-        if self._notes is not None:
-            self._notes.forget()
-        self._clear(news=True)
+    def clear(self, *, news: bool = True) -> None:
+        """Remove every entry, and tell the listener of each.
 
-    def close(self) -> None:
-        """Remove every entry, which is no news, and tell the listener of each."""
-        self._clear(news=False)
-
-    def _clear(self, *, news: bool) -> None:
+        Args:
+            news: every slot of the stamps has news, and no waiter and no later ``set`` has to do with what was here.
+        """
+        if news:
+            self.leases.cleared()
+            self.stamps.forget_misses()
         try:
             self._core.clear(drop=self.listener.function is None, news=news)
-            self.drain()
+            self._drain()
         except BaseException:
             # The wheel thread drops what is left, and tells of it.
             self._driver.wake()
             raise
 
-    def drain(self) -> None:
+    def _drain(self) -> None:
         """Tell the listener of all that was detached; without one, the wheel thread drops it."""
         if self.listener.function is None:
             self._driver.wake()
-            return
-        interruption: BaseException | None = None
+        else:
+            call_all(self._batches_to_tell())
+
+    def _batches_to_tell(self) -> Iterator[Callable[[], object]]:
         more = True
         while more:
             removed: Removals = []
             more = self._core.drain(BATCH, removed)
-            try:
-                self.listener.tell(removed)
-            except BaseException as error:
-                # After it was told of the others.
-                interruption = error
-        if interruption is not None:
-            try:
-                raise interruption
-            finally:
-                # Error, traceback and frame would be a cycle.
-                del interruption
-
-    def write_all_stamps(self) -> None:
-        """There is news in every slot."""
-        if self._stamps is not None:
-            self._stamps.write_all()
+            yield partial(self.listener.tell, removed)
 
     def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
         """After a step of the core that wrote ``count`` entries: what follows from its outcome."""
@@ -408,8 +330,7 @@ class EntryWriter:
             driver.written(count)
         if removed:
             self.listener.tell(removed)
-        if self._stamps is not None:
-            self._check_stamps()
+        self._check_stamps()
 
     def interrupted(self) -> None:
         """An exception from outside came between a step of the core and the end of ``announce``: what the step has
@@ -423,35 +344,11 @@ class EntryWriter:
 
     def after_fork_in_child(self) -> None:
         self.expect_first_write()
-        if self._stamps is not None:
-            self._stamps.open_in_child()
-            self._core.use_stamps(self._stamps, keep=True)
-            self._table = self._stamps.table
+        self.stamps.after_fork_in_child()
 
     def _check_stamps(self) -> None:
-        """Every now and then: whether the processes that start now find the stamps that this one has."""
-        stamps, now = self._stamps, self._driver.clock()
-        if stamps is None or now < self._stamps_checked + STAMPS_CHECK:
-            return
-        # First, so that one thread makes them anew.
-        self._stamps_checked = now
-        try:
-            if self._table is stamps.table and not stamps.is_gone():
-                return
-            stamps.open()
-            self._core.use_stamps(stamps, keep=False)
-            self._table = stamps.table
-        except (FileUnusable, OSError):
-            logger.exception("The stamps of the cache %r were removed and cannot be made anew.", self.name)
-        except CacheClosed:
-            return
-        except BaseException:
-            # Interrupted: perhaps the core has not got them. The next miss or write makes others.
-            self._stamps_checked = -inf
-            raise
-        else:
-            logger.warning("The stamps of the cache %r were removed; they are new, and the cache empty.", self.name)
-            self.drain()
+        if self.stamps.are_there and self.stamps.check():
+            self._drain()
 
 
 def batched(items: Iterable[Any], count: int = BATCH) -> Iterator[list[Any]]:

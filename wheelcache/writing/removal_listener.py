@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from wheelcache import options
@@ -41,18 +42,27 @@ class RemovalListener:
         function = self.function
         if not removed or function is None:
             return
-        interruption: BaseException | None = None
-        for plain, value, cause in removed:
-            key = unwrap(plain)
-            try:
-                function(key, value, cause)
-            except Exception:
-                logger.exception("on_removal of the cache %r raised for %r.", self._name, key)
-            except BaseException as error:
-                interruption = error
-        if interruption is not None:
-            try:
-                raise interruption
-            finally:
-                # Error, traceback and frame would be a cycle.
-                del interruption
+        call_all(partial(self._call, function, removal) for removal in removed)
+
+    def _call(self, function: Listener, removal: tuple[Any, Any, RemovalCause]) -> None:
+        key = unwrap(removal[0])
+        try:
+            function(key, *removal[1:])
+        except Exception:
+            logger.exception("on_removal of the cache %r raised for %r.", self._name, key)
+
+
+def call_all(functions: Iterable[Callable[[], object]]) -> None:
+    """Call each of ``functions``. What one raises, an exit or Ctrl-C, is raised after the last."""
+    interruption: BaseException | None = None
+    for function in functions:
+        try:
+            function()
+        except BaseException as error:
+            interruption = error
+    if interruption is not None:
+        try:
+            raise interruption
+        finally:
+            # Error, traceback and frame would be a cycle.
+            del interruption

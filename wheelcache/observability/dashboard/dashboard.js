@@ -18,8 +18,10 @@ const [LEFT, TOP, RIGHT, BOTTOM] = [44, 8, 8, 20]; // its margins
 const INNER = HEIGHT - TOP - BOTTOM;
 const LONGEST_WAIT = 60; // seconds between two attempts while the figures cannot be had
 const ANSWER_WITHIN = 10; // seconds
+const FEW = 3; // caches: of more there are a filter and an order
 const OPEN_UP_TO = 8; // workers: a longer table starts closed
 const NOTHING = "–";
+const ALONE = "Each worker shows only itself, since FIGURES_DIR is None: another one may answer next";
 
 // --- words and numbers
 
@@ -38,7 +40,8 @@ const count = (n) => whole.format(n);
 const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 const rate = (n) => (n < 10 ? hundredths.format(n) : n < 1e5 ? whole.format(n) : short.format(n));
 const compact = (n) => short.format(n);
-const milliseconds = (ms) => (ms < 1000 ? `${threeDigits.format(ms)} ms` : duration(ms / 1000));
+const milliseconds = (ms) => (ms >= 1000 ? duration(ms / 1000)
+  : ms >= 1 || ms === 0 ? `${threeDigits.format(ms)} ms` : `${threeDigits.format(ms * 1000)} µs`);
 const clock = (at) => seconds.format(new Date(at * 1000));
 
 /** 0.9996 is not "100%": only a ratio without a miss says so, and only one without a hit says "0%". */
@@ -240,7 +243,9 @@ class TimeChart extends Plot {
   constructor(spec, cacheName) {
     super({ ...spec, columns: ["Time", ...spec.series.map((series) => series.label)] }, cacheName);
     this.history = { at: [] };
-    this.legend.append(...spec.series.map((_, i) => node("span", { class: `key series-${i}` })));
+    this.span = node("span", { class: "span" });
+    this.keys = spec.series.map((_, i) => node("span", { class: `key series-${i}` }));
+    this.legend.append(this.span, ...this.keys);
   }
 
   show(history, now, limit) {
@@ -260,14 +265,15 @@ class TimeChart extends Plot {
   /** The gist for who does not see the line, and the values now for who does. */
   say() {
     const { title, series, format } = this.spec;
+    write(this.span, this.history.at.length ? `last ${duration(this.history.step)}:` : "");
     const said = series.map((one, i) => {
       const known = this.values(one).filter((value) => value !== null);
       const latest = unless(this.values(one).at(-1), format);
-      write(this.legend.children[i], this.named(i, latest));
+      write(this.keys[i], this.named(i, latest));
       if (!known.length) return this.named(i, "nothing yet");
       const [least, most] = [Math.min(...known), Math.max(...known)].map(format);
       const range = least === most ? `always ${most}` : `between ${least} and ${most}`;
-      return this.named(i, `${range}, now ${latest === NOTHING ? "nothing" : latest}`);
+      return this.named(i, `${range}, last ${duration(this.history.step)} ${latest === NOTHING ? "nothing" : latest}`);
     });
     const { at } = this.history;
     const span = at.length ? `, last ${plural(Math.ceil((this.end - at[0]) / 60), "minute")}` : "";
@@ -299,8 +305,11 @@ class TimeChart extends Plot {
   }
 
   describe(at) {
-    const [time, ...values] = this.row(this.history.at.indexOf(at));
-    return [time, ...values.map((value, i) => this.named(i, value))];
+    const place = this.history.at.indexOf(at);
+    const [time, ...values] = this.row(place);
+    const began = this.history.started?.[place];
+    const news = began ? [`${plural(began, "worker")} began`] : [];
+    return [time, ...values.map((value, i) => this.named(i, value)), ...news];
   }
 
   paint() {
@@ -310,7 +319,7 @@ class TimeChart extends Plot {
     const limit = this.spec.limit && this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
     const top = ceiling ?? niceCeiling(Math.max(most, limit ?? 0));
     const y = (value) => TOP + INNER * (1 - value / top);
-    const drawn = [...this.levels(top, axis), ...this.hours()];
+    const drawn = [...this.levels(top, axis), ...this.hours(), ...this.began()];
     series.forEach((one, i) => {
       const runs = this.runs(this.values(one), y);
       if (series.length === 1) drawn.push(svg("path", { class: "area", d: area(runs, y(0)) }));
@@ -318,6 +327,15 @@ class TimeChart extends Plot {
     });
     if (limit) drawn.push(this.across("limit", y(limit)), svg("text", { x: LEFT + 4, y: y(limit) + 13 }, "Capacity"));
     this.put(drawn, !known.length);
+  }
+
+  /** A mark where workers began: a deployment, or one that was recycled. */
+  began() {
+    const { at, started } = this.history;
+    return at.flatMap((time, i) => (started?.[i] && time >= this.start ? [time] : [])).map((time) => {
+      const x = this.x(time);
+      return svg("line", { class: "began", x1: x, x2: x, y1: TOP, y2: TOP + INNER });
+    });
   }
 
   /** The runs of steps that follow each other and have values, as lists of [x, y]. */
@@ -374,13 +392,14 @@ class Histogram extends Plot {
     this.fillTable();
   }
 
-  /** Taken as even inside its bucket, as Prometheus' histogram_quantile does; above the last bound it is unknown. */
+  /** Taken as even inside its bucket, as Prometheus' histogram_quantile does; beyond the outer bounds it is unknown. */
   percentile(share) {
     if (!this.sum) return NOTHING;
     let left = this.sum * share;
     for (const [i, high] of this.bounds.entries()) {
       const low = this.bounds[i - 1] ?? 0;
       const estimate = low + (high - low) * (left / this.counts[i]);
+      if (left <= this.counts[i] && !i) return `<${this.bound(0)}`;
       if (left <= this.counts[i]) return `≈${milliseconds(Number((estimate * 1000).toPrecision(2)))}`;
       left -= this.counts[i];
     }
@@ -441,15 +460,15 @@ class Histogram extends Plot {
 
 const TIME_CHARTS = [
   { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${n * 100}%`, ceiling: 1,
-    nothing: "No requests", series: [{ field: "hit_ratio", label: "Hit ratio" }] },
-  { key: "requests", title: "Requests per second", heading: "Requests/s", format: rate, axis: compact,
-    nothing: "No requests", series: [{ field: "requests_per_second", label: "Requests" }] },
+    nothing: "No look-ups", series: [{ field: "hit_ratio", label: "Hit ratio" }] },
+  { key: "requests", title: "Look-ups per second", heading: "Look-ups/s", format: rate, axis: compact,
+    nothing: "No look-ups", series: [{ field: "requests_per_second", label: "Look-ups" }] },
   { key: "entries", title: "Entries", format: count, axis: compact, limit: true, nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
   { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
     nothing: "Nothing yet", series: [{ field: "evictions_per_second", label: "Evicted" },
       { field: "expirations_per_second", label: "Expired" }] },
-  { key: "load_ms", title: "Mean load time", format: milliseconds, axis: milliseconds, nothing: "No loads",
+  { key: "load_ms", title: "Mean load time", format: milliseconds, axis: milliseconds, nothing: "No miss was followed by a set",
     series: [{ field: "load_ms", label: "Mean load time" }] },
 ];
 
@@ -459,23 +478,31 @@ const TIME_CHARTS = [
 class Card {
   constructor(name, place, { open }) {
     this.name = name;
+    this.chosen = null; // whether the reader opened or closed it
+    this.first = open; // whether it began open: what it shows came with the first answer
     this.root = stamp("card");
     this.root.id = `cache-${place}`;
     this.root.dataset.cache = name;
     this.figures = new Map([...this.root.querySelectorAll("[data-figure]")].map((at) => [at.dataset.figure, at]));
-    write(part(this.root, "name"), name);
+    this.toggle = part(this.root, "name");
+    this.body = part(this.root, "body");
+    this.gist = part(this.root, "gist");
+    this.body.id = `body-${place}`;
+    set(this.toggle, { "aria-controls": this.body.id });
+    write(this.toggle, name);
+    this.toggle.addEventListener("click", () => this.choose(this.body.hidden));
     set(this.root, { "aria-label": name });
     set(this.root.querySelector(".workers .scroll"), { "aria-label": `Workers of ${name}` });
     this.clear = this.root.querySelector('[data-action="clear"]');
     set(this.clear, { "aria-label": `Clear ${name}` });
     this.clear.addEventListener("click", () => clearCache(this));
     this.charts = TIME_CHARTS.map((spec) => new TimeChart(spec, name));
-    this.histogram = new Histogram({ key: "load_buckets", title: "Load times", nothing: "No loads" }, name);
+    this.histogram = new Histogram({ key: "load_buckets", title: "Load times", nothing: "No miss was followed by a set" }, name);
     part(this.root, "charts").append(...[...this.charts, this.histogram].map((chart) => chart.figure));
     this.workers = part(this.root, "workers");
-    this.workers.open = open;
     this.rows = new Map();
     this.link = node("a", { href: `#${this.root.id}`, "data-cache-link": name });
+    this.link.addEventListener("click", () => this.choose(true));
     this.link.append(node("span", { class: "name" }, name), node("span", { class: "note" }));
     this.item = node("li");
     this.item.append(this.link);
@@ -485,14 +512,45 @@ class Card {
     for (const chart of [...this.charts, this.histogram]) widths.unobserve(chart.plot);
   }
 
+  /** One that was never used takes a line, until the reader opens it or it is used. */
+  get isOpen() {
+    return this.chosen ?? (this.first && !this.isUnused);
+  }
+
+  get isUnused() {
+    const { hits, misses, entries, removals } = this.cache.total;
+    return !hits && !misses && !entries && !Object.values(removals).some(Boolean);
+  }
+
+  choose(open) {
+    this.chosen = open;
+    this.showState();
+    if (open) refresh();
+  }
+
+  showState() {
+    this.body.hidden = !this.isOpen;
+    set(this.toggle, { "aria-expanded": this.isOpen });
+    this.gist.hidden = this.isOpen;
+  }
+
+  /** Workers and history come only with the answers to requests that asked for them. */
   show(cache, { at, since }) {
     this.cache = cache;
+    this.summary = this.isUnused ? "never used"
+      : `${nowRatio(cache.now)} · ${unless(cache.now.requests_per_second, rate)}/s`;
+    write(this.link.lastChild, this.summary);
+    write(this.gist, this.isUnused ? "never used"
+      : `${this.summary} in the last minute · ${plural(cache.total.entries, "entry", "entries")}`);
+    this.showState();
+    if (!this.isOpen || !cache.workers) return;
+    if (this.workers.dataset.seen !== "true") this.workers.open = cache.workers.length <= OPEN_UP_TO;
+    this.workers.dataset.seen = "true";
     this.showNow(cache, since);
     this.showTotals(cache.total);
     for (const chart of this.charts) chart.show(cache.history, at, cache.total.max_entries);
     this.histogram.show(cache.total.load_buckets);
     this.showWorkers(cache.workers, at);
-    write(this.link.lastChild, `${nowRatio(cache.now)} · ${unless(cache.now.requests_per_second, rate)}/s`);
   }
 
   write(figure, text) {
@@ -501,21 +559,28 @@ class Card {
 
   showNow({ now, total }, since) {
     this.write("hit_ratio_now", nowRatio(now));
-    this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no requests");
+    this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no look-ups");
     this.write("since", since === null ? "since start" : "since reset");
     this.write("requests_per_second", unless(now.requests_per_second, rate));
-    this.showMeter("entries", total.entries, total.max_entries, count);
-    this.showMeter("bytes", total.bytes, total.max_bytes, bytes);
+    this.showMeter("entries", total.entries, total.max_entries, count, "max_entries");
+    this.showMeter("bytes", total.bytes, total.max_bytes, bytes, "max_bytes");
   }
 
-  showMeter(name, value, most, format) {
+  /** The bound is one of each worker: a site of three has three times as much room. */
+  inWorkers(field, format) {
+    const bounds = this.cache.workers.map((worker) => worker.total[field]);
+    if (bounds.length < 2) return "";
+    return ` in ${plural(bounds.length, "worker")}${new Set(bounds).size === 1 ? `, ${format(bounds[0])} each` : ""}`;
+  }
+
+  showMeter(name, value, most, format, field) {
     const box = part(this.root, name);
     const meter = box.querySelector(".meter");
     box.hidden = value === null;
     meter.hidden = !most;
     if (box.hidden) return;
     this.write(name, format(value));
-    this.write(`max_${name}`, most ? `of ${format(most)}, ${percent(Math.min(1, value / most))}` : "no limit");
+    this.write(`max_${name}`, most ? `of ${format(most)}${this.inWorkers(field, format)}` : "no limit");
     if (!most) return;
     set(meter, { "aria-label": `${name === "bytes" ? "Memory" : "Entries"} of ${this.name}`, "aria-valuemax": most,
       "aria-valuenow": value, "aria-valuetext": `${format(value)} of ${format(most)}` });
@@ -539,7 +604,7 @@ class Card {
   showWorkers(workers, at) {
     const without = workers.filter((worker) => worker.thread === "refused").length;
     const late = Math.max(0, ...workers.map((worker) => worker.lag));
-    const notes = [plural(workers.length, "worker")];
+    const notes = [this.cache.is_shared ? plural(workers.length, "worker") : ALONE];
     if (without) notes.push(`${without} without a wheel thread`);
     if (late >= 1) notes.push(`wheel up to ${duration(Math.round(late))} late`);
     write(part(this.root, "workers-summary"), notes.join(" · "));
@@ -598,15 +663,20 @@ async function ask(url, options = {}) {
 
 const cards = new Map();
 let placesGiven = 0;
-const poll = { timer: 0, asking: false, refresh: 3, failures: 0, received: 0, problem: null };
+const poll = { timer: 0, asking: false, again: false, refresh: 3, failures: 0, received: 0, problem: null };
 
 /** Asks for the figures, shows them or says why not, and arranges the next time. A hidden page asks nothing. */
 async function refresh() {
   clearTimeout(poll.timer);
-  if (poll.asking || document.hidden) return;
+  if (document.hidden) return;
+  if (poll.asking) {
+    poll.again = true; // a card was opened meanwhile
+    return;
+  }
   poll.asking = true;
+  poll.again = false;
   try {
-    show(await ask(config.figures));
+    show(await ask(config.figures + details()));
     fresh();
   } catch (error) {
     if (!(error instanceof Failure)) console.error(error);
@@ -615,31 +685,59 @@ async function refresh() {
   poll.asking = false;
   const wait = Math.min(Math.max(LONGEST_WAIT, poll.refresh), poll.refresh * 2 ** poll.failures);
   clearTimeout(poll.timer);
-  poll.timer = setTimeout(refresh, wait * 1000);
+  poll.timer = setTimeout(refresh, poll.again ? 0 : wait * 1000);
+}
+
+/** Which caches are open: workers and history are sent of those. At first the server decides. */
+function details() {
+  if (!cards.size) return "";
+  const open = [...cards.values()].filter((card) => card.isOpen).map((card) => ["details", card.name]);
+  return `?${new URLSearchParams(open.length ? open : [["details", ""]])}`;
+}
+
+const ORDERS = {
+  name: () => 0,
+  hit_ratio: (a, b) => (a.now.hit_ratio ?? 2) - (b.now.hit_ratio ?? 2),
+  rate: (a, b) => b.now.requests_per_second - a.now.requests_per_second,
+  entries: (a, b) => b.total.entries - a.total.entries,
+};
+
+/** The cards that the filter lets through, in the order that the reader chose; by name among equals. */
+function chosenCards(caches) {
+  const wanted = byId("filter").value.trim().toLowerCase();
+  const order = ORDERS[byId("sort").value];
+  const found = caches.filter((cache) => cache.name.toLowerCase().includes(wanted)).sort(order);
+  byId("tools").hidden = caches.length <= FEW;
+  write(byId("matches"), wanted ? `${found.length} of ${plural(caches.length, "cache")}` : plural(caches.length, "cache"));
+  return found.map((cache) => cards.get(cache.name));
 }
 
 function show(figures) {
+  poll.figures = figures;
   poll.refresh = Math.max(1, figures.refresh);
   for (const cache of figures.caches) {
     if (!cards.has(cache.name)) {
       placesGiven += 1;
-      cards.set(cache.name, new Card(cache.name, placesGiven, { open: cache.workers.length <= OPEN_UP_TO }));
+      cards.set(cache.name, new Card(cache.name, placesGiven, { open: cache.workers !== undefined }));
     }
   }
-  const shown = figures.caches.map((cache) => cards.get(cache.name));
+  figures.caches.forEach((cache) => cards.get(cache.name).show(cache, figures));
+  const shown = chosenCards(figures.caches);
   arrange(byId("caches"), shown.map((card) => card.root));
-  arrange(byId("overview").firstElementChild, shown.map((card) => card.item));
+  arrange(byId("overview").querySelector("ul"), shown.map((card) => card.item));
   for (const [name, card] of cards) {
-    if (shown.includes(card)) continue;
+    if (figures.caches.some((cache) => cache.name === name)) continue;
     card.forget();
     cards.delete(name);
   }
-  byId("overview").hidden = shown.length < 2;
-  byId("empty").hidden = shown.length > 0;
-  figures.caches.forEach((cache, i) => shown[i].show(cache, figures));
+  byId("overview").hidden = figures.caches.length < 2;
+  byId("empty").hidden = figures.caches.length > 0;
+  byId("reset").hidden = !figures.can_reset;
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
-  const since = figures.since === null ? "start" : `reset at ${moment(figures.since, figures.at)}`;
+  const first = Math.min(...figures.caches.map((cache) => cache.since ?? Infinity));
+  const start = Number.isFinite(first) ? `, ${moment(first, figures.at)}` : "";
+  const since = figures.since === null ? `start${start}` : `reset at ${moment(figures.since, figures.at)}`;
   write(byId("since"), `Counted since ${since}`);
 }
 
@@ -720,6 +818,7 @@ async function resetFigures() {
   if (await confirmed("Reset figures?", text, "Reset figures")) post(byId("reset"), config.reset, {});
 }
 
+for (const id of ["filter", "sort"]) byId(id).addEventListener("input", () => show(poll.figures));
 byId("reset").addEventListener("click", resetFigures);
 byId("confirm-no").addEventListener("click", () => byId("confirm").close("no"));
 byId("confirm-yes").addEventListener("click", () => byId("confirm").close("yes"));

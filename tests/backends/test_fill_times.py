@@ -1,0 +1,91 @@
+"""What a caller computes between a miss of ``get`` and the ``set`` that follows counts as a load, without an option."""
+
+import threading
+import time
+
+import flask
+import flask_caching
+import pytest
+
+from tests.engines import engine
+
+
+def loads(cache):
+    stats = cache.engine.stats()
+    return stats.loads, sum(stats.load_buckets)
+
+
+@pytest.mark.parametrize("options", [{}, {"fill_wait": 5}])
+def test_a_miss_and_the_set_that_follows_are_a_load(make, options):
+    cache = make(**options)
+    for number in range(3):
+        assert cache.get(f"k{number}") is None
+        cache.set(f"k{number}", "v")
+        assert cache.get(f"k{number}") == "v"
+    assert loads(cache) == (3, 3)
+    assert 0 <= cache.engine.stats().load_seconds < 5
+
+
+def test_a_set_without_a_miss_a_second_set_and_one_by_another_thread_are_none(make, in_thread):
+    cache = make()
+    cache.set("written", 1)
+    cache.get("missed")
+    in_thread(cache.set, "missed", 1).result()
+    assert loads(cache) == (0, 0)
+    cache.set("missed", 2)
+    cache.set("missed", 3)
+    assert loads(cache) == (1, 1)
+
+
+def test_misses_that_no_set_follows_are_forgotten(make):
+    cache = make()
+    for number in range(5000):
+        cache.get(f"missed-{number}")
+    cache.set("missed-0", 1)
+    cache.set("missed-4999", 1)
+    assert loads(cache) == (1, 1)
+
+
+def test_threads_that_compute_different_keys_are_timed_apart(make, together):
+    cache = make()
+    both = threading.Barrier(32)
+
+    def work(number):
+        cache.get(f"k{number}")
+        both.wait(30)
+        cache.set(f"k{number}", 1)
+
+    together(work)
+    assert loads(cache) == (32, 32)
+
+
+def test_a_page_of_cache_page_is_a_load(tmp_path):
+    from django.core.cache import caches
+    from django.http import HttpResponse
+    from django.test import RequestFactory, override_settings
+    from django.views.decorators.cache import cache_page
+
+    backend = {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": "pages", "OPTIONS": {"FIGURES_DIR": None}}
+    with override_settings(CACHES={"default": backend}):
+        view = cache_page(60)(lambda request: time.sleep(0.02) or HttpResponse("a page"))
+        for _ in range(3):
+            view(RequestFactory().get("/"))
+        stats = engine(caches["default"]).stats()
+    assert (stats.loads, stats.hits) == (1, 4)
+    assert stats.load_seconds >= 0.02
+
+
+def test_what_flask_caching_caches_and_memoizes_is_a_load():
+    app = flask.Flask("fills")
+    options = {"figures_dir": None, "log_interval": None}
+    cache = flask_caching.Cache(
+        app, config={"CACHE_TYPE": "wheelcache.flask_backend.WheelCache", "CACHE_OPTIONS": options}
+    )
+    cached = cache.cached(key_prefix="all")(lambda: time.sleep(0.02) or "cached")
+    memoized = cache.memoize()(lambda number: time.sleep(0.02) or number)
+    with app.test_request_context():
+        for _ in range(3):
+            assert (cached(), memoized(1), memoized(2)) == ("cached", 1, 2)
+        stats = app.extensions["cache"][cache].engine.stats()
+    assert stats.loads == 3
+    assert stats.load_seconds >= 0.06

@@ -1,0 +1,71 @@
+"""A page of which the test says what it is told: the figures of a real cache, changed as the test likes."""
+
+import json
+import threading
+from copy import deepcopy
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from wheelcache import Cache
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, asset
+
+
+class CannedSite:
+    """Answers with ``figures``, or with ``status``. Requests for actions are in ``posted``."""
+
+    def __init__(self, directory):
+        self.status = 200
+        self.posted = []
+        self.asked = []
+        self.dashboard = Dashboard("a site", lambda: [cache])
+        cache = Cache("pages", figures_dir=directory, log_interval=None)
+        self.figures = self.dashboard.figures()
+        self._card = deepcopy(self.figures["caches"][0])
+        cache.close()
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                name = self.path.split("?")[0].removeprefix("/wheelcache/")
+                if name == "":
+                    self.answer("text/html; charset=utf-8", site.dashboard.page("X-Token", "token").encode())
+                elif name in ASSETS:
+                    self.answer(ASSETS[name], asset(name))
+                else:
+                    site.asked.append(self.path)
+                    self.answer("application/json", json.dumps(site.figures).encode(), site.status)
+
+            def do_POST(self):
+                site.posted.append(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                self.answer("application/json", b'{"message": "Done."}')
+
+            def answer(self, kind, body, status=200):
+                self.send_response(status)
+                for name, value in {**HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args):
+                """Nothing is printed."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def card(self, name="pages", **parts):
+        """Figures of a cache that was used; of each part, what is not given stays."""
+        card = {**deepcopy(self._card), "name": name}
+        card["total"]["hits"] = 1
+        for part, values in parts.items():
+            card[part] = {**card[part], **values} if isinstance(values, dict) else values
+        return card
+
+    def worker(self, card, pid, **total):
+        (worker, *_) = self._card["workers"]
+        return {**deepcopy(worker), "pid": pid, "total": {**card["total"], **total}}
+
+    def stop(self):
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()

@@ -1,0 +1,32 @@
+"""Debian's Chromium."""
+
+import os
+from pathlib import Path
+
+import pytest
+from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+
+BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
+FLAGS = [
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1200,1600"),
+]
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory):
+    missing = [str(each) for each in (BROWSER, DRIVER) if not os.access(each, os.X_OK)]
+    if missing:
+        pytest.fail(
+            f"There is no {' and no '.join(missing)}: `make packages` installs Debian's chromium and its driver"
+        )
+    options = ChromeOptions()
+    options.binary_location = str(BROWSER)
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    # A path, so that Selenium does not look for, or fetch, a driver of its own.
+    driver = Chrome(options, ChromeService(str(DRIVER)))
+    driver.set_page_load_timeout(30)
+    yield driver
+    driver.quit()

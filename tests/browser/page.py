@@ -1,0 +1,80 @@
+"""The dashboard in a browser."""
+
+from selenium.webdriver.common.by import By
+
+from tests.waiting import until
+
+SOON = 20
+"""Seconds: a worker publishes every three, the page asks every three, and the machine may be busy."""
+
+
+class Page:
+    """The dashboard in the browser."""
+
+    def __init__(self, driver, site):
+        self.driver = driver
+        self.site = site
+        self.expected = []
+
+    def open(self, user="operator"):
+        """As somebody does who has not logged in yet."""
+        self.driver.get(f"{self.site.url}/wheelcache/")
+        assert self.driver.title == "Log in"
+        self.log_in(user)
+        return self
+
+    def log_in(self, user="operator"):
+        self.find("input[name=username]").send_keys(user)
+        self.find("input[name=password]").send_keys("secret")
+        self.find("button").click()
+
+    def find(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def all(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+
+    def run(self, script, *arguments):
+        return self.driver.execute_script(script, *arguments)
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0]).textContent", selector)
+
+    def figure(self, name, cache="atlas"):
+        return self.text(f'section[data-cache="{cache}"] [data-figure="{name}"]')
+
+    def number(self, name):
+        return int(self.figure(name).replace(",", ""))
+
+    def state(self):
+        return self.run("return document.body?.dataset.state")
+
+    def is_fresh(self):
+        return until(lambda: self.state() == "fresh", SOON)
+
+    def look_again(self):
+        """Now, not in three seconds."""
+        self.run("dispatchEvent(new Event('online'))")
+
+    def press(self, selector, *, sure=True):
+        self.find(selector).click()
+        assert self.find("dialog#confirm").is_displayed()
+        said = self.text("#confirm-text")
+        self.find("#confirm-yes" if sure else "#confirm-no").click()
+        assert not self.find("dialog#confirm").is_displayed()
+        return said
+
+    def workers(self):
+        return {int(row.get_attribute("data-worker")) for row in self.all('section[data-cache="atlas"] [data-worker]')}
+
+    def errors(self):
+        """What the console has of this page since it was last asked, but for an icon that sites may not have."""
+        entries = self.driver.get_log("browser")
+        messages = [each["message"] for each in entries if each["level"] in ("SEVERE", "WARNING")]
+        return [each for each in messages if "/favicon.ico" not in each and not any(map(each.count, self.expected))]
+
+
+def set_offline(driver, *, offline):
+    conditions = {"offline": offline, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    driver.execute_cdp_cmd("Network.enable", {})
+    driver.execute_cdp_cmd("Network.emulateNetworkConditions", conditions)

@@ -1,0 +1,252 @@
+"""The wheel, stepped by hand and against a sorted list."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from wheelcache import Timer, TimingWheel
+
+
+def timers_in(wheel):
+    """Every timer in every slot, with the multiplicity with which it is found."""
+    heads = [slot for level in wheel._levels for slot in level.slots if slot is not None]
+    heads += [] if wheel._current is None else [wheel._current]
+    found = []
+    for head in heads:
+        timer = head.next
+        while timer is not head:
+            assert timer.next.prev is timer
+            assert timer.prev.next is timer
+            found.append(timer)
+            timer = timer.next
+    return found
+
+
+def scheduled(wheel, *delays):
+    timers = [Timer() for _ in delays]
+    for timer, delay in zip(timers, delays, strict=True):
+        wheel.schedule(timer, delay)
+    return timers
+
+
+def test_a_timer_comes_out_at_the_first_tick_that_is_not_before_it():
+    wheel = TimingWheel(1.0, 8, 0.0)
+    (timer,) = scheduled(wheel, 2.5)
+    assert wheel.advance(2.99) == []
+    assert wheel.advance(3.0) == [timer]
+    assert wheel.advance(1000.0) == []
+
+
+def test_a_timer_due_now_or_before_waits_for_the_next_tick():
+    wheel = TimingWheel(1.0, 8, 10.0)
+    now, past = scheduled(wheel, 10.0, 3.0)
+    assert wheel.advance(10.0) == []
+    assert wheel.advance(11.0) == [now, past]
+
+
+@pytest.mark.parametrize("slots", [1, 2, 8, 512])
+@pytest.mark.parametrize("delay", [1, 7, 8, 9, 63, 64, 65, 511, 512, 513, 32768, 10**9])
+def test_any_length_of_delay_comes_out_on_its_tick(slots, delay):
+    wheel = TimingWheel(1.0, slots, 0.0)
+    (timer,) = scheduled(wheel, float(delay))
+    while (wake := wheel.next_wake()) < delay:
+        assert wheel.advance(wake) == []
+    assert wake == delay
+    assert wheel.advance(delay - 0.001) == []
+    assert wheel.advance(float(delay)) == [timer]
+    assert wheel.next_wake() == math.inf
+
+
+def test_lost_ticks_are_caught_up_in_order():
+    wheel = TimingWheel(1.0, 4, 0.0)
+    timers = scheduled(wheel, 30.0, 2.0, 500.0, 7.0)
+    assert wheel.advance(1000.0) == [timers[1], timers[3], timers[0], timers[2]]
+
+
+def test_a_budget_leaves_the_rest_for_the_next_call_and_next_wake_tells():
+    wheel = TimingWheel(1.0, 8, 0.0)
+    timers = scheduled(wheel, *[3.0] * 10)
+    taken = wheel.advance(3.0, budget=4)
+    assert 0 < len(taken) <= 4
+    while wheel.next_wake() <= 3.0:
+        batch = wheel.advance(3.0, budget=4)
+        assert len(batch) <= 4
+        taken += batch
+    assert taken == timers
+
+
+def test_a_timer_can_be_cancelled_in_a_tick_that_is_half_done():
+    wheel = TimingWheel(1.0, 8, 0.0)
+    timers = scheduled(wheel, *[1.0] * 5)
+    first = wheel.advance(1.0, budget=3)
+    assert wheel.cancel(timers[-1])
+    rest = wheel.advance(1.0)
+    assert first + rest == timers[:-1]
+
+
+def test_cancel_is_true_once_and_leaves_nothing_in_any_slot():
+    wheel = TimingWheel(1.0, 8, 0.0)
+    timers = scheduled(wheel, *range(1, 1000))
+    assert all(wheel.cancel(timer) for timer in timers)
+    assert not any(wheel.cancel(timer) for timer in timers)
+    assert timers_in(wheel) == []
+    assert wheel.next_wake() == math.inf
+
+
+def test_moving_later_is_lazy_and_moving_earlier_takes_effect_at_once():
+    wheel = TimingWheel(1.0, 8, 0.0)
+    later, earlier = scheduled(wheel, 3.0, 30.0)
+    wheel.move(later, 6.0)
+    wheel.move(earlier, 2.0)
+    assert wheel.advance(2.0) == [earlier]
+    assert wheel.advance(5.0) == []
+    assert wheel.advance(6.0) == [later]
+
+
+def test_moving_to_and_fro_files_a_timer_anew_only_below_the_time_of_its_slot():
+    wheel = TimingWheel(1.0, 512, 0.0)
+    (timer,) = scheduled(wheel, 100.0)
+    for due in (300.0, 200.0, 101.0):
+        wheel.move(timer, due)
+        assert timer.filed == 100.0
+    wheel.move(timer, 99.0)
+    assert timer.filed == 99.0
+    assert wheel.advance(99.0) == [timer]
+
+
+def test_the_work_of_a_set_and_cancel_does_not_depend_on_how_many_timers_there_are():
+    """Slot look-ups, counted: the same at a thousand timers and at ten thousand."""
+
+    class Counting(list):
+        looked_up = 0
+
+        def __getitem__(self, index):
+            Counting.looked_up += 1
+            return super().__getitem__(index)
+
+    def work(population):
+        wheel = TimingWheel(1.0, 512, 0.0)
+        scheduled(wheel, *(1.0 + i % 500 for i in range(population)))
+        wheel._finest = Counting(wheel._finest)
+        Counting.looked_up = 0
+        (timer,) = scheduled(wheel, 250.0)
+        wheel.cancel(timer)
+        return Counting.looked_up
+
+    assert work(1_000) == work(10_000) == 1
+
+
+def test_the_clock_going_backwards_does_nothing():
+    wheel = TimingWheel(1.0, 8, 100.0)
+    (timer,) = scheduled(wheel, 105.0)
+    wheel.advance(103.0)
+    assert wheel.advance(90.0) == []
+    assert wheel.advance(105.0) == [timer]
+
+
+class WheelAgainstAList(RuleBasedStateMachine):
+    """The model is a dict of due times. Intervals that floats cannot hold exactly are part of the game."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 0.0
+        self.wheel = None
+        self.due = {}
+
+    @precondition(lambda self: self.wheel is None)
+    @rule(
+        interval=st.sampled_from([1.0, 0.1, 0.3, 1 / 3, 7.0]),
+        slots=st.sampled_from([1, 2, 5, 16]),
+        origin=st.sampled_from([0.0, 12345.678, 1e6 + 0.1]),
+    )
+    def make(self, interval, slots, origin):
+        self.wheel = TimingWheel(interval, slots, origin)
+        self.interval = interval
+        self.now = origin
+
+    @precondition(lambda self: self.wheel)
+    @rule(ticks=st.one_of(st.floats(0.001, 40), st.floats(0.001, 50_000)))
+    def schedule(self, ticks):
+        timer = Timer()
+        self.due[timer] = self.now + ticks * self.interval
+        self.wheel.schedule(timer, self.due[timer])
+
+    @precondition(lambda self: self.due)
+    @rule(data=st.data(), ticks=st.one_of(st.floats(0.001, 40), st.floats(0.001, 50_000)))
+    def move(self, data, ticks):
+        timer = data.draw(st.sampled_from(list(self.due)))
+        self.due[timer] = self.now + ticks * self.interval
+        self.wheel.move(timer, self.due[timer])
+
+    @precondition(lambda self: self.due)
+    @rule(data=st.data())
+    def cancel(self, data):
+        timer = data.draw(st.sampled_from(list(self.due)))
+        assert self.wheel.cancel(timer)
+        del self.due[timer]
+        assert not self.wheel.cancel(timer)
+
+    @precondition(lambda self: self.wheel)
+    @rule(ticks=st.one_of(st.floats(0, 5), st.floats(0, 3_000), st.integers(0, 100)), budget=st.integers(1, 5))
+    def advance(self, ticks, budget):
+        self.now += ticks * self.interval
+        out = []
+        while self.wheel.next_wake() <= self.now:
+            batch = self.wheel.advance(self.now, budget)
+            assert len(batch) <= budget
+            out += batch
+        self.wheel.advance(self.now)
+        for timer in out:
+            assert self.due.pop(timer) <= self.now, "early"
+        late = [due for due in self.due.values() if due + self.interval * (1 + 1e-9) < self.now]
+        assert not late
+        ticks = [self.wheel.tick_of(timer.due) for timer in out]
+        assert ticks == sorted(ticks), "out of order"
+
+    @invariant()
+    def every_timer_is_in_exactly_one_slot(self):
+        if self.wheel:
+            found = timers_in(self.wheel)
+            assert len(found) == len(self.due)
+            assert set(found) == set(self.due)
+
+
+WheelAgainstAList.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestWheelAgainstAList = WheelAgainstAList.TestCase
+
+
+def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits():
+    wheel = TimingWheel(0.1, 8, 0.0)
+    (timer,) = scheduled(wheel, 1.7e308)
+    assert timers_in(wheel) == [timer]
+    assert wheel.advance(1e9) == []
+    assert timers_in(wheel) == [timer]
+    assert wheel.cancel(timer)
+
+
+@given(
+    interval=st.one_of(st.sampled_from([0.1, 0.3, 1 / 3, 1e-6, 7.7]), st.floats(1e-6, 100)),
+    origin=st.floats(0, 1e7),
+    tick=st.integers(1, 10**6),
+)
+def test_ticks_and_their_times_agree_however_floats_round(interval, origin, tick):
+    wheel = TimingWheel(interval, 8, origin)
+    time = wheel.time_of(tick)
+    assert wheel.time_of(wheel.tick_of(time)) >= time
+    assert wheel.time_of(wheel.tick_of(time) - 1) < time
+    (timer,) = scheduled(wheel, time)
+    while (wake := wheel.next_wake()) != math.inf:
+        before = wheel.tick
+        taken = wheel.advance(wake)
+        assert wheel.tick > before or taken, "no progress"
+    assert wake == math.inf
+    assert timer.prev is None
+
+
+@pytest.mark.parametrize(("interval", "slots"), [(0, 8), (-1, 8), (1e-9, 8), (1, 0), (1, 2.0), (math.nan, 8)])
+def test_a_wheel_of_wrong_arguments_is_an_error_that_names_them(interval, slots):
+    with pytest.raises((TypeError, ValueError), match=r"(interval|slots) must be"):
+        TimingWheel(interval, slots, 0.0)

@@ -1,0 +1,80 @@
+import asyncio
+import threading
+
+import pytest
+
+from tests.leases.callers import TaskCaller, ThreadCaller
+from tests.waiting import PATIENCE
+from wheelcache import Cache, ManualClock
+from wheelcache.leases.fill_scope import end_request
+
+QUIET = {"jitter": 0, "log_interval": None, "sample_interval": None}
+
+
+@pytest.fixture(autouse=True)
+def _request():
+    """The main thread begins and ends every test without leases."""
+    end_request()
+    yield
+    end_request()
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make_cache(**options):
+        made.append(Cache(**{**QUIET, **options}))
+        return made[-1]
+
+    yield make_cache
+    # The callers that still wait go on.
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def cache(make):
+    return make()
+
+
+@pytest.fixture
+def running_loop():
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(PATIENCE)
+    loop.close()
+
+
+@pytest.fixture
+def task_callers(cache, running_loop):
+    made = [TaskCaller(cache, running_loop) for _ in range(6)]
+    yield made
+    cache.close()
+    for caller in made:
+        caller.ends()
+
+
+@pytest.fixture
+def thread_callers(cache):
+    made = [ThreadCaller(cache) for _ in range(6)]
+    yield made
+    cache.close()
+    for caller in made:
+        caller.ends()
+
+
+@pytest.fixture(params=["threads", "tasks", "tasks and threads"])
+def callers(request):
+    """Six callers."""
+    kinds = request.param.split(" and ")
+    made = [request.getfixturevalue(f"{kind.removesuffix('s')}_callers") for kind in kinds]
+    return [made[number % len(made)][number] for number in range(6)]

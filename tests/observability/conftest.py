@@ -1,0 +1,41 @@
+import os
+from dataclasses import replace
+
+import pytest
+
+from tests.engine.conftest import clock, runtime_parent
+from tests.observability.published import FiguresDirectory
+from wheelcache import Cache
+
+__all__ = ["clock", "runtime_parent"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "figures"
+
+
+@pytest.fixture
+def directory(path):
+    return FiguresDirectory(path)
+
+
+@pytest.fixture
+def make(path, clock):
+    """Make a cache that publishes in ``path``, on the test's clock."""
+    return lambda name="pages", **options: Cache(name, **{"clock": clock, "jitter": 0, "figures_dir": path, **options})
+
+
+@pytest.fixture
+def another_worker():
+    """Publishes figures of a cache as if another process had it, which lives until the test ends."""
+    files = []
+
+    def publish(cache, pid, **stats):
+        figures = cache.figures()
+        changed = replace(figures, worker=f"{pid}-elsewhere", pid=pid, stats=replace(figures.stats, **stats))
+        files.append(cache.publisher.directory.publish(changed))
+
+    yield publish
+    for file in files:
+        os.close(file)

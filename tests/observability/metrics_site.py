@@ -1,0 +1,45 @@
+"""A WSGI application for several workers: a cache that publishes its figures, what Prometheus asks for, the dashboard.
+
+Environment: ``METRICS_FIGURES``, where to publish; ``METRICS_STEP``, seconds of a step of the history.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from wheelcache import Cache
+from wheelcache.observability import history, worker_stats
+from wheelcache.observability.dashboard.dashboard import Dashboard
+from wheelcache.observability.prometheus import Collector
+
+step = history.STEP = worker_stats.STEP = float(os.environ.get("METRICS_STEP", history.STEP))
+cache = Cache(
+    "pages", max_entries=1000, log_interval=None, sample_interval=step, figures_dir=Path(os.environ["METRICS_FIGURES"])
+)
+registry = CollectorRegistry()
+registry.register(Collector())
+metrics = make_wsgi_app(registry)
+dashboard = Dashboard("site", lambda: [cache])
+
+
+def use(key, hits, misses):
+    cache.take(key, lambda: key)
+    for _ in range(int(hits)):
+        cache.get(key)
+    for _ in range(int(misses)):
+        cache.get("never set")
+
+
+def application(environ, start_response):
+    """``/metrics``, ``/figures``, ``/reset``, ``/use/<key>/<hits>/<misses>``, or ``/``: the number of the process."""
+    path, body = environ["PATH_INFO"], str(os.getpid()).encode()
+    if path == "/metrics":
+        return metrics(environ, start_response)
+    if path in ("/figures", "/reset"):
+        body = json.dumps(getattr(dashboard, path[1:])()).encode()
+    elif path != "/":
+        use(*path.split("/")[2:])
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]

@@ -1,0 +1,31 @@
+"""What a scrape says."""
+
+from prometheus_client import parser
+
+
+class Scrape:
+    """What a scrape said, parsed."""
+
+    def __init__(self, text):
+        # The parser has names of counters without their ending.
+        self.families = {
+            f"{each.name}_total" if each.type == "counter" else each.name: each
+            for each in parser.text_string_to_metric_families(text)
+        }
+        samples = [each for family in self.families.values() for each in family.samples]
+        self.values = {(each.name, frozenset(each.labels.items())): each.value for each in samples}
+        assert len(self.values) == len(samples), "no time series is there twice"
+
+    def __call__(self, name, cache="pages", **labels):
+        """A value; None if it isn't there."""
+        return self.values.get((f"wheelcache_{name}", frozenset({"cache": cache, **labels}.items())))
+
+    @property
+    def counters(self):
+        """All that must never go down."""
+        return {key: value for key, value in self.values.items() if key[0].endswith(("_total", "_bucket", "_sum"))}
+
+
+def assert_nothing_went_down(before, after):
+    for key, value in before.counters.items():
+        assert after.counters.get(key, -1) >= value, key

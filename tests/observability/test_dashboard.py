@@ -1,0 +1,359 @@
+"""What the dashboard's page is made of, shows and does, without a framework and without a browser."""
+
+import json
+import os
+import re
+from dataclasses import replace
+from time import process_time
+
+import pytest
+
+from wheelcache.errors import FileUnusable
+from wheelcache.observability.dashboard.dashboard import (
+    ASSETS,
+    HEADERS,
+    Dashboard,
+    NotPublished,
+    UnknownCache,
+    answer,
+    asset,
+)
+from wheelcache.observability.history import STEP, Sample, Step
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.worker_requests import REQUESTS
+from wheelcache.runtime.clock import SystemClock
+
+TOTALS = {
+    *("hits", "misses", "hit_ratio", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts"),
+    *("load_seconds", "load_buckets", "refreshes", "refreshes_dropped", "removals"),
+    *("entries", "max_entries", "bytes", "max_bytes"),
+}
+CARD = {
+    *("name", "is_shared", "clear_effect", "since", "now", "total", "worker_count"),
+    *("workers", "history"),
+}
+NOW = {"hit_ratio", "requests_per_second"}
+HISTORY = {
+    *("step", "at", "hit_ratio", "requests_per_second", "misses_per_second", "entries"),
+    *("evictions_per_second", "expirations_per_second", "load_ms", "started"),
+}
+CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
+
+
+def dashboard(*caches, title="a site"):
+    return Dashboard(title, lambda: caches)
+
+
+def only_card(document):
+    (card,) = document["caches"]
+    return card
+
+
+# The page.
+
+
+def test_the_page_is_given_what_it_needs_and_its_title():
+    page = dashboard(title="mysite.settings").page("X-CSRFToken", "a token")
+    assert json.loads(CONFIG.search(page)[1]) == {
+        "figures": "figures.json",
+        "clear": "clear",
+        "reset": "reset",
+        "token_header": "X-CSRFToken",
+        "token": "a token",
+    }
+    assert re.search("<title>mysite.settings . wheelcache</title>", page)
+    assert not re.search(r"\$\w", page)
+
+
+@pytest.mark.parametrize(
+    "hostile", ["</script><script>alert(1)</script>", "<!--<script>", "a & b", '"', "$config", "\\"]
+)
+def test_nothing_in_a_title_or_a_token_is_markup(hostile):
+    page = dashboard(title=hostile).page(hostile, hostile)
+    plain = dashboard(title="plain").page("plain", "plain")
+    for tag in ("<script", "</script", "<!--", "<title", "<h1"):
+        assert page.count(tag) == plain.count(tag)
+    config = json.loads(CONFIG.search(page)[1])
+    assert (config["token_header"], config["token"]) == (hostile, hostile)
+
+
+def test_the_page_loads_only_what_is_beside_it():
+    page = dashboard().page("X-CSRFToken", "token")
+    assert set(re.findall(r'(?:src|href)="([^"#]+)"', page)) == set(ASSETS)
+    assert not re.search(r"\son\w+=|\sstyle=|<style|javascript:", page)
+    for name in ASSETS:
+        text = asset(name).decode()
+        assert "@import" not in text
+        # Namespaces are names, not addresses.
+        assert not re.findall(r"https?://(?!www\.w3\.org/)", text)
+
+
+def test_the_headers_forbid_what_the_page_does_not_need():
+    policy = dict(each.split(" ", 1) for each in HEADERS["Content-Security-Policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+    assert HEADERS["Cache-Control"] == "private, no-store"
+    assert HEADERS["X-Content-Type-Options"] == "nosniff"
+
+
+# The figures.
+
+
+def test_the_figures_have_every_key_that_the_page_reads(make):
+    document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
+    assert set(document) == {"title", "at", "refresh", "this_worker", "since", "can_reset", "caches"}
+    card = only_card(document)
+    assert set(card) == {
+        "name",
+        "is_shared",
+        "clear_effect",
+        "since",
+        "now",
+        "total",
+        "worker_count",
+        "workers",
+        "history",
+    }
+    assert set(card["now"]) == NOW
+    assert set(card["total"]) == TOTALS
+    assert set(card["total"]["removals"]) == {"expired", "evicted", "replaced", "deleted", "cleared"}
+    assert set(card["history"]) == HISTORY
+    (worker,) = card["workers"]
+    assert set(worker) == {"pid", "started", "published", "is_this", "thread", "lag", "now", "total"}
+    assert set(worker["now"]) == NOW
+    assert set(worker["total"]) == TOTALS
+    buckets = card["total"]["load_buckets"]
+    assert len(buckets["counts"]) == len(buckets["bounds"]) + 1
+
+
+def test_every_figure_that_the_script_reads_is_one_that_is_sent():
+    script = asset("dashboard.js").decode()
+    assert set(re.findall(r"\btotal\.(\w+)", script)) <= TOTALS
+    assert set(re.findall(r"\bnow\.(\w+)", script)) <= NOW
+    assert set(re.findall(r'\bfield: "(\w+)"', script)) <= HISTORY
+    assert set(re.findall(r"\bfigures\.(title|at|refresh|this_worker|since|can_reset|caches)\b", script)) == {
+        *("title", "at", "refresh", "this_worker", "since", "can_reset", "caches")
+    }
+
+
+def test_the_figures_are_those_of_the_cache(make):
+    cache = make("atlas", max_entries=3)
+    for key in "abcd":
+        cache.set(key, key)
+    cache.set("d", "again")
+    cache.delete("c")
+    assert [cache.get(key) for key in "ab"] == [None, "b"]
+    cache.take("e", lambda: "loaded")
+    document = dashboard(cache, title="a site").figures()
+    assert (document["title"], document["this_worker"], document["since"]) == ("a site", os.getpid(), None)
+    assert document["refresh"] == INTERVAL
+    card = only_card(document)
+    total = card["total"]
+    assert card["name"] == "atlas"
+    assert (total["hits"], total["misses"], total["hit_ratio"]) == (1, 2, pytest.approx(1 / 3))
+    assert (total["entries"], total["max_entries"], total["loads"]) == (3, 3, 1)
+    assert (total["bytes"], total["max_bytes"]) == (None, None)
+    assert total["removals"] == {"expired": 0, "evicted": 1, "replaced": 1, "deleted": 1, "cleared": 0}
+    (worker,) = card["workers"]
+    assert (worker["pid"], worker["is_this"]) == (os.getpid(), True)
+    assert worker["total"] == total
+
+
+def test_a_cache_that_was_never_used_is_shown(make):
+    card = only_card(dashboard(make("unused")).figures())
+    assert (card["name"], card["total"]["hits"], len(card["workers"])) == ("unused", 0, 1)
+
+
+def test_caches_come_by_name_and_those_of_one_name_are_one(make):
+    two = make("b"), make("b")
+    for cache in two:
+        cache.set("k", "v")
+    cards = dashboard(make("c"), *two, make("a")).figures()["caches"]
+    assert [each["name"] for each in cards] == ["a", "b", "c"]
+    assert cards[1]["total"]["entries"] == 2
+    assert len(cards[1]["workers"]) == 1
+
+
+def test_other_workers_count_and_have_rows(make, another_worker):
+    cache = make("default")
+    cache.set("k", "v")
+    cache.get("k")
+    another_worker(cache, 7, hits=10, size=2)
+    cache.publisher.run()
+    card = only_card(dashboard(cache).figures())
+    assert (card["total"]["hits"], card["total"]["entries"]) == (11, 3)
+    assert {each["pid"]: each["is_this"] for each in card["workers"]} == {os.getpid(): True, 7: False}
+
+
+# Clearing.
+
+
+def test_a_clear_empties_the_cache_and_says_so(make):
+    cache, other = make("one"), make("other")
+    for each in (cache, other):
+        each.set("k", "v")
+    message = dashboard(cache, other).clear("one")
+    assert message == f"Cleared one. Takes effect in worker {os.getpid()}, the only one."
+    assert (len(cache), len(other)) == (0, 1)
+    assert cache.stats().clearings == 1
+
+
+def test_it_says_in_which_workers_it_takes_effect_and_when(make, another_worker):
+    cache = make("default")
+    another_worker(cache, 8)
+    another_worker(cache, 7)
+    effect = f"Takes effect in worker {os.getpid()} at once, and in 7 and 8 within 6 seconds."
+    assert only_card(dashboard(cache).figures())["clear_effect"] == effect
+    assert dashboard(cache).clear("default") == f"Cleared default. {effect}"
+
+
+def test_of_many_workers_it_says_how_many(make, another_worker):
+    cache = make("default")
+    for pid in range(2, 11):
+        another_worker(cache, pid)
+    assert only_card(dashboard(cache).figures())["clear_effect"] == (
+        "Takes effect in all 10 workers of this machine, within 6 seconds."
+    )
+
+
+def test_another_worker_clears_when_it_publishes_next_and_once(make):
+    here, elsewhere = make("default"), make("default")
+    elsewhere.set("k", "v")
+    here.set("k", "v")
+    dashboard(here).clear("default")
+    assert (len(here), len(elsewhere)) == (0, 1)
+    elsewhere.requests.run()
+    assert len(elsewhere) == 0
+    for each in (here, elsewhere):
+        each.set("k", "after")
+        each.requests.run()
+        assert len(each) == 1
+
+
+def test_a_cache_that_only_others_have_is_cleared_there(make, another_worker):
+    here, elsewhere = make("here"), make("elsewhere")
+    here.set("k", "v")
+    elsewhere.set("k", "v")
+    elsewhere.publisher.run()
+    dashboard(here).clear("elsewhere")
+    assert len(here) == 1
+    elsewhere.requests.run()
+    assert len(elsewhere) == 0
+
+
+def test_where_nothing_is_published_each_worker_says_that_it_shows_and_clears_only_itself(make):
+    cache, other = make("default", figures_dir=None), make("other")
+    cache.set("k", "v")
+    document = dashboard(cache, other).figures()
+    assert document["can_reset"]
+    assert {card["name"]: card["is_shared"] for card in document["caches"]} == {"default": False, "other": True}
+    assert not dashboard(cache).figures()["can_reset"]
+    assert dashboard(cache).clear("default") == (
+        f"Cleared default. Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, "
+        "so other workers are not told."
+    )
+    assert len(cache) == 0
+
+
+@pytest.mark.parametrize("name", ["", "Default", "default ", "../reset.json", "\0", "</script>"])
+def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path):
+    cache = make("default")
+    cache.set("k", "v")
+    with pytest.raises(UnknownCache, match="There is no cache"):
+        dashboard(cache).clear(name)
+    assert len(cache) == 1
+    assert not (tmp_path / "figures" / REQUESTS).exists()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["figures"]
+
+
+# Resetting.
+
+
+def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, another_worker):
+    cache = make("default")
+    another_worker(cache, 7, hits=10, size=2)
+    cache.set("k", "v")
+    cache.get("k")
+    assert dashboard(cache).reset() == "The figures start from zero."
+    document = dashboard(cache).figures()
+    total = only_card(document)["total"]
+    assert (total["hits"], total["misses"], total["hit_ratio"]) == (0, 0, 0)
+    # What is there now is not counted, and stays.
+    assert total["entries"] == 3
+    assert abs(document["since"] - document["at"]) < 60
+    cache.get("k")
+    cache.publisher.run()
+    assert only_card(dashboard(cache).figures())["total"]["hits"] == 1
+    # Metrics do not go down.
+    assert cache.stats().hits == 2
+
+
+def test_without_a_place_to_note_it_a_reset_is_refused(make):
+    cache = make("default", figures_dir=None)
+    with pytest.raises(NotPublished):
+        dashboard(cache).reset()
+
+
+# What is answered.
+
+
+def test_an_answer_is_the_figures_or_the_message():
+    assert answer(lambda: {"caches": []}) == (200, {"caches": []})
+    assert answer(lambda: "Cleared.") == (200, {"message": "Cleared."})
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (UnknownCache("a"), 404),
+        (NotPublished(), 409),
+        (FileUnusable("/run/figures must belong to the user 0, not to 1"), 503),
+        (PermissionError(13, "Permission denied", "/run/figures"), 503),
+    ],
+)
+def test_what_goes_wrong_is_said_without_a_full_stop(error, status):
+    def fail():
+        raise error
+
+    given, document = answer(fail)
+    assert given == status
+    assert set(document) == {"error"}
+    assert document["error"] == str(error)
+    assert not document["error"].endswith(".")
+
+
+def test_what_is_a_mistake_of_the_program_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        answer(lambda: 1 / 0)
+
+
+def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_parsing_their_files_does(make):
+    """50 ms where nothing else runs."""
+    caches = [make(f"cache {number}") for number in range(25)]
+    directory, number = caches[0].publisher.directory, int(SystemClock.time() // STEP)
+    files = []
+    for cache in caches:
+        figures = cache.figures()
+        samples = tuple(Sample(10.0 * each, 123_456 + each, 3456) for each in range(7))
+        files += [
+            directory.publish(replace(figures, worker=f"{pid}-{cache.name}", pid=pid, reached=number, samples=samples))
+            for pid in range(40)
+        ]
+        directory.rings(cache.name).add((each, Step(*[1234.5678] * 9)) for each in range(number - 1000, number + 1))
+
+    def seconds(step):
+        took = []
+        for _ in range(5):
+            before = process_time()
+            step()
+            took.append(process_time() - before)
+        return min(took)
+
+    contents = [each.read_bytes() for each in directory.path.glob("*.worker")]
+    assert len(contents) == 1000
+    parsing = seconds(lambda: [json.loads(each) for each in contents])
+    page = dashboard(*caches)
+    assert seconds(lambda: json.dumps(page.figures(("cache 1",)))) < 8 * parsing
+    for file in files:
+        os.close(file)

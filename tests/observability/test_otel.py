@@ -1,0 +1,181 @@
+"""What OpenTelemetry observes: the instruments, by its conventions, and the figures of this process."""
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
+
+from wheelcache import Cache, RemovalCause
+from wheelcache.codec import size_of
+from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.metrics import METRICS
+from wheelcache.observability.otel import instrument
+
+COUNTER, LEVEL, GAUGE = "counter", "up-down counter", "gauge"
+
+INSTRUMENTS = {
+    "wheelcache.requests": (COUNTER, "{request}", {"cache", "result"}),
+    "wheelcache.stale_hits": (COUNTER, "{request}", {"cache"}),
+    "wheelcache.removals": (COUNTER, "{entry}", {"cache", "cause"}),
+    "wheelcache.loads": (COUNTER, "{load}", {"cache"}),
+    "wheelcache.load_time": (COUNTER, "s", {"cache"}),
+    "wheelcache.load_failures": (COUNTER, "{load}", {"cache"}),
+    "wheelcache.load_timeouts": (COUNTER, "{request}", {"cache"}),
+    "wheelcache.stampedes_prevented": (COUNTER, "{request}", {"cache"}),
+    "wheelcache.refreshes": (COUNTER, "{load}", {"cache"}),
+    "wheelcache.refreshes_dropped": (COUNTER, "{load}", {"cache"}),
+    "wheelcache.entries": (LEVEL, "{entry}", {"cache"}),
+    "wheelcache.max_entries": (LEVEL, "{entry}", {"cache"}),
+    "wheelcache.bytes": (LEVEL, "By", {"cache"}),
+    "wheelcache.max_bytes": (LEVEL, "By", {"cache"}),
+    "wheelcache.wheel_lag": (GAUGE, "s", {"cache"}),
+}
+
+
+def kind(metric):
+    if isinstance(metric.data, Gauge):
+        return GAUGE
+    assert isinstance(metric.data, Sum)
+    return COUNTER if metric.data.is_monotonic else LEVEL
+
+
+class Observed:
+    """What was read at once."""
+
+    def __init__(self, reader):
+        data = reader.get_metrics_data()
+        scopes = [each for resource in data.resource_metrics for each in resource.scope_metrics] if data else []
+        assert [each.scope.name for each in scopes] == ["wheelcache"] * bool(scopes)
+        listed = [metric for scope in scopes for metric in scope.metrics]
+        self.metrics = {metric.name: metric for metric in listed}
+        assert len(self.metrics) == len(listed), "no metric is there twice"
+
+    def __call__(self, name, cache="pages", **attributes):
+        """A value; None if it isn't there."""
+        wanted = {"cache": cache, **attributes}
+        metric = self.metrics.get(f"wheelcache.{name}")
+        found = [each.value for each in metric.data.data_points if each.attributes == wanted] if metric else []
+        assert len(found) <= 1
+        return found[0] if found else None
+
+
+@pytest.fixture
+def caches():
+    """The caches of this process, as far as the instruments know."""
+    return []
+
+
+@pytest.fixture
+def reader():
+    return InMemoryMetricReader()
+
+
+@pytest.fixture
+def provider(reader):
+    provider = MeterProvider(metric_readers=[reader])
+    yield provider
+    provider.shutdown()
+
+
+@pytest.fixture
+def observe(reader, provider, caches):
+    instrument(provider, lambda: caches)
+    return lambda: Observed(reader)
+
+
+@pytest.fixture
+def make(caches, clock):
+    """Make one of the caches."""
+
+    def make_cache(name="pages", **options):
+        caches.append(Cache(name, **{"clock": clock, "jitter": 0, "log_interval": None, **options}))
+        return caches[-1]
+
+    yield make_cache
+    for each in caches:
+        each.close()
+
+
+def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make, observe):
+    make(max_entries=10, max_weight=10**6, weigher=size_of).set("a", 1)
+    found = {
+        name: (kind(metric), metric.unit, {each for point in metric.data.data_points for each in point.attributes})
+        for name, metric in observe().metrics.items()
+    }
+    assert found == INSTRUMENTS
+
+
+def test_all_that_prometheus_gets_of_every_cache_is_observed_and_described_in_the_same_words(make, observe):
+    make(max_entries=10, max_weight=10**6, weigher=size_of).set("a", 1)
+    observed = observe().metrics
+    for metric in METRICS:
+        assert observed[f"wheelcache.{metric.name}"].description == metric.description
+
+
+def test_values_are_those_of_the_cache(make, observe, clock):
+    cache = make(max_entries=3, max_weight=10**6, weigher=size_of)
+
+    def load():
+        clock.advance(0.25)
+        return "loaded"
+
+    def fail():
+        clock.advance(0.5)
+        raise LookupError
+
+    for key in "abcd":
+        cache.take(key, load)
+    with pytest.raises(LookupError):
+        cache.take("failing", fail)
+    for _ in range(7):
+        cache.get("d")
+    cache.delete("c")
+    observed, stats = observe(), cache.stats()
+    assert (observed("requests", result="hit"), observed("requests", result="miss")) == (7, 5)
+    assert {cause.value: observed("removals", cause=cause.value) for cause in RemovalCause} == stats.removals
+    assert stats.removals["evicted"] == stats.removals["deleted"] == 1
+    assert (observed("loads"), observed("load_failures"), observed("load_time")) == (5, 1, 1.5)
+    assert (observed("entries"), observed("max_entries")) == (2, 3)
+    assert (observed("bytes"), observed("max_bytes")) == (stats.weight, 10**6)
+    assert observed("wheel_lag") == 0
+
+
+def test_figures_of_other_processes_are_theirs_to_tell(make, observe, tmp_path):
+    cache = make(figures_dir=tmp_path / "figures")
+    cache.get("a")
+    elsewhere = Cache("pages", log_interval=None, figures_dir=tmp_path / "figures")
+    elsewhere.get("b")
+    elsewhere.publisher.run()
+    assert observe()("requests", result="miss") == 1
+    assert len(FiguresDirectory(tmp_path / "figures").read()[0].workers) == 1, "and nothing was published for it"
+    elsewhere.close()
+
+
+def test_caches_of_one_name_are_one_and_hostile_names_come_through(make, observe):
+    for name in ("pages", "pages", '"\n\\', "ключ ☃", "\udc80"):
+        make(name).set("a", 1)
+    observed = observe()
+    assert observed("entries") == 2
+    assert observed("entries", '"\n\\') == observed("entries", "ключ ☃") == observed("entries", "\\udc80") == 1
+
+
+def test_without_caches_nothing_is_observed(observe):
+    assert all(not metric.data.data_points for metric in observe().metrics.values())
+
+
+def test_instrumenting_twice_changes_nothing(make, observe, provider):
+    instrument(provider, lambda: pytest.fail("the first one stays"))
+    make().get("a")
+    assert observe()("requests", result="miss") == 1
+
+
+def test_all_caches_of_the_process_are_observed_unless_told_otherwise(make, reader, provider):
+    instrument(provider)
+    make("of the process").set("a", 1)
+    assert Observed(reader)("entries", "of the process") == 1
+
+
+def test_a_closed_cache_is_passed_over_even_if_it_was_listed_before(make, observe, caplog):
+    make("closed").close()
+    make("open").set("a", 1)
+    assert (observe()("entries", "closed"), observe()("entries", "open")) == (None, 1)
+    assert caplog.text == ""

@@ -1,0 +1,390 @@
+"""What Prometheus reads: names, types and labels by its rules, values as the caches have them, of all workers."""
+
+import gc
+import os
+import random
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+import wheelcache
+from tests.observability.scrape import Scrape, assert_nothing_went_down
+from wheelcache import Cache, RemovalCause
+from wheelcache.codec import size_of
+from wheelcache.observability.metrics import Reading
+from wheelcache.observability.prometheus import Collector
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.worker_stats import CacheStats
+from wheelcache.stats import LOAD_BOUNDS
+
+ROOT = Path(__file__).parents[2]
+
+METRICS = {
+    "wheelcache_requests_total": ("counter", {"cache", "result"}),
+    "wheelcache_stale_hits_total": ("counter", {"cache"}),
+    "wheelcache_removals_total": ("counter", {"cache", "cause"}),
+    "wheelcache_load_seconds": ("histogram", {"cache"}),
+    "wheelcache_load_failures_total": ("counter", {"cache"}),
+    "wheelcache_load_timeouts_total": ("counter", {"cache"}),
+    "wheelcache_stampedes_prevented_total": ("counter", {"cache"}),
+    "wheelcache_refreshes_total": ("counter", {"cache"}),
+    "wheelcache_refreshes_dropped_total": ("counter", {"cache"}),
+    "wheelcache_entries": ("gauge", {"cache"}),
+    "wheelcache_max_entries": ("gauge", {"cache"}),
+    "wheelcache_bytes": ("gauge", {"cache"}),
+    "wheelcache_max_bytes": ("gauge", {"cache"}),
+    "wheelcache_workers": ("gauge", {"cache"}),
+    "wheelcache_wheel_lag_seconds": ("gauge", {"cache"}),
+}
+
+
+@pytest.fixture
+def caches():
+    """The caches of this process, as far as the collector knows."""
+    return []
+
+
+@pytest.fixture
+def scrape(caches):
+    registry = CollectorRegistry()
+    registry.register(Collector(lambda: caches))
+    return lambda: Scrape(generate_latest(registry).decode())
+
+
+@pytest.fixture
+def make(caches, clock):
+    """Make one of the caches."""
+
+    def make_cache(name="pages", **options):
+        caches.append(Cache(name, **{"clock": clock, "jitter": 0, "log_interval": None, **options}))
+        return caches[-1]
+
+    yield make_cache
+    for each in caches:
+        each.close()
+
+
+def exercise(cache, clock):
+    """Have every figure be another number."""
+
+    def slow(seconds, value=None):
+        def load():
+            clock.advance(seconds)
+            if value is None:
+                raise LookupError
+            return value
+
+        return load
+
+    for seconds in (0.0005, 0.001, 0.3, 20.0):
+        cache.take(seconds, slow(seconds, "loaded"))
+    with pytest.raises(LookupError):
+        cache.take("failing", slow(0.002))
+    for number in range(12):
+        cache.set(number, "value", 3600)
+    for number in range(9, 12):
+        cache.set(number, "other", 3600)
+    for _ in range(7):
+        cache.get(5)
+    cache.get("missing")
+    cache.delete(7)
+
+
+def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make, scrape, clock):
+    exercise(make(max_entries=10, max_weight=10**6, weigher=size_of), clock)
+    scraped = scrape()
+    found = {
+        name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
+        for name, family in scraped.families.items()
+    }
+    assert found == METRICS
+
+
+def test_names_and_helps_are_as_promtool_wants_them(make, scrape, clock):
+    exercise(make(max_entries=10, max_weight=10**6, weigher=size_of), clock)
+    for name, family in scrape().families.items():
+        assert re.fullmatch(r"wheelcache_[a-z]+(_[a-z]+)*", name)
+        assert (family.type == "counter") == name.endswith("_total")
+        assert not name.endswith(("_count", "_sum", "_bucket", "_info"))
+        assert not re.search(r"_(milli|micro|nano|kilo|mega|ms|us|minutes?|hours?|percent|ratio)(_|$)", name)
+        assert family.type not in name.split("_")
+        assert re.fullmatch(r"[A-Z].*\.", family.documentation)
+        assert all(re.fullmatch(r"[a-z]+", label) for sample in family.samples for label in sample.labels)
+
+
+def test_values_are_those_of_the_cache(make, scrape, clock):
+    cache = make(max_entries=10, max_weight=10**6, weigher=size_of)
+    exercise(cache, clock)
+    scraped, stats = scrape(), cache.stats()
+    assert (scraped("requests_total", result="hit"), scraped("requests_total", result="miss")) == (7, 6)
+    removals = {cause.value: scraped("removals_total", cause=cause.value) for cause in RemovalCause}
+    assert removals == stats.removals
+    assert min(removals["evicted"], removals["replaced"], removals["deleted"]) > 0
+    assert scraped("load_failures_total") == 1
+    assert scraped("entries") == len(cache) > 0
+    assert scraped("max_entries") == 10
+    assert scraped("bytes") == stats.weight > 0
+    assert scraped("max_bytes") == 10**6
+    assert scraped("workers") == 1
+    assert scraped("wheel_lag_seconds") == 0
+
+
+def test_the_histogram_counts_loads_up_to_each_bound_and_all_of_them(make, scrape, clock):
+    cache = make()
+    exercise(cache, clock)
+    scraped = scrape()
+    buckets = [scraped("load_seconds_bucket", le=str(bound)) for bound in (*LOAD_BOUNDS, "+Inf")]
+    assert buckets == sorted(buckets)
+    assert buckets == [0] * 5 + [1, 2] + [3] * 7 + [4] * 5 + [5]
+    assert scraped("load_seconds_count") == buckets[-1] == cache.stats().loads + cache.stats().load_failures
+    assert scraped("load_seconds_sum") == pytest.approx(20.3035, abs=1e-5)
+
+
+def test_what_has_no_bound_and_is_not_weighed_in_bytes_has_no_figure_for_it(make, scrape):
+    make("plain")
+    make("weighed", max_weight=100, weigher=lambda key, value: 1).set("a", 1)
+    scraped = scrape()
+    for cache in ("plain", "weighed"):
+        assert scraped("entries", cache) is not None
+        for absent in ("max_entries", "bytes", "max_bytes"):
+            assert scraped(absent, cache) is None
+
+
+def test_a_scrape_without_caches_is_one(scrape):
+    assert {name for name, family in scrape().families.items() if family.samples} == set()
+
+
+def test_openmetrics_reads_the_same(make, caches, clock):
+    exercise(make(max_entries=10, max_weight=10**6, weigher=size_of), clock)
+    registry = CollectorRegistry()
+    registry.register(Collector(lambda: caches))
+    families = {
+        each.name: each
+        for each in openmetrics_parser.text_string_to_metric_families(openmetrics.generate_latest(registry).decode())
+    }
+    assert {(name.removesuffix("_total"), kind) for name, (kind, _) in METRICS.items()} == {
+        (name, family.type) for name, family in families.items()
+    }
+    units = {name: family.unit for name, family in families.items() if family.unit}
+    assert units == {
+        "wheelcache_bytes": "bytes",
+        "wheelcache_load_seconds": "seconds",
+        "wheelcache_max_bytes": "bytes",
+        "wheelcache_wheel_lag_seconds": "seconds",
+    }
+
+
+HOSTILE = [
+    '"',
+    "\\",
+    "\n",
+    "a\nwheelcache_entries 7",
+    '{le="1"} 5',
+    "\\n",
+    "ключ ☃ 🎡",
+    " ",
+    "",
+    "\r\n",
+    "\0",
+    "\u2028",
+]
+
+
+def test_hostile_names_of_caches_come_through_as_they_are(make, scrape):
+    for name in HOSTILE:
+        make(name).set("a", 1)
+    scraped = scrape()
+    for name in HOSTILE:
+        assert scraped("entries", name) == 1
+    assert set(scraped.families) == set(METRICS)
+
+
+def test_half_a_surrogate_pair_which_cannot_be_sent_is_spelled_out(make, scrape):
+    make("\udc80").set("a", 1)
+    make("\\udc80").set("a", 1)
+    assert scrape()("entries", "\\udc80") == 2
+
+
+def test_caches_of_one_name_are_one(make, scrape, clock, tmp_path):
+    make(max_entries=10).set("a", 1)
+    for most in (5, 7):
+        cache = make(max_entries=most, figures_dir=tmp_path / "figures")
+        cache.set("a", 1)
+        cache.get("b")
+    clock.advance(INTERVAL)
+    scraped = scrape()
+    assert scraped("entries") == 3
+    assert scraped("max_entries") == 22
+    assert scraped("requests_total", result="miss") == 2
+    assert scraped("workers") == 1
+
+
+def test_what_is_not_published_yet_is_not_told_either_as_the_next_worker_could_not_tell_it(
+    make, scrape, clock, tmp_path
+):
+    cache = make(figures_dir=tmp_path / "figures")
+    cache.set("a", 1)
+    assert scrape()("entries") is None
+    clock.advance(INTERVAL)
+    assert scrape()("entries") == 1
+    cache.set("b", 1)
+    assert scrape()("entries") == 1
+
+
+def test_registering_twice_is_the_usual_error_and_registering_reads_no_cache():
+    def unread():
+        raise AssertionError
+
+    registry = CollectorRegistry(auto_describe=True)
+    registry.register(Collector(unread))
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        registry.register(Collector(unread))
+
+
+def test_all_caches_of_the_process_are_told_unless_told_otherwise(make):
+    make("of the process").set("a", 1)
+    registry = CollectorRegistry()
+    registry.register(Collector())
+    assert Scrape(generate_latest(registry).decode())("entries", "of the process") == 1
+
+
+NAMES = ("stays", "comes and goes")
+
+
+def test_caches_may_be_closed_and_collected_while_they_are_read(tmp_path):
+    """Among them such that publish, and share a name with one that stays."""
+    stays = Cache("stays", log_interval=None, figures_dir=tmp_path / "figures")
+    stays.get("a")
+    stays.publisher.run()
+    registry = CollectorRegistry()
+    # Not what a thousand tests before this one have left.
+    registry.register(Collector(lambda: [each for each in wheelcache.caches() if each.name in NAMES]))
+    ended = threading.Event()
+    turns = threading.Semaphore()
+
+    def come_and_go():
+        while turns.acquire(timeout=60) and not ended.is_set():
+            for options in ({}, {"figures_dir": tmp_path / "figures"}):
+                cache = Cache("comes and goes", log_interval=None, **options)
+                cache.set("a", 1)
+                if random.random() < 0.5:
+                    cache.close()
+                del cache
+            # The young only: after thousands of tests, all takes a second.
+            gc.collect(1)
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        for _ in range(40):
+            turns.release(5)
+            assert Scrape(generate_latest(registry).decode())("requests_total", "stays", result="miss") == 1
+    finally:
+        ended.set()
+        turns.release()
+        thread.join()
+        stays.close()
+
+
+def test_a_closed_cache_is_passed_over_even_if_it_was_listed_before(make, scrape, tmp_path):
+    make("closed").close()
+    make("published", figures_dir=tmp_path / "figures").close()
+    assert scrape()("entries", "closed") is None
+
+
+def test_counters_of_what_was_published_stay_when_the_cache_is_closed(make, scrape, caches, clock, tmp_path):
+    for _ in range(2):
+        make(figures_dir=tmp_path / "figures").set("a", 1)
+    caches[0].get("b")
+    clock.advance(INTERVAL)
+    before = scrape()
+    caches.pop(0).close()
+    after = scrape()
+    assert_nothing_went_down(before, after)
+    assert after("requests_total", result="miss") == 1
+    assert after("entries") == 1
+
+
+def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make, scrape, clock):
+    """``Stats`` takes it back, which may have been scraped by then: a counter that goes down is one that began anew."""
+    cache = make()
+    scrapes = []
+
+    def fail():
+        scrapes.append(scrape())
+        raise LookupError
+
+    cache.take("a", lambda: "value", 10, grace=100, fail_safe=True)
+    clock.advance(11)
+    before = scrape()
+    assert cache.take("a", fail, 10, grace=100, fail_safe=True, timeout=5) == "value"
+    scrapes.append(scrape())
+    for after in scrapes:
+        assert_nothing_went_down(before, after)
+        before = after
+    assert cache.stats().stale_hits == before("stale_hits_total") == 1
+    hits, misses = (before("requests_total", result=each) for each in ("hit", "miss"))
+    assert (hits, misses) == (0, 2)
+    assert hits + misses == cache.stats().requests
+
+
+def test_seconds_never_go_down_by_a_bit_when_workers_exit(make):
+    figures = make().figures()
+    choose = random.Random(1)
+    for _ in range(500):
+        stats = [replace(figures.stats, load_seconds=choose.uniform(0, 10 ** choose.randrange(6))) for _ in range(6)]
+        exited_workers, *living = stats
+        before = Reading.of(CacheStats("a", tuple(replace(figures, stats=each) for each in living), exited_workers))
+        gone = replace(exited_workers + living.pop(), size=0, weight=0)
+        after = Reading.of(CacheStats("a", tuple(replace(figures, stats=each) for each in living), gone))
+        assert 0 <= after.counted.load_seconds - before.counted.load_seconds < 1e-5
+
+
+def test_a_cache_whose_figures_cannot_be_published_is_told_by_its_own_worker(make, scrape, clock, tmp_path, caplog):
+    cache = make(figures_dir=tmp_path / "figures")
+    cache.set("a", 1)
+    (tmp_path / "figures").chmod(0o755)
+    clock.advance(INTERVAL)
+    assert scrape()("entries") == 1
+    assert "cannot be published" in caplog.text
+    (tmp_path / "figures").chmod(0o700)
+    clock.advance(INTERVAL)
+    assert scrape()("entries") == 1
+
+
+def test_in_multiprocess_mode_nothing_is_told_twice(tmp_path):
+    code = """
+        from prometheus_client import CollectorRegistry, Counter, generate_latest
+        from prometheus_client.multiprocess import MultiProcessCollector
+        from wheelcache import Cache
+        from wheelcache.observability.prometheus import Collector
+
+        Counter("theirs", "Of the site.").inc()
+        cache = Cache("pages")
+        cache.get("a")
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry)
+        registry.register(Collector())
+        print(generate_latest(registry).decode())
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    scraped = Scrape(run.stdout)
+    assert set(scraped.families) == {*METRICS, "theirs_total"}
+    assert scraped("requests_total", result="miss") == 1

@@ -1,0 +1,230 @@
+"""What operators ask of workers: which workers run a request, when, and that nothing which reads runs it."""
+
+import io
+from pathlib import Path
+
+import pytest
+
+from tests.observability.processes import run
+from wheelcache.observability.console import document
+from wheelcache.observability.dashboard.dashboard import Dashboard
+from wheelcache.observability.metrics import read_process, read_site
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.snapshot_commands import inspect
+from wheelcache.observability.worker_requests import CLEAR, REQUESTS, RequestBox
+
+
+@pytest.fixture
+def cache(make):
+    return make()
+
+
+def ask(path, action=CLEAR):
+    return RequestBox(path).ask(action, "pages")
+
+
+# The requests.
+
+
+def test_each_request_is_told_from_all_others(cache, path):
+    box = RequestBox(path)
+    assert box.last("pages") == {}
+    tokens = [box.ask(CLEAR, "pages") for _ in range(5)]
+    assert len(set(tokens)) == 5
+    assert box.last("pages") == {CLEAR: tokens[-1]}
+    assert box.last("other") == {}
+
+
+def test_operators_who_ask_at_once_are_all_heard(cache, path, together):
+    together(lambda number: RequestBox(path).ask(CLEAR, f"cache {number}"))
+    assert len({RequestBox(path).last(f"cache {number}")[CLEAR] for number in range(32)}) == 32
+
+
+def test_a_request_leaves_the_other_actions_alone(cache, path):
+    first = RequestBox(path).ask("save", "pages")
+    second = RequestBox(path).ask(CLEAR, "pages")
+    assert RequestBox(path).last("pages") == {"save": first, CLEAR: second}
+
+
+def test_an_action_that_a_worker_does_not_know_is_passed_over(cache, path, clock):
+    cache.set("a", 1)
+    ask(path, "paint it black")
+    ask(path, "save")
+    clock.advance(INTERVAL)
+    assert cache.get("a") == 1
+
+
+# The workers.
+
+
+def test_a_request_to_clear_takes_effect_once_and_not_on_what_comes_after(cache, path, clock):
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    ask(path)
+    clock.advance(INTERVAL)
+    assert cache.get("a") is None
+    assert cache.stats().clearings == 1
+    cache.set("a", 2)
+    clock.advance(600)
+    assert cache.get("a") == 2
+
+
+def test_a_request_takes_effect_once_in_each_worker_that_lives_and_in_none_that_comes_later(path, make, clock):
+    first, second, other = make(), make(), make("other")
+    for cache in (first, second, other):
+        cache.set("a", 1)
+    clock.advance(INTERVAL)
+    ask(path)
+    late = make()
+    late.set("a", 1)
+    clock.advance(10 * INTERVAL)
+    assert [cache.stats().clearings for cache in (first, second, other, late)] == [1, 1, 0, 0]
+
+
+def test_a_request_while_a_cache_is_empty_and_unused_does_not_take_what_it_is_given_later(make, path, clock):
+    cache = make(ttl=5)
+    cache.set("a", 1)
+    clock.advance(600)
+    ask(path)
+    cache.set("a", 2, ttl=1000)
+    clock.advance(60)
+    assert cache.get("a") == 2
+
+
+def test_a_clear_before_the_first_use_takes_what_the_snapshot_brings(make, path, clock, tmp_path):
+    """The worker lives by then, and what it loads is from before the request."""
+    with_snapshots = {"snapshot_dir": tmp_path / "snapshots"}
+    before = make(**with_snapshots)
+    before.set("a", "old")
+    before.keeper.save()
+    before.close()
+    cache = make(**with_snapshots)
+    ask(path)
+    cache.set("b", 1)
+    clock.advance(INTERVAL)
+    assert cache.keys() == []
+
+
+def test_two_requests_in_three_seconds_are_one(cache, path, clock):
+    cache.set("a", 1)
+    for _ in range(2):
+        ask(path)
+    clock.advance(INTERVAL)
+    assert cache.stats().clearings == 1
+
+
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda file: file.write_bytes(b"{"), lambda file: file.write_text('{"pages": []}')]
+)
+def test_if_the_requests_are_lost_nothing_is_cleared_and_the_next_is_heard(cache, path, clock, damage):
+    cache.set("a", 1)
+    ask(path)
+    clock.advance(INTERVAL)
+    cache.set("a", 1)
+    damage(path / REQUESTS)
+    clock.advance(60)
+    assert cache.get("a") == 1
+    ask(path)
+    clock.advance(INTERVAL)
+    assert cache.get("a") is None
+
+
+def test_the_clear_of_the_dashboard_is_run_once_by_the_worker_that_answers(cache, clock):
+    cache.set("a", 1)
+    Dashboard("shop", lambda: [cache]).clear("pages")
+    cache.set("a", 2)
+    clock.advance(60)
+    assert cache.get("a") == 2
+
+
+def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_is_asked_of_it(path):
+    """The parent never looks, as a master process that only preloads the application."""
+    assert run(
+        """
+        cache = make()
+        box.ask(CLEAR, "pages")
+        pid = os.fork()
+        if pid == 0:
+            cache.set("a", 1)
+            clock.advance(3)
+            print(cache.get("a"))
+            box.ask(CLEAR, "pages")
+            clock.advance(3)
+            print(cache.get("a"), flush=True)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        """,
+        path,
+    ) == ["1", "None"]
+
+
+# What reads.
+
+
+def files(folder):
+    return {each: (each.stat().st_mtime_ns, each.read_bytes()) for each in folder.rglob("*") if each.is_file()}
+
+
+READS = {
+    "a scrape": read_site,
+    "a reading of the process": read_process,
+    "the page": lambda caches: Dashboard("shop", lambda: caches).figures(),
+    "the command": document,
+    "the snapshots": lambda caches: inspect(caches, "snapshot", io.StringIO(), as_json=True),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_reading_neither_writes_a_file_nor_runs_a_request_nor_loads(make, path, clock, tmp_path, read):
+    """Beside a worker that lives, one that is gone, and requests from before and after the readers started."""
+    with_snapshots = {"snapshot_dir": tmp_path / "snapshots"}
+    other = make(**with_snapshots)
+    other.set("a", 1)
+    other.keeper.save()
+    run('cache = make()\ncache.set("a", 1)\nclock.advance(3)\nos._exit(0)', path)
+    clock.advance(INTERVAL)
+    ask(path)
+    fresh, used = make(**with_snapshots), make()
+    used.set("b", 1)
+    ask(path)
+    before = files(tmp_path)
+    for _ in range(3):
+        read([fresh, used, other])
+    assert files(tmp_path) == before
+    assert not fresh.is_in_use()
+    assert (len(other), len(used)) == (1, 1)
+    assert fresh.get("a") == 1
+
+
+def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_skips_its_snapshot(path):
+    worker = """
+        from prometheus_client import CollectorRegistry, generate_latest
+        from wheelcache.observability.prometheus import Collector
+        registry = CollectorRegistry()
+        cache = make(snapshot_dir=path.parent / "snapshots")
+        registry.register(Collector(lambda: [cache]))
+    """
+    run(
+        worker
+        + """
+        cache.set("a", "kept")
+        clock.advance(3)
+        box.ask(CLEAR, "pages")
+        clock.advance(3)
+        assert cache.get("a") is None
+        cache.set("a", "kept")
+        """,
+        path,
+    )
+    assert run(
+        worker
+        + """
+        generate_latest(registry)
+        print(cache.is_in_use(), cache.get("a"))
+        generate_latest(registry)
+        cache.set("b", 1)
+        clock.advance(60)
+        print(cache.get("a"), cache.get("b"), cache.stats().clearings)
+        """,
+        path,
+    ) == ["False kept", "kept 1 0"]

@@ -1,0 +1,86 @@
+"""A site with several workers, each of which can be asked, and killed."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from tests.observability.scrape import Scrape
+from tests.waiting import PATIENCE, until
+
+ROOT = Path(__file__).parents[2]
+WORKERS = 3
+
+
+class Worker:
+    """A connection that stays open, and with it at one worker process."""
+
+    def __init__(self, port):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+        self.pid = int(self("/"))
+
+    def __call__(self, path):
+        self.connection.request("GET", path)
+        response = self.connection.getresponse()
+        text = response.read().decode()
+        assert response.status == 200, text
+        return text
+
+    def scrape(self):
+        return Scrape(self("/metrics"))
+
+    def figures(self):
+        return json.loads(self("/figures"))["caches"][0]
+
+
+class Site:
+    """gunicorn with three workers."""
+
+    def __init__(self, folder, **environment):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.log = folder / "log"
+        with self.log.open("w") as output:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "gunicorn", "--workers", str(WORKERS), "--worker-class", "gthread"),
+                    *("--threads", "4", "--keep-alive", "75", "--bind", f"127.0.0.1:{self.port}"),
+                    *("--log-level", "warning", "tests.observability.metrics_site:application"),
+                ],
+                cwd=ROOT,
+                env={**os.environ, "METRICS_FIGURES": str(folder / "figures"), **environment},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.connected = {}
+
+    def workers(self):
+        """A connection to each."""
+        assert until(lambda: self._connected() == WORKERS, 20), self.log.read_text()
+        return list(self.connected.values())
+
+    def _connected(self):
+        with suppress(OSError, http.client.HTTPException):
+            worker = Worker(self.port)
+            if worker.pid in self.connected:
+                worker.connection.close()
+            else:
+                self.connected[worker.pid] = worker
+        return len(self.connected)
+
+    def end(self, worker, number):
+        os.kill(worker.pid, number)
+        worker.connection.close()
+        del self.connected[worker.pid]
+
+    def stop(self):
+        for each in self.connected.values():
+            each.connection.close()
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)

@@ -1,0 +1,79 @@
+"""Scripts that fork, each in a process of its own."""
+
+import subprocess
+import sys
+import textwrap
+
+from tests.scripts import FORKING
+
+PRELUDE = """
+import logging, os, signal, sys, threading, time, warnings
+from wheelcache import Cache, Timers
+
+SILENT = {"log_interval": None, "sample_interval": None}
+
+def in_child(work):
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        try:
+            work()
+        except BaseException as error:
+            print(f"child: {error!r}", flush=True)
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def until(condition):
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "never"
+        time.sleep(0.005)
+
+def threads():
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("wheelcache"))
+
+def os_threads():
+    return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
+
+seen_by_forks = []
+"""
+
+# Registered before wheelcache's own hooks, so Python calls it after them: it sees what the fork copies.
+NOTE_THREADS = """
+import os
+in_hook = []
+
+def note():
+    seen_by_forks.append(os_threads())
+    for hook in in_hook:
+        hook()
+
+os.register_at_fork(before=note)
+"""
+
+
+def run(script, *, options=FORKING, before=""):
+    """Run a script, which may write nothing to stderr; the words that it printed."""
+    outcome = subprocess.run(
+        [sys.executable, *options, "-c", before + PRELUDE + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert outcome.stderr == ""
+    return outcome.stdout.split()
+
+
+def run_warned(script, *, before=""):
+    """As ``run``, where every warning is shown.
+
+    Not with ``-W error``: CPython 3.13 drops the error that it makes of the warning of a fork.
+    """
+    return run(script, options=["-W", "always"], before=before)
+
+
+def run_noting(script):
+    """As ``run_warned``, with the number of threads at each fork in ``seen_by_forks``, on any version of Python."""
+    return run_warned(script, before=NOTE_THREADS)

@@ -1,0 +1,183 @@
+"""Raises an exception at every point, one after the other, at which the interpreter could deliver an asynchronous one.
+
+A time limit (``PyThreadState_SetAsyncExc``) or a signal handler raises wherever the interpreter looks for such things:
+when a function begins, when a loop goes round, and when a call of something that is not a Python function returns. A
+``with`` statement, on the other hand, takes a lock and is armed without a look in between.
+"""
+
+import contextlib
+import dis
+import functools
+import gc
+import itertools
+import logging
+import queue
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import wheelcache
+
+OURS = str(Path(wheelcache.__file__).parent)
+
+
+ROUNDS = 3
+"""How often a point counts that is passed again and again, from the same place: the first rounds of a loop."""
+
+
+class Interruption(Exception):
+    """As Celery's SoftTimeLimitExceeded, an Exception."""
+
+
+class Delivery:
+    """Raises ``Interruption`` at the ``target``-th point of what is run inside of ``run``."""
+
+    def __init__(self, target):
+        self.target = target
+        self.passed = 0
+        self._rounds = Counter()
+        self.where = None
+        # Frames whose last call was of a function in Python: its return is no such point.
+        self._after_python = set()
+        self._frame = None
+
+    def run(self, function):
+        """What came of ``function()``: True if it was interrupted on the way."""
+        gc.disable()
+        before = sys.gettrace()
+        sys.settrace(self._began)
+        try:
+            function()
+        except Interruption:
+            pass
+        finally:
+            sys.settrace(before)
+            sys.setprofile(None)
+            gc.enable()
+            # Or what the interrupted frames have would live on.
+            self._after_python.clear()
+            self._frame = None
+        return self.where is not None
+
+    def _began(self, frame, event, arg):
+        if self.where is not None or frame.f_code.co_filename == logging.__file__ or not _is_inside(frame):
+            return None
+        if frame.f_code.co_name != "__init__":
+            # A class is no function, though its __init__ is one.
+            self._after_python.add(frame.f_back)
+        frame.f_trace_lines = False
+        frame.f_trace_opcodes = True
+        self._pass(frame)
+        after, at_return, jumps, caught = _points(frame.f_code)
+        last = None
+
+        def step(frame, event, arg):
+            nonlocal last
+            here = frame.f_lasti
+            # Not where a call has raised: the handler begins without a look. An exception from here would come before
+            # the handled one is noted, and CPython would take that for handled for ever.
+            returned = here not in caught
+            if last in jumps or (returned and last in after and frame not in self._after_python):
+                self._pass(frame)
+            if here in after or here in at_return:
+                self._after_python.discard(frame)
+                if here in at_return:
+                    self._frame = frame
+                    sys.setprofile(self._returned)
+            last = here
+            return step
+
+        return step
+
+    def _returned(self, frame, event, arg):
+        if event == "c_return" and frame is self._frame:
+            sys.setprofile(None)
+            self._pass(frame)
+
+    def _pass(self, frame):
+        back = frame.f_back
+        point = (frame.f_code, frame.f_lasti, back.f_code, back.f_lasti)
+        self._rounds[point] += 1
+        if self._rounds[point] > ROUNDS:
+            return
+        self.passed += 1
+        if self.where is None and self.passed == self.target:
+            self.where = f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+            raise Interruption
+
+
+@functools.cache
+def _points(code):
+    """Of a function: the calls after which an exception may be raised by what is next, as its handler is the same; the
+    calls that have to raise it themselves; the jumps backward; and where handlers begin."""
+    instructions = list(dis.get_instructions(code))
+    entries = dis.Bytecode(code).exception_entries
+    handlers = {
+        each.offset: next((entry.target for entry in entries if entry.start <= each.offset < entry.end), None)
+        for each in instructions
+    }
+    after, at_return, jumps = set(), set(), set()
+    caught = {each.offset for each in instructions if each.opname == "PUSH_EXC_INFO"}
+    for this, following in itertools.pairwise(instructions):
+        if this.opname.startswith("CALL"):
+            same = handlers[this.offset] == handlers[following.offset]
+            (after if same else at_return).add(this.offset)
+        elif this.opname.startswith("JUMP_BACKWARD"):
+            jumps.add(this.offset)
+    return after, at_return, jumps, caught
+
+
+def _is_inside(frame):
+    """Whether this is called, if not directly, by what is to be interrupted."""
+    while frame is not None and not frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    return frame is not None
+
+
+class Worker:
+    """A thread beside the one that is interrupted."""
+
+    def __init__(self):
+        self._start()
+
+    def _start(self):
+        self._jobs = queue.SimpleQueue()
+        self._done = queue.SimpleQueue()
+        threading.Thread(target=_work, args=(self._jobs, self._done), daemon=True).start()
+
+    def does(self, job, seconds=3.0):
+        """Run ``job()`` there. Whether it came back."""
+        self._jobs.put(job)
+        try:
+            error = self._done.get(timeout=seconds)
+        except queue.Empty:
+            self._start()
+            return False
+        if error is not None:
+            raise error
+        return True
+
+
+def _work(jobs, done):
+    while True:
+        try:
+            jobs.get()()
+        except BaseException as error:
+            done.put(error)
+        else:
+            done.put(None)
+
+
+@contextlib.contextmanager
+def quiet():
+    """Listeners and loaders are interrupted as well, and that is logged; so is what runs when an object goes."""
+    logger = logging.getLogger("wheelcache")
+    before, hook = logger.disabled, sys.unraisablehook
+    logger.disabled = True
+    sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        logger.disabled = before
+        sys.unraisablehook = hook

@@ -1,0 +1,475 @@
+"""An exception that may come at any point leaves the cache whole: locks, counts, timers, and keys."""
+
+import asyncio
+import contextlib
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
+from itertools import count
+from random import Random
+from time import sleep
+from weakref import WeakKeyDictionary, WeakSet
+
+import pytest
+
+from tests.runtime.interruptions import Delivery, Worker, quiet
+from tests.waiting import PATIENCE, until, until_waiting
+from wheelcache import Cache
+from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.errors import CacheClosed
+from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.clock import ManualClock
+
+pytestmark = pytest.mark.deep
+
+KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
+NEW_KEYS = ("new", "newer")
+TTL = 50
+GRACE = 30
+SILENT = {"log_interval": None, "sample_interval": None}
+
+worker = Worker()
+saved_as = None
+"""A path of the running test's."""
+
+
+@pytest.fixture(autouse=True)
+def path(tmp_path):
+    global saved_as
+    saved_as = tmp_path / "saved"
+
+
+def weighed(clock, tmp_path):
+    return Cache(
+        **SILENT, clock=clock, ttl=TTL, jitter=0, max_weight=10, weigher=lambda key, value: 2, on_removal=lambda *_: 0
+    )
+
+
+def coherent(clock, tmp_path):
+    return Cache(
+        **SILENT,
+        clock=clock,
+        ttl=TTL,
+        jitter=0,
+        stamps=SharedStamps("board", tmp_path, slots=1024),
+        max_entries=len(KEYS),
+    )
+
+
+clocks = WeakKeyDictionary()
+"""Of the caches that were filled."""
+
+
+def fill(cache, clock):
+    """Store an entry of every kind."""
+    clocks[cache] = clock
+    cache.set("old", 1, 5)
+    cache.set("kept", 2, 40)
+    cache.take("stale", lambda: 3, 5, grace=GRACE)
+    cache.set("forever", 4, None)
+    cache.set(("a", "tuple"), 5, 600)
+    clock.advance(2)
+
+
+def lease(cache):
+    cache.get_or_lease("new", wait=1)
+    cache.set("new", 7)
+
+
+def memoized(cache):
+    @cache.memoize(ttl=5, grace=GRACE)
+    def square(number):
+        return number * number
+
+    square(3)
+
+
+def take_and_fail(cache):
+    def loader():
+        raise LookupError
+
+    with contextlib.suppress(LookupError):
+        cache.take("new", loader)
+
+
+def let_time_pass(cache):
+    clocks[cache].advance(20)
+
+
+class Seven:
+    """Something to await. No coroutine, which would warn if an interruption kept it from being awaited."""
+
+    def __await__(self):
+        return 7
+        yield
+
+
+def atake(cache):
+    """As a task does, without the machinery of one: that is not to be interrupted here."""
+    loop = asyncio.new_event_loop()
+    coroutine = cache.atake("new", Seven, 5, grace=GRACE)
+    asyncio._set_running_loop(loop)
+    try:
+        with contextlib.suppress(StopIteration):
+            coroutine.send(None)
+    finally:
+        asyncio._set_running_loop(None)
+        coroutine.close()
+        loop.close()
+
+
+# What is done, how many values it may store, and how many requests it may count.
+OPERATIONS = {
+    "get": (lambda cache: cache.get("kept"), 0, 1),
+    "get missing": (lambda cache: cache.get("new"), 0, 1),
+    "set new": (lambda cache: cache.set("new", 7, 5), 1, 0),
+    "set over": (lambda cache: cache.set("kept", 7, 400), 1, 0),
+    "set over, sooner": (lambda cache: cache.set("kept", 7, 3), 1, 0),
+    "set over, for ever": (lambda cache: cache.set("kept", 7, None), 1, 0),
+    "set over one for ever": (lambda cache: cache.set("forever", 7, 5), 1, 0),
+    "set over a graced one": (lambda cache: cache.set("stale", 7, 5), 1, 0),
+    "set a tuple": (lambda cache: cache.set(("a", "new tuple"), 7), 1, 0),
+    "set, far off": (lambda cache: cache.set("new", 7, 1e6), 1, 0),
+    "add": (lambda cache: cache.add("new", 7), 1, 0),
+    "add in vain": (lambda cache: cache.add("kept", 7), 0, 0),
+    "touch": (lambda cache: cache.touch("kept", 300), 0, 0),
+    "touch, sooner": (lambda cache: cache.touch("kept", 3), 0, 0),
+    "touch, for ever": (lambda cache: cache.touch("kept", None), 0, 0),
+    "touch one for ever": (lambda cache: cache.touch("forever", 5), 0, 0),
+    "touch a graced one": (lambda cache: cache.touch("stale", 300), 0, 0),
+    "touch a graced one, sooner": (lambda cache: cache.touch("stale", 1), 0, 0),
+    "expires_in": (lambda cache: cache.expires_in("kept"), 0, 0),
+    "incr": (lambda cache: cache.incr("kept"), 1, 0),
+    "transform a graced one": (lambda cache: cache.update("stale", str), 1, 0),
+    "pop": (lambda cache: cache.pop("kept"), 0, 0),
+    "delete": (lambda cache: cache.delete("stale"), 0, 0),
+    "delete missing": (lambda cache: cache.delete("new"), 0, 0),
+    "get_many": (lambda cache: cache.get_many([*KEYS, *NEW_KEYS]), 0, 7),
+    "set_many": (lambda cache: cache.set_many({"kept": 7, "new": 8, "newer": 9}), 3, 0),
+    "delete_many": (lambda cache: cache.delete_many([*KEYS, "new"]), 0, 0),
+    "delete_group": (lambda cache: cache.delete_group("a"), 0, 0),
+    "evict_to": (lambda cache: cache.evict_to(1), 0, 0),
+    "clear": (lambda cache: cache.clear(), 0, 0),
+    "keys": (lambda cache: cache.keys(), 0, 0),
+    "in": (lambda cache: "kept" in cache, 0, 0),
+    "stats": (lambda cache: cache.stats(), 0, 0),
+    "take": (lambda cache: cache.take("new", lambda: 7, 5, grace=GRACE), 1, 1),
+    "take a failure": (take_and_fail, 0, 1),
+    "take a hit": (lambda cache: cache.take("kept", lambda: 7), 0, 1),
+    "atake": (atake, 1, 1),
+    "memoize": (memoized, 1, 1),
+    "get_or_lease": (lease, 1, 1),
+    "let time pass": (let_time_pass, 0, 0),
+    "save": (lambda cache: cache.save(saved_as), 0, 0),
+}
+
+
+def entered(stats):
+    return sum(stats.removals.values()) + stats.size
+
+
+def use_every_key(cache):
+    for key in (*KEYS, *NEW_KEYS):
+        cache.get(key)
+        cache.delete(key)
+        assert cache.take(key, lambda: 1, 5, grace=GRACE) == 1
+        assert cache.get(key) == 1
+
+
+def check(cache, clock, before, may_store, may_ask, *, is_weighed):
+    """What holds after an interruption, too, by what any user could see."""
+    assert worker.does(cache.keys), "a lock is taken for ever"
+    stats = cache.stats()
+    assert 0 <= entered(stats) - entered(before) <= may_store
+    assert 0 <= stats.requests - before.requests <= may_ask
+    assert stats.size == len(cache)
+    again = cache.stats()
+    assert (again.hits, again.misses) == (stats.hits, stats.misses)
+
+    # Each that has a time leaves when that has come.
+    clock.advance(4e6)
+    forever = list(cache.get_many([*KEYS, *NEW_KEYS]))
+    assert all(cache.expires_in(key) is None for key in forever)
+    assert len(cache) == len(forever)
+    assert entered(cache.stats()) == entered(stats)
+
+    # Nothing keeps a key from being used, by another thread or this one.
+    assert worker.does(lambda: use_every_key(cache)), "a key is taken for ever"
+    use_every_key(cache)
+    clock.advance(4e6)
+    assert len(cache) == 0
+    last = cache.stats()
+    assert last.weight == 0
+    if not is_weighed:
+        # All that was deleted, replaced or expired came in once.
+        assert entered(last) == entered(stats) + 2 * len((*KEYS, *NEW_KEYS))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("make", [weighed, coherent])
+def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
+    operation, may_store, may_ask = OPERATIONS[name]
+    faults = []
+    with quiet():
+        # Of the thousands of points of a save, most of which are in what it calls, some.
+        for target in count(1, 7 if name == "save" else 1):
+            clock = ManualClock()
+            cache = make(clock, tmp_path)
+            fill(cache, clock)
+            before = cache.stats()
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: operation(cache))
+            try:
+                if name == "delete_group":
+                    # It writes every stamp. What has no TTL then stays in memory until it is written, or has no room.
+                    cache.discard_stale("forever")
+                check(cache, clock, before, may_store, may_ask, is_weighed=make is weighed)
+            except (Exception, AssertionError) as error:
+                faults.append(f"{delivery.where}: {type(error).__name__} {str(error).splitlines()[:1]}")
+                if "for ever" in str(error):
+                    break
+            else:
+                cache.close()
+            if not interrupted:
+                break
+    assert not faults, f"{len(faults)} of {target}:\n" + "\n".join(faults)
+    assert target > 2
+
+
+@pytest.mark.parametrize("make", [weighed, coherent])
+def test_a_close_that_was_interrupted_is_finished_by_another_one(make, tmp_path):
+    unfinished = []
+    with quiet():
+        for target in count(1):
+            clock = ManualClock()
+            cache = make(clock, tmp_path)
+            fill(cache, clock)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: cache.close())
+            cache.close()
+            if len(cache) or not cache.is_closed:
+                unfinished.append(f"{delivery.where}: {len(cache)} left")
+            if not interrupted:
+                break
+    assert not unfinished, "\n".join(unfinished)
+    assert target > 20
+
+
+def set_sooner(cache):
+    """What has to wake the wheel thread, or to start it."""
+    cache.set("new", 7, 5)
+
+
+def refresh(cache):
+    cache.take("stale", lambda: 8, 5, grace=GRACE, refresh_ahead=0.01)
+
+
+@pytest.mark.parametrize("operation", [set_sooner, refresh])
+def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(operation):
+    def write_and_refresh():
+        other = Cache(**SILENT, ttl=TTL)
+        set_sooner(other)
+        other.take("stale", lambda: 7, 5)
+        refresh(other)
+
+    with quiet():
+        for target in count(1):
+            cache = Cache(**SILENT, ttl=TTL, jitter=0, interval=0.05)
+            cache.take("stale", lambda: 7, 1, grace=GRACE)
+            sleep(0.011)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: operation(cache))
+            assert worker.does(write_and_refresh), f"{delivery.where}: a lock is taken for ever"
+            write_and_refresh()
+            cache.close()
+            if not interrupted:
+                break
+    assert target > 20
+
+
+SHORT = 0.005
+"""Seconds."""
+
+# What has the wheel thread look earlier than it would. All of it has to be gone soon after.
+SCHEDULING = {
+    "set": lambda cache: cache.set("new", Value()),
+    "set_many": lambda cache: cache.set_many({"new": Value(), "newer": Value()}),
+    "touch": lambda cache: cache.touch("kept"),
+    "take": lambda cache: cache.take("new", Value),
+    "clear": lambda cache: cache.clear(),
+}
+
+
+class Value:
+    """Each that is in memory is in ``values``."""
+
+    def __init__(self):
+        values.add(self)
+
+
+values = WeakSet()
+
+
+def lasts(cache, key):
+    """Whether the key has no TTL."""
+    try:
+        return cache.expires_in(key) is None
+    except KeyError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("name", "listener"),
+    [*((name, None) for name in SCHEDULING), ("set_many", lambda *_: None), ("clear", lambda *_: None)],
+)
+def test_an_exception_at_any_point_leaves_what_expires_to_the_wheel_thread(name, listener):
+    late = []
+    values.clear()
+    with quiet():
+        for target in count(1):
+            cache = Cache(**SILENT, ttl=SHORT, jitter=0, interval=SHORT, on_removal=listener)
+            cache.set("kept", Value(), None)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: SCHEDULING[name](cache))
+            # What the operation has not reached is as it was.
+            left = int(lasts(cache, "kept"))
+            # A value that was to be stored may live on in interrupted frames, until the next collection.
+            count_left = (lambda: len(values)) if name == "clear" else cache.__len__
+            if not until(lambda left=left, count_left=count_left: count_left() <= left, 1):
+                late.append(delivery.where)
+                if len(late) > 5:
+                    break
+            values.clear()
+            if not interrupted:
+                break
+    assert not late, f"{len(late)} of {target}:\n" + "\n".join(map(str, late))
+    assert target > 10
+
+
+FILLING = {
+    "set": lambda cache: cache.set("k", 7),
+    "set_many": lambda cache: cache.set_many({"k": 7}),
+    "take": lambda cache: cache.take("k", lambda: 7),
+    "fill_lease": lambda cache: cache.fill_lease("k", 7),
+}
+
+
+@pytest.mark.parametrize("name", FILLING)
+def test_an_exception_at_any_point_of_a_fill_leaves_no_caller_waiting(name):
+    late = []
+    with quiet(), ThreadPoolExecutor(1) as pool:
+        for target in count(1):
+            cache = Cache(**SILENT, clock=ManualClock())
+            assert cache.get_or_lease("k", wait=100) is None
+            asked = pool.submit(Context().run, cache.get_or_lease, "k", wait=100)
+            until_waiting(1)
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: FILLING[name](cache))
+            if cache.find("k") is None:
+                # The holder tries again.
+                FILLING[name](cache)
+            try:
+                assert asked.result(1) == 7
+            except TimeoutError:
+                late.append(delivery.where)
+                cache.close()
+                assert isinstance(asked.exception(PATIENCE), CacheClosed)
+                if len(late) > 5:
+                    break
+            end_request()
+            if not interrupted:
+                break
+    assert not late, f"{len(late)} of {target}:\n" + "\n".join(map(str, late))
+    assert target > 5
+
+
+# Where the interpreter itself delivers it. ``tests.core.test_steps`` has exceptions of another thread.
+
+
+class TimeLimit(Exception):
+    """What the handler of a signal raises."""
+
+
+NAMES = [name for name in OPERATIONS if name not in {"atake", "memoize", "save"}]
+TIMES = 1_000
+
+
+def check_after(cache, clock, limits):
+    """As ``check``, of thousands of operations."""
+    stats = cache.stats()
+    assert 0 <= entered(stats) <= limits[0] + len(KEYS)
+    assert 0 <= stats.requests <= limits[1] + len(KEYS)
+    assert stats.size == len(cache)
+    assert worker.does(cache.keys), "a lock is taken for ever"
+    clock.advance(4e6)
+    forever = list(cache.get_many([*KEYS, *NEW_KEYS, ("a", "new tuple")]))
+    assert len(cache) == len(forever)
+    assert worker.does(lambda: use_every_key(cache)), "a key is taken for ever"
+    use_every_key(cache)
+    cache.delete(("a", "new tuple"))
+    clock.advance(4e6)
+    assert len(cache) == 0
+    assert cache.stats().weight == 0
+
+
+def interrupted_at_work(make, tmp_path, times, interrupt):
+    """Work on a cache until it was interrupted so many times. ``interrupt(operation)`` runs one, and tells."""
+    clock = ManualClock()
+    cache = make(clock, tmp_path)
+    limits = [0, 0]
+    came = 0
+    with quiet():
+        for number in count():
+            operation, may_store, may_ask = OPERATIONS[NAMES[number % len(NAMES)]]
+            if number % 1000 == 0:
+                fill(cache, clock)
+                limits[0] += len(KEYS)
+                limits[1] += 1
+            came += interrupt(lambda operation=operation: operation(cache))
+            limits[0] += may_store
+            limits[1] += may_ask
+            if number % 1000 == 999:
+                check_after(cache, clock, limits)
+                limits[0] += 1000
+                limits[1] += 1000
+            if came >= times:
+                break
+        check_after(cache, clock, limits)
+
+
+@pytest.mark.parametrize("make", [weighed, coherent])
+def test_a_thousand_signals_whose_handler_raises_leave_the_cache_whole(make, tmp_path):
+    delay = Random(2)
+    armed = False
+
+    def handler(signum, frame):
+        nonlocal armed
+        if armed:
+            armed = False
+            raise TimeLimit
+
+    def interrupt(operation):
+        nonlocal armed
+        came = False
+        try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, delay.uniform(1e-6, 120e-6))
+            try:
+                operation()
+            except TimeLimit:
+                came = True
+            except LookupError:
+                # The key was not there.
+                pass
+            armed = False
+        except TimeLimit:
+            # Between the operation and here.
+            pass
+        return came
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        interrupted_at_work(make, tmp_path, TIMES, interrupt)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

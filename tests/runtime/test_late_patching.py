@@ -1,0 +1,165 @@
+"""gevent patches after wheelcache was imported, or used: no greenlet stops the others. Each test in its own process."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tests.redis_server import RedisServer
+from wheelcache import Cache
+
+PRELUDE = """
+import os, pathlib, signal, sys, threading, time
+import wheelcache
+from wheelcache import Cache
+from wheelcache.runtime.worker_pool import timed_load_pool
+
+signal.alarm(30)
+
+def patch():
+    from gevent import monkey
+    monkey.patch_all()
+
+def until(condition):
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline, "never"
+        time.sleep(0.005)
+
+def others_go_on(seconds=0.1):
+    # A greenlet that only gives way has no turn where another one stops them all.
+    count, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.001)
+        count += 1
+    assert count > 10, count
+"""
+
+
+def run(script, *arguments):
+    outcome = subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert "Traceback" not in outcome.stderr, outcome.stderr
+    return outcome.stdout.split()
+
+
+USES = {
+    "made": "",
+    "used": """
+        cache.set("before", 1, ttl=3600)
+        cache.set("before and short", 1, ttl=0.05)
+        assert cache.take("timed before", lambda: 1, timeout=10) == 1
+        """,
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, tmp_path):
+    """The wheel thread, with a listener that waits; those that load; that of snapshots, also at the exit; a child's."""
+    before = textwrap.dedent("""
+        heard = []
+
+        def listener(key, value, cause):
+            if key == "slow":
+                heard.append(time.sleep(0.2))
+
+        options = {"snapshot_dir": pathlib.Path(sys.argv[1]), "snapshot_interval": 0.1}
+        cache = Cache("kept", interval=0.01, on_removal=listener, **options)
+        """) + textwrap.dedent(use)
+    after = textwrap.dedent("""
+        patch()
+        cache.set("kept", "value")
+        cache.set("slow", 1, ttl=0.02)
+        others_go_on()
+        until(lambda: heard)
+        until(lambda: "before and short" not in cache.keys())
+        assert cache.thread_state == "running"
+
+        loads, values = [], []
+
+        def load():
+            loads.append(time.sleep(0.2))
+            return "loaded"
+
+        take = lambda: values.append(cache.take("k", load, timeout=10))
+        takers = [threading.Thread(target=take) for _ in range(10)]
+        for taker in takers:
+            taker.start()
+        others_go_on()
+        for taker in takers:
+            taker.join()
+        assert (set(values), len(values), len(loads)) == ({"loaded"}, 10, 1)
+        until(lambda: timed_load_pool.pending == 0)
+        others_go_on()
+        cache.take("stale", lambda: "old", ttl=0.02, grace=60)
+        until(lambda: cache.get("stale") is None)
+        assert cache.take("stale", load, ttl=60, grace=60) == "old"
+        until(lambda: cache.get("stale") == "loaded")
+
+        for depth in range(2):
+            pid = os.fork()
+            if pid == 0:
+                cache.set("child's", 1, ttl=0.02)
+                until(lambda: "child's" not in cache.keys() and cache.thread_state == "running")
+                names = [thread.name for thread in threading.enumerate()]
+                os._exit(0 if names.count("wheelcache-wheel") == 1 else 1)
+            print(os.waitpid(pid, 0)[1])
+        cache.set("short", 1, ttl=0.02)
+        until(lambda: "short" not in cache.keys())
+        others_go_on()
+        """)
+    tmp_path.chmod(0o700)
+    assert run(before + after, str(tmp_path)) == ["0", "0"]
+    kept = Cache("kept", snapshot_dir=tmp_path, log_interval=None, sample_interval=None)
+    assert kept.get("kept") == "value"
+    kept.close()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with RedisServer() as server:
+        yield server
+
+
+def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(server):
+    """Its lock and its event are older. One fails at once: its first step is made while start() waits for it."""
+    assert run(
+        """
+        import redis
+        from wheelcache.near_cache.redis_tracking import Tracking, connect_like
+
+        told = []
+
+        class Listener:
+            def trust(self, trusted): told.append(trusted)
+            def flushed(self): pass
+            def invalidated(self, keys): told.append(keys)
+
+        def connect(timeout):
+            raise ConnectionError("no server")
+
+        client = redis.Redis(port=int(sys.argv[1]))
+        failing, tracking = (Tracking(each, [b"late:"], Listener()) for each in (connect, connect_like(client)))
+        client.close()
+        patch()
+        failing.start()
+        others_go_on()
+        failing.stop()
+        told.clear()
+        tracking.start()
+        until(lambda: told == [True])
+        others_go_on()
+        client = redis.Redis(port=int(sys.argv[1]))
+        client.set("late:a", 1)
+        until(lambda: [b"late:a"] in told)
+        tracking.stop()
+        print("done")
+        """,
+        str(server.port),
+    ) == ["done"]

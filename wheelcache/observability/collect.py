@@ -1,0 +1,82 @@
+"""What there is to see of the caches of a site: what the processes published, and what this one has not yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.history import HOUR, Ring
+from wheelcache.observability.observed import ObservedCache
+from wheelcache.observability.worker_stats import CacheStats, TimeSeries, WorkerStats, by_name
+from wheelcache.stats import Stats
+
+
+def collect(own: Iterable[ObservedCache], *, with_own: bool = True) -> list[CacheStats]:
+    """The figures of caches in all processes of the site, by name, as they were published.
+
+    Whichever process answers, the answer is the same, and what is summed up never goes down. So what this process has
+    not published is only told where no process has published anything of a cache of that name.
+
+    Args:
+        own: the caches of this process, which publish where the others do.
+        with_own: whether this process is one of them. If not, it only looks.
+    """
+    own = list(own)
+    workers: list[WorkerStats] = []
+    exited_workers: dict[str, Stats] = {}
+    exited_since: dict[str, float] = {}
+    for published in (each for directory in directories_of(own) for each in directory.read()):
+        workers += published.workers
+        exited_workers[published.name] = exited_workers.get(published.name, Stats()) + published.exited_workers
+        if published.exited_since is not None:
+            exited_since[published.name] = min(published.exited_since, exited_since.get(published.name, inf))
+    known = {each.name for each in workers} | exited_workers.keys()
+    if with_own:
+        workers += [
+            cache.figures()
+            for cache in own
+            if cache.publisher is None or cache.publisher.cannot_publish() or cache.name not in known
+        ]
+    return by_name(workers, exited_workers, exited_since)
+
+
+def directories_of(caches: Iterable[ObservedCache]) -> list[FiguresDirectory]:
+    """Where ``caches`` are published."""
+    found = {each.publisher.directory.path: each.publisher.directory for each in caches if each.publisher is not None}
+    return list(found.values())
+
+
+def is_shared(name: str, own: Iterable[ObservedCache]) -> bool:
+    """Whether the workers of the site tell each other of the cache ``name``."""
+    own = list(own)
+    return all(each.publisher is not None for each in own if each.name == name) and bool(directories_of(own))
+
+
+def since_reset(figures: list[CacheStats], own: Iterable[ObservedCache]) -> tuple[float | None, list[CacheStats]]:
+    """When the figures were reset, in seconds since 1970, and ``figures`` without what had been counted by then."""
+    latest = None
+    for directory in directories_of(own):
+        reset = directory.last_reset()
+        if reset.at is not None:
+            latest = max(reset.at, latest or reset.at)
+            figures = [each.since(reset) for each in figures]
+    return latest, figures
+
+
+def time_series(
+    figures: CacheStats, own: Iterable[ObservedCache], ring: Ring = HOUR, since: float | None = None
+) -> TimeSeries:
+    """How the figures of a cache went, in all workers, also in those that have exited.
+
+    Args:
+        since: the time of a reset, in seconds since 1970.
+    """
+    own = list(own)
+    data = [directory.rings(figures.name).read() for directory in directories_of(own)]
+    data += [
+        each.history.rings.read()
+        for each in own
+        if each.publisher is None and each.history is not None and each.name == figures.name
+    ]
+    return TimeSeries.of(data, ring, until=figures.complete_until, since=since or 0.0)
