@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import settings
 
-from tests import boards, tracking
+from tests import shared_stamps, tracking
 from tests.memcached_server import memcached_server
 from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, until
@@ -90,9 +90,9 @@ def loop():
 
 
 @pytest.fixture
-def own_boards(monkeypatch, tmp_path):
+def own_stamps(monkeypatch, tmp_path):
     """What the processes of this machine share is the test's own."""
-    boards.keep_in(tmp_path, monkeypatch.setattr)
+    shared_stamps.keep_in(tmp_path, monkeypatch.setattr)
 
 
 @pytest.fixture(scope="module")

@@ -48,14 +48,7 @@ def pool():
         yield pool
 
 
-# A real redis-server, and what tells of its writes.
-
-
-@pytest.fixture(scope="module")
-def shared():
-    """A server that no test changes."""
-    with RedisServer() as server:
-        yield server
+# What tells of the writes to a Redis.
 
 
 @pytest.fixture
@@ -98,8 +91,8 @@ def copies():
 
 
 @pytest.fixture
-def client(shared, track, copies):
-    client = shared.client()
+def client(shared_redis, track, copies):
+    client = shared_redis.client()
     track(client, copies)
     return client
 

@@ -41,16 +41,16 @@ def test_set_delete_rename_and_scripts_are_told_in_order_and_what_changes_nothin
     [([b"x:", b"y:"], [b"x:1", b"y:1"]), ([b""], [b"x", b"z:1", b"X:1", b"x:1", b"\xff\r\n", b"a:x:1", b"y:1"])],
     ids=["two prefixes", "every key"],
 )
-def test_keys_of_other_prefixes_are_not_told(shared, track, copies, prefixes, told):
-    client = shared.client()
+def test_keys_of_other_prefixes_are_not_told(shared_redis, track, copies, prefixes, told):
+    client = shared_redis.client()
     track(client, copies, prefixes)
     for key in ("x", "z:1", "X:1", "x:1", b"\xff\r\n", "a:x:1", "y:1"):
         client.set(key, 1)
     assert copies.are_told(True, *told)
 
 
-def test_another_database_is_told_too(shared, client, copies):
-    shared.client(db=3).set("a:1", 1)
+def test_another_database_is_told_too(shared_redis, client, copies):
+    shared_redis.client(db=3).set("a:1", 1)
     assert copies.are_told(True, b"a:1")
 
 
@@ -98,15 +98,15 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize("client_of", CLIENTS.values(), ids=CLIENTS)
-def test_clients_of_any_options_are_told(shared, track, copies, client_of):
-    with client_of(shared) as client:
+def test_clients_of_any_options_are_told(shared_redis, track, copies, client_of):
+    with client_of(shared_redis) as client:
         track(client, copies)
         client.set("a:1", 1)
         assert copies.are_told(True, b"a:1")
 
 
-def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(shared, track, copies, lines):
-    client = shared.client()
+def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(shared_redis, track, copies, lines):
+    client = shared_redis.client()
     tracking = track(client, copies)
     client.client_kill_filter(_type="pubsub")
     assert copies.are_told(True, False, True)
@@ -198,7 +198,7 @@ def test_a_user_with_the_least_rights_is_enough(server, track, copies):
 # Listeners.
 
 
-def test_a_listener_that_raises_is_logged_and_its_copies_dropped(shared, track, lines):
+def test_a_listener_that_raises_is_logged_and_its_copies_dropped(shared_redis, track, lines):
     class Raises(Copies):
         def invalidated(self, keys):
             super().invalidated(keys)
@@ -206,7 +206,7 @@ def test_a_listener_that_raises_is_logged_and_its_copies_dropped(shared, track, 
                 raise SystemExit("listener")
 
     copies = Raises()
-    client = shared.client()
+    client = shared_redis.client()
     track(client, copies)
     client.set("a:bad", 1)
     assert copies.are_told(True, b"a:bad", False, True)
@@ -216,14 +216,14 @@ def test_a_listener_that_raises_is_logged_and_its_copies_dropped(shared, track, 
     assert len(lines()) == 3
 
 
-def test_a_listener_that_raises_when_told_to_trust_is_not_trusted(shared, tracking_of):
+def test_a_listener_that_raises_when_told_to_trust_is_not_trusted(shared_redis, tracking_of):
     class Raises(Copies):
         def trust(self, trusted):
             super().trust(trusted)
             raise ValueError("trust")
 
     copies = Raises()
-    tracking = tracking_of(shared.client(), copies)
+    tracking = tracking_of(shared_redis.client(), copies)
     tracking.start()
     assert until(lambda: len(copies.told) >= 4)
     assert copies.told[:4] == [True, False, True, False]
@@ -245,9 +245,9 @@ class Blocks(Copies):
             assert self.release.wait(10)
 
 
-def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_when_it_catches_up(shared, track):
+def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_when_it_catches_up(shared_redis, track):
     copies = Blocks()
-    client = shared.client()
+    client = shared_redis.client()
     tracking = track(client, copies, interval=0.1, timeout=1.0)
     client.set("a:block", 1)
     assert copies.entered.wait(10)
@@ -260,7 +260,7 @@ def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_wh
     assert copies.told == [True, b"a:block", b"a:1"]
 
 
-def test_a_listener_that_cannot_keep_up_is_not_trusted(shared, track, lines):
+def test_a_listener_that_cannot_keep_up_is_not_trusted(shared_redis, track, lines):
     class Slow(Copies):
         def invalidated(self, keys):
             super().invalidated(keys)
@@ -268,7 +268,7 @@ def test_a_listener_that_cannot_keep_up_is_not_trusted(shared, track, lines):
                 time.sleep(0.05)
 
     copies = Slow()
-    client = shared.client()
+    client = shared_redis.client()
     track(client, copies, **QUICK)
     for number in range(40):
         client.set(f"a:{number}", 1)
