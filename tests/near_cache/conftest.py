@@ -6,7 +6,6 @@ import redis
 
 from tests.near_cache.listeners import CALM, Copies
 from tests.near_cache.stores import Calls, Store, near_cache
-from tests.redis_server import RedisServer
 from tests.waiting import THREADS, until
 from wheelcache import ManualClock
 from wheelcache.near_cache.redis_tracking import Tracking, connect_like
@@ -49,12 +48,6 @@ def pool():
 
 
 # What tells of the writes to a Redis.
-
-
-@pytest.fixture
-def server():
-    with RedisServer() as server:
-        yield server
 
 
 @pytest.fixture

@@ -60,8 +60,8 @@ def test_expiration_by_the_server_is_told(client, copies):
     assert not client.exists("a:1")
 
 
-def test_eviction_is_told(server, track, copies):
-    client = server.client()
+def test_eviction_is_told(own_redis, track, copies):
+    client = own_redis.client()
     track(client, copies)
     client.set("a:1", 1)
     client.config_set("maxmemory-policy", "allkeys-lru")
@@ -118,24 +118,24 @@ def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(sh
     assert back.startswith("Writes to Redis keys a:* are told again, after 0.")
 
 
-def test_a_killed_server_is_not_trusted_until_it_is_back(server, track, copies, lines):
-    tracking = track(server.client(), copies)
-    server.kill()
+def test_a_killed_server_is_not_trusted_until_it_is_back(own_redis, track, copies, lines):
+    tracking = track(own_redis.client(), copies)
+    own_redis.kill()
     assert copies.are_told(True, False)
     assert tracking.trusted_until == -inf
     # Some tries in vain.
     assert not until(lambda: len(copies.told) > 2, seconds=0.7)
-    server.start()
+    own_redis.start()
     assert copies.are_told(True, False, True)
-    server.client().set("a:1", 1)
+    own_redis.client().set("a:1", 1)
     assert copies.are_told(True, False, True, b"a:1")
     assert len(lines()) == 2
 
 
-def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(server, track, copies, lines):
-    tracking = track(server.client(), copies, **QUICK)
+def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(own_redis, track, copies, lines):
+    tracking = track(own_redis.client(), copies, **QUICK)
     for losses in range(1, 4):
-        server.pause()
+        own_redis.pause()
         # What was on its way may still arrive.
         bound = time.monotonic() + 0.2
         latest = -inf
@@ -144,17 +144,17 @@ def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(server, track
         assert latest <= bound
         assert until(lambda losses=losses: copies.told == [True, False] * losses)
         assert tracking.trusted_until == -inf
-        server.resume()
+        own_redis.resume()
         assert until(lambda losses=losses: copies.told == [True, False] * losses + [True])
         assert until(lambda: tracking.trusted_until > time.monotonic())
     assert "Silent: no answer within 0.1 s" in lines()[0]
 
 
-def test_a_wrong_password_is_logged_once_and_tried_slowly(server, tracking_of, copies, monkeypatch, lines):
+def test_a_wrong_password_is_logged_once_and_tried_slowly(own_redis, tracking_of, copies, monkeypatch, lines):
     monkeypatch.setattr(redis_tracking, "PAUSE_IF_REFUSED", 0.05)
-    admin = server.client()
+    admin = own_redis.client()
     admin.config_set("requirepass", "right")
-    tries, connect = in_vain(server.client(password="wrong"))
+    tries, connect = in_vain(own_redis.client(password="wrong"))
     tracking_of(connect, copies).start()
     assert until(lambda: len(tries) > 3)
     assert copies.told == []
@@ -184,11 +184,11 @@ def test_a_server_that_refuses_is_tried_once_a_minute(refusal, tracking_of, copi
     assert len(lines()) == 1
 
 
-def test_a_user_with_the_least_rights_is_enough(server, track, copies):
-    client = server.client()
+def test_a_user_with_the_least_rights_is_enough(own_redis, track, copies):
+    client = own_redis.client()
     rights = "+ping +subscribe +client|id +client|tracking &__redis__:invalidate"
     client.execute_command("ACL", "SETUSER", "web", "on", ">secret", *rights.split())
-    tracking = track(server.client(username="web", password="secret"), copies, **QUICK)
+    tracking = track(own_redis.client(username="web", password="secret"), copies, **QUICK)
     first = tracking.trusted_until
     assert until(lambda: tracking.trusted_until > first + 0.3)
     client.set("a:1", 1)
@@ -277,9 +277,9 @@ def test_a_listener_that_cannot_keep_up_is_not_trusted(shared_redis, track, line
     assert until(lambda: any("more than 0.1 s behind" in line for line in lines()))
 
 
-def test_a_connection_that_the_server_drops_for_its_backlog_is_not_trusted(server, track):
+def test_a_connection_that_the_server_drops_for_its_backlog_is_not_trusted(own_redis, track):
     copies = Blocks()
-    client = server.client()
+    client = own_redis.client()
     client.config_set("client-output-buffer-limit", "pubsub 100000 0 0")
     track(client, copies, interval=0.1, timeout=5.0)
     client.set("a:block", 1)

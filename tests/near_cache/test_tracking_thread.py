@@ -46,9 +46,9 @@ def test_stop_ends_the_thread_and_the_connection_for_good(shared_redis, track, c
     assert copies.told == [True, False]
 
 
-def test_stop_ends_the_wait_for_a_server_that_is_not_there(server, tracking_of, copies, lines):
-    client = server.client()
-    server.kill()
+def test_stop_ends_the_wait_for_a_server_that_is_not_there(own_redis, tracking_of, copies, lines):
+    client = own_redis.client()
+    own_redis.kill()
     tracking = tracking_of(client, copies)
     tracking.start()
     assert until(lambda: lines())
@@ -114,9 +114,9 @@ else:
 
 
 @pytest.mark.parametrize("state", ["well", "killed", "paused"])
-def test_the_interpreter_exits_while_invalidations_pour_in_or_the_server_does_not_answer(server, state):
-    {"well": lambda: None, "killed": server.kill, "paused": server.pause}[state]()
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(EXIT), str(server.port), state]
+def test_the_interpreter_exits_while_invalidations_pour_in_or_the_server_does_not_answer(own_redis, state):
+    {"well": lambda: None, "killed": own_redis.kill, "paused": own_redis.pause}[state]()
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(EXIT), str(own_redis.port), state]
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
