@@ -31,6 +31,10 @@ class Named:
     def __str__(self):
         return "named"
 
+    def __repr__(self):
+        # The name of a test, which is the same in every process.
+        return "Named()"
+
 
 class StrSubclass(str):
     def __str__(self):
