@@ -7,13 +7,7 @@ import redis
 from tests.near_cache.listeners import CALM, Copies
 from tests.near_cache.stores import Calls, Store, near_cache
 from tests.waiting import THREADS, until
-from wheelcache import ManualClock
 from wheelcache.near_cache.redis_tracking import Tracking, connect_like
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture
