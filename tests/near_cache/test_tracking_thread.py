@@ -138,14 +138,14 @@ def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(
     assert mine
 
     def child():
-        if tracking.trusted_until != -inf or copies.told != [True, False] or mine & sockets():
-            raise AssertionError(copies.told, mine & sockets())
+        assert tracking.trusted_until == -inf
+        assert copies.told == [True, False]
+        assert not mine & sockets()
         tracking.start()
         assert until(lambda: copies.told == [True, False, True])
         client.set("a:child", 1)
         assert until(lambda: copies.told == [True, False, True, b"a:child"])
-        if len(client.client_list(_type="pubsub")) != 2:
-            raise AssertionError
+        assert len(client.client_list(_type="pubsub")) == 2
         tracking.stop()
 
     assert fork(child)
