@@ -1,6 +1,7 @@
 import asyncio
 import logging
 import os
+import tempfile
 import threading
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import settings
 
-from tests import boards, tracking
+from tests import shared_stamps, tracking
 from tests.memcached_server import memcached_server
 from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, until
+from wheelcache import ManualClock
 from wheelcache.runtime.alarm import Alarm
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
@@ -36,6 +38,11 @@ def pytest_collection_modifyitems(config, items):
         for machine in {item.cls for item in items if item.cls and issubclass(item.cls, unittest.TestCase)}:
             # State machines have settings of their own, which come before those of a profile.
             machine.settings = settings.get_profile("quick")
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
 
 
 @pytest.fixture
@@ -90,9 +97,17 @@ def loop():
 
 
 @pytest.fixture
-def own_boards(monkeypatch, tmp_path):
+def runtime_parent(tmp_path, monkeypatch):
+    """Where this user's processes have their directory: in a temporary one, as where there is no shared memory."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"wheelcache-{os.geteuid()}"
+
+
+@pytest.fixture
+def own_stamps(monkeypatch, tmp_path):
     """What the processes of this machine share is the test's own."""
-    boards.keep_in(tmp_path, monkeypatch.setattr)
+    shared_stamps.keep_in(tmp_path, monkeypatch.setattr)
 
 
 @pytest.fixture(scope="module")

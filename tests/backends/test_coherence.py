@@ -8,7 +8,7 @@ import pytest
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = pytest.mark.usefixtures("own_stamps")
 
 _tests = count()
 

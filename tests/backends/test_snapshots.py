@@ -7,7 +7,7 @@ import pytest
 from tests.backends.adapters import WITH_ASYNC
 from tests.engines import save_and_close
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = pytest.mark.usefixtures("own_stamps")
 
 VALUES = {"list": [1, {"a": (2, 3)}], "text": "text", "number": 7, "none": None, "bytes": b"\0"}
 

@@ -13,7 +13,7 @@ import redis
 from tests.backends.tiers import TIERS, WITH_ASYNC, made_tiers
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_boards")]
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 
 NAN, INF = float("nan"), float("inf")
 

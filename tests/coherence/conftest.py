@@ -1,14 +1,9 @@
 import pytest
 
 from tests.coherence.processes import NAME, QUIET
-from wheelcache import Cache, ManualClock
+from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SLOTS, SharedStamps
 from wheelcache.leases.fill_scope import end_request
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture

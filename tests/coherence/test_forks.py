@@ -97,7 +97,11 @@ def test_a_child_is_a_process_of_its_own(process):
     assert fork(child)
     assert (cache.get("k"), cache.get("l")) == (None, "old")
     cache.delete("l")
-    assert fork(lambda: _check_equal(cache.get_many(["l", "m"]), {"m": "old"}))
+
+    def another_child():
+        assert cache.get_many(["l", "m"]) == {"m": "old"}
+
+    assert fork(another_child)
 
 
 def test_children_forked_in_the_middle_of_writes_never_get_an_old_value(map_stamps):
@@ -140,7 +144,11 @@ def test_a_child_forked_after_the_stamps_were_removed_returns_no_entry_of_before
     fill(cache)
     other.delete("k")
     stamps_file.unlink()
-    assert fork(lambda: _check_equal(cache.get("k"), None))
+
+    def child():
+        assert cache.get("k") is None
+
+    assert fork(child)
 
 
 @pytest.mark.parametrize("can_open", [True, False])
@@ -159,22 +167,16 @@ def test_no_stamp_of_a_child_is_one_of_its_parents_and_no_cache_has_its_locks_ta
             thread.start()
         for thread in threads:
             thread.join(5)
-        _check_equal([cache.get("k") for cache in caches], [2, 2, 2])
+        assert [cache.get("k") for cache in caches] == [2, 2, 2]
         written = [stamps.table[slot]]
         caches[1].clear()
         written.append(stamps.table[slot])
         stamps.write_all()
         written.append(stamps.table[slot])
-        _check_equal([each for each in written if each in parents], [])
+        assert [each for each in written if each in parents] == []
 
     folder = tmp_path if can_open else tmp_path.rename(tmp_path.with_name("elsewhere"))
     assert fork(child)
     folder.rename(tmp_path)
     # The child wrote over it, to the file that both have mapped.
     assert caches[1].get("k") is None
-
-
-def _check_equal(found, expected):
-    """For use in a child, where no assertion tells what it found."""
-    if found != expected:
-        raise AssertionError(f"{found!r} is not {expected!r}")

@@ -150,6 +150,6 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
 
 
 NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase.settings = settings(
-    max_examples=120, stateful_step_count=50, deadline=None
+    max_examples=100, stateful_step_count=40, deadline=None
 )
 TestNoCacheReturnsWhatIsOlderThanTheLastWrite = NoCacheReturnsWhatIsOlderThanTheLastWrite.TestCase

@@ -13,7 +13,7 @@ from tests.django_backend.conftest import BACKEND
 from wheelcache.django_backend import WheelCache
 from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = pytest.mark.usefixtures("own_stamps")
 
 LOCMEM = {"BACKEND": LOCMEM_BACKEND}
 REDIS = {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"}

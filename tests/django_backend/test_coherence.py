@@ -5,7 +5,7 @@ from django.http import HttpResponse
 from django.test import RequestFactory
 from django.utils.cache import get_cache_key, learn_cache_key
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = pytest.mark.usefixtures("own_stamps")
 
 
 @pytest.fixture

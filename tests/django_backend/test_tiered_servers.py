@@ -14,7 +14,7 @@ from tests.backends.tiers import LOCMEM, TierOnDjango, made_tiers
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
 
-pytestmark = [pytest.mark.servers, pytest.mark.deep, pytest.mark.usefixtures("own_boards")]
+pytestmark = [pytest.mark.servers, pytest.mark.deep, pytest.mark.usefixtures("own_stamps")]
 
 KEYS = [f"k{number}" for number in range(20)]
 READERS = 6

@@ -1,5 +1,7 @@
 """The facade against the model of a core, in random steps: what it composes of the core's steps, counts and tells."""
 
+from math import inf
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -127,6 +129,9 @@ class CacheAgainstModel(RuleBasedStateMachine):
         assert cache.keys() == [each.key for each in model.entries if model.is_live(each)]
         for each in model.entries:
             assert (each.key in cache) == model.is_live(each)
+            if model.is_live(each):
+                left = each.fresh_until - model.now
+                assert cache.expires_in(each.key) == (None if left == inf else left)
         assert sorted(self.removals, key=repr) == sorted(model.left + self.cleared, key=repr)
         stats = cache.stats()
         assert (stats.hits, stats.misses, stats.loads) == (model.hits, model.misses, self.loads)

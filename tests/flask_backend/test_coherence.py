@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = pytest.mark.usefixtures("own_stamps")
 
 _names = map("coherent app {}".format, count())
 
@@ -15,9 +15,9 @@ APP = """
 import sys
 from pathlib import Path
 import flask, flask_caching
-from tests import boards
+from tests import shared_stamps
 
-boards.keep_in(Path(sys.argv[2]))
+shared_stamps.keep_in(Path(sys.argv[2]))
 app = flask.Flask(sys.argv[1])
 app.config.update(
     CACHE_TYPE="wheelcache.flask_backend.WheelCache",

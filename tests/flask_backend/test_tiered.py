@@ -17,7 +17,7 @@ from tests.waiting import until
 from wheelcache.flask_backend import TieredCache, WheelCache
 from wheelcache.near_cache.redis_tracking import client_of
 
-pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_boards", "trackings")]
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps", "trackings")]
 
 BACKEND = "wheelcache.flask_backend.TieredCache"
 

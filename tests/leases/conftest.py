@@ -5,7 +5,7 @@ import pytest
 
 from tests.leases.callers import TaskCaller, ThreadCaller
 from tests.waiting import PATIENCE
-from wheelcache import Cache, ManualClock
+from wheelcache import Cache
 from wheelcache.leases.fill_scope import end_request
 
 QUIET = {"jitter": 0, "log_interval": None, "sample_interval": None}
@@ -17,11 +17,6 @@ def _request():
     end_request()
     yield
     end_request()
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture

@@ -6,12 +6,7 @@ from tests.engine import invariants
 from tests.loading.harness import InTasks, InThreads, Site
 from tests.runtime.background import is_idle
 from tests.waiting import until
-from wheelcache import Cache, ManualClock
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
+from wheelcache import Cache
 
 
 @pytest.fixture

@@ -6,15 +6,8 @@ import redis
 
 from tests.near_cache.listeners import CALM, Copies
 from tests.near_cache.stores import Calls, Store, near_cache
-from tests.redis_server import RedisServer
 from tests.waiting import THREADS, until
-from wheelcache import ManualClock
 from wheelcache.near_cache.redis_tracking import Tracking, connect_like
-
-
-@pytest.fixture
-def clock():
-    return ManualClock()
 
 
 @pytest.fixture
@@ -48,20 +41,7 @@ def pool():
         yield pool
 
 
-# A real redis-server, and what tells of its writes.
-
-
-@pytest.fixture(scope="module")
-def shared():
-    """A server that no test changes."""
-    with RedisServer() as server:
-        yield server
-
-
-@pytest.fixture
-def server():
-    with RedisServer() as server:
-        yield server
+# What tells of the writes to a Redis.
 
 
 @pytest.fixture
@@ -98,8 +78,8 @@ def copies():
 
 
 @pytest.fixture
-def client(shared, track, copies):
-    client = shared.client()
+def client(shared_redis, track, copies):
+    client = shared_redis.client()
     track(client, copies)
     return client
 

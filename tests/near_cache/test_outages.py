@@ -283,8 +283,7 @@ def test_a_child_of_a_fork_has_no_trust_in_the_copies_that_it_inherits(clock):
             drive(near.get("k", lambda: "new")),
         )
         # The third is a copy for outages.
-        if found != ("j", None, "old", "new"):
-            raise AssertionError(found)
+        assert found == ("j", None, "old", "new")
 
     assert fork(child)
     assert near.cache.get("k") == "old"

@@ -41,16 +41,16 @@ def test_set_delete_rename_and_scripts_are_told_in_order_and_what_changes_nothin
     [([b"x:", b"y:"], [b"x:1", b"y:1"]), ([b""], [b"x", b"z:1", b"X:1", b"x:1", b"\xff\r\n", b"a:x:1", b"y:1"])],
     ids=["two prefixes", "every key"],
 )
-def test_keys_of_other_prefixes_are_not_told(shared, track, copies, prefixes, told):
-    client = shared.client()
+def test_keys_of_other_prefixes_are_not_told(shared_redis, track, copies, prefixes, told):
+    client = shared_redis.client()
     track(client, copies, prefixes)
     for key in ("x", "z:1", "X:1", "x:1", b"\xff\r\n", "a:x:1", "y:1"):
         client.set(key, 1)
     assert copies.are_told(True, *told)
 
 
-def test_another_database_is_told_too(shared, client, copies):
-    shared.client(db=3).set("a:1", 1)
+def test_another_database_is_told_too(shared_redis, client, copies):
+    shared_redis.client(db=3).set("a:1", 1)
     assert copies.are_told(True, b"a:1")
 
 
@@ -60,8 +60,8 @@ def test_expiration_by_the_server_is_told(client, copies):
     assert not client.exists("a:1")
 
 
-def test_eviction_is_told(server, track, copies):
-    client = server.client()
+def test_eviction_is_told(own_redis, track, copies):
+    client = own_redis.client()
     track(client, copies)
     client.set("a:1", 1)
     client.config_set("maxmemory-policy", "allkeys-lru")
@@ -98,15 +98,15 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize("client_of", CLIENTS.values(), ids=CLIENTS)
-def test_clients_of_any_options_are_told(shared, track, copies, client_of):
-    with client_of(shared) as client:
+def test_clients_of_any_options_are_told(shared_redis, track, copies, client_of):
+    with client_of(shared_redis) as client:
         track(client, copies)
         client.set("a:1", 1)
         assert copies.are_told(True, b"a:1")
 
 
-def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(shared, track, copies, lines):
-    client = shared.client()
+def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(shared_redis, track, copies, lines):
+    client = shared_redis.client()
     tracking = track(client, copies)
     client.client_kill_filter(_type="pubsub")
     assert copies.are_told(True, False, True)
@@ -118,24 +118,24 @@ def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(sh
     assert back.startswith("Writes to Redis keys a:* are told again, after 0.")
 
 
-def test_a_killed_server_is_not_trusted_until_it_is_back(server, track, copies, lines):
-    tracking = track(server.client(), copies)
-    server.kill()
+def test_a_killed_server_is_not_trusted_until_it_is_back(own_redis, track, copies, lines):
+    tracking = track(own_redis.client(), copies)
+    own_redis.kill()
     assert copies.are_told(True, False)
     assert tracking.trusted_until == -inf
     # Some tries in vain.
     assert not until(lambda: len(copies.told) > 2, seconds=0.7)
-    server.start()
+    own_redis.start()
     assert copies.are_told(True, False, True)
-    server.client().set("a:1", 1)
+    own_redis.client().set("a:1", 1)
     assert copies.are_told(True, False, True, b"a:1")
     assert len(lines()) == 2
 
 
-def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(server, track, copies, lines):
-    tracking = track(server.client(), copies, **QUICK)
+def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(own_redis, track, copies, lines):
+    tracking = track(own_redis.client(), copies, **QUICK)
     for losses in range(1, 4):
-        server.pause()
+        own_redis.pause()
         # What was on its way may still arrive.
         bound = time.monotonic() + 0.2
         latest = -inf
@@ -144,17 +144,17 @@ def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(server, track
         assert latest <= bound
         assert until(lambda losses=losses: copies.told == [True, False] * losses)
         assert tracking.trusted_until == -inf
-        server.resume()
+        own_redis.resume()
         assert until(lambda losses=losses: copies.told == [True, False] * losses + [True])
         assert until(lambda: tracking.trusted_until > time.monotonic())
     assert "Silent: no answer within 0.1 s" in lines()[0]
 
 
-def test_a_wrong_password_is_logged_once_and_tried_slowly(server, tracking_of, copies, monkeypatch, lines):
+def test_a_wrong_password_is_logged_once_and_tried_slowly(own_redis, tracking_of, copies, monkeypatch, lines):
     monkeypatch.setattr(redis_tracking, "PAUSE_IF_REFUSED", 0.05)
-    admin = server.client()
+    admin = own_redis.client()
     admin.config_set("requirepass", "right")
-    tries, connect = in_vain(server.client(password="wrong"))
+    tries, connect = in_vain(own_redis.client(password="wrong"))
     tracking_of(connect, copies).start()
     assert until(lambda: len(tries) > 3)
     assert copies.told == []
@@ -184,11 +184,11 @@ def test_a_server_that_refuses_is_tried_once_a_minute(refusal, tracking_of, copi
     assert len(lines()) == 1
 
 
-def test_a_user_with_the_least_rights_is_enough(server, track, copies):
-    client = server.client()
+def test_a_user_with_the_least_rights_is_enough(own_redis, track, copies):
+    client = own_redis.client()
     rights = "+ping +subscribe +client|id +client|tracking &__redis__:invalidate"
     client.execute_command("ACL", "SETUSER", "web", "on", ">secret", *rights.split())
-    tracking = track(server.client(username="web", password="secret"), copies, **QUICK)
+    tracking = track(own_redis.client(username="web", password="secret"), copies, **QUICK)
     first = tracking.trusted_until
     assert until(lambda: tracking.trusted_until > first + 0.3)
     client.set("a:1", 1)
@@ -198,7 +198,7 @@ def test_a_user_with_the_least_rights_is_enough(server, track, copies):
 # Listeners.
 
 
-def test_a_listener_that_raises_is_logged_and_its_copies_dropped(shared, track, lines):
+def test_a_listener_that_raises_is_logged_and_its_copies_dropped(shared_redis, track, lines):
     class Raises(Copies):
         def invalidated(self, keys):
             super().invalidated(keys)
@@ -206,7 +206,7 @@ def test_a_listener_that_raises_is_logged_and_its_copies_dropped(shared, track, 
                 raise SystemExit("listener")
 
     copies = Raises()
-    client = shared.client()
+    client = shared_redis.client()
     track(client, copies)
     client.set("a:bad", 1)
     assert copies.are_told(True, b"a:bad", False, True)
@@ -216,14 +216,14 @@ def test_a_listener_that_raises_is_logged_and_its_copies_dropped(shared, track, 
     assert len(lines()) == 3
 
 
-def test_a_listener_that_raises_when_told_to_trust_is_not_trusted(shared, tracking_of):
+def test_a_listener_that_raises_when_told_to_trust_is_not_trusted(shared_redis, tracking_of):
     class Raises(Copies):
         def trust(self, trusted):
             super().trust(trusted)
             raise ValueError("trust")
 
     copies = Raises()
-    tracking = tracking_of(shared.client(), copies)
+    tracking = tracking_of(shared_redis.client(), copies)
     tracking.start()
     assert until(lambda: len(copies.told) >= 4)
     assert copies.told[:4] == [True, False, True, False]
@@ -245,9 +245,9 @@ class Blocks(Copies):
             assert self.release.wait(10)
 
 
-def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_when_it_catches_up(shared, track):
+def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_when_it_catches_up(shared_redis, track):
     copies = Blocks()
-    client = shared.client()
+    client = shared_redis.client()
     tracking = track(client, copies, interval=0.1, timeout=1.0)
     client.set("a:block", 1)
     assert copies.entered.wait(10)
@@ -260,7 +260,7 @@ def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_wh
     assert copies.told == [True, b"a:block", b"a:1"]
 
 
-def test_a_listener_that_cannot_keep_up_is_not_trusted(shared, track, lines):
+def test_a_listener_that_cannot_keep_up_is_not_trusted(shared_redis, track, lines):
     class Slow(Copies):
         def invalidated(self, keys):
             super().invalidated(keys)
@@ -268,7 +268,7 @@ def test_a_listener_that_cannot_keep_up_is_not_trusted(shared, track, lines):
                 time.sleep(0.05)
 
     copies = Slow()
-    client = shared.client()
+    client = shared_redis.client()
     track(client, copies, **QUICK)
     for number in range(40):
         client.set(f"a:{number}", 1)
@@ -277,9 +277,9 @@ def test_a_listener_that_cannot_keep_up_is_not_trusted(shared, track, lines):
     assert until(lambda: any("more than 0.1 s behind" in line for line in lines()))
 
 
-def test_a_connection_that_the_server_drops_for_its_backlog_is_not_trusted(server, track):
+def test_a_connection_that_the_server_drops_for_its_backlog_is_not_trusted(own_redis, track):
     copies = Blocks()
-    client = server.client()
+    client = own_redis.client()
     client.config_set("client-output-buffer-limit", "pubsub 100000 0 0")
     track(client, copies, interval=0.1, timeout=5.0)
     client.set("a:block", 1)

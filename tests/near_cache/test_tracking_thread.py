@@ -22,16 +22,16 @@ pytestmark = pytest.mark.servers
 # Start and stop.
 
 
-def test_start_again_changes_nothing(shared, track, copies):
-    client = shared.client()
+def test_start_again_changes_nothing(shared_redis, track, copies):
+    client = shared_redis.client()
     tracking = track(client, copies)
     for _ in range(3):
         tracking.start()
     assert len(client.client_list(_type="pubsub")) == 1
 
 
-def test_stop_ends_the_thread_and_the_connection_for_good(shared, track, copies):
-    client = shared.client()
+def test_stop_ends_the_thread_and_the_connection_for_good(shared_redis, track, copies):
+    client = shared_redis.client()
     tracking = track(client, copies, interval=30.0, timeout=5.0)
     before = threading.active_count()
     started = time.monotonic()
@@ -46,9 +46,9 @@ def test_stop_ends_the_thread_and_the_connection_for_good(shared, track, copies)
     assert copies.told == [True, False]
 
 
-def test_stop_ends_the_wait_for_a_server_that_is_not_there(server, tracking_of, copies, lines):
-    client = server.client()
-    server.kill()
+def test_stop_ends_the_wait_for_a_server_that_is_not_there(own_redis, tracking_of, copies, lines):
+    client = own_redis.client()
+    own_redis.kill()
     tracking = tracking_of(client, copies)
     tracking.start()
     assert until(lambda: lines())
@@ -59,7 +59,7 @@ def test_stop_ends_the_wait_for_a_server_that_is_not_there(server, tracking_of, 
     assert len(lines()) == 1
 
 
-def test_stop_from_within_the_listener(shared, track):
+def test_stop_from_within_the_listener(shared_redis, track):
     class Stops(Copies):
         def invalidated(self, keys):
             super().invalidated(keys)
@@ -67,17 +67,17 @@ def test_stop_from_within_the_listener(shared, track):
                 tracking.stop()
 
     copies = Stops()
-    client = shared.client()
+    client = shared_redis.client()
     tracking = track(client, copies)
     client.set("a:1", 1)
     assert copies.are_told(True, b"a:1", False)
 
 
-def test_where_no_thread_can_start_nothing_is_trusted(shared, tracking_of, copies, monkeypatch, lines):
+def test_where_no_thread_can_start_nothing_is_trusted(shared_redis, tracking_of, copies, monkeypatch, lines):
     def cannot(thread):
         raise RuntimeError("can't start new thread")
 
-    tracking = tracking_of(shared.client(), copies)
+    tracking = tracking_of(shared_redis.client(), copies)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", cannot)
         tracking.start()
@@ -114,9 +114,9 @@ else:
 
 
 @pytest.mark.parametrize("state", ["well", "killed", "paused"])
-def test_the_interpreter_exits_while_invalidations_pour_in_or_the_server_does_not_answer(server, state):
-    {"well": lambda: None, "killed": server.kill, "paused": server.pause}[state]()
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(EXIT), str(server.port), state]
+def test_the_interpreter_exits_while_invalidations_pour_in_or_the_server_does_not_answer(own_redis, state):
+    {"well": lambda: None, "killed": own_redis.kill, "paused": own_redis.pause}[state]()
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(EXIT), str(own_redis.port), state]
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert (outcome.returncode, outcome.stderr) == (0, "")
 
@@ -127,8 +127,8 @@ def sockets():
     return {number for number, path in paths.items() if os.path.islink(path) and "socket" in os.readlink(path)}
 
 
-def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(shared, track, copies):
-    client = shared.client()
+def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(shared_redis, track, copies):
+    client = shared_redis.client()
     client.ping()
     others = sockets()
     tracking = track(client, copies)
@@ -138,14 +138,14 @@ def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(
     assert mine
 
     def child():
-        if tracking.trusted_until != -inf or copies.told != [True, False] or mine & sockets():
-            raise AssertionError(copies.told, mine & sockets())
+        assert tracking.trusted_until == -inf
+        assert copies.told == [True, False]
+        assert not mine & sockets()
         tracking.start()
         assert until(lambda: copies.told == [True, False, True])
         client.set("a:child", 1)
         assert until(lambda: copies.told == [True, False, True, b"a:child"])
-        if len(client.client_list(_type="pubsub")) != 2:
-            raise AssertionError
+        assert len(client.client_list(_type="pubsub")) == 2
         tracking.stop()
 
     assert fork(child)
@@ -200,8 +200,8 @@ def _imported(module):
 
 
 @pytest.mark.parametrize(("make", "key"), FRAMEWORKS.values(), ids=FRAMEWORKS)
-def test_the_caches_of_the_frameworks_give_their_client(shared, track, copies, make, key):
-    cache = make(shared.port)
+def test_the_caches_of_the_frameworks_give_their_client(shared_redis, track, copies, make, key):
+    cache = make(shared_redis.port)
     track(client_of(cache), copies, [b""])
     cache.set("1", 1)
     assert copies.are_told(True, key)

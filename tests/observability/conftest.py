@@ -3,11 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.engine.conftest import clock, runtime_parent
 from tests.observability.published import FiguresDirectory
 from wheelcache import Cache
-
-__all__ = ["clock", "runtime_parent"]
 
 
 @pytest.fixture

@@ -139,8 +139,8 @@ def test_a_tally_is_exact_under_threads_and_reading_does_not_count(together):
 # Removals, under threads.
 
 
-@pytest.mark.parametrize(("board", "weigher"), [(False, lambda key, value: 1), (True, None)])
-def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, together, board, weigher):
+@pytest.mark.parametrize(("coherent", "weigher"), [(False, lambda key, value: 1), (True, None)])
+def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, together, coherent, weigher):
     """Every call that takes something out, and the wheel. What was set is what left and what is there."""
     told = Counter()
     lock = threading.Lock()
@@ -155,7 +155,7 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
         max_weight=None if weigher is None else 250,
         interval=0.005,
         on_removal=on_removal,
-        stamps=SharedStamps("test", slots=1 << 16, directory=tmp_path) if board else None,
+        stamps=SharedStamps("test", slots=1 << 16, directory=tmp_path) if coherent else None,
     )
     stored = [0] * THREADS
 
@@ -195,7 +195,7 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
     assert until(lambda: sum(told.values()) == sum(cache.stats().removals.values()))
     stats = cache.stats()
     assert stats.removals == {cause.value: told[cause] for cause in RemovalCause}
-    if not board:
+    if not coherent:
         assert sum(stats.removals.values()) == sum(stored) - len(cache)
     assert all(stats.removals.values())
     cache.close()

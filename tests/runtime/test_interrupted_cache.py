@@ -51,7 +51,7 @@ def coherent(clock, tmp_path):
         clock=clock,
         ttl=TTL,
         jitter=0,
-        stamps=SharedStamps("board", tmp_path, slots=1024),
+        stamps=SharedStamps("test", tmp_path, slots=1024),
         max_entries=len(KEYS),
     )
 

@@ -21,13 +21,11 @@ ANOTHER_USER = 65534
 
 
 @pytest.fixture
-def preferred(monkeypatch, tmp_path):
-    """The directory's usual name on a system without shared memory, in a place that all users may write to."""
+def preferred(monkeypatch, runtime_parent):
+    """The directory's usual name, in a place that all users may write to."""
     monkeypatch.setattr(os, "lstat", os.lstat)
-    monkeypatch.setattr(os, "access", lambda *args: False)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    tmp_path.chmod(0o1777)
-    return tmp_path / f"wheelcache-{os.geteuid()}"
+    runtime_parent.parent.chmod(0o1777)
+    return runtime_parent
 
 
 def take(path):

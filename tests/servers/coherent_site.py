@@ -9,11 +9,11 @@ from pathlib import Path
 
 from django.conf import settings
 
-from tests import boards
+from tests import shared_stamps
 from tests.engines import engine
 
 FOLDER = Path(os.environ["COHERENT_FOLDER"])
-boards.keep_in(FOLDER)
+shared_stamps.keep_in(FOLDER)
 
 settings.configure(
     CACHES={

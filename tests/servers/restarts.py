@@ -52,7 +52,7 @@ class Place:
     def given(self, **options):
         """The environment of the site and of its command."""
         directories = {"snapshot": str(self.snapshots), "figures_dir": str(self.figures)}
-        return {"SITE_BOARDS": str(self.folder), **environment(log_interval=None, **{**directories, **options})}
+        return {"SITE_STAMPS": str(self.folder), **environment(log_interval=None, **{**directories, **options})}
 
     @contextmanager
     def serve(self, framework, server, **options):

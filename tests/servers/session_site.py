@@ -10,10 +10,10 @@ from django.core.wsgi import get_wsgi_application
 from django.http import JsonResponse
 from django.urls import path
 
-from tests import boards
+from tests import shared_stamps
 
 GIVEN = json.loads(os.environ["SESSION_SITE"])
-boards.keep_in(Path(GIVEN["boards"]))
+shared_stamps.keep_in(Path(GIVEN["stamps"]))
 
 settings.configure(
     ALLOWED_HOSTS=["*"],

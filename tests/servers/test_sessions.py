@@ -46,7 +46,7 @@ def database(tmp_path_factory):
         "options": {},
         "location": "none",
         "database": str(database),
-        "boards": str(database.parent),
+        "stamps": str(database.parent),
     }
     environment = {**os.environ, "SESSION_SITE": json.dumps(given)}
     subprocess.run([sys.executable, "-m", SITE], cwd=ROOT, env=environment, check=True, timeout=60)
@@ -64,7 +64,7 @@ def serve(tmp_path, database):
                 "options": {"FIGURES_DIR": None, **options},
                 "location": f"sessions {secrets.token_hex(4)}",
                 "database": database,
-                "boards": str(tmp_path),
+                "stamps": str(tmp_path),
             }
             environment = {"SESSION_SITE": json.dumps(given)}
             server = stack.enter_context(running(GUNICORN, tmp_path / "log", is_up=answers, **environment))

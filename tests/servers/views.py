@@ -9,16 +9,16 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests import boards
+from tests import shared_stamps
 from tests.waiting import PATIENCE, until, waiting
 from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
 SLOW = 0.2
 """Seconds that a view takes: long enough for a stampede."""
 
-if "SITE_BOARDS" in os.environ:
+if "SITE_STAMPS" in os.environ:
     # What the workers share. This comes before the cache is made.
-    boards.keep_in(Path(os.environ["SITE_BOARDS"]))
+    shared_stamps.keep_in(Path(os.environ["SITE_STAMPS"]))
 
 
 class Boom(Exception):
