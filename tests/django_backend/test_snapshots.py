@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import nullcontext
 from io import StringIO
 from itertools import count
 
@@ -15,7 +16,6 @@ from django.views.decorators.cache import cache_page
 
 from tests.django_backend.conftest import BACKEND
 from tests.engines import engine, save_and_close
-from tests.servers import restarts
 
 VALUES = {"list": [1, {"a": (2, 3)}], "text": "text", "number": 7, "none": None, "bytes": b"\0"}
 
@@ -102,14 +102,18 @@ def test_two_aliases_of_one_store_load_once_and_have_one_file(restart, place, ca
 
 
 @pytest.mark.parametrize(
-    "command", [["check", "--tag=caches"], ["wheelcache"], ["wheelcache", "inspect"]], ids=" ".join
+    ("command", "fails"),
+    [(["check", "--tag=caches"], False), (["wheelcache"], True), (["wheelcache", "inspect"], False)],
+    ids=["check", "report", "inspect"],
 )
-def test_commands_that_do_not_use_the_cache_neither_load_nor_write(restart, place, command):
+def test_commands_that_do_not_use_the_cache_neither_load_nor_write(restart, place, command, fails):
     with restart(default={"options": {"FIGURES_DIR": None}}):
         caches["default"].set("key", 1)
     before = {path: path.stat().st_mtime_ns for path in place.iterdir()}
     with restart(default={"options": {"FIGURES_DIR": None}}):
-        call_command(*command, stdout=StringIO())
+        # The figures of caches that publish none are nowhere.
+        with pytest.raises(CommandError, match="do not publish") if fails else nullcontext():
+            call_command(*command, stdout=StringIO())
         assert not engine(caches["default"]).is_in_use()
     assert {path: path.stat().st_mtime_ns for path in place.iterdir()} == before
 
@@ -149,7 +153,9 @@ def test_inspect_tells_whole_damaged_foreign_and_set_aside_ones_apart(restart, p
     for number, how in ((2, "damaged"), (3, "foreign"), (4, "open")):
         (place / f"{stem}.{number}.snapshot").write_bytes(b"?" if how == "foreign" else whole.read_bytes())
         (place / f"{stem}.{number}.snapshot").chmod(0o622 if how == "open" else 0o600)
-    restarts.damage(place / f"{stem}.2.snapshot")
+    damaged = bytearray(whole.read_bytes())
+    damaged[-20] ^= 1
+    (place / f"{stem}.2.snapshot").write_bytes(damaged)
     (place / f"{stem}.3.snapshot").rename(place / f"{stem}.3.snapshot.refused")
     out, table = StringIO(), StringIO()
     with restart():

@@ -160,8 +160,8 @@ class WheelCache(PrefixAccess, BaseCache):
             return default
         if self._fill_wait(key):
             return drive(self._look_up(key, default, version))
-        stored = self._cache.get(self._key(key, version), MISSING)
-        return default if stored is MISSING else self.store.codec.decode(stored)
+        cache_key = self._key(key, version)
+        return self._found_or(default, cache_key, self._cache.get(cache_key, MISSING))
 
     async def aget(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         found = self.get(key, TO_BE_AWAITED, version)
@@ -175,6 +175,9 @@ class WheelCache(PrefixAccess, BaseCache):
             stored = yield from self._cache.leased(cache_key, wait, may_wait=not shares_its_thread())
         else:
             stored = self._cache.get(cache_key, MISSING)
+        return self._found_or(default, cache_key, stored)
+
+    def _found_or(self, default: Any, cache_key: Any, stored: Any) -> Any:
         if stored is MISSING:
             self._fill_times.missed(cache_key)
             return default
