@@ -7,20 +7,27 @@ WORKERS ?= 2
 MANAGE := $(BIN)/python example_project/manage.py
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
-.PHONY: run run-flask demo restart free-port data test quick lint packages bench sanitize clean
+# What is compiled, where there is a compiler.
+CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
+
+.PHONY: run run-flask demo restart free-port data test test-python-core quick lint packages bench wheel sanitize clean
+
+SAY_CORE = $(BIN)/python -c 'from wheelcache.core import IMPLEMENTATION; print(f"wheelcache runs on its {IMPLEMENTATION} core")'
 
 # What the example needs, in the virtual environment: 115 MB.
-$(VENV)/.example: pyproject.toml
+$(VENV)/.example: pyproject.toml $(CORE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[example]'
+	@$(SAY_CORE)
 	touch $@
 
 # What the checks need, which includes what the example needs: 330 MB.
-$(VENV)/.dev: pyproject.toml
+$(VENV)/.dev: pyproject.toml $(CORE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(SAY_CORE)
 	touch $(VENV)/.example $@
 
 run: free-port data  ## Serve the example site with its data
@@ -43,9 +50,16 @@ data: $(VENV)/.example
 	$(MANAGE) migrate --verbosity 0
 	$(MANAGE) import_cities
 
-test: packages  ## Every check
+test: export WHEELCACHE_CORE = compiled
+test: packages  ## Every check, on the compiled core; tests/core are over both
 	@$(MAKE) --no-print-directory lint
 	$(PYTEST) -m "not interruptions"
+	$(PYTEST) -m interruptions
+
+test-python-core: export WHEELCACHE_CORE = python
+test-python-core: packages  ## What depends on the core, on the one in Python
+	@$(MAKE) --no-print-directory $(VENV)/.dev
+	$(PYTEST) --ignore tests/core -m "not interruptions and not servers and not browser"
 	$(PYTEST) -m interruptions
 
 quick: $(VENV)/.dev  ## The tests that take a minute and a half and no server, for every change
@@ -77,5 +91,13 @@ sanitize: $(VENV)/.dev  ## The tests of the core under AddressSanitizer and UBSa
 		$(abspath $(BIN))/python -m pytest -p no:cacheprovider --timeout 1800 -k "not python" tests/core
 	PYTHONMALLOC=debug $(BIN)/python -m pytest -k "not python" tests/core
 
+wheel: $(VENV)/.dev  ## A source distribution, and from it a wheel for this Python, tried in an environment of its own
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv dist/venv
+	dist/venv/bin/python -m pip install --quiet --no-index dist/*.whl
+	cd dist && env -i venv/bin/python -I ../tests/wheel_check.py
+
 clean:
+	rm -rf build dist *.egg-info wheelcache/core/*.c wheelcache/core/*.so
 	rm -rf $(VENV) .fetched .pytest_cache .mypy_cache .ruff_cache .hypothesis

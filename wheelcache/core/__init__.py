@@ -10,7 +10,6 @@ Attributes:
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Final
 
 from wheelcache.core.access import CacheAccess, PrefixAccess, WriteState
@@ -27,9 +26,6 @@ if ASKED not in (None, "python", "compiled"):
 
 if ASKED != "python" and not TYPE_CHECKING:
     try:
-        if not getattr(sys, "_is_gil_enabled", lambda: True)():
-            # Its steps are atomic because of the lock. To import it would switch the lock on.
-            raise ImportError("the compiled core of wheelcache needs the global interpreter lock, which is off")
         from wheelcache.core._core import CacheAccess, PrefixAccess, WriteState
         from wheelcache.core._core import CompiledCore as CoreClass
         from wheelcache.core._timing_wheel import Timer, TimingWheel

@@ -1,4 +1,5 @@
 # cython: language_level=3, binding=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: freethreading_compatible=True
 """The timing wheel, compiled: the twin of timing_wheel.py, which explains it.
 
 A step is atomic as long as no Python code runs within it: nothing is allocated, and no last reference dropped, between

@@ -38,6 +38,8 @@ cdef class CacheAccess:
 
     def get(self, key, default=None):
         """The value of ``key``, or ``default``. Never an expired one."""
+        if self._core is None:
+            raise unbound(self)
         if type(key) is not str and type(key) is not int:
             key = self._adapt(key)
         value = self._core.lookup(key)
@@ -55,6 +57,8 @@ cdef class CacheAccess:
 
     def find(self, key, default=None):
         """``get``, without counting a miss: for a caller that goes on with ``loading.load``, which counts it."""
+        if self._core is None:
+            raise unbound(self)
         if type(key) is not str and type(key) is not int:
             key = self._adapt(key)
         value = self._core.lookup(key)
@@ -84,6 +88,8 @@ cdef class CacheAccess:
             ttl: seconds, > 0; None for never; the cache's own if not given.
         """
         cdef double seconds
+        if self._core is None:
+            raise unbound(self)
         if ttl is OWN_TTL:
             seconds, ttl = self.seconds, self.ttl
         elif is_usual(ttl, &seconds):
@@ -113,6 +119,8 @@ cdef class CacheAccess:
     def delete(self, key):
         """Remove an entry. Whether it was there."""
         cdef WriteState writes = self.writes
+        if self._core is None:
+            raise unbound(self)
         if type(key) is not str or not writes.is_plain or writes.leases.in_force:
             return self._delete(key) is not MISSING
         try:
@@ -137,8 +145,8 @@ cdef class PrefixAccess:
         self.cache = cache
 
     def get(self, key, default=None, version=None):
-        if version is None:
-            stored = self.core.lookup(prefixed(self._prefix, key))
+        if version is None and self.core is not None and self._prefix is not None:
+            stored = self.core.lookup_prefixed(self._prefix, key)
             if stored is not MISSING:
                 if type(stored) is SERIALIZED:
                     return self._loads(stored)
@@ -147,6 +155,8 @@ cdef class PrefixAccess:
 
     def _set_at_once(self, key, value, ttl):
         cdef double seconds
+        if self.cache is None or self._prefix is None:
+            raise unbound(self)
         if type(key) is not str or not (is_usual(ttl, &seconds) and self.cache.writes.is_plain):
             return None
         key = prefixed(self._prefix, key)
@@ -155,22 +165,13 @@ cdef class PrefixAccess:
         return self.cache.store(key, value if type(value) in self._atoms else self._encode(value), seconds, ttl)
 
 
+cdef object unbound(object access):
+    """What is raised in place of a read of memory that is not there."""
+    return AttributeError(f"this {type(access).__name__} has no core yet, or no more")
+
+
 cdef inline object delete_plain(CompiledCore core, object key):
-    """``delete`` of a string without stamps, told to nobody."""
-    cdef Gone gone
-    cdef Py_hash_t hash = hash_of(<PyObject *>key)
-    cdef list watches = None
-    cdef double now = core.read_clock()
-    if core.barrier:
-        core.begin()
-    if core.watches.count:
-        watches = watches_on(core.watches, key, hash)
-    begin_removals(&gone)
-    value = remove(&core.map, key, hash, MISSING, now, 0, DELETED, 0, watches, &gone)
-    if gone.count:
-        shrink(&core.map, 2)
-        finish(&gone, None)
-    return value
+    return remove_plain(&core.map, key, MISSING) if core.is_plain() else core.delete(key, MISSING)
 
 
 cdef inline bint is_usual(object ttl, double *seconds) except -1:
@@ -211,6 +212,3 @@ cdef extern from "Python.h":
     double PyFloat_AS_DOUBLE(object number) noexcept
     long long PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
     object PyUnicode_Concat(object left, object right)
-    Py_ssize_t PyUnicode_GET_LENGTH(object text) noexcept
-    bint PyUnicode_IS_ASCII(object text) noexcept
-    unsigned char *PyUnicode_1BYTE_DATA(object text) noexcept

@@ -41,6 +41,19 @@ cdef inline uint32_t find(Map *map, PyObject *key, Py_hash_t hash) except? 0xFFF
     return 0
 
 
+cdef inline uint32_t find_text(Map *map, const char *text, Py_ssize_t length, Py_hash_t hash) noexcept:
+    """``find``, of a string that was not made. 0 also if another key with this hash comes first."""
+    cdef uint32_t index
+    cdef Entry *entry
+    index = bucket_of(&map.entries, hash)[0] if likely(map.entries.count != 0) else 0
+    while index:
+        entry = at(&map.entries, index)
+        if entry.hash == hash:
+            return index if likely(is_text(entry.key, text, length)) else 0
+        index = entry.chained
+    return 0
+
+
 cdef uint32_t find_among_others(Map *map, PyObject *key, Py_hash_t hash) except? 0xFFFFFFFF:
     """``find``, where a comparison may run any code, and change the map."""
     cdef uint32_t index

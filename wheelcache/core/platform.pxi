@@ -53,6 +53,23 @@ cdef extern from *:
             && memcmp(PyUnicode_DATA(one), PyUnicode_DATA(other), (size_t)length * (size_t)kind) == 0;
     }
 
+    /* The hash of the string that two make together, which is in ``text`` then, without making it. 0 if that cannot be
+       told: one of them is not of ASCII, or they are too long. */
+    static inline Py_hash_t hash_of_two(PyObject *one, PyObject *other, char *text, Py_ssize_t size) {
+        Py_ssize_t first = PyUnicode_GET_LENGTH(one), length = first + PyUnicode_GET_LENGTH(other);
+        Py_hash_t hash;
+        if (!PyUnicode_IS_COMPACT_ASCII(one) || !PyUnicode_IS_COMPACT_ASCII(other) || length > size || length == 0) return 0;
+        memcpy(text, PyUnicode_1BYTE_DATA(one), (size_t)first);
+        memcpy(text + first, PyUnicode_1BYTE_DATA(other), (size_t)(length - first));
+        hash = PyHash_GetFuncDef()->hash(text, length);
+        return hash == -1 ? -2 : hash;
+    }
+
+    static inline int is_text(PyObject *key, const char *text, Py_ssize_t length) {
+        return PyUnicode_CheckExact(key) && PyUnicode_GET_LENGTH(key) == length && PyUnicode_IS_ASCII(key)
+            && memcmp(PyUnicode_1BYTE_DATA(key), text, (size_t)length) == 0;
+    }
+
     /* A conversion without the float object that PyFloat_AsDouble makes of an int. */
     static inline double as_seconds(PyObject *ttl) {
         if (ttl == Py_None) return Py_HUGE_VAL;
@@ -84,6 +101,11 @@ cdef extern from *:
     Py_hash_t hash_of(PyObject *key) except? -1
     bint are_strings(PyObject *one, PyObject *other) noexcept
     bint are_equal_strings(PyObject *one, PyObject *other) noexcept
+    Py_hash_t hash_of_two(object one, object other, char *text, Py_ssize_t size) noexcept
+    bint is_text(PyObject *key, const char *text, Py_ssize_t length) noexcept
+    Py_ssize_t PyUnicode_GET_LENGTH(object text) noexcept
+    bint PyUnicode_IS_ASCII(object text) noexcept
+    unsigned char *PyUnicode_1BYTE_DATA(object text) noexcept
     double as_seconds(PyObject *ttl) except? -1.0
     int visit_object(PyObject *object, visitproc visit, void *arg) noexcept
     int PyGC_Disable() noexcept

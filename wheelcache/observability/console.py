@@ -6,8 +6,8 @@ As JSON they are one document:
   Seconds since 1970.
 - ``looked_in``: the directories where the workers of the site publish.
 - ``caches``: of each its ``name``; ``total``, of its workers together; and ``workers``, oldest first, with ``pid``,
-  ``started`` and ``published``, in seconds since 1970, ``thread``, the state of the wheel thread, and its ``lag``, in
-  seconds.
+  ``started`` and ``published``, in seconds since 1970, ``thread``, the state of the wheel thread, its ``lag``, in
+  seconds, and ``core``, "compiled" or "python".
 
 ``total`` and each worker have ``hit_ratio_now`` and ``requests_per_second``, of the last minute; ``hit_ratio``,
 ``requests``, ``hits``, ``misses``, ``evictions``, ``expirations``, ``loads``, ``load_failures``, ``load_ms``, a load on

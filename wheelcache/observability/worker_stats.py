@@ -9,6 +9,7 @@ from itertools import chain, pairwise
 from math import floor
 from typing import Any, Final
 
+from wheelcache.core import IMPLEMENTATION
 from wheelcache.observability.history import Sample
 from wheelcache.stats import Stats
 
@@ -38,6 +39,7 @@ class WorkerFigures:
         weighs_bytes: whether weights are bytes.
         now: ``taken``, on the clock of the samples.
         samples: of at most the last hour.
+        core: which one the process runs, "compiled" or "python".
     """
 
     name: str
@@ -54,6 +56,7 @@ class WorkerFigures:
     stats: Stats
     now: float
     samples: tuple[Sample, ...]
+    core: str = IMPLEMENTATION
 
     def lately(self) -> Rate:
         """The last minute, as far as there are samples of it."""
@@ -92,7 +95,7 @@ class WorkerFigures:
 
 
 _KINDS: Final = {
-    **dict.fromkeys(("name", "worker", "thread"), str),
+    **dict.fromkeys(("name", "worker", "thread", "core"), str),
     **dict.fromkeys(("pid", "weighs_bytes"), int),
     **dict.fromkeys(("started", "taken", "lag", "now"), int | float),
     "interval": int | float | None,
@@ -177,6 +180,7 @@ class CacheFigures:
             "started": first.started,
             "published": max(each.taken for each in self.workers),
             "thread": first.thread,
+            "core": first.core,
             "lag": max(each.lag for each in self.workers),
         }
 

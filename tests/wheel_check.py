@@ -1,0 +1,28 @@
+"""What must be so where a wheel was installed, and nothing else: ``make wheel`` and cibuildwheel run it."""
+
+import sys
+from pathlib import Path
+
+import wheelcache
+from wheelcache.core import IMPLEMENTATION
+
+package = Path(wheelcache.__file__).parent
+assert package.is_relative_to(sys.prefix), package
+assert IMPLEMENTATION == "compiled"
+assert (package / "py.typed").exists()
+assert {each.suffix for each in (package / "observability" / "dashboard").iterdir()} >= {".css", ".html", ".js"}
+assert not [each for each in package.rglob("*") if each.suffix in (".pyx", ".pxi", ".c")]
+
+clock = wheelcache.ManualClock()
+cache = wheelcache.Cache(clock=clock, max_entries=2, jitter=0)
+for number in range(3):
+    cache.set(f"key {number}", number, 10)
+assert cache.get("key 0") is None
+assert cache.get_many(["key 1", "key 2"]) == {"key 1": 1, "key 2": 2}
+clock.advance(10)
+assert len(cache) == 0
+
+wheel = wheelcache.TimingWheel(1.0, 512, 0.0)
+timer = wheelcache.Timer()
+wheel.schedule(timer, 5.0)
+assert wheel.advance(5.0) == [timer]
