@@ -453,29 +453,37 @@ def test_beside_a_writer_in_a_tight_loop_the_readers_of_its_process_never_miss(c
     one.set("k", 0)
     start = threading.Barrier(3)
     is_done = threading.Event()
+    written = 0
 
     def keep_writing():
+        nonlocal written
         start.wait(PATIENCE)
-        written = 0
-        while not is_done.is_set():
-            written += 1
-            assert write(one, written) is not False
-        return written
+        try:
+            while not is_done.is_set():
+                written += 1
+                assert write(one, written) is not False
+        finally:
+            is_done.set()
 
     def read():
         start.wait(PATIENCE)
-        return sum(one.get("k") is None for _ in range(READS))
+        found = []
+        # A compiled core reads so fast that the writer may not have begun.
+        while not is_done.is_set() and (len(found) < READS or written < 3):
+            found.append(one.get("k"))
+        return found
 
     with ThreadPoolExecutor(3) as pool:
         writer = pool.submit(keep_writing)
         readers = [pool.submit(read) for _ in range(2)]
         try:
-            missed = [each.result(PATIENCE * 3) for each in readers]
+            found = [value for each in readers for value in each.result(PATIENCE * 3)]
         finally:
             is_done.set()
-        assert writer.result(PATIENCE) > 1
-    assert missed == [0, 0]
-    assert one.stats().hits == 2 * READS
+        writer.result(PATIENCE)
+    assert None not in found
+    assert len(found) >= 2 * READS
+    assert one.stats().hits == len(found)
     assert one.stats().misses == 0
 
 

@@ -4,8 +4,8 @@ import threading
 
 from tests.core.stamps import LocalStamps
 from tests.waiting import PATIENCE
+from wheelcache.core import CoreClass
 from wheelcache.core.contract import BATCH, MISSING, TOLD
-from wheelcache.core.python_core import PythonCore
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import LoadRequest
@@ -31,7 +31,7 @@ class Site:
 
     def __init__(self, *, stamps=None, **options):
         self.now = 0.0
-        self.core = PythonCore(clock=lambda: self.now, stamps=stamps, **options)
+        self.core = CoreClass(clock=lambda: self.now, stamps=stamps, **options)
         self.stamps = stamps
         self.loads = Loads(self.core, self)
         self.on_removal = lambda key, value, cause: None
