@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
 
-.PHONY: run run-flask demo restart free-port data test test-python-core quick lint packages bench wheel clean
+.PHONY: run run-flask demo restart free-port data test test-python-core quick lint packages bench wheel sanitize clean
 
 SAY_CORE = $(BIN)/python -c 'from wheelcache.core import IMPLEMENTATION; print(f"wheelcache runs on its {IMPLEMENTATION} core")'
 
@@ -73,6 +73,21 @@ packages:  ## The Debian packages that the tests need: installed as root or with
 
 bench: $(VENV)/.dev  ## wheelcache beside its peers
 	$(BIN)/python -m benchmarks
+
+# A copy, whose extensions are built with the sanitizers. Python itself frees what it holds at the exit only, so leaks are
+# not looked for here, but by a test.
+SANITIZED := .fetched/sanitized
+SANITIZERS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+
+sanitize: $(VENV)/.dev  ## The tests of the core under AddressSanitizer and UBSan, and with checked memory
+	rm -rf $(SANITIZED)
+	mkdir -p $(SANITIZED)
+	cp -r setup.py pyproject.toml README.md LICENSE wheelcache tests $(SANITIZED)
+	rm -f $(SANITIZED)/wheelcache/core/*.so $(SANITIZED)/wheelcache/core/*.c
+	cd $(SANITIZED) && CFLAGS='$(SANITIZERS)' LDFLAGS='$(SANITIZERS)' $(abspath $(BIN))/python setup.py -q build_ext --inplace
+	cd $(SANITIZED) && LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		$(abspath $(BIN))/python -m pytest -p no:cacheprovider --timeout 1800 -k "not python" tests/core
+	PYTHONMALLOC=debug $(BIN)/python -m pytest -k "not python" tests/core
 
 wheel: $(VENV)/.dev  ## A source distribution, and from it a wheel for this Python, tried in an environment of its own
 	rm -rf dist

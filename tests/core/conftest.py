@@ -34,3 +34,8 @@ class Clock:
 
     def __call__(self):
         return self.now
+
+
+@pytest.fixture
+def python_core():
+    return IMPLEMENTATIONS["python"]

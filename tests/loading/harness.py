@@ -6,8 +6,8 @@ from contextvars import copy_context
 
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until
+from wheelcache.core import CoreClass
 from wheelcache.core.contract import MISSING, TOLD
-from wheelcache.core.python_core import PythonCore
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import LoadRequest
@@ -139,7 +139,7 @@ class Site:
 
     def __init__(self):
         self.now = 0.0
-        self.core = PythonCore(clock=lambda: self.now)
+        self.core = CoreClass(clock=lambda: self.now)
         self.loads = Loads(self.core, self)
         self.weigh = lambda key, value: 0
         self.before_watch = self.before_set = self.after_set = lambda: None

@@ -112,7 +112,7 @@ def test_the_figures_have_every_key_that_the_page_reads(make):
     assert set(card["total"]["removals"]) == {"expired", "evicted", "replaced", "deleted", "cleared"}
     assert set(card["history"]) == HISTORY
     (worker,) = card["workers"]
-    assert set(worker) == {"pid", "started", "published", "is_this", "thread", "lag", "now", "total"}
+    assert set(worker) == {"pid", "started", "published", "is_this", "thread", "core", "lag", "now", "total"}
     assert set(worker["now"]) == NOW
     assert set(worker["total"]) == TOTALS
     buckets = card["total"]["load_buckets"]

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from wheelcache.core import CoreClass
 from wheelcache.core.contract import RESTORE, STORED, RemovalCause
-from wheelcache.core.python_core import PythonCore
 from wheelcache.errors import CacheClosed, Unloaded
 from wheelcache.keys import KeyProxies
 from wheelcache.persistence.lazy_load import LazyLoad
@@ -31,7 +31,7 @@ class KeptCore:
     def __init__(self, name="mine", *, clock=None, weigh=lambda value: 0, slot=lambda key: 0, foreign=(), **options):
         self.name = name
         self.clock = clock or Clock()
-        self.core = PythonCore(clock=self.clock, **options)
+        self.core = CoreClass(clock=self.clock, **options)
         self.removed = []
         self.lazy_load = None
         self.is_closed = False

@@ -15,7 +15,6 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-import os
 import sys
 import threading
 import time
@@ -40,24 +39,16 @@ cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
 """Above this, ``set`` evicts beyond its budget, so that one more weight never overflows the sum."""
 cdef double LATEST_TICKS = 2.0**52
 
+cdef int ANY = contract.ANY, SAME = contract.SAME, RESTORE = contract.RESTORE
+cdef int ALL = contract.ALL, DEAD = contract.DEAD
+cdef int STORED = contract.STORED, WAKE = contract.WAKE, MORE = contract.MORE, TOLD = contract.TOLD
+cdef int PRESENT = contract.PRESENT, CHANGED = contract.CHANGED, OUTDATED = contract.OUTDATED
+cdef int TOO_HEAVY = contract.TOO_HEAVY, NO_ROOM = contract.NO_ROOM
+
 cdef enum:
     SHORT_TEXT = 256
-    # As in the contract, which is compared at import.
-    ANY = 0
-    ALL = 0
-    SAME = 2
-    RESTORE = 3
-    DEAD = 1
-    STORED = 1
-    WAKE = 2
-    MORE = 4
-    TOLD = 8
-    PRESENT = 16
-    CHANGED = 32
-    OUTDATED = 64
-    TOO_HEAVY = 128
-    NO_ROOM = 256
 
+include "jitter.pxi"
 include "entries.pxi"
 include "stamps.pxi"
 include "removals.pxi"
@@ -67,6 +58,7 @@ include "hash_table.pxi"
 include "scans.pxi"
 include "map.pxi"
 include "writes.pxi"
+include "many.pxi"
 
 
 @cython.final
@@ -82,9 +74,7 @@ cdef class CompiledCore:
     cdef uint64_t hits
     cdef uint64_t misses
     cdef bint weighs
-    cdef double jitter
-    cdef double max_jitter
-    cdef uint64_t random_state
+    cdef Jitter jitter
     cdef object gate_error
     cdef object gate_thread
     cdef object fork_thread
@@ -105,12 +95,12 @@ cdef class CompiledCore:
         map.max_entries = -1 if max_entries is None else max_entries
         self.weighs = max_weight is not None
         map.max_weight = MAX_WEIGHT if max_weight is None else max_weight
-        self.jitter, self.max_jitter = jitter, max_jitter
+        self.jitter.share, self.jitter.most = jitter, max_jitter
         self.clock = clock_of(clock)
         now = self.now()
         check_time(now, interval)
         start_wheel(&map.wheel, interval, now)
-        self.seed()
+        seed(&self.jitter)
         open_stamps(stamps, &map.stamps)
 
     def __dealloc__(self):
@@ -139,35 +129,17 @@ cdef class CompiledCore:
         return value
 
     def get_many(self, keys):
-        cdef list wanted = list(keys), values = [MISSING] * len(wanted)
-        cdef Py_ssize_t place
-        cdef uint32_t index
-        cdef double now
-        for key in wanted:
-            hash(key)
-        now = self.read_clock()
-        if self.barrier:
-            for key in wanted:
-                if not is_live(&self.map, self.index_of(key), now):
-                    self.begin()
-        for place in range(len(wanted)):
-            index = self.index_of(wanted[place])
-            if is_live(&self.map, index, now):
-                self.hits += 1
-                use(&self.map, index, at(&self.map.entries, index))
-                values[place] = <object>at(&self.map.entries, index).value
-            else:
-                self.misses += 1
-        return values
+        return get_each(self, list(keys))
 
     cdef inline object lookup(self, object key):
         """The value of a fresh and current entry, counted as a hit and moved, else MISSING. It ignores the gate."""
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
-        cdef double now = 0.0
-        if self.clock is not None:
-            # It may be Python code, so it is read before the look-up.
-            now = self.clock()
-        return self.hit(find(&self.map, <PyObject *>key, hash), now)
+        cdef double now
+        if likely(self.clock is None):
+            return self.hit(find(&self.map, <PyObject *>key, hash))
+        # It may be Python code, so it is read before the look-up.
+        now = self.clock()
+        return self.hit_at(find(&self.map, <PyObject *>key, hash), now)
 
     cdef inline object lookup_prefixed(self, str prefix, object key):
         """``lookup`` of two strings together. Without making a string of them it takes 30 ns less, of 100."""
@@ -176,21 +148,27 @@ cdef class CompiledCore:
         if type(key) is str and self.clock is None:
             hash = hash_of_two(prefix, key, text, SHORT_TEXT)
             if hash:
-                return self.hit(find_text(&self.map, text, len(prefix) + len(<str>key), hash), 0.0)
+                return self.hit(find_text(&self.map, text, len(prefix) + len(<str>key), hash))
         return self.lookup(prefixed(prefix, key))
 
-    cdef inline object hit(self, uint32_t index, double now):
+    cdef inline object hit(self, uint32_t index):
+        """By the system's clock."""
         cdef Entry *entry
         if index == 0:
             return MISSING
         entry = at(&self.map.entries, index)
-        if entry.fresh_until <= (now if self.clock is not None else time_to_judge(entry)):
-            return MISSING
-        if not is_current(&self.map, index):
+        if entry.fresh_until <= time_to_judge(entry) or not is_current(&self.map, index):
             return MISSING
         self.hits += 1
         use(&self.map, index, entry)
         return <object>entry.value
+
+    cdef object hit_at(self, uint32_t index, double now):
+        if not is_live(&self.map, index, now):
+            return MISSING
+        self.hits += 1
+        use(&self.map, index, at(&self.map.entries, index))
+        return <object>at(&self.map.entries, index).value
 
     def __len__(self):
         return self.map.entries.count
@@ -221,7 +199,7 @@ cdef class CompiledCore:
         if self.barrier:
             self.begin()
         index = self.index_of(key)
-        return None if index == 0 else self.times_of(index)
+        return None if index == 0 else times_of(&self.map, index)
 
     def peek(self, key, *, bint use=False):
         cdef uint32_t index
@@ -232,29 +210,7 @@ cdef class CompiledCore:
             return None
         if use:
             use_entry(&self.map, index)
-        return self.record(index)
-
-    cdef object times_of(self, uint32_t index):
-        cdef Entry *entry = at(&self.map.entries, index)
-        cdef double fresh_until = entry.fresh_until, due = expires_at(&self.map.entries, index, entry)
-        current = True if is_current(&self.map, index) else False
-        # ``tuple.__new__``, since the ``__new__`` of a named tuple is Python code.
-        return tuple.__new__(Times, (fresh_until, due, current))
-
-    cdef object record(self, uint32_t index):
-        cdef Entry *entry = at(&self.map.entries, index)
-        cdef Origin *origin
-        cdef uint64_t weight = weight_of(&self.map.entries, index)
-        key, value, seen = <object>entry.key, <object>entry.value, None
-        # The collector is not paused everywhere: from here on the entry may go.
-        if self.map.stamps.given:
-            origin = origin_of(&self.map.entries, index)
-            news, stamp = origin.news, origin.stamp
-            times = self.times_of(index)
-            seen = (news, stamp)
-        else:
-            times = self.times_of(index)
-        return tuple.__new__(Record, (key, value, times, weight, seen))
+        return record_of(&self.map, index)
 
     def keys(self):
         cdef double now = self.read_clock()
@@ -284,22 +240,10 @@ cdef class CompiledCore:
 
     def watch(self, key, *, Py_ssize_t slot=0, bint wants_value=False):
         cdef Watch watch = Watch.__new__(Watch)
-        cdef uint64_t news
-        cdef bint collects
         watch.key, watch.hash, watch.value, watch.wants_value = key, hash(key), MISSING, wants_value
         if self.barrier:
             self.begin()
-        collects = PyGC_Disable()
-        try:
-            check_slot(&self.map.stamps, slot)
-            if self.map.stamps.given:
-                # The news first: if there is any more in between, the stamp is another one, too.
-                news = load_word(&self.map.stamps.news[slot])
-                watch.seen = (news, load_word(&self.map.stamps.table[slot]))
-            begin_watch(self.watches, watch)
-        finally:
-            if collects:
-                PyGC_Enable()
+        begin_watch(self, watch, slot)
         return watch
 
     def scan(self, *, bint ordered=False):
@@ -361,38 +305,7 @@ cdef class CompiledCore:
 
     def set_many(self, items, ttl, list removed):
         cdef list wanted = [(key, value, weight, slot, seen) for key, value, weight, slot, seen in items]
-        cdef list outcomes = [0] * len(wanted), watches, told = []
-        cdef Write write
-        cdef Gone gone
-        cdef Py_ssize_t place
-        cdef int64_t weight
-        cdef bint collects
-        write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), 0.0, False
-        write.mode, write.expected = ANY, <PyObject *>MISSING
-        write.now = self.read_clock()
-        if self.barrier:
-            self.begin()
-        collects = PyGC_Disable()
-        begin_removals(&gone)
-        try:
-            for key, value, weight, slot, seen in wanted:
-                hash_of(<PyObject *>key)
-                check_item(weight, seen, &write)
-                check_slot(&self.map.stamps, slot)
-            for place in range(len(wanted)):
-                key, value, weight, slot, seen = wanted[place]
-                check_item(weight, seen, &write)
-                write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
-                write.weight, write.slot = weight, slot
-                watches = watches_on(self.watches, key, write.hash) if self.watches.count else None
-                if watches:
-                    told += watches
-                outcomes[place] = put(self, &write, watches, None, &gone)
-        finally:
-            if collects:
-                PyGC_Enable()
-            self.finish_set(TOLD, told, &gone, removed)
-        return outcomes
+        return put_each(self, wanted, as_seconds(<PyObject *>ttl), removed)
 
     cdef int finish_set(self, int outcome, list watches, Gone *gone, list removed) except -1:
         cdef Watch watch
@@ -407,24 +320,10 @@ cdef class CompiledCore:
         return outcome
 
     def touch(self, key, ttl, bint exact=True):
-        cdef double seconds = as_seconds(<PyObject *>ttl), now = self.read_clock(), due, fresh_until
-        cdef Map *map = &self.map
-        cdef Entry *entry
-        cdef uint32_t index
+        cdef double now = self.read_clock()
         if self.barrier:
             self.begin()
-        index = self.index_of(key)
-        if not is_live(map, index, now):
-            return 0
-        entry = at(&map.entries, index)
-        due = expires_at(&map.entries, index, entry)
-        fresh_until = now + self.shortened(seconds, exact)
-        due = fresh_until if due == INFINITY else fresh_until + (due - entry.fresh_until)
-        if due > fresh_until:
-            reserve(map, index, True, 0)
-        if not restamp(map, index):
-            return 0
-        return STORED | file(map, index, entry, fresh_until, due, now) | lateness(map, now)
+        return give_ttl(self, self.index_of(key), as_seconds(<PyObject *>ttl), exact, now)
 
     def delete(self, key, default=None, int only=0, cause=BY_DELETE, Py_ssize_t slot=0, list removed=None):
         cdef Gone gone
@@ -451,32 +350,7 @@ cdef class CompiledCore:
         return value
 
     def delete_many(self, keys, list removed):
-        cdef list wanted = [(key, slot) for key, slot in keys], watches
-        cdef Gone gone
-        cdef double now = self.read_clock()
-        cdef int deleted = 0
-        cdef bint collects
-        if self.barrier:
-            self.begin()
-        collects = PyGC_Disable()
-        begin_removals(&gone)
-        try:
-            for key, slot in wanted:
-                hash_of(<PyObject *>key)
-                check_slot(&self.map.stamps, slot)
-            for key, slot in wanted:
-                hash = hash_of(<PyObject *>key)
-                watches = watches_on(self.watches, key, hash) if self.watches.count else None
-                if not has_room(&gone):
-                    raise MemoryError
-                value = remove(&self.map, key, hash, MISSING, now, 0, DELETED, slot, watches, &gone)
-                deleted += value is not MISSING
-        finally:
-            if collects:
-                PyGC_Enable()
-            shrink(&self.map, 2 * gone.count)
-            finish(&gone, removed)
-        return deleted
+        return remove_each(self, [(key, slot) for key, slot in keys], removed)
 
     def evict(self, Py_ssize_t budget=BATCH, list removed=None, *, size=None):
         cdef Gone gone
@@ -581,7 +455,7 @@ cdef class CompiledCore:
                 self.fork_lock.release()
             return
         self.fork_lock = threading.Lock()
-        self.seed()
+        seed(&self.jitter)
         break_all_watches(self.watches, True)
         end_scans(&self.map)
         self.hits = self.misses = 0
@@ -602,10 +476,6 @@ cdef class CompiledCore:
     cdef inline uint32_t index_of(self, object key) except? 0xFFFFFFFF:
         return find(&self.map, <PyObject *>key, hash_of(<PyObject *>key))
 
-    cdef int seed(self) except -1:
-        self.random_state = int.from_bytes(os.urandom(8), "little") | 1
-        return 0
-
     cdef int begin(self) except -1:
         self.wait_for_fork()
         return self.check_gate()
@@ -621,16 +491,6 @@ cdef class CompiledCore:
         if error is not None and threading.get_ident() != self.gate_thread:
             raise error()
         return 0
-
-    cdef inline double shortened(self, double ttl, bint exact) noexcept:
-        if exact or self.jitter == 0.0 or ttl == INFINITY:
-            return ttl
-        # xorshift64*
-        self.random_state ^= self.random_state >> 12
-        self.random_state ^= self.random_state << 25
-        self.random_state ^= self.random_state >> 27
-        cdef double drawn = <double>((self.random_state * <uint64_t>2685821657736338717) >> 11) / 9007199254740992.0
-        return ttl - min(ttl * self.jitter, self.max_jitter) * drawn
 
 
 include "access.pxi"

@@ -29,8 +29,9 @@ cdef class Timer:
 
     cdef public double due
     cdef readonly double filed
-    cdef readonly Timer prev
-    cdef readonly Timer next
+    # Writable, as those of the twin: ``timing.timer_table`` takes a timer out by itself.
+    cdef public Timer prev
+    cdef public Timer next
 
 
 cdef inline Timer new_slot():
@@ -56,12 +57,15 @@ cdef inline bint unlink(Timer timer) noexcept:
     return True
 
 
-cdef inline void append(Timer slot, Timer timer) noexcept:
+cdef inline int append(Timer slot, Timer timer) except -1:
     cdef Timer last = slot.prev
+    if last is None:
+        raise RuntimeError("the links of a slot of the timing wheel were broken")
     timer.prev = last
     timer.next = slot
     last.next = timer
     slot.prev = timer
+    return 0
 
 
 @cython.final
@@ -215,7 +219,7 @@ cdef class TimingWheel:
                 break
             reached = self.find_time(self.tick)
             timer = slot.next
-            while timer is not slot and left > 0:
+            while timer is not slot and timer is not None and left > 0:
                 if timer.due <= reached:
                     due.append(timer)
                     unlink(timer)

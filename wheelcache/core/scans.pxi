@@ -111,6 +111,28 @@ cdef void end_walk(Walk *walk) noexcept:
     memset(walk, 0, sizeof(Walk))
 
 
+cdef object times_of(Map *map, uint32_t index):
+    cdef Entry *entry = at(&map.entries, index)
+    cdef double fresh_until = entry.fresh_until, due = expires_at(&map.entries, index, entry)
+    current = True if is_current(map, index) else False
+    # ``tuple.__new__``, since the ``__new__`` of a named tuple is Python code.
+    return tuple.__new__(Times, (fresh_until, due, current))
+
+
+cdef object record_of(Map *map, uint32_t index):
+    cdef Entry *entry = at(&map.entries, index)
+    cdef uint64_t weight = weight_of(&map.entries, index), news = 0, stamp = 0
+    cdef bint has_seen = map.stamps.given
+    key, value, seen = <object>entry.key, <object>entry.value, None
+    if has_seen:
+        news, stamp = origin_of(&map.entries, index).news, origin_of(&map.entries, index).stamp
+    times = times_of(map, index)
+    # The collector is not paused everywhere: the entry may be gone by now.
+    if has_seen:
+        seen = (news, stamp)
+    return tuple.__new__(Record, (key, value, times, weight, seen))
+
+
 # A finalizer may run while a scan without references still has its place, and ``core`` is needed to give that up.
 @cython.no_gc_clear
 @cython.final
@@ -141,7 +163,7 @@ cdef class Scan:
                 index = self.next_index()
                 if index == 0:
                     break
-                records.append(core.record(index))
+                records.append(record_of(&core.map, index))
         finally:
             if collects:
                 PyGC_Enable()

@@ -67,7 +67,7 @@ cdef inline void chain(WatchTable *table, PyObject *watch) noexcept:
     place[0] = watch
 
 
-cdef int begin_watch(WatchTable *table, Watch watch) except -1:
+cdef int add_watch(WatchTable *table, Watch watch) except -1:
     cdef Py_ssize_t index, old_size = table.size
     cdef PyObject **chains
     cdef PyObject **old = table.chains
@@ -89,6 +89,23 @@ cdef int begin_watch(WatchTable *table, Watch watch) except -1:
     table.references += 1
     table.count += 1
     chain(table, <PyObject *>watch)
+    return 0
+
+
+cdef int begin_watch(CompiledCore core, Watch watch, Py_ssize_t slot) except -1:
+    cdef Stamps *stamps = &core.map.stamps
+    cdef uint64_t news
+    cdef bint collects = PyGC_Disable()
+    try:
+        check_slot(stamps, slot)
+        if stamps.given:
+            # The news first: if there is any more in between, the stamp is another one, too.
+            news = load_word(&stamps.news[slot])
+            watch.seen = (news, load_word(&stamps.table[slot]))
+        add_watch(core.watches, watch)
+    finally:
+        if collects:
+            PyGC_Enable()
     return 0
 
 

@@ -71,7 +71,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         fresh_until = at(entries, index).fresh_until
         due = expires_at(entries, index, at(entries, index))
     else:
-        fresh_until = write.now + core.shortened(write.ttl, write.exact)
+        fresh_until = write.now + shortened(&core.jitter, write.ttl, write.exact)
         due = fresh_until + write.grace
     if write.weight > map.max_weight:
         if index:
@@ -159,11 +159,29 @@ cdef int put_plain(CompiledCore core, PyObject *key, PyObject *value, Py_hash_t 
         entry = at(&map.entries, index)
     Py_INCREF(value)
     note_tracked(&map.entries, index, entry)
-    fresh_until = now + core.shortened(ttl, False)
+    fresh_until = now + shortened(&core.jitter, ttl, False)
     outcome = STORED | file(map, index, entry, fresh_until, fresh_until, now) | lateness(map, now)
     Py_XDECREF(old_key)
     Py_XDECREF(old_value)
     return outcome
+
+
+cdef int give_ttl(CompiledCore core, uint32_t index, double ttl, bint exact, double now) except -1:
+    """``touch``."""
+    cdef Map *map = &core.map
+    cdef Entry *entry
+    cdef double due, fresh_until
+    if not is_live(map, index, now):
+        return 0
+    entry = at(&map.entries, index)
+    due = expires_at(&map.entries, index, entry)
+    fresh_until = now + shortened(&core.jitter, ttl, exact)
+    due = fresh_until if due == INFINITY else fresh_until + (due - entry.fresh_until)
+    if due > fresh_until:
+        reserve(map, index, True, 0)
+    if not restamp(map, index):
+        return 0
+    return STORED | file(map, index, entry, fresh_until, due, now) | lateness(map, now)
 
 
 cdef object remove(

@@ -1,0 +1,89 @@
+# ``get_many``, ``set_many`` and ``delete_many``, each in one step. The collector is paused: they allocate as they go.
+
+cdef list get_each(CompiledCore core, list keys):
+    cdef Map *map = &core.map
+    cdef list values = [MISSING] * len(keys)
+    cdef Py_ssize_t place
+    cdef uint32_t index
+    cdef double now
+    for key in keys:
+        hash(key)
+    now = core.read_clock()
+    if core.barrier:
+        for key in keys:
+            if not is_live(map, core.index_of(key), now):
+                core.begin()
+    for place in range(len(keys)):
+        index = core.index_of(keys[place])
+        if is_live(map, index, now):
+            core.hits += 1
+            use(map, index, at(&map.entries, index))
+            values[place] = <object>at(&map.entries, index).value
+        else:
+            core.misses += 1
+    return values
+
+
+cdef list put_each(CompiledCore core, list items, double ttl, list removed):
+    cdef list outcomes = [0] * len(items), watches, told = []
+    cdef Write write
+    cdef Gone gone
+    cdef Py_ssize_t place
+    cdef int64_t weight
+    cdef bint collects
+    memset(&write, 0, sizeof(Write))
+    write.ttl, write.expected = ttl, <PyObject *>MISSING
+    write.now = core.read_clock()
+    if core.barrier:
+        core.begin()
+    collects = PyGC_Disable()
+    begin_removals(&gone)
+    try:
+        for key, value, weight, slot, seen in items:
+            hash_of(<PyObject *>key)
+            check_item(weight, seen, &write)
+            check_slot(&core.map.stamps, slot)
+        for place in range(len(items)):
+            key, value, weight, slot, seen = items[place]
+            check_item(weight, seen, &write)
+            write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
+            write.weight, write.slot = weight, slot
+            watches = watches_on(core.watches, key, write.hash) if core.watches.count else None
+            if watches:
+                told += watches
+            outcomes[place] = put(core, &write, watches, None, &gone)
+    finally:
+        if collects:
+            PyGC_Enable()
+        core.finish_set(TOLD, told, &gone, removed)
+    return outcomes
+
+
+cdef int remove_each(CompiledCore core, list keys, list removed) except -1:
+    cdef list watches
+    cdef Gone gone
+    cdef double now = core.read_clock()
+    cdef int deleted = 0
+    cdef Py_hash_t hash
+    cdef bint collects
+    if core.barrier:
+        core.begin()
+    collects = PyGC_Disable()
+    begin_removals(&gone)
+    try:
+        for key, slot in keys:
+            hash_of(<PyObject *>key)
+            check_slot(&core.map.stamps, slot)
+        for key, slot in keys:
+            hash = hash_of(<PyObject *>key)
+            watches = watches_on(core.watches, key, hash) if core.watches.count else None
+            if not has_room(&gone):
+                raise MemoryError
+            value = remove(&core.map, key, hash, MISSING, now, ALL, DELETED, slot, watches, &gone)
+            deleted += value is not MISSING
+    finally:
+        if collects:
+            PyGC_Enable()
+        shrink(&core.map, 2 * gone.count)
+        finish(&gone, removed)
+    return deleted
