@@ -15,7 +15,7 @@ import pytest
 from tests.leases.callers import LONG, MISS, SHORT, ThreadCaller, is_free
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import CacheClosed
-from wheelcache.core.python_core import PythonCore
+from wheelcache.core import CoreClass
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.leases.fill_scope import FillScope, end_request
 
@@ -271,7 +271,7 @@ def test_hits_misses_and_coalesced_are_exact(cache, callers):
 
 
 def test_a_lease_that_ends_after_its_value_is_stored_and_before_that_is_told_gives_the_value_to_its_waiters(clock):
-    core = PythonCore(clock=clock)
+    core = CoreClass(clock=clock)
     leases = FillLeases(core, clock)
     holder, other = FillScope(), FillScope()
     assert leases.miss("k", 0, holder, LONG, may_wait=True) is None
