@@ -9,8 +9,8 @@ import pytest
 from tests.observability.workers import WORKERS, Site
 from tests.waiting import until
 
-pytestmark = pytest.mark.servers
-STEP = 4
+pytestmark = [pytest.mark.servers, pytest.mark.deep]
+STEP = 3
 """Seconds of a step of the history: a worker publishes every three."""
 
 
