@@ -10,7 +10,7 @@ from tests.observability.workers import WORKERS, Site
 from tests.waiting import until
 
 pytestmark = [pytest.mark.servers, pytest.mark.deep]
-STEP = 3
+STEP = 4
 """Seconds of a step of the history: a worker publishes every three."""
 
 
