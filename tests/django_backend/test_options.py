@@ -16,7 +16,7 @@ from django.test import override_settings
 import wheelcache
 from tests.django_backend import serializers
 from tests.engines import engine
-from wheelcache.django_backend import WheelCache, site, stores
+from wheelcache.django_backend import WheelCache, site_identity, stores
 from wheelcache.errors import FileUnusable
 from wheelcache.observability import figures_directory as figures_directory_module
 from wheelcache.observability.figures_directory import FiguresDirectory
@@ -294,7 +294,7 @@ def test_figures_are_published_in_a_directory_of_the_site_that_is_the_same_for_a
     for number in (1, 2):
         make({"MAX_ENTRIES": number}, location=f"published {number}").set("key", 1)
     clock.advance(10)
-    directory = site.figures_directory()
+    directory = site_identity.figures_directory()
     assert {"published 1", "published 2"} <= {each.name for each in FiguresDirectory(directory).read()}
     assert directory.parent == private_files.runtime_directory()
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -308,7 +308,7 @@ def installed(tmp_path, monkeypatch):
     def directory(folder, **configured):
         (tmp_path / folder).mkdir(exist_ok=True)
         with override_settings(BASE_DIR=tmp_path / folder, **configured):
-            return site.figures_directory()
+            return site_identity.figures_directory()
 
     return directory
 
@@ -333,7 +333,7 @@ def test_without_a_base_directory_the_place_of_the_settings_module_tells(install
         module.__file__ = str(tmp_path / folder / "settings.py")
         monkeypatch.setitem(sys.modules, "shop.settings", module)
         with override_settings(SETTINGS_MODULE="shop.settings"):
-            found.append(site.figures_directory())
+            found.append(site_identity.figures_directory())
     assert found[0] != found[1]
 
 
