@@ -9,7 +9,7 @@ import pytest
 from tests.observability.workers import WORKERS, Site
 from tests.waiting import until
 
-pytestmark = pytest.mark.servers
+pytestmark = [pytest.mark.servers, pytest.mark.deep]
 STEP = 4
 """Seconds of a step of the history: a worker publishes every three."""
 

@@ -16,7 +16,7 @@ from flask import current_app
 from flask.cli import with_appcontext
 
 from wheelcache.cache import Cache
-from wheelcache.observability import console, snapshot_commands
+from wheelcache.observability import console, operator_commands, snapshot_commands
 
 OPTION: Final = "snapshot"
 
@@ -63,6 +63,23 @@ def _load() -> None:
     """Have all workers load the newest snapshot, beside what they have."""
     with _complaints():
         snapshot_commands.load(_caches(), OPTION, sys.stdout)
+
+
+@wheelcache.command("clear")
+@click.option("--cache", "name", metavar="NAME", help="Which one; all if not given.")
+@with_appcontext
+def _clear(name: str | None) -> None:
+    """Have all workers clear their entries."""
+    with _complaints():
+        operator_commands.clear(_caches(), name, sys.stdout)
+
+
+@wheelcache.command("reset")
+@with_appcontext
+def _reset() -> None:
+    """Have the figures start from zero, here and on the dashboard."""
+    with _complaints():
+        operator_commands.reset(_caches(), sys.stdout)
 
 
 @wheelcache.command("inspect")

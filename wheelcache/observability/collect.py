@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from math import inf
 
 from wheelcache.observability.figures_directory import FiguresDirectory
-from wheelcache.observability.history import HOUR, Ring
+from wheelcache.observability.history import HOUR, Ring, last_settled
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.worker_stats import CacheStats, TimeSeries, WorkerStats, by_name
+from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import Stats
 
 
@@ -79,4 +80,8 @@ def time_series(
         for each in own
         if each.publisher is None and each.history is not None and each.name == figures.name
     ]
-    return TimeSeries.of(data, ring, until=figures.complete_until, since=since or 0.0)
+    until = figures.complete_until
+    if until is None:
+        # No worker is at work.
+        until = last_settled(SystemClock.time())
+    return TimeSeries.of(data, ring, until=until, since=since or 0.0)

@@ -41,6 +41,15 @@ PATIENCE: Final = 0.05
 both parts."""
 
 
+SETTLED: Final = 4.0
+"""Seconds after the end of a step in which a worker publishes that began in its last moment, and so is known."""
+
+
+def last_settled(time: float, settled: float = SETTLED) -> int:
+    """The last step that ended so many seconds before ``time``."""
+    return floor((time - settled) / STEP)
+
+
 class Sample(NamedTuple):
     """What had been counted at one moment, in seconds on the clock of the cache."""
 
@@ -109,7 +118,14 @@ SIZE: Final = DAY.offset + DAY.length * _SLOT.size
 
 
 class Rings(Protocol):
-    """Where the steps are."""
+    """Where the steps are.
+
+    Attributes:
+        settled: seconds after the end of a step by which every worker is known that adds to it.
+    """
+
+    @property
+    def settled(self) -> float: ...
 
     def add(self, steps: Iterable[tuple[int, Step]]) -> None:
         """
@@ -124,6 +140,8 @@ class RingsInMemory:
     """The rings of one process."""
 
     __slots__ = ("_data",)
+
+    settled: Final = 0.0
 
     def __init__(self) -> None:
         self._data = bytearray(SIZE)
@@ -141,6 +159,8 @@ class RingsInFile:
     """The rings of all workers. A worker that is killed in the middle has added to some steps and not to others."""
 
     __slots__ = ("_path",)
+
+    settled: Final = SETTLED
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -191,7 +211,6 @@ class History:
 
     Attributes:
         samples: of the last minute.
-        reached: the last step that has all that this worker counted; None before its first write.
     """
 
     __slots__ = (
@@ -201,9 +220,9 @@ class History:
         "_epoch",
         "_is_new",
         "_last",
+        "_reached",
         "_stats",
         "period",
-        "reached",
         "rings",
         "samples",
     )
@@ -217,21 +236,26 @@ class History:
         self.rings = rings
         # A clock of a test may run ahead of the time, so that one is read once.
         self._epoch = SystemClock.time() - clock()
-        self.reached: int | None = None
+        self._reached: int | None = None
         self._last: Stats | None = None
         self.start_over()
         _histories.add(self)
 
+    @property
+    def reached(self) -> int | None:
+        """The last step that has all that this worker counted; None before its first write."""
+        return None if self._reached is None else min(self._reached, last_settled(self._time(), self.rings.settled))
+
     def begin(self) -> None:
         """After a pause nothing is known of the time in between, so the first sample is of now."""
-        self._last, self._at, self.reached = self._sample(), self._clock(), floor(self._time() / STEP)
+        self._last, self._at, self._reached = self._sample(), self._clock(), floor(self._time() / STEP)
 
     def run(self) -> None:
         stats, at, now = self._sample(), self._clock(), floor(self._time() / STEP)
-        if self._last is None or self.reached is None:
-            self._last, self._at, self.reached = stats, at, now
+        if self._last is None or self._reached is None:
+            self._last, self._at, self._reached = stats, at, now
             return
-        seconds, numbers = at - self._at, range(self.reached + 1, now + 1)
+        seconds, numbers = at - self._at, range(self._reached + 1, now + 1)
         is_gap = not 0 < seconds <= GAP * max(self.period, STEP) or len(numbers) > seconds / STEP + 2
         if numbers and not is_gap:
             try:
@@ -240,20 +264,20 @@ class History:
                 # The next sample has this part too.
                 return
         if numbers or is_gap:
-            self._last, self._at, self.reached = stats, at, now
+            self._last, self._at, self._reached = stats, at, now
 
     def finish(self) -> None:
         """Add what was counted since the last sample, without the entries, which are not there at the end of a step."""
-        if self._last is not None and self.reached is not None:
+        if self._last is not None and self._reached is not None:
             step = _between(self._last, self._stats(), 1.0)._replace(entries=0.0, weight=0.0)
             with suppress(OSError, FileUnusable):
-                self._add([self.reached + 1], step)
+                self._add([self._reached + 1], step)
             self._last = None
-            self.reached = None
+            self._reached = None
 
     def start_over(self) -> None:
         self.samples: deque[Sample] = deque(maxlen=ceil(LAST_MINUTE / self.period) + 1)
-        self.reached = None
+        self._reached = None
         self._last = None
         self._at = 0.0
         self._is_new = True

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from wheelcache.cache import Cache
 from wheelcache.django_backend.aliases import engines
-from wheelcache.observability import console, snapshot_commands
+from wheelcache.observability import console, operator_commands, snapshot_commands
 
 
 class Command(BaseCommand):
@@ -24,10 +24,12 @@ class Command(BaseCommand):
         parser.add_argument(
             "action",
             nargs="?",
-            choices=snapshot_commands.ACTIONS,
+            choices=(*snapshot_commands.ACTIONS, *operator_commands.ACTIONS),
             help="have all workers save their entries now, or load the newest snapshot beside what they have; "
-            "or inspect the snapshots there are. Without it, the figures",
+            "inspect the snapshots there are; have all workers clear their entries; or have the figures start from "
+            "zero. Without it, the figures",
         )
+        parser.add_argument("--cache", metavar="NAME", help="of clear: which one, all if not given")
         parser.add_argument("--json", action="store_true", help="print one document for programs, instead of a table")
         parser.add_argument(
             "--watch",
@@ -60,7 +62,13 @@ class Command(BaseCommand):
             console.show(caches, out, watch=watch, as_json=as_json, styled=styled)
             return
         snapshot_commands.check(action, watch=watch, as_json=as_json)
-        if action == "inspect":
+        if options["cache"] is not None and action != "clear":
+            raise CommandError("--cache is for clear.")
+        if action == "clear":
+            operator_commands.clear(caches, options["cache"], out)
+        elif action == "reset":
+            operator_commands.reset(caches, out)
+        elif action == "inspect":
             snapshot_commands.inspect(caches, OPTION, out, as_json=as_json, styled=styled)
         elif action == "save":
             snapshot_commands.save(caches, OPTION, out)

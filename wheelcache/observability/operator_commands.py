@@ -1,0 +1,55 @@
+"""What operators do to all workers from a terminal: ``wheelcache clear`` and ``wheelcache reset``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TextIO
+
+from wheelcache.observability.collect import collect, directories_of
+from wheelcache.observability.console import look, nothing_found
+from wheelcache.observability.observed import ObservedCache
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.snapshot_commands import Undone
+from wheelcache.observability.worker_requests import CLEAR, RequestBox
+
+ACTIONS: Final = ("clear", "reset")
+
+
+def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> None:
+    """Have all workers empty the cache ``name``, or every cache.
+
+    Raises:
+        Undone: no worker has it.
+        OSError, FileUnusable: the workers cannot be asked.
+    """
+    caches = list(caches)
+    _, found = look(caches)
+    if not found:
+        raise Undone(nothing_found(caches))
+    wanted = [each for each in found if name in (None, each.name)]
+    if not wanted:
+        raise Undone(f"No worker has a cache {name!r}: there are {', '.join(repr(each.name) for each in found)}.")
+    for each in wanted:
+        for directory in directories_of(caches):
+            RequestBox(directory.path).ask(CLEAR, each.name)
+        pids = sorted({worker.pid for worker in each.workers})
+        many = f"{len(pids)} workers" if len(pids) > 1 else f"worker {pids[0]}"
+        out.write(
+            f"{each.name!r}: asked {many} to remove {each.stats.size:,} entries, within {2 * INTERVAL:g} seconds.\n"
+        )
+
+
+def reset(caches: Iterable[ObservedCache], out: TextIO) -> None:
+    """Have the figures start from zero, on the dashboard and in the terminal. Metrics go on.
+
+    Raises:
+        Undone: no worker publishes figures.
+        OSError, FileUnusable: it cannot be noted.
+    """
+    caches = list(caches)
+    if not look(caches)[1]:
+        raise Undone(nothing_found(caches))
+    figures = collect(caches, with_own=False)
+    for directory in directories_of(caches):
+        directory.reset(figures)
+    out.write("The figures start from zero.\n")
