@@ -16,6 +16,7 @@ from benchmarks import (
     flask_rows,
     memoize_rows,
     memory_rows,
+    million_rows,
     pause_rows,
     stampede_rows,
     tiers_rows,
@@ -40,6 +41,7 @@ def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
         "tiers": (tiers_rows.STEPS, tiers_rows.measure),
         "wheel": (wheel_rows.STEPS, wheel_rows.measure),
         "memory": (memory_rows.STEPS, partial(memory_rows.measure, executor)),
+        "million": (million_rows.STEPS, partial(million_rows.measure, executor)),
         "pause": (pause_rows.STEPS, partial(pause_rows.measure, executor)),
     }
 

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.cache import cache as proxy
 from django.core.cache import caches
 
-from benchmarks.report import Row, Section, costlier, faster
+from benchmarks.report import Row, Section, by_core, costlier, faster
 from benchmarks.timing import Contender, Step, Timing, awaiting, calling, calling_with_two, interleaved
 from wheelcache.django_backend import cache as default_cache
 
@@ -122,7 +122,7 @@ def measure(step: Step) -> Section:
             step,
         )
 
-    def medians(what: str, timings: dict[str, Timing], **targets: float) -> list[Row]:
+    def medians(what: str, timings: dict[str, Timing], **targets: float | None) -> list[Row]:
         return [
             faster(what, timings[OURS].median, peer, timing.median, targets.get(peer))
             for peer, timing in timings.items()
@@ -134,13 +134,19 @@ def measure(step: Step) -> Section:
         f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls (aget: {ASYNC_CALLS}). "
         "Into a full cache: the mean, since LocMemCache drops a third of its entries now and then.",
         [
-            *medians("get, hit, str", gets, LocMemCache=8, DummyCache=5),
-            costlier("get, hit, str", gets[OURS].median, FLOOR, gets[FLOOR].median, 3.2),
+            *medians("get, hit, str", gets, LocMemCache=by_core(compiled=25, python=8), DummyCache=5),
+            costlier("get, hit, str", gets[OURS].median, FLOOR, gets[FLOOR].median, by_core(compiled=1, python=3.2)),
             costlier(f"get, hit, str, by {HANDLE}", ways[HANDLE].median, HELD, ways[HELD].median, 1.1),
             costlier(f"get, hit, str, by {PROXY}", ways[PROXY].median, HELD, ways[HELD].median),
             *medians("get, hit, dict", dict_gets, LocMemCache=2.5),
-            *medians("set, str, existing key", sets, LocMemCache=3),
-            faster("set, str, new key into a full cache", new_sets[OURS].mean, LOCMEM, new_sets[LOCMEM].mean),
+            *medians("set, str, existing key", sets, LocMemCache=by_core(compiled=5, python=3)),
+            faster(
+                "set, str, new key into a full cache",
+                new_sets[OURS].mean,
+                LOCMEM,
+                new_sets[LOCMEM].mean,
+                by_core(compiled=5),
+            ),
             *medians("aget, hit, str", agets, LocMemCache=30),
             costlier("get, hit, str, with FILL_WAIT", gets[FILL_WAIT].median, WITHOUT, gets[OURS].median, 1.05),
             costlier("set, str, existing key, with FILL_WAIT", sets[FILL_WAIT].median, WITHOUT, sets[OURS].median),

@@ -13,7 +13,7 @@ from flask_caching import Cache
 from flask_caching.backends.base import BaseCache
 from flask_caching.backends.simplecache import SimpleCache
 
-from benchmarks.report import Row, Section, costlier, faster
+from benchmarks.report import Row, Section, by_core, costlier, faster
 from benchmarks.timing import Contender, Step, calling, calling_with_two, interleaved
 from wheelcache.flask_backend import WheelCache
 
@@ -75,7 +75,9 @@ def measure(step: Step) -> Section:
         f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls "
         f"(into a full cache: {FULL_CALLS}, memoized: {MEMOIZED_CALLS}).",
         [
-            faster("get, hit, str", strings[OURS].median, SIMPLE, strings[SIMPLE].median, 2),
+            faster(
+                "get, hit, str", strings[OURS].median, SIMPLE, strings[SIMPLE].median, by_core(compiled=5, python=2)
+            ),
             costlier(
                 "get, hit, str, with fill_wait",
                 strings[FILL_WAIT].median,
@@ -91,7 +93,13 @@ def measure(step: Step) -> Section:
                 1.4,
             ),
             faster("get, hit, dict", dicts[OURS].median, SIMPLE, dicts[SIMPLE].median, 1.2),
-            faster("set, new key, threshold reached", full[OURS].median, SIMPLE, full[SIMPLE].median, 10),
+            faster(
+                "set, new key, threshold reached",
+                full[OURS].median,
+                SIMPLE,
+                full[SIMPLE].median,
+                by_core(compiled=500, python=10),
+            ),
             faster("call of a memoized function, hit", call, SIMPLE, memoized[SIMPLE].median),
             Row("call of a memoized function, hit", call, NO_BACKEND, own, "ns", 100 * own / call, "% of it"),
         ],

@@ -17,7 +17,7 @@ from django.core.cache import caches
 
 from benchmarks import engine_rows
 from benchmarks.django_rows import configure_django, locmem_alias, wheel_alias
-from benchmarks.report import Row, Section, Target, costlier
+from benchmarks.report import Row, Section, Target, by_core, costlier
 from benchmarks.timing import Step
 from wheelcache import Cache, ManualClock
 
@@ -29,7 +29,7 @@ MEGABYTE = 1 << 20
 OURS = "wheelcache, Django"
 LOCMEM = "LocMemCache"
 ENGINE = "wheelcache, engine"
-UNSEEN_BY_TRACEMALLOC = ("cachebox.TTLCache", "moka-py", "theine")
+UNSEEN_BY_TRACEMALLOC = ("cachebox.TTLCache", "cachebox.VTTLCache", "moka-py", "theine")
 
 ENGINES = {ENGINE if name == engine_rows.OURS else name: make for name, make in engine_rows.MAKERS.items()}
 NAMES = (OURS, LOCMEM, *ENGINES)
@@ -65,8 +65,8 @@ def measure(executor: Executor, step: Step) -> Section:
         f"An entry of a {VALUE_LENGTH}-character value and its key, among {ENTRIES:,}; each figure from a process of "
         "its own. The ratio is that of wheelcache's Django backend to the other.",
         [
-            *rows("bytes an entry (tracemalloc)", traced, 1),
-            *rows("bytes an entry (resident memory)", resident, None),
+            *rows("bytes an entry (tracemalloc)", traced, by_core(compiled=None, python=1)),
+            *rows("bytes an entry (resident memory)", resident, by_core(compiled=0.85)),
             Row(
                 f"left after {EXPIRING:,} entries expire",
                 left / MEGABYTE,

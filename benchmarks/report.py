@@ -9,10 +9,14 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.table import Table
+
+from wheelcache.core import IMPLEMENTATION
+
+T = TypeVar("T")
 
 PEERS = (
     "Django",
@@ -73,6 +77,11 @@ class Section:
     method: str
     rows: list[Row]
     figures: Mapping[str, Any]
+
+
+def by_core(*, compiled: T, python: T | None = None) -> T | None:
+    """What is wanted of the core that runs."""
+    return compiled if IMPLEMENTATION == "compiled" else python
 
 
 def faster(what: str, ours: float, peer: str, theirs: float, at_least: float | None = None, unit: str = "ns") -> Row:
