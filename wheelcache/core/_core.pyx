@@ -112,27 +112,31 @@ cdef class CompiledCore:
     # Below: reading.
 
     def find(self, key, default=None):
-        value = self.lookup(key)
-        if value is MISSING:
+        cdef PyObject *value = self.found(key)
+        if value is <PyObject *>MISSING:
             if self.barrier:
                 self.check_gate()
             return default
-        return value
+        return <object>value
 
     def get(self, key, default=None):
-        value = self.lookup(key)
-        if value is MISSING:
+        cdef PyObject *value = self.found(key)
+        if value is <PyObject *>MISSING:
             if self.barrier:
                 self.check_gate()
             self.misses += 1
             return default
-        return value
+        return <object>value
 
     def get_many(self, keys):
         return get_each(self, list(keys))
 
     cdef inline object lookup(self, object key):
-        """The value of a fresh and current entry, counted as a hit and moved, else MISSING. It ignores the gate."""
+        return <object>self.found(key)
+
+    cdef inline PyObject *found(self, object key) except NULL:
+        """The value of a fresh and current entry, counted as a hit and moved, else MISSING. It ignores the gate. The
+        reference is the entry's."""
         cdef Py_hash_t hash = hash_of(<PyObject *>key)
         cdef double now
         if likely(self.clock is None):
@@ -148,27 +152,27 @@ cdef class CompiledCore:
         if type(key) is str and self.clock is None:
             hash = hash_of_two(prefix, key, text, SHORT_TEXT)
             if hash:
-                return self.hit(find_text(&self.map, text, len(prefix) + len(<str>key), hash))
+                return <object>self.hit(find_text(&self.map, text, len(prefix) + len(<str>key), hash))
         return self.lookup(prefixed(prefix, key))
 
-    cdef inline object hit(self, uint32_t index):
+    cdef inline PyObject *hit(self, uint32_t index) noexcept:
         """By the system's clock."""
         cdef Entry *entry
         if index == 0:
-            return MISSING
+            return <PyObject *>MISSING
         entry = at(&self.map.entries, index)
         if entry.fresh_until <= time_to_judge(entry) or not is_current(&self.map, index):
-            return MISSING
+            return <PyObject *>MISSING
         self.hits += 1
         use(&self.map, index, entry)
-        return <object>entry.value
+        return entry.value
 
-    cdef object hit_at(self, uint32_t index, double now):
+    cdef PyObject *hit_at(self, uint32_t index, double now) noexcept:
         if not is_live(&self.map, index, now):
-            return MISSING
+            return <PyObject *>MISSING
         self.hits += 1
         use(&self.map, index, at(&self.map.entries, index))
-        return <object>at(&self.map.entries, index).value
+        return at(&self.map.entries, index).value
 
     def __len__(self):
         return self.map.entries.count
@@ -184,7 +188,7 @@ cdef class CompiledCore:
     @property
     def entry_bytes(self):
         # The entry and its bucket, and what its block has beside it.
-        return sizeof(Entry) + 6 + (8 if self.weighs else 0) + (sizeof(Origin) if self.map.stamps.given else 0)
+        return sizeof(Entry) + 8 + (8 if self.weighs else 0) + (sizeof(Origin) if self.map.stamps.given else 0)
 
     @property
     def in_step(self):

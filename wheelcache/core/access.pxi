@@ -38,13 +38,14 @@ cdef class CacheAccess:
 
     def get(self, key, default=None):
         """The value of ``key``, or ``default``. Never an expired one."""
+        cdef PyObject *value
         if self._core is None:
             raise unbound(self)
         if type(key) is not str and type(key) is not int:
             key = self._adapt(key)
-        value = self._core.lookup(key)
-        if value is not MISSING:
-            return value
+        value = self._core.found(key)
+        if value is not <PyObject *>MISSING:
+            return <object>value
         if self._core.barrier:
             try:
                 self._core.check_gate()
@@ -57,13 +58,14 @@ cdef class CacheAccess:
 
     def find(self, key, default=None):
         """``get``, without counting a miss: for a caller that goes on with ``loading.load``, which counts it."""
+        cdef PyObject *value
         if self._core is None:
             raise unbound(self)
         if type(key) is not str and type(key) is not int:
             key = self._adapt(key)
-        value = self._core.lookup(key)
-        if value is not MISSING:
-            return value
+        value = self._core.found(key)
+        if value is not <PyObject *>MISSING:
+            return <object>value
         if self._core.barrier:
             try:
                 self._core.check_gate()

@@ -1,10 +1,10 @@
-# From a key to the index of its entry: linear hashing with chains (Litwin, 1980; Larson, 1988). Growing splits one bucket
-# at a time, so no set waits for a table of a million keys to be rebuilt, and nothing is left where an entry was.
+# From a key to the index of its entry: linear hashing with chains (Litwin, 1980; Larson, 1988). Growing splits a bucket
+# or two at a time, so no set waits for a table of a million keys to be rebuilt, and nothing is left where an entry was.
 
 cdef enum:
     FIRST_BUCKETS = 16
-    FULL = 2  # entries to four buckets; one more splits a bucket. With 3, a new key costs 15% more: longer chains
-    SPARSE = 1  # fewer join two
+    ENOUGH = 2  # buckets to an entry; fewer are split
+    TOO_MANY = 8  # more are joined
 
 
 cdef inline uint32_t *bucket_of(Entries *entries, Py_hash_t hash) noexcept:
@@ -77,10 +77,8 @@ cdef uint32_t find_among_others(Map *map, PyObject *key, Py_hash_t hash) except?
 
 
 cdef inline int reserve_bucket(Entries *entries) except -1:
-    """Make sure that ``add_to_table`` may split a bucket."""
-    if likely((entries.count + 1) * <uint64_t>4 <= entries.buckets * <uint64_t>FULL):
-        return 0
-    if entries.buckets < entries.buckets_size:
+    """Make sure that ``add_to_table`` may split buckets."""
+    if likely(entries.buckets + ENOUGH <= entries.buckets_size):
         return 0
     return grow_table(entries)
 
@@ -114,7 +112,9 @@ cdef int grow_table(Entries *entries) except -1:
 cdef inline void add_to_table(Entries *entries, uint32_t index, Entry *entry) noexcept:
     """After ``new_entry``, which counts it."""
     cdef uint32_t *first
-    if unlikely(entries.count * <uint64_t>4 > entries.buckets * <uint64_t>FULL):
+    while unlikely(entries.count * <uint64_t>ENOUGH > entries.buckets):
+        if entries.buckets == entries.buckets_size:
+            break
         split_bucket(entries)
     first = bucket_of(entries, entry.hash)
     entry.chained = first[0]
@@ -126,8 +126,6 @@ cdef void split_bucket(Entries *entries) noexcept:
     cdef uint32_t *old
     cdef uint32_t *target
     cdef Entry *entry
-    if entries.buckets >= entries.buckets_size:
-        return
     if entries.buckets > entries.mask:
         entries.mask = 2 * entries.mask + 1
     number = entries.buckets & (entries.mask >> 1)
@@ -185,7 +183,7 @@ cdef void shrink(Map *map, Py_ssize_t steps) noexcept:
             map.changes += 1
             free_entries(entries)
         return
-    while left and entries.buckets > FIRST_BUCKETS and entries.count * <uint64_t>4 < entries.buckets * <uint64_t>SPARSE:
+    while left and entries.buckets > FIRST_BUCKETS and entries.count * <uint64_t>TOO_MANY < entries.buckets:
         left -= 1
         join_bucket(entries)
     while steps and entries.top > SMALL and entries.count < entries.top // 2:
