@@ -8,7 +8,7 @@ from contextvars import Context
 from itertools import count
 from random import Random
 from time import sleep
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, ref
 
 import pytest
 
@@ -233,7 +233,8 @@ def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
             if not interrupted:
                 break
     assert not faults, f"{len(faults)} of {target}:\n" + "\n".join(faults)
-    assert target > 2
+    # A hit of the compiled core has no points but its call.
+    assert target > (1 if name == "get" else 2)
 
 
 @pytest.mark.parametrize("make", [weighed, coherent])
@@ -301,13 +302,17 @@ SCHEDULING = {
 
 
 class Value:
-    """Each that is in memory is in ``values``."""
+    """``values`` tells how many are in memory. No code runs when one goes: a callback could be interrupted."""
 
     def __init__(self):
-        values.add(self)
+        references.append(ref(self))
 
 
-values = WeakSet()
+references = []
+
+
+def values():
+    return sum(each() is not None for each in references)
 
 
 def lasts(cache, key):
@@ -324,7 +329,7 @@ def lasts(cache, key):
 )
 def test_an_exception_at_any_point_leaves_what_expires_to_the_wheel_thread(name, listener):
     late = []
-    values.clear()
+    references.clear()
     with quiet():
         for target in count(1):
             cache = Cache(**SILENT, ttl=SHORT, jitter=0, interval=SHORT, on_removal=listener)
@@ -334,12 +339,12 @@ def test_an_exception_at_any_point_leaves_what_expires_to_the_wheel_thread(name,
             # What the operation has not reached is as it was.
             left = int(lasts(cache, "kept"))
             # A value that was to be stored may live on in interrupted frames, until the next collection.
-            count_left = (lambda: len(values)) if name == "clear" else cache.__len__
+            count_left = values if name == "clear" else cache.__len__
             if not until(lambda left=left, count_left=count_left: count_left() <= left, 1):
                 late.append(delivery.where)
                 if len(late) > 5:
                     break
-            values.clear()
+            references.clear()
             if not interrupted:
                 break
     assert not late, f"{len(late)} of {target}:\n" + "\n".join(map(str, late))

@@ -7,9 +7,10 @@ import tempfile
 import threading
 import time
 from argparse import ArgumentTypeError
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -17,10 +18,10 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from rich.console import Console
-from rich.progress import Progress, TaskID
+from rich.progress import Progress
 from rich.table import Table
 
-from atlas.management.commands.demo import CLIENTS, ENVIRONMENT, GUNICORN, PAGES_A_VISITOR, STEPS_A_SECOND
+from atlas.management.commands.demo import CLIENTS, ENVIRONMENT, GUNICORN, PAGES_A_VISITOR
 from atlas.management.progress import progress
 from atlas.management.visiting import (
     START_SECONDS,
@@ -116,14 +117,14 @@ class Command(BaseCommand):
 def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mix, bars: Progress) -> Restart:
     """Have the site visited for so long, and restart it meanwhile."""
     address = free_address()
-    visitors = Visitors(f"http://{address}", mix)
-    task = bars.add_task(name, total=round(seconds * STEPS_A_SECOND))
+    task = bars.add_task(name, total=None)
+    visitors = Visitors(f"http://{address}", mix, partial(bars.advance, task))
     with ThreadPoolExecutor(CLIENTS) as pool:
         try:
             sent = [pool.submit(visitors.run, number) for number in range(CLIENTS)]
             with server_at(address, GUNICORN, environment) as server:
                 visitors.wait_for_an_answer(server, 0.0)
-                _show_time(bars, task, seconds)
+                time.sleep(seconds)
                 told = time.monotonic()
             gone = time.monotonic()
             with server_at(address, GUNICORN, environment) as server:
@@ -146,11 +147,12 @@ def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mi
 
 
 class Visitors:
-    """Those who visit a site on and on, whether or not it answers: each some pages, with a session of his own."""
+    """Visitors of a site, on and on, whether or not it answers: each takes some pages, with a session of its own."""
 
-    def __init__(self, url: str, mix: Mix) -> None:
+    def __init__(self, url: str, mix: Mix, count_one: Callable[[], object] = lambda: None) -> None:
         self._url = url
         self._mix = mix
+        self._count_one = count_one
         self._stopped = threading.Event()
         # Of each place in the queue the last request that was answered.
         self._last: dict[int, Request] = {}
@@ -165,6 +167,7 @@ class Visitors:
                     sent = time.monotonic()
                     done = visit(client, path)
                     requests.append(Request(sent, time.monotonic(), done))
+                    self._count_one()
                     if done.failed:
                         self._stopped.wait(PAUSE)
                         break
@@ -183,14 +186,6 @@ class Visitors:
             if server.process.poll() is not None or time.monotonic() > deadline:
                 raise CommandError(f"The server did not start:\n{server.said()}")
             time.sleep(PAUSE)
-
-
-def _show_time(bars: Progress, task: TaskID, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        time.sleep(1 / STEPS_A_SECOND)
-        bars.advance(task)
-    bars.update(task, completed=bars.tasks[task].total)
 
 
 def _table(restarts: Sequence[Restart]) -> Table:
