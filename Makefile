@@ -87,7 +87,7 @@ sanitize: $(VENV)/.dev  ## The tests of the core under AddressSanitizer and UBSa
 	cp -r setup.py pyproject.toml README.md LICENSE wheelcache tests $(SANITIZED)
 	rm -f $(SANITIZED)/wheelcache/core/*.so $(SANITIZED)/wheelcache/core/*.c
 	cd $(SANITIZED) && CFLAGS='$(SANITIZERS)' LDFLAGS='$(SANITIZERS)' $(abspath $(BIN))/python setup.py -q build_ext --inplace
-	cd $(SANITIZED) && LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+	cd $(SANITIZED) && FUZZED_STEPS=20000 LD_PRELOAD="$$($(CC) -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 		$(abspath $(BIN))/python -m pytest -p no:cacheprovider --timeout 1800 -k "not python" tests/core
 	PYTHONMALLOC=debug $(BIN)/python -m pytest -k "not python" tests/core
 

@@ -177,7 +177,8 @@ cdef void join_bucket(Entries *entries) noexcept:
 
 cdef void shrink(Map *map, Py_ssize_t steps) noexcept:
     cdef Entries *entries = &map.entries
-    cdef Py_ssize_t left = steps
+    # Eight a removal keep up with ``TOO_MANY``.
+    cdef Py_ssize_t left = 4 * steps
     if entries.count == 0:
         if entries.capacity > SMALL:
             map.changes += 1

@@ -58,7 +58,8 @@ cdef extern from *:
     static inline Py_hash_t hash_of_two(PyObject *one, PyObject *other, char *text, Py_ssize_t size) {
         Py_ssize_t first = PyUnicode_GET_LENGTH(one), length = first + PyUnicode_GET_LENGTH(other);
         Py_hash_t hash;
-        if (!PyUnicode_IS_COMPACT_ASCII(one) || !PyUnicode_IS_COMPACT_ASCII(other) || length > size || length == 0) return 0;
+        if (!PyUnicode_IS_COMPACT_ASCII(one) || !PyUnicode_IS_COMPACT_ASCII(other)) return 0;
+        if (length > size || length == 0) return 0;
         memcpy(text, PyUnicode_1BYTE_DATA(one), (size_t)first);
         memcpy(text + first, PyUnicode_1BYTE_DATA(other), (size_t)(length - first));
         hash = PyHash_GetFuncDef()->hash(text, length);

@@ -13,11 +13,9 @@ cdef struct Turn:
 
 
 cdef struct Walk:
-    # A walk in order of use.
-    #
-    # It follows the list of use up to the first entry that came, was stored or was moved since it began: all such ones are
-    # behind the others. Then it takes those that were moved before their turn or stored until then, which are in a
-    # ring through index 0. It waits for none that is stored later, or writers could keep it going.
+    # A walk in order of use follows the list of use up to the first entry that came, was stored or was moved since it
+    # began: all of those are behind the others. Then it takes those that were moved before their turn or stored until
+    # then, which are in a ring through index 0. It waits for none that is stored later, or writers could keep it going.
     Turn *turns  # NULL if there is no walk
     PyObject *scan
     uint32_t size  # of ``turns``; entries from this index on were stored since, and do not come
