@@ -14,9 +14,9 @@ import pytest
 from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import MISSING
 
+SLOTS = 64
+# ``make sanitize`` takes more.
 FUZZED_STEPS = int(os.environ.get("FUZZED_STEPS", 3000))
-"""``make sanitize`` takes more."""
-
 
 compiled = pytest.mark.parametrize("core_class", ["compiled"], indirect=True)
 """What the contract leaves open, or what Python itself sees to in the other one."""
@@ -27,9 +27,6 @@ class Node:
 
     def __init__(self, *others):
         self.others = [self, *others]
-
-
-SLOTS = 64
 
 
 def slot_of(key):

@@ -1,5 +1,4 @@
-# cython: language_level=3, binding=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-# cython: freethreading_compatible=True
+# cython: language_level=3, binding=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, freethreading_compatible=True
 """The core, compiled: see ``contract.Core``.
 
 The global interpreter lock makes a step atomic as long as no Python code runs within it. Such code runs where the
@@ -59,7 +58,6 @@ include "scans.pxi"
 include "map.pxi"
 include "writes.pxi"
 include "many.pxi"
-
 
 @cython.final
 cdef class CompiledCore:
