@@ -41,6 +41,14 @@ def test_a_set_without_a_miss_a_second_set_and_one_by_another_thread_are_none(ma
     assert loads(cache) == (1, 1)
 
 
+def test_a_set_in_the_next_request_is_none(make):
+    cache = make()
+    cache.get("missed")
+    cache.end_request()
+    cache.set("missed", 1)
+    assert loads(cache) == (0, 0)
+
+
 def test_misses_that_no_set_follows_are_forgotten(make):
     cache = make()
     for number in range(5000):
@@ -138,5 +146,10 @@ def test_what_flask_caching_caches_and_memoizes_is_a_load():
         for _ in range(3):
             assert (cached(), memoized(1), memoized(2)) == ("cached", 1, 2)
         stats = app.extensions["cache"][cache].engine.stats()
-    assert stats.loads == 3
-    assert stats.load_seconds >= 0.06
+        assert stats.loads == 3
+        assert stats.load_seconds >= 0.06
+        cache.get("missed")
+    with app.app_context():
+        # Another request.
+        cache.set("missed", 1)
+        assert app.extensions["cache"][cache].engine.stats().loads == 3

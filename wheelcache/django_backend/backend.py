@@ -327,6 +327,7 @@ class WheelCache(PrefixAccess, BaseCache):
 
     def close(self, **kwargs: Any) -> None:
         """The request is over: what it was to fill is for others to fill."""
+        self._fill_times.forget()
         if self._fill_waits:
             end_request()
         elif self._cache.is_coherent:

@@ -62,6 +62,14 @@ class FillTimes:
             if seconds <= LONGEST:
                 self._loads.count_load(seconds)
 
+    def forget(self) -> None:
+        """The request is over: no later ``set`` by the running thread or task has to do with what it missed."""
+        if self.missed_at:
+            caller = _caller()
+            for missed in self.missed_at.copy():
+                if missed[0] == caller:
+                    self.missed_at.pop(missed, None)
+
 
 def _caller() -> int:
     """Tells the tasks of one thread apart, which interleave between a miss and its ``set``."""
