@@ -30,6 +30,20 @@ def test_the_core_that_runs_is_the_one_that_was_asked_for_and_says_so(asked, run
     assert run(USE, asked).stdout == f"{runs} 2\n"
 
 
+SIGNATURES = """
+import inspect
+from wheelcache import Cache, django_backend, flask_backend
+for method in Cache.get, Cache.find, Cache.delete, django_backend.WheelCache.get, flask_backend.TieredCache.get:
+    print(*inspect.signature(method).parameters)
+"""
+
+
+@pytest.mark.parametrize("asked", ["compiled", "python"])
+def test_the_methods_of_both_have_signatures_as_mocks_and_tracers_ask_for_them(asked):
+    of_backends = "self key default version\n"
+    assert run(SIGNATURES, asked).stdout == "self key default\n" * 2 + "self key\n" + of_backends * 2
+
+
 WITHOUT = "import sys; sys.modules['wheelcache.core._core'] = None; "
 GIL_OFF = "import sys; sys._is_gil_enabled = lambda: False; "
 

@@ -23,10 +23,10 @@ class OnFlask(Adapter):
     def beside(cls):
         return cls(SimpleCache(), "")
 
-    @staticmethod
-    def end_request():
-        # The end of an app context calls it, which is tested by apps.
+    def end_request(self):
+        # The end of an app context calls these, which is tested by apps.
         forget_misses()
+        self.engine.fill_times.forget()
 
     @staticmethod
     def spelled(option):

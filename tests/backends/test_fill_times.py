@@ -1,7 +1,11 @@
 """What a caller computes between a miss of ``get`` and the ``set`` that follows counts as a load, without an option."""
 
+import asyncio
+import sys
 import threading
 import time
+import tracemalloc
+import warnings
 
 import flask
 import flask_caching
@@ -37,6 +41,14 @@ def test_a_set_without_a_miss_a_second_set_and_one_by_another_thread_are_none(ma
     assert loads(cache) == (1, 1)
 
 
+def test_a_set_in_the_next_request_is_none(make):
+    cache = make()
+    cache.get("missed")
+    cache.end_request()
+    cache.set("missed", 1)
+    assert loads(cache) == (0, 0)
+
+
 def test_misses_that_no_set_follows_are_forgotten(make):
     cache = make()
     for number in range(5000):
@@ -57,6 +69,53 @@ def test_threads_that_compute_different_keys_are_timed_apart(make, together):
 
     together(work)
     assert loads(cache) == (32, 32)
+
+
+def test_tasks_that_compute_the_same_key_at_once_are_timed_apart(make):
+    cache = make()
+
+    async def compute(all_have_missed):
+        cache.get("key")
+        await all_have_missed.wait()
+        cache.set("key", 1)
+
+    async def compute_three_times():
+        all_have_missed = asyncio.Barrier(3)
+        await asyncio.gather(*(compute(all_have_missed) for _ in range(3)))
+
+    asyncio.run(compute_three_times())
+    assert loads(cache) == (3, 3)
+
+
+def calls_of(function):
+    """How many Python functions ``function()`` calls."""
+    called = []
+    sys.setprofile(lambda frame, event, argument: called.append(frame) if event == "call" else None)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return len(called)
+
+
+def test_a_key_that_is_never_set_costs_the_sets_of_other_keys_next_to_nothing(make):
+    backend = make().backend
+    backend.set("key", 1)
+    before = calls_of(lambda: backend.set("key", 1))
+    backend.get("never-set")
+    assert calls_of(lambda: backend.set("key", 1)) <= before + 2
+
+
+def test_long_keys_that_were_missed_are_not_kept(make):
+    cache = make()
+    tracemalloc.start()
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            for number in range(100):
+                cache.get(f"{number}" * 100_000)
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_page_of_cache_page_is_a_load(tmp_path):
@@ -87,5 +146,10 @@ def test_what_flask_caching_caches_and_memoizes_is_a_load():
         for _ in range(3):
             assert (cached(), memoized(1), memoized(2)) == ("cached", 1, 2)
         stats = app.extensions["cache"][cache].engine.stats()
-    assert stats.loads == 3
-    assert stats.load_seconds >= 0.06
+        assert stats.loads == 3
+        assert stats.load_seconds >= 0.06
+        cache.get("missed")
+    with app.app_context():
+        # Another request.
+        cache.set("missed", 1)
+        assert app.extensions["cache"][cache].engine.stats().loads == 3

@@ -10,6 +10,7 @@ import pytest
 
 from tests.engines import engine, noted
 from tests.waiting import PATIENCE, THREADS, until, until_waiting, waiting
+from wheelcache.flask_backend.app_contexts import end_leases
 
 LONG = 60
 """Seconds of a fill_wait that no caller comes to the end of; what takes less than PATIENCE did not wait for it."""
@@ -43,9 +44,10 @@ def get_in_time(client, *paths):
     return texts
 
 
-def test_without_fill_wait_nothing_is_done_at_the_end_of_an_app_context(make_app):
+def test_without_fill_wait_no_lease_is_looked_for_at_the_end_of_an_app_context(make_app):
     for options in ({}, {"fill_wait": 0}):
-        assert make_app(CACHE_OPTIONS=options)[0].teardown_appcontext_funcs == []
+        assert end_leases not in make_app(CACHE_OPTIONS=options)[0].teardown_appcontext_funcs
+    assert end_leases in make_app(CACHE_OPTIONS={"fill_wait": 5})[0].teardown_appcontext_funcs
 
 
 def test_prefixes_are_of_the_key_that_is_asked_for_and_not_of_the_one_that_is_stored(make_waiting_app, in_thread):

@@ -1,4 +1,5 @@
-# cython: language_level=3, binding=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False, freethreading_compatible=True
+# cython: language_level=3, binding=False, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+# cython: freethreading_compatible=True, embedsignature=True, embedsignature.format=clinic
 """The core, compiled: see ``contract.Core``.
 
 The global interpreter lock makes a step atomic as long as no Python code runs within it. Such code runs where the

@@ -50,7 +50,7 @@ class WriteState:
         is_plain: nothing but the core has a part in a ``set`` or ``delete``.
         quiet: the outcome of a ``set`` after which there is nothing more to do.
         leases: the waits for values, if any are ``in_force``.
-        hears_misses: a miss is to be told to ``missed``. None is with the system's clock and without stamps.
+        hears_misses: whether a miss is to be told to ``missed``. False with the system's clock and without stamps.
     """
 
     __slots__ = ("is_plain", "leases", "quiet")

@@ -194,13 +194,12 @@ class WheelCache(PrefixAccess, BaseCache):
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
-        if (
-            version is None
-            and self._sets_at_once
-            and not self._missed_at
-            and self._set_at_once(key, value, ttl) is not None
-        ):
-            return
+        if version is None and self._sets_at_once:
+            if self._missed_at:
+                # Some keys are missed and never set: they must not send all sets the long way.
+                self._fill_times.filled(f"{self._prefix}{key!s}")
+            if self._set_at_once(key, value, ttl) is not None:
+                return
         cache_key = self._key(key, version)
         cache = self._cache
         if self._missed_at:
@@ -328,6 +327,7 @@ class WheelCache(PrefixAccess, BaseCache):
 
     def close(self, **kwargs: Any) -> None:
         """The request is over: what it was to fill is for others to fill."""
+        self._fill_times.forget()
         if self._fill_waits:
             end_request()
         elif self._cache.is_coherent:

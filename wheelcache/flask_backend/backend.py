@@ -66,6 +66,7 @@ class WheelCache(EngineBackend):
         )
         self._prefix = checked["key_prefix"]
         self._max_bytes = checked["max_weight"]
+        self._fill_times = engine.fill_times
         self._missed_at = engine.fill_times.missed_at
         self._look_up_in(engine)
 
@@ -101,7 +102,7 @@ class WheelCache(EngineBackend):
         else:
             stored = self._cache.get(cache_key, MISSING)
         if stored is MISSING:
-            self._cache.fill_times.missed(cache_key)
+            self._fill_times.missed(cache_key)
             return default
         return self._codec.decode(stored)
 
@@ -148,13 +149,12 @@ class WheelCache(EngineBackend):
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
         ttl = self._ttl(timeout)
-        if not self._missed_at:
-            is_stored = self._set_at_once(key, value, ttl)
-            if is_stored is not None:
-                return is_stored
-        cache_key = self._cache_key(key)
         if self._missed_at:
-            self._cache.fill_times.filled(cache_key)
+            self._fill_times.filled(self._cache_key(key))
+        is_stored = self._set_at_once(key, value, ttl)
+        if is_stored is not None:
+            return is_stored
+        cache_key = self._cache_key(key)
         stored = self._codec.encode(value)
         if ttl is not None and ttl <= 0:
             self._cache.delete(cache_key)
