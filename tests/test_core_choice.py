@@ -31,12 +31,14 @@ def test_the_core_that_runs_is_the_one_that_was_asked_for_and_says_so(asked, run
 
 
 WITHOUT = "import sys; sys.modules['wheelcache.core._core'] = None; "
+HALF = "import sys; sys.modules['wheelcache.core._timing_wheel'] = None; "
 GIL_OFF = "import sys; sys._is_gil_enabled = lambda: False; "
 
 
-@pytest.mark.parametrize("how", [WITHOUT, GIL_OFF], ids=["not installed", "free-threaded"])
+@pytest.mark.parametrize("how", [WITHOUT, HALF, GIL_OFF], ids=["not installed", "installed in part", "free-threaded"])
 def test_where_the_compiled_core_cannot_run_the_one_in_python_does(how):
-    assert run(how + USE).stdout == "python 2\n"
+    done = run(how + USE + "print(wheelcache.core.CoreClass.__name__, wheelcache.TimingWheel.__module__)")
+    assert done.stdout == "python 2\nPythonCore wheelcache.core.timing_wheel\n"
 
 
 @pytest.mark.parametrize("how", [WITHOUT, GIL_OFF], ids=["not installed", "free-threaded"])

@@ -26,9 +26,12 @@ if ASKED not in (None, "python", "compiled"):
 
 if ASKED != "python" and not TYPE_CHECKING:
     try:
-        from wheelcache.core._core import CacheAccess, PrefixAccess, WriteState
-        from wheelcache.core._core import CompiledCore as CoreClass
-        from wheelcache.core._timing_wheel import Timer, TimingWheel
+        # Both, or neither is used.
+        from wheelcache.core import _core, _timing_wheel
+
+        CacheAccess, PrefixAccess, WriteState = _core.CacheAccess, _core.PrefixAccess, _core.WriteState
+        CoreClass = _core.CompiledCore
+        Timer, TimingWheel = _timing_wheel.Timer, _timing_wheel.TimingWheel
 
         IMPLEMENTATION = "compiled"
     except ImportError as error:
