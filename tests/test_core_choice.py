@@ -25,7 +25,9 @@ def run(script, asked=None):
     )
 
 
-@pytest.mark.parametrize(("asked", "runs"), [(None, "compiled"), ("compiled", "compiled"), ("python", "python")])
+@pytest.mark.parametrize(
+    ("asked", "runs"), [(None, "compiled"), ("", "compiled"), ("compiled", "compiled"), ("python", "python")]
+)
 def test_the_core_that_runs_is_the_one_that_was_asked_for_and_says_so(asked, runs):
     assert run(USE, asked).stdout == f"{runs} 2\n"
 
