@@ -25,7 +25,9 @@ def run(script, asked=None):
     )
 
 
-@pytest.mark.parametrize(("asked", "runs"), [(None, "compiled"), ("compiled", "compiled"), ("python", "python")])
+@pytest.mark.parametrize(
+    ("asked", "runs"), [(None, "compiled"), ("", "compiled"), ("compiled", "compiled"), ("python", "python")]
+)
 def test_the_core_that_runs_is_the_one_that_was_asked_for_and_says_so(asked, runs):
     assert run(USE, asked).stdout == f"{runs} 2\n"
 
@@ -45,12 +47,14 @@ def test_the_methods_of_both_have_signatures_as_mocks_and_tracers_ask_for_them(a
 
 
 WITHOUT = "import sys; sys.modules['wheelcache.core._core'] = None; "
+HALF = "import sys; sys.modules['wheelcache.core._timing_wheel'] = None; "
 GIL_OFF = "import sys; sys._is_gil_enabled = lambda: False; "
 
 
-@pytest.mark.parametrize("how", [WITHOUT, GIL_OFF], ids=["not installed", "free-threaded"])
+@pytest.mark.parametrize("how", [WITHOUT, HALF, GIL_OFF], ids=["not installed", "installed in part", "free-threaded"])
 def test_where_the_compiled_core_cannot_run_the_one_in_python_does(how):
-    assert run(how + USE).stdout == "python 2\n"
+    done = run(how + USE + "print(wheelcache.core.CoreClass.__name__, wheelcache.TimingWheel.__module__)")
+    assert done.stdout == "python 2\nPythonCore wheelcache.core.timing_wheel\n"
 
 
 @pytest.mark.parametrize("how", [WITHOUT, GIL_OFF], ids=["not installed", "free-threaded"])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import weakref
+from copy import copy
 
 import pytest
 
@@ -131,6 +132,27 @@ def test_a_scan_brings_what_stays_while_most_entries_leave(make, ordered):
     assert all(core.get(key) == ([key] if key % 3 else key) for key in stayed)
 
 
+def test_a_walk_in_order_of_use_keeps_the_order_of_entries_that_move_in_memory(make):
+    core = make()
+    for key in range(200):
+        core.set(key, key, None)
+    scan = core.scan(ordered=True)
+    for key in (198, 0, 1):
+        core.get(key)
+    for key in range(10, 190):
+        core.delete(key)
+    found = []
+    while keys := scan.keys(100):
+        found += keys
+    assert found == [*range(2, 10), *range(190, 198), 199, 198, 0, 1]
+
+
+def test_a_bound_that_no_memory_could_reach_is_none(make):
+    core = make(max_entries=2**70)
+    core.set("key", 1, None)
+    assert core.get("key") == 1
+
+
 class TestKeys:
     @pytest.mark.parametrize(
         ("one", "other"),
@@ -220,7 +242,46 @@ class TestKeys:
         assert len(core) == 1
 
 
+@compiled
+class TestCalledOtherwise:
+    def test_a_core_whose_init_is_left_out_or_called_again_is_one_with_its_first_options(self, core_class):
+        core = core_class.__new__(core_class)
+        for number in range(100):
+            core.set(number, number, 10)
+        core.__init__(max_entries=1, stamps=LocalStamps())
+        assert [core.get(number) for number in range(100)] == [*range(100)]
+        assert all(core.delete(number, MISSING) == number for number in range(100))
+
+    def test_a_scan_without_a_core_cannot_be_made_or_copied(self, make):
+        scan = make().scan()
+        for how in (type(scan), lambda: type(scan).__new__(type(scan)), lambda: type(scan)(None), lambda: copy(scan)):
+            with pytest.raises(TypeError):
+                how()
+
+    def test_entries_are_not_kept_under_stamps_with_fewer_slots(self, make):
+        core = make(stamps=LocalStamps(slots=1_000_000))
+        core.set("key", 1, None, slot=999_999)
+        core.use_stamps(LocalStamps(slots=2), keep=True)
+        assert core.get("key") is None
+        assert core.touch("key", 10) == 0
+
+
 class TestTime:
+    def test_an_idle_wheel_forgets_the_slot_that_it_was_going_through(self, make, clock):
+        core = make(interval=1)
+        for number in range(10):
+            core.set(number, number, 70)
+        clock.now = 65
+        core.advance(3)
+        for number in range(10):
+            core.delete(number)
+        # Later, but due in a slot of the same place as theirs.
+        clock.now = 64 * 64 + 10
+        core.set("key", 1, 64)
+        clock.now += 64
+        core.advance()
+        assert len(core) == 0
+
     def test_ticks_of_a_microsecond_are_told_apart_for_hours(self, make, clock):
         core = make(interval=1e-6)
         core.set("key", 1, 9000)

@@ -301,3 +301,33 @@ def test_ticks_and_their_times_agree_however_floats_round(TimingWheel, interval,
 def test_a_wheel_of_wrong_arguments_is_an_error_that_names_them(TimingWheel, interval, slots):
     with pytest.raises((TypeError, ValueError), match=r"(interval|slots) must be"):
         TimingWheel(interval, slots, 0.0)
+
+
+def test_a_timer_that_a_finalizer_sets_amid_a_turn_is_not_passed_over():
+    wheel = _timing_wheel.TimingWheel(1.0, 8, 0.0)
+    early, last = _timing_wheel.Timer(), _timing_wheel.Timer()
+    wheel.schedule(last, 100.0)
+
+    class Node:
+        def __init__(self):
+            self.node = self
+
+        def __del__(self):
+            wheel.schedule(early, 20.0)
+
+    due, thresholds = [], gc.get_threshold()
+    gc.collect()
+    gc.disable()
+    try:
+        Node()
+        # No list is left to be used again, so the next one is allocated, which starts the collector.
+        kept = [[] for _ in range(500)]
+        gc.set_threshold(1)
+        gc.enable()
+        wheel.advance(99.0, due=due)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.enable()
+    assert len(kept) == 500
+    wheel.advance(101.0, due=due)
+    assert due == [early, last]

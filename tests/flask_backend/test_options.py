@@ -3,6 +3,7 @@
 import sys
 import types
 from datetime import timedelta
+from enum import StrEnum
 
 import flask
 import flask_caching
@@ -114,6 +115,7 @@ SETTINGS = [
     ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_OPTIONS": {"default_timeout": 70}}, {"seconds": 70}),
     ({"CACHE_DEFAULT_TIMEOUT": 60, "CACHE_ARGS": [9, 80]}, {"size": 9, "seconds": 80}),
     ({"CACHE_KEY_PREFIX": "shop:"}, {"prefix": "shop:"}),
+    ({"CACHE_KEY_PREFIX": StrEnum("Prefix", {"SHOP": "shop:"}).SHOP}, {"prefix": "shop:"}),
     ({"CACHE_KEY_PREFIX": ""}, {"prefix": ""}),
     ({"CACHE_KEY_PREFIX": None}, {"prefix": ""}),
     ({"CACHE_KEY_PREFIX": "shop:", "CACHE_OPTIONS": {"key_prefix": "other:"}}, {"prefix": "other:"}),

@@ -10,6 +10,7 @@ Attributes:
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from wheelcache.core.access import CacheAccess, PrefixAccess, WriteState
@@ -18,7 +19,7 @@ from wheelcache.core.timing_wheel import Timer, TimingWheel
 
 __all__ = ["IMPLEMENTATION", "CacheAccess", "CoreClass", "PrefixAccess", "Timer", "TimingWheel", "WriteState"]
 
-ASKED: Final = os.environ.get("WHEELCACHE_CORE")
+ASKED: Final = os.environ.get("WHEELCACHE_CORE") or None
 IMPLEMENTATION = "python"
 
 if ASKED not in (None, "python", "compiled"):
@@ -26,6 +27,9 @@ if ASKED not in (None, "python", "compiled"):
 
 if ASKED != "python" and not TYPE_CHECKING:
     try:
+        # Both, before either is used.
+        import_module("wheelcache.core._core")
+        import_module("wheelcache.core._timing_wheel")
         from wheelcache.core._core import CacheAccess, PrefixAccess, WriteState
         from wheelcache.core._core import CompiledCore as CoreClass
         from wheelcache.core._timing_wheel import Timer, TimingWheel

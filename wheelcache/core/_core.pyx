@@ -79,19 +79,18 @@ cdef class CompiledCore:
     cdef object fork_thread
     cdef object fork_lock
 
-    def __cinit__(self):
-        self.watches = new_watch_table()
-
-    def __init__(
+    # Not ``__init__``, which may be left out, or called again.
+    def __cinit__(
         self, *, max_entries=None, max_weight=None, double jitter=0.0, double max_jitter=60.0, interval=1.0,
         slots=512, clock=None, stamps=None,
     ):
         cdef Map *map = &self.map
+        self.watches = new_watch_table()
         interval = options.interval("interval", interval)
         options.slots("slots", slots)
         self.told = deque()
         self.fork_lock = threading.Lock()
-        map.max_entries = -1 if max_entries is None else max_entries
+        map.max_entries = -1 if max_entries is None else min(max_entries, sys.maxsize)
         self.weighs = max_weight is not None
         map.max_weight = MAX_WEIGHT if max_weight is None else max_weight
         self.jitter.share, self.jitter.most = jitter, max_jitter
@@ -250,11 +249,11 @@ cdef class CompiledCore:
         return watch
 
     def scan(self, *, bint ordered=False):
-        cdef Scan scan = Scan.__new__(Scan)
+        cdef Scan scan = Scan.__new__(Scan, self)
         cdef Map *map = &self.map
         if self.barrier:
             self.begin()
-        scan.core, scan.ordered, scan.cursor, scan.epoch = self, ordered, map.entries.top, map.epoch
+        scan.ordered, scan.cursor, scan.epoch = ordered, map.entries.top, map.epoch
         if ordered:
             if map.walk.turns is not NULL:
                 raise RuntimeError("an ordered scan of this core is in progress")
@@ -428,8 +427,8 @@ cdef class CompiledCore:
         open_stamps(stamps, &other)
         try:
             self.wait_for_fork()
-            # Entries of a core without stamps have no slots.
-            if not keep or not self.map.stamps.given:
+            # Entries of a core without stamps have no slots, and those of a larger table have none in this one.
+            if not keep or not self.map.stamps.given or (other.given and other.slots < self.map.stamps.slots):
                 detach_all(&self.map)
                 break_all_watches(self.watches, False)
             self.map.stamps, other = other, self.map.stamps

@@ -261,12 +261,13 @@ cdef class TimingWheel:
                     drop_slot(self.current)
                 self.current, level.slots[index] = level.slots[index], None
                 continue
+            # First: it may start the collector, and with it a ``__del__`` that sets an earlier timer.
+            passed = []
             tick = self.find_next_tick()
             if tick > target:
                 if target > self.tick:
                     self.tick = target
                 return None
-            passed = []
             for level in self.levels:
                 if tick % level.span:
                     break

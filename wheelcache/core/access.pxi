@@ -157,7 +157,7 @@ cdef class PrefixAccess:
 
     def _set_at_once(self, key, value, ttl):
         cdef double seconds
-        if self.cache is None or self._prefix is None:
+        if self.cache is None or self.cache._core is None or self._prefix is None:
             raise unbound(self)
         if type(key) is not str or not (is_usual(ttl, &seconds) and self.cache.writes.is_plain):
             return None

@@ -75,7 +75,10 @@ cdef void move_turn(Map *map, uint32_t index, uint32_t younger, uint32_t to) noe
         walk.cursor = to
     if to < walk.size:
         if state == MOVED:
-            append_turn(walk, to)
+            # In its place, or it would come after those that were used later.
+            walk.turns[to] = walk.turns[index]
+            walk.turns[walk.turns[to].before].after = walk.turns[walk.turns[to].after].before = to
+            walk.turns[index].state = CAME
         walk.turns[to].state = state
     note_absence(map, index, younger)
 
@@ -140,6 +143,9 @@ cdef class Scan:
     cdef bint ordered
     cdef uint32_t cursor
     cdef uint64_t epoch
+
+    def __cinit__(self, CompiledCore core not None):
+        self.core = core
 
     def keys(self, Py_ssize_t count):
         return [record.key for record in self.step(count)]

@@ -116,8 +116,9 @@ cdef inline bint schedule(Map *map, uint32_t index, Entry *entry, double due, do
         return False
     cancel(map, entry)
     if wheel.timers == 0:
-        # Idle until now: the wheel's tick is an old one.
+        # Idle until now: the wheel's tick is an old one, and so is a slot that it was to go through.
         wheel.tick = max(wheel.tick, tick_at(wheel, now))
+        wheel.cascade = -1
     tick = max(tick_of(wheel, due), wheel.tick + 1)
     place(map, index, entry, tick)
     entry.filed = due

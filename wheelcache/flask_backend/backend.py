@@ -64,7 +64,8 @@ class WheelCache(EngineBackend):
             ignore_delete_many_errors=ignore_delete_many_errors,
             fill_waits=checked["fill_wait"],
         )
-        self._prefix = checked["key_prefix"]
+        # Of a subclass, such as a member of an Enum, a plain string: what is compiled takes no other.
+        self._prefix = f"{checked['key_prefix']}"
         self._max_bytes = checked["max_weight"]
         self._fill_times = engine.fill_times
         self._missed_at = engine.fill_times.missed_at
