@@ -333,7 +333,7 @@ def test_what_is_a_mistake_of_the_program_is_raised():
 
 
 def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_parsing_their_files_does(make):
-    """50 ms where nothing else runs."""
+    """60 ms of a processor, most of them to open, lock and parse a thousand files."""
     caches = [make(f"cache {number}") for number in range(25)]
     directory, number = caches[0].publisher.directory, int(SystemClock.time() // STEP)
     files = []
@@ -358,6 +358,6 @@ def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_parsing_th
     assert len(contents) == 1000
     parsing = seconds(lambda: [json.loads(each) for each in contents])
     page = dashboard(*caches)
-    assert seconds(lambda: json.dumps(page.figures(("cache 1",)))) < 8 * parsing
+    assert seconds(lambda: json.dumps(page.figures(("cache 1",)))) < 7 * parsing
     for file in files:
         os.close(file)

@@ -105,7 +105,12 @@ class Dashboard:
         own = list(self._caches())
         found = collect(own)
         # A reset does not make it one that was never used.
-        used = {each.name for each in found if each.total != Stats()}
+        unused = Stats()
+        used = {
+            each.name
+            for each in found
+            if each.exited_workers != unused or any(worker.stats != unused for worker in each.workers)
+        }
         at, figures = since_reset(found, own)
         ring = DAY if span == "day" else HOUR
         if details is None:
