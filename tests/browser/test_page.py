@@ -54,6 +54,32 @@ def test_percentiles_below_a_millisecond_are_those_of_the_buckets_and_none_is_in
     assert page.text('figure[data-chart="load_buckets"] [data-part="legend"]') == expected
 
 
+@pytest.mark.parametrize(
+    ("cores", "saved", "expected"),
+    [
+        (["compiled"], None, "compiled core"),
+        (["compiled", "python"], None, "compiled and python core"),
+        (["python"], 40, "python core · last snapshot 40 s ago"),
+    ],
+)
+def test_a_cache_shows_its_core_and_the_age_of_its_snapshot(page, site, cores, saved, expected):
+    at = site.figures["at"]
+    page.show(site.card(cores=cores, saved=None if saved is None else at - saved))
+    assert page.text('[data-part="about"]') == expected
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [
+        ({"hits": 1000}, "\N{EN DASH}"),
+        ({"hits": 1000, "loads": 8, "load_failures": 2, "load_seconds": 0.5}, "≈50 s"),
+    ],
+)
+def test_hits_save_the_time_of_as_many_loads(page, site, total, expected):
+    page.show(site.card(total=total))
+    assert page.figure("saved_seconds", "pages") == expected
+
+
 def test_without_shared_figures_there_is_no_reset_and_the_page_says_that_a_worker_shows_itself(page, site):
     page.show(site.card(is_shared=False), can_reset=False)
     assert not page.find("#reset").is_displayed()

@@ -8,6 +8,7 @@ from time import process_time
 
 import pytest
 
+from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.dashboard.dashboard import (
     ASSETS,
@@ -30,7 +31,7 @@ TOTALS = {
 }
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "now", "total", "worker_count", "is_used"),
-    *("workers", "history"),
+    *("workers", "history", "cores", "saved"),
 }
 NOW = {"hit_ratio", "requests_per_second"}
 HISTORY = {
@@ -127,6 +128,20 @@ def test_every_figure_that_the_script_reads_is_one_that_is_sent():
     assert set(re.findall(r"\bfigures\.(title|at|refresh|this_worker|since|can_reset|caches)\b", script)) == {
         *("title", "at", "refresh", "this_worker", "since", "can_reset", "caches")
     }
+
+
+def test_a_cache_tells_its_core_and_when_it_was_last_saved(make, tmp_path):
+    kept = make("kept", snapshot_dir=tmp_path / "snapshots")
+    kept.set("a", 1)
+    assert only_card(dashboard(kept).figures())["saved"] is None
+    kept.keeper.save()
+    (path,) = kept.keeper.snapshots()
+    os.utime(path, (1_000_000, 1_000_000))
+    document = dashboard(kept, make("plain")).figures()
+    assert [(each["saved"], each["cores"]) for each in document["caches"]] == [
+        (1_000_000, [IMPLEMENTATION]),
+        (None, [IMPLEMENTATION]),
+    ]
 
 
 def test_the_figures_are_those_of_the_cache(make):

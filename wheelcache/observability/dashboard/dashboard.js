@@ -591,6 +591,13 @@ class Card {
     for (const chart of this.charts) chart.show(cache.history, at, cache.total.max_entries);
     this.histogram.show(cache.total.load_buckets);
     this.showWorkers(cache.workers, at);
+    this.showAbout(cache, at);
+  }
+
+  showAbout({ cores, saved }, at) {
+    const age = saved === null ? "" : `last snapshot ${duration(Math.max(0, Math.round(at - saved)))} ago`;
+    const core = cores.length ? `${cores.join(" and ")} core` : "";
+    write(part(this.root, "about"), [core, age].filter(Boolean).join(" · "));
   }
 
   write(figure, text) {
@@ -634,6 +641,9 @@ class Card {
       this.write(name, count(total[name]));
     }
     this.write("load_seconds", duration(total.load_seconds));
+    // As if each hit had been a load of the mean time.
+    const loads = total.loads + total.load_failures;
+    this.write("saved_seconds", loads ? `≈${duration(total.hits * total.load_seconds / loads)}` : NOTHING);
     const sum = Object.values(total.removals).reduce((a, b) => a + b, 0);
     for (const [cause, n] of Object.entries(total.removals)) {
       this.write(cause, count(n));
