@@ -80,6 +80,29 @@ def test_hits_save_the_time_of_as_many_loads(page, site, total, expected):
     assert page.figure("saved_seconds", "pages") == expected
 
 
+def test_workers_are_sorted_by_the_column_that_is_clicked_and_stay_so(page, site):
+    card = site.card()
+    workers = [site.worker(card, pid, entries=entries) for pid, entries in ((1, 20), (2, 100), (3, 3))]
+    page.show(site.card(workers=workers))
+
+    def rows():
+        return [int(each.get_attribute("data-worker")) for each in page.all("[data-worker]")]
+
+    entries = page.find(".workers thead th:nth-child(8) button")
+    assert (entries.text, rows()) == ("Entries", [1, 2, 3])
+    entries.click()
+    assert rows() == [2, 1, 3]
+    assert page.find('[aria-sort="descending"]').text.startswith("Entries")
+    workers[2]["total"]["entries"] = 1000
+    site.figures["caches"][0]["workers"] = workers
+    page.look_again()
+    assert until(lambda: rows() == [3, 2, 1], SOON)
+    entries.click()
+    assert rows() == [1, 2, 3]
+    page.find('[aria-sort="none"] button').click()
+    assert rows() == [3, 2, 1]
+
+
 def test_without_shared_figures_there_is_no_reset_and_the_page_says_that_a_worker_shows_itself(page, site):
     page.show(site.card(is_shared=False), can_reset=False)
     assert not page.find("#reset").is_displayed()
