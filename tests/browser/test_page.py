@@ -54,6 +54,55 @@ def test_percentiles_below_a_millisecond_are_those_of_the_buckets_and_none_is_in
     assert page.text('figure[data-chart="load_buckets"] [data-part="legend"]') == expected
 
 
+@pytest.mark.parametrize(
+    ("cores", "saved", "expected"),
+    [
+        (["compiled"], None, "compiled core"),
+        (["compiled", "python"], None, "compiled and python core"),
+        (["python"], 40, "python core · last snapshot 40 s ago"),
+    ],
+)
+def test_a_cache_shows_its_core_and_the_age_of_its_snapshot(page, site, cores, saved, expected):
+    at = site.figures["at"]
+    page.show(site.card(cores=cores, saved=None if saved is None else at - saved))
+    assert page.text('[data-part="about"]') == expected
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [
+        ({"hits": 1000}, "\N{EN DASH}"),
+        ({"hits": 1000, "loads": 8, "load_failures": 2, "load_seconds": 0.5}, "≈50 s"),
+    ],
+)
+def test_hits_save_the_time_of_as_many_loads(page, site, total, expected):
+    page.show(site.card(total=total))
+    assert page.figure("saved_seconds", "pages") == expected
+
+
+def test_workers_are_sorted_by_the_column_that_is_clicked_and_stay_so(page, site):
+    card = site.card()
+    workers = [site.worker(card, pid, entries=entries) for pid, entries in ((1, 20), (2, 100), (3, 3))]
+    page.show(site.card(workers=workers))
+
+    def rows():
+        return [int(each.get_attribute("data-worker")) for each in page.all("[data-worker]")]
+
+    entries = page.find(".workers thead th:nth-child(8) button")
+    assert (entries.text, rows()) == ("Entries", [1, 2, 3])
+    entries.click()
+    assert rows() == [2, 1, 3]
+    assert page.find('[aria-sort="descending"]').text.startswith("Entries")
+    workers[2]["total"]["entries"] = 1000
+    site.figures["caches"][0]["workers"] = workers
+    page.look_again()
+    assert until(lambda: rows() == [3, 2, 1], SOON)
+    entries.click()
+    assert rows() == [1, 2, 3]
+    page.find('[aria-sort="none"] button').click()
+    assert rows() == [3, 2, 1]
+
+
 def test_without_shared_figures_there_is_no_reset_and_the_page_says_that_a_worker_shows_itself(page, site):
     page.show(site.card(is_shared=False), can_reset=False)
     assert not page.find("#reset").is_displayed()

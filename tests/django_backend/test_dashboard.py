@@ -7,11 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
-from django.conf import settings
 from django.core.cache import cache, caches
 from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpResponse
 from django.test import AsyncClient, Client, override_settings
+from django.test.utils import override_script_prefix
 from django.urls import include, path, reverse
 from django.utils.deprecation import MiddlewareMixin
 
@@ -171,10 +171,18 @@ def test_the_token_comes_in_the_header_of_the_settings(settings):
 # What is shown and done.
 
 
+def test_the_title_is_the_address_of_the_site(settings):
+    settings.ALLOWED_HOSTS = ["example.org"]
+    staff = client("staff", host="example.org:8000")
+    assert staff.get(READS[1]).json()["title"] == "example.org:8000"
+    with override_script_prefix("/shop/"):
+        assert staff.get(READS[1]).json()["title"] == "example.org:8000/shop"
+        assert "<title>Caches of example.org:8000/shop" in staff.get(PAGE).text
+
+
 def test_every_cache_of_the_settings_is_shown_also_those_that_were_not_used():
     assert reverse("wheelcache:dashboard") == PAGE
     document = client("staff").get(READS[1]).json()
-    assert document["title"] == str(settings.SETTINGS_MODULE or "settings")
     assert [each["name"] for each in document["caches"]] == ["default", "tiered", "unused"]
     # Two aliases of one store count once.
     cache.set("k", "v")

@@ -307,8 +307,15 @@ def test_the_caches_are_those_of_the_app_also_if_they_were_not_used(site, make_a
     app, _ = site()
     make_app(name="another app")
     document = app.test_client().get(FIGURES).json
-    assert document["title"] == "atlas"
     assert [each["name"] for each in document["caches"]] == ["atlas"]
+
+
+def test_the_title_is_the_address_of_the_site(site):
+    client = site()[0].test_client()
+    assert client.get(FIGURES).json["title"] == "localhost"
+    below = {"HTTP_HOST": "example.org", "SCRIPT_NAME": "/shop"}
+    assert client.get(FIGURES, environ_overrides=below).json["title"] == "example.org/shop"
+    assert "<title>Caches of example.org/shop" in client.get(PAGE, environ_overrides=below).text
 
 
 def test_an_app_with_several_caches_shows_those_of_this_package(site, tmp_path):

@@ -5,6 +5,7 @@ import fcntl
 import os
 import signal
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -17,10 +18,11 @@ from wheelcache.runtime import private_files
 from wheelcache.stats import LOAD_BOUNDS
 
 
-def test_what_is_published_is_read_with_all_its_samples(directory):
+def test_what_is_published_is_read_with_its_last_minute(directory):
     published = figures(samples=7)
     file = directory.publish(published)
-    assert only(directory).workers == (published,)
+    assert only(directory).workers == (replace(published, samples=published.samples[:1]),)
+    assert only(directory).last_minute() == published.last_minute()
     assert only(directory).exited_workers == Stats()
     os.close(file)
 

@@ -27,6 +27,7 @@ INSTRUMENTS = {
     "wheelcache.max_entries": (LEVEL, "{entry}", {"cache"}),
     "wheelcache.bytes": (LEVEL, "By", {"cache"}),
     "wheelcache.max_bytes": (LEVEL, "By", {"cache"}),
+    "wheelcache.info": (GAUGE, "1", {"cache", "core", "version"}),
     "wheelcache.wheel_lag": (GAUGE, "s", {"cache"}),
 }
 

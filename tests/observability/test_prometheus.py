@@ -1,6 +1,7 @@
 """What Prometheus reads: names, types and labels by its rules, values as the caches have them, of all workers."""
 
 import gc
+import json
 import os
 import random
 import re
@@ -9,6 +10,7 @@ import sys
 import textwrap
 import threading
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ import wheelcache
 from tests.observability.scrape import Scrape, assert_nothing_went_down
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
+from wheelcache.core import IMPLEMENTATION
 from wheelcache.observability.metrics import Reading
 from wheelcache.observability.prometheus import Collector
 from wheelcache.observability.publisher import INTERVAL
@@ -42,6 +45,7 @@ METRICS = {
     "wheelcache_max_entries": ("gauge", {"cache"}),
     "wheelcache_bytes": ("gauge", {"cache"}),
     "wheelcache_max_bytes": ("gauge", {"cache"}),
+    "wheelcache_info": ("gauge", {"cache", "core", "version"}),
     "wheelcache_workers": ("gauge", {"cache"}),
     "wheelcache_wheel_lag_seconds": ("gauge", {"cache"}),
 }
@@ -114,11 +118,28 @@ def test_names_and_helps_are_as_promtool_wants_them(make, scrape, clock):
     for name, family in scrape().families.items():
         assert re.fullmatch(r"wheelcache_[a-z]+(_[a-z]+)*", name)
         assert (family.type == "counter") == name.endswith("_total")
-        assert not name.endswith(("_count", "_sum", "_bucket", "_info"))
+        assert not name.endswith(("_count", "_sum", "_bucket"))
         assert not re.search(r"_(milli|micro|nano|kilo|mega|ms|us|minutes?|hours?|percent|ratio)(_|$)", name)
         assert family.type not in name.split("_")
         assert re.fullmatch(r"[A-Z].*\.", family.documentation)
         assert all(re.fullmatch(r"[a-z]+", label) for sample in family.samples for label in sample.labels)
+
+
+@pytest.mark.parametrize(
+    "name", ["docs/prometheus-alerts.yml", "docs/prometheus-alerts.test.yml", "docs/grafana-dashboard.json"]
+)
+def test_what_is_made_for_these_metrics_names_no_others(name):
+    text = (ROOT / name).read_text()
+    if name.endswith(".json"):
+        targets = [each for panel in json.loads(text)["panels"] for each in panel["targets"]]
+        text = "\n".join(each["expr"] for each in targets)
+        assert set(METRICS) == {re.sub("_(bucket|sum)$", "", each) for each in re.findall(r"wheelcache_\w+", text)}
+    named = set(re.findall(r"\bwheelcache_\w+", text))
+    assert named
+    assert {re.sub("_(bucket|count|sum)$", "", each) for each in named} <= set(METRICS)
+    labels = {label for _, labels in METRICS.values() for label in labels}
+    used = {each for by in re.findall(r"\bby \(([^)]*)\)", text) for each in by.split(", ")}
+    assert used <= {*labels, "le", "job", "instance", "alertname"}
 
 
 def test_values_are_those_of_the_cache(make, scrape, clock):
@@ -135,6 +156,7 @@ def test_values_are_those_of_the_cache(make, scrape, clock):
     assert scraped("bytes") == stats.weight > 0
     assert scraped("max_bytes") == 10**6
     assert scraped("workers") == 1
+    assert scraped("info", core=IMPLEMENTATION, version=version("wheelcache")) == 1
     assert scraped("wheel_lag_seconds") == 0
 
 

@@ -23,7 +23,6 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect, ensure_csrf_
 from django.views.decorators.http import require_POST, require_safe
 
 from wheelcache.django_backend.aliases import engines
-from wheelcache.django_backend.site_identity import site_name
 from wheelcache.observability.dashboard import dashboard as shared
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard
 
@@ -110,14 +109,14 @@ def page(request: HttpRequest) -> HttpResponse:
             'path("wheelcache/", include("wheelcache.django_backend.urls")).'
         )
     header = HttpHeaders.parse_header_name(settings.CSRF_HEADER_NAME) or settings.CSRF_HEADER_NAME
-    return HttpResponse(_dashboard().page(header, get_token(request), get_script_prefix()))
+    return HttpResponse(_dashboard(request).page(header, get_token(request), get_script_prefix()))
 
 
 @_staff_only(_in_json)
 @require_safe
 def figures(request: HttpRequest) -> HttpResponse:
     details = request.GET.getlist("details") if "details" in request.GET else None
-    return _answer(lambda: _dashboard().figures(details, request.GET.get("span", "hour")))
+    return _answer(lambda: _dashboard(request).figures(details, request.GET.get("span", "hour")))
 
 
 @_staff_only(_in_json)
@@ -129,7 +128,7 @@ def asset(request: HttpRequest, name: str) -> HttpResponse:
 @_action
 def clear(request: HttpRequest) -> HttpResponse:
     name = request.POST.get("cache", "")
-    response = _answer(lambda: _dashboard().clear(name))
+    response = _answer(lambda: _dashboard(request).clear(name))
     if response.status_code == 200:
         logger.info("%r cleared the cache %r from the dashboard", request.user.get_username(), name)
     return response
@@ -137,14 +136,15 @@ def clear(request: HttpRequest) -> HttpResponse:
 
 @_action
 def reset(request: HttpRequest) -> HttpResponse:
-    response = _answer(_dashboard().reset)
+    response = _answer(_dashboard(request).reset)
     if response.status_code == 200:
         logger.info("%r reset the figures of the dashboard", request.user.get_username())
     return response
 
 
-def _dashboard() -> Dashboard:
-    return Dashboard(site_name(), engines)
+def _dashboard(request: HttpRequest) -> Dashboard:
+    # As its users know the site: a settings module is often the same for staging and production.
+    return Dashboard(f"{request.get_host()}{get_script_prefix().rstrip('/')}", engines)
 
 
 def _answer(figures_or_message: Callable[[], Any]) -> HttpResponse:

@@ -162,7 +162,8 @@ def _flask_wtf() -> Any:
 
 
 def _dashboard() -> Dashboard:
-    return Dashboard(current_app.name, caches_of_app)
+    # As its users know the site: the name of an app is often "app".
+    return Dashboard(f"{request.host}{request.script_root}", caches_of_app)
 
 
 def caches_of_app() -> list[Cache]:

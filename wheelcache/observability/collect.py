@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from math import inf
 
 from wheelcache.observability.figures_directory import FiguresDirectory
@@ -52,6 +53,18 @@ def is_shared(name: str, own: Iterable[ObservedCache]) -> bool:
     """Whether the workers of the site tell each other of the cache ``name``."""
     own = list(own)
     return all(each.publisher is not None for each in own if each.name == name) and bool(directories_of(own))
+
+
+def saved_at(name: str, own: Iterable[ObservedCache]) -> float | None:
+    """When a process last saved the cache ``name``, in seconds since 1970; None if none did, or none is to."""
+    places = {each.keeper.directory: each.keeper for each in own if each.name == name and each.keeper is not None}
+    times = []
+    for keeper in places.values():
+        for path in keeper.snapshots()[:1]:
+            # Replaced at this moment.
+            with suppress(OSError):
+                times.append(path.lstat().st_mtime)
+    return max(times, default=None)
 
 
 def since_reset(figures: list[CacheStats], own: Iterable[ObservedCache]) -> tuple[float | None, list[CacheStats]]:

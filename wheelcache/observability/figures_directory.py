@@ -70,6 +70,9 @@ LOOKS: Final = 10
 NOT_OURS: Final = (errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO, errno.ENODEV)
 """What opening a link, a socket, or what another user has put there gives."""
 
+PAGE: Final = 4096
+"""Bytes that are read of a file without a look at its size."""
+
 OURS: Final = "figures-"
 """The prefix of the directories that are used by default."""
 
@@ -287,28 +290,32 @@ def _look_at(path: Path | str, *, living: bool = True, dead: bool = False) -> tu
             return None, True
         not_for_children.add(file)
         try:
-            status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
-                return None, True
             lives = False
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 lives = True
             else:
+                status = os.fstat(file)
+                if not stat.S_ISREG(status.st_mode):
+                    return None, True
                 with suppress(FileNotFoundError):
                     if os.stat(path).st_ino != status.st_ino:
                         # Replaced since it was opened, and that one's lock let go.
                         continue
-            return (_figures_in(file, status.st_size) if (living if lives else dead) else None), lives
+            return (_figures_in(file) if (living if lives else dead) else None), lives
         finally:
             not_for_children.discard(file)
             os.close(file)
 
 
-def _figures_in(file: int, size: int) -> WorkerStats | None:
+def _figures_in(file: int) -> WorkerStats | None:
     try:
-        document = json.loads(os.read(file, size))
+        # They take 1 KB, unless the name of the cache is a long one.
+        data = os.read(file, PAGE)
+        if len(data) == PAGE:
+            data += os.read(file, os.fstat(file).st_size)
+        document = json.loads(data)
         if document.pop("version") != VERSION:
             return None
         return WorkerStats.from_json(document)

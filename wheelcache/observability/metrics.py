@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from math import floor
 from typing import Final
 
@@ -175,6 +177,24 @@ METRICS: Final = (
 """What is told of every cache. How long loads take is told apart, for not all systems take a histogram."""
 
 LOAD_TIME: Final = "Seconds that loads took, also those that raised an exception."
+
+
+INFO: Final = "Always 1: the version of wheelcache and the core in use."
+
+
+def info_labels(reading: Reading) -> list[dict[str, str]]:
+    """What the version and the core of a cache are told by: one for each core that its processes run."""
+    cores = sorted({each.core for each in reading.figures.workers})
+    return [{"cache": reading.cache, "core": core, "version": _version()} for core in cores]
+
+
+@lru_cache(1)
+def _version() -> str:
+    try:
+        return version("wheelcache")
+    except PackageNotFoundError:
+        # A copy of the package in the site's own folder.
+        return "unknown"
 
 
 def read_site(caches: Iterable[ObservedCache]) -> list[Reading]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
 
-from wheelcache.observability.metrics import LOAD_TIME, METRICS, Kind, Metric, read_process
+from wheelcache.observability.metrics import INFO, LOAD_TIME, METRICS, Kind, Metric, info_labels, read_process
 from wheelcache.observability.observed import ObservedCache, observed_caches
 
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
@@ -53,6 +53,7 @@ def instrument(
     meter = get_meter("wheelcache", meter_provider=meter_provider)
     for metric in (*METRICS, *_LOADS):
         _create(meter, metric, partial(_observe, metric, caches))
+    meter.create_observable_gauge("wheelcache.info", [partial(_observe_info, caches)], unit="1", description=INFO)
 
 
 def _create(meter: Meter, metric: Metric, callback: Callable[[CallbackOptions], Iterable[Observation]]) -> None:
@@ -74,3 +75,9 @@ def _observe(
             if metric.label is not None:
                 attributes[metric.label] = label
             yield Observation(value, attributes)
+
+
+def _observe_info(caches: Callable[[], Iterable[ObservedCache]], _: CallbackOptions) -> Iterator[Observation]:
+    for reading in read_process(caches()):
+        for labels in info_labels(reading):
+            yield Observation(1, labels)

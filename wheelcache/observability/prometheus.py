@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.utils import floatToGoString
 
-from wheelcache.observability.metrics import LOAD_TIME, METRICS, Kind, Metric, Reading, read_site
+from wheelcache.observability.metrics import INFO, LOAD_TIME, METRICS, Kind, Metric, Reading, info_labels, read_site
 from wheelcache.observability.observed import ObservedCache, observed_caches
 from wheelcache.stats import LOAD_BOUNDS, Stats
 
@@ -55,11 +55,15 @@ def _families(readings: list[Reading]) -> Iterator[Family]:
     for metric in METRICS:
         yield _family(metric, readings)
     workers = GaugeMetricFamily("wheelcache_workers", "Processes that have the cache.", labels=("cache",))
+    info = GaugeMetricFamily("wheelcache_info", INFO, labels=("cache", "core", "version"))
     loads = HistogramMetricFamily("wheelcache_load", LOAD_TIME, labels=("cache",), unit="seconds")
     for reading in readings:
         workers.add_metric((reading.cache,), len({each.pid for each in reading.figures.workers}))
         loads.add_metric((reading.cache,), _buckets(reading.counted), reading.counted.load_seconds)
+        for labels in info_labels(reading):
+            info.add_metric(tuple(labels.values()), 1)
     yield workers
+    yield info
     yield loads
 
 

@@ -52,7 +52,7 @@ class WorkerStats:
 
     def last_minute(self) -> Rate:
         """The last minute, as far as there are samples of it."""
-        then = next((each for each in self.samples if each.at >= self.now - LAST_MINUTE), None)
+        then = self._minute_ago()
         if then is None:
             return Rate()
         hits, misses, seconds = self.stats.hits - then.hits, self.stats.misses - then.misses, self.now - then.at
@@ -65,9 +65,20 @@ class WorkerStats:
         )
         return replace(self, stats=self.stats - earlier, samples=tuple(samples))
 
+    def _minute_ago(self) -> Sample | None:
+        return next((each for each in self.samples if each.at >= self.now - LAST_MINUTE), None)
+
     def as_json(self) -> dict[str, Any]:
-        """What ``from_json`` makes the same of again."""
-        return {**{each.name: getattr(self, each.name) for each in fields(self)}, "stats": self.stats.as_dict()}
+        """What ``from_json`` makes the same of again, with the only sample that ``last_minute`` takes.
+
+        A reader may have a thousand of these to read.
+        """
+        then = self._minute_ago()
+        return {
+            **{each.name: getattr(self, each.name) for each in fields(self)},
+            "stats": self.stats.as_dict(),
+            "samples": () if then is None else (then,),
+        }
 
     @classmethod
     def from_json(cls, document: Any) -> WorkerStats:
@@ -76,21 +87,20 @@ class WorkerStats:
             TypeError, KeyError, ValueError: ``document`` is not of this version.
         """
         stats = stats_from_json(document["stats"])
-        samples = tuple(Sample(*each) for each in document["samples"])
-        # Only numbers add up: one C call, where a look at the type of each would take as long as reading the file.
+        samples = tuple(map(Sample._make, document["samples"]))
+        # Only numbers add up.
         sum(chain.from_iterable(samples))
-        found = cls(**{**document, "stats": stats, "samples": samples})
-        for name, kind in _KINDS.items():
-            if not isinstance(getattr(found, name), kind):
-                raise TypeError(f"{name} must not be {getattr(found, name)!r}")
-        return found
+        for name, kinds in _KINDS.items():
+            if type(document[name]) not in kinds:
+                raise TypeError(f"{name} must not be {document[name]!r}")
+        return cls(**{**document, "stats": stats, "samples": samples})
 
 
-_KINDS: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("name", "worker", "thread", "core"), str),
-    **dict.fromkeys(("pid", "weighs_bytes"), int),
-    **dict.fromkeys(("started", "taken", "lag", "now"), (int, float)),
-    "interval": (int, float, NoneType),
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    **dict.fromkeys(("name", "worker", "thread", "core"), (str,)),
+    **dict.fromkeys(("pid", "weighs_bytes"), (int, bool)),
+    **dict.fromkeys(("started", "taken", "lag", "now"), (float, int)),
+    "interval": (float, int, NoneType),
     **dict.fromkeys(("reached", "max_entries", "max_weight"), (int, NoneType)),
 }
 

@@ -542,6 +542,9 @@ class Card {
     part(this.root, "charts").append(...[...this.charts, this.histogram].map((chart) => chart.figure));
     this.workers = part(this.root, "workers");
     this.rows = new Map();
+    this.heads = [...this.workers.querySelectorAll("thead th")];
+    this.order = null; // the column that the reader chose, and whether its greatest come first
+    this.heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => this.sortBy(column)));
     this.link = node("a", { href: `#${this.root.id}`, "data-cache-link": name });
     this.link.addEventListener("click", () => this.choose(true));
     this.link.append(node("span", { class: "name" }, name), node("span", { class: "note" }));
@@ -591,6 +594,30 @@ class Card {
     for (const chart of this.charts) chart.show(cache.history, at, cache.total.max_entries);
     this.histogram.show(cache.total.load_buckets);
     this.showWorkers(cache.workers, at);
+    this.showAbout(cache, at);
+  }
+
+  /** The greatest first, and the least at a second click. */
+  sortBy(column) {
+    this.order = { column, falling: this.order?.column !== column || !this.order.falling };
+    this.heads.forEach((head, i) => set(head, {
+      "aria-sort": i !== column ? "none" : this.order.falling ? "descending" : "ascending" }));
+    this.arrangeWorkers(this.cache.workers);
+  }
+
+  arrangeWorkers(workers) {
+    const { column, falling } = this.order ?? {};
+    const sign = falling ? -1 : 1;
+    const value = WORKER_VALUES[column] ?? (() => 0);
+    const wanted = [...workers].sort((a, b) => sign * (value(a) - value(b))).map((worker) => this.rows.get(worker.pid));
+    arrange(this.workers.querySelector("tbody"), wanted);
+    for (const [pid, row] of this.rows) if (!wanted.includes(row)) this.rows.delete(pid);
+  }
+
+  showAbout({ cores, saved }, at) {
+    const age = saved === null ? "" : `last snapshot ${duration(Math.max(0, Math.round(at - saved)))} ago`;
+    const core = cores.length ? `${cores.join(" and ")} core` : "";
+    write(part(this.root, "about"), [core, age].filter(Boolean).join(" · "));
   }
 
   write(figure, text) {
@@ -634,6 +661,9 @@ class Card {
       this.write(name, count(total[name]));
     }
     this.write("load_seconds", duration(total.load_seconds));
+    // As if each hit had been a load of the mean time.
+    const loads = total.loads + total.load_failures;
+    this.write("saved_seconds", loads ? `≈${duration(total.hits * total.load_seconds / loads)}` : NOTHING);
     const sum = Object.values(total.removals).reduce((a, b) => a + b, 0);
     for (const [cause, n] of Object.entries(total.removals)) {
       this.write(cause, count(n));
@@ -649,9 +679,7 @@ class Card {
     if (late >= 1) notes.push(`wheel up to ${duration(Math.round(late))} late`);
     write(part(this.root, "workers-summary"), notes.join(" · "));
     for (const worker of workers) this.showWorker(worker, at);
-    const wanted = workers.map((worker) => this.rows.get(worker.pid));
-    arrange(this.workers.querySelector("tbody"), wanted);
-    for (const [pid, row] of this.rows) if (!wanted.includes(row)) this.rows.delete(pid);
+    this.arrangeWorkers(workers);
   }
 
   showWorker(worker, at) {
@@ -667,6 +695,22 @@ class Card {
     set(row.cells[0], { title: worker.is_this ? "The worker that answered last" : "" });
   }
 }
+
+const THREADS = ["running", "parked", "not started", "refused"];
+
+/** What the columns of the workers are sorted by. */
+const WORKER_VALUES = [
+  (worker) => worker.pid,
+  (worker) => worker.started,
+  (worker) => -worker.published,
+  ({ now }) => (now.requests_per_second ? now.hit_ratio ?? -1 : -1),
+  ({ total }) => (total.hits + total.misses ? total.hit_ratio : -1),
+  ({ now }) => now.requests_per_second ?? -1,
+  ({ total }) => total.hits + total.misses,
+  ({ total }) => total.entries,
+  (worker) => THREADS.indexOf(worker.thread),
+  (worker) => worker.lag,
+];
 
 const nowRatio = (now) => (now.requests_per_second ? unless(now.hit_ratio, percent) : NOTHING);
 const totalRatio = (total) => (total.hits + total.misses ? percent(total.hit_ratio) : NOTHING);

@@ -16,7 +16,7 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.collect import collect, directories_of, is_shared, since_reset, time_series
+from wheelcache.observability.collect import collect, directories_of, is_shared, saved_at, since_reset, time_series
 from wheelcache.observability.history import DAY, HOUR
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
@@ -105,7 +105,12 @@ class Dashboard:
         own = list(self._caches())
         found = collect(own)
         # A reset does not make it one that was never used.
-        used = {each.name for each in found if each.total != Stats()}
+        unused = Stats()
+        used = {
+            each.name
+            for each in found
+            if each.exited_workers != unused or any(worker.stats != unused for worker in each.workers)
+        }
         at, figures = since_reset(found, own)
         ring = DAY if span == "day" else HOUR
         if details is None:
@@ -120,7 +125,11 @@ class Dashboard:
             "caches": [
                 _card(each, is_shared(each.name, own))
                 | {"is_used": each.name in used}
-                | (_details(each, time_series(each, own, ring, since=at)) if each.name in details else {})
+                | (
+                    {**_details(each, time_series(each, own, ring, since=at)), "saved": saved_at(each.name, own)}
+                    if each.name in details
+                    else {}
+                )
                 for each in figures
             ],
         }
@@ -223,6 +232,7 @@ def _card(figures: CacheStats, shared: bool) -> dict[str, Any]:
 def _details(figures: CacheStats, series: TimeSeries) -> dict[str, Any]:
     return {
         "workers": [_worker(each) for each in figures.by_process()],
+        "cores": sorted({each.core for each in figures.workers}),
         "history": {
             "step": series.step,
             "at": series.at,
