@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -56,6 +57,7 @@ class CacheParts:
     def __init__(self, options: Any) -> None:
         self.options = options
         self.is_closed = False
+        self._closing_thread = 0
         name, stamps = options.name, options.stamps
         self.core: Core = CoreClass(
             max_entries=options.max_entries,
@@ -127,14 +129,21 @@ class CacheParts:
 
     def close(self) -> None:
         """Drop all entries, and shut the gate for good."""
-        # First, as what was counted is published once more.
-        self.jobs.close()
-        self.loads.close()
-        self.gate.close()
-        self.leases.close()
-        self.writer.clear(news=False)
-        # Last: an interrupted close is finished by the next one.
-        self.is_closed = True
+        if self._closing_thread == threading.get_ident():
+            # A listener closes the cache that is being closed: else it would be called within itself, batch by batch.
+            return
+        try:
+            self._closing_thread = threading.get_ident()
+            # First, as what was counted is published once more.
+            self.jobs.close()
+            self.loads.close()
+            self.gate.close()
+            self.leases.close()
+            self.writer.clear(news=False)
+            # Last: an interrupted close is finished by the next one.
+            self.is_closed = True
+        finally:
+            self._closing_thread = 0
 
     def before_fork(self) -> None:
         """Return when no step of the core is in progress. Until ``after_fork``, no other thread begins one."""

@@ -265,6 +265,22 @@ def test_a_closed_cache_says_so_and_closing_again_is_nothing(cache):
             use()
 
 
+def test_a_listener_that_closes_a_cache_that_is_being_closed_is_called_once_for_each_entry_and_not_within_itself(make):
+    calls = [0, 0, 0]
+
+    def listener(key, value, cause):
+        calls[0] += 1
+        calls[1] += 1
+        calls[2] = max(calls[1:])
+        cache.close()
+        calls[1] -= 1
+
+    cache = make(on_removal=listener)
+    cache.set_many(dict.fromkeys(range(5 * BATCH)))
+    cache.close()
+    assert calls == [5 * BATCH, 0, 1]
+
+
 def test_a_listener_cannot_revive_a_cache_that_closes(make):
     def listener(key, value, cause):
         told.append(cause)
