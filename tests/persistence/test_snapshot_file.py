@@ -292,7 +292,8 @@ def test_no_descriptor_stays_open_whatever_is_refused_or_fails(path):
         refusal(path)
         with pytest.raises(ZeroDivisionError), SnapshotWriter(path, {"kind": "cache"}, None):
             raise ZeroDivisionError
-    assert len(os.listdir("/proc/self/fd")) == before
+    # Other threads of the process may close some.
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 # Damage.

@@ -1,0 +1,254 @@
+"""References in a core in C: collections, code that runs where one is dropped, failed allocations."""
+
+import gc
+import itertools
+import random
+import subprocess
+import sys
+import weakref
+
+import pytest
+
+compiled = pytest.mark.parametrize("core_class", ["compiled"], indirect=True)
+"""What the contract leaves open, or what Python itself sees to in the other one."""
+
+
+class Node:
+    """What the garbage collector tracks, in a cycle with itself."""
+
+    def __init__(self, *others):
+        self.others = [self, *others]
+
+
+class TestReferences:
+    @compiled
+    def test_a_core_in_a_cycle_with_its_values_is_collected(self, make):
+        for prepare in (lambda core: None, lambda core: core.clear(drop=False)):
+            core = make()
+            kept = weakref.ref(core)
+            for number in range(3000):
+                core.set(number, Node(core), 10)
+            core.set(Node(core), 1, 10)
+            core.set("string", "string", 10)
+            scan = core.scan(ordered=True)
+            scan.step(3)
+            core.set("scan", Node(scan), 10)
+            prepare(core)
+            del core, scan
+            gc.collect()
+            assert kept() is None
+
+    @compiled
+    def test_the_collector_passes_over_strings(self, make):
+        core = make()
+        value = Node()
+        core.set("string", "a string", 10)
+        core.set("bytes", b"bytes", 10)
+        assert not any(type(each) in (str, bytes) for each in gc.get_referents(core))
+        core.set("node", value, 10)
+        assert value in gc.get_referents(core)
+        core.set("node", "a string", 10)
+        assert value not in gc.get_referents(core)
+        core.set(("tuple", value), 1, 10)
+        core.clear(drop=False)
+        assert ("tuple", value) in gc.get_referents(core)
+
+    def test_values_that_are_in_use_survive_a_collection(self, make, clock):
+        core = make(max_entries=5000)
+        for number in range(12_000):
+            core.set(number, Node() if number % 3 else "plain", 10 + number % 7)
+            if number % 5 == 0:
+                core.delete(number - 50)
+            if number % 1000 == 0:
+                gc.collect()
+        gc.collect()
+        assert all(type(core.peek(key).value) in (Node, str) for key in core.keys())
+        assert sum(type(each.value) is Node for each in core.scan().step(10_000)) > 3000
+
+    @compiled
+    def test_finalizers_of_a_core_that_goes_find_no_core(self, core_class):
+        found = []
+
+        class Value:
+            def __init__(self, core):
+                self.core = weakref.ref(core)
+
+            def __del__(self):
+                found.append(self.core())
+
+        core = core_class()
+        for number in range(100):
+            core.set(number, Value(core), 10)
+        del core
+        gc.collect()
+        assert found == [None] * 100
+
+    @pytest.mark.parametrize("leave", ["set", "delete", "evict", "advance", "clear", "drain", "set_many"])
+    def test_what_leaves_may_call_the_core_again(self, make, clock, leave):
+        core = make(max_entries=64, max_weight=1000)
+        calls = itertools.count()
+
+        def again(*_):
+            if next(calls) % 3 == 0:
+                core.set(random.randrange(100), Node(), 5, weight=3)
+                core.delete(random.randrange(100))
+                core.evict(size=10)
+                core.clear()
+
+        class Value:
+            def __del__(self):
+                again()
+
+        references = []
+        for number in range(500):
+            value = Value()
+            references.append(weakref.ref(value, again))
+            core.set(number % 90, value, 1 + number % 5, weight=number % 40)
+            del value
+            match leave:
+                case "delete":
+                    core.delete(number % 7, removed=[])
+                case "evict":
+                    core.evict(5, [])
+                case "advance":
+                    clock.now += 1
+                    core.advance(removed=[])
+                case "clear":
+                    core.clear()
+                case "drain":
+                    core.clear(drop=False)
+                    core.drain(3)
+                case "set_many":
+                    core.set_many([(key, Value(), 1, 0, None) for key in range(5)], 5, [])
+            assert len(core) <= 64
+        assert len(core.keys()) <= len(core) <= 64
+
+    def test_removals_are_reported_though_each_allocation_collects(self, make, clock):
+        core = make(max_entries=50)
+        before = gc.get_threshold()
+        stored, removed = 0, []
+
+        class Cycle(Node):
+            def __del__(self):
+                core.set(random.randrange(100), "of a finalizer", 5)
+                core.delete(random.randrange(100))
+
+        gc.set_threshold(1, 1, 1)
+        try:
+            for number in range(1500):
+                Cycle()
+                stored += core.set(number % 70, Node(), 10, number % 2, removed=removed) & 1
+                core.delete_many([(number % 11, 0), (number % 13, 0)], removed)
+                core.watch(number % 70, wants_value=True)
+                core.peek(number % 70)
+                core.counts()
+                core.scan().step(5)
+                clock.now += 0.1
+                core.advance(removed=removed)
+                assert len(core) <= 50
+        finally:
+            gc.set_threshold(*before)
+        assert stored == 1500
+        assert all(type(value) in (Node, str) for _, value, _ in removed)
+
+    @compiled
+    @pytest.mark.deep
+    def test_a_million_steps_leave_no_reference_behind(self, make, clock):
+        core = make(max_entries=500, max_weight=20_000)
+        key, value = ("key", 1), Node()
+        keys = [("key", number) for number in range(1000)]
+
+        def work():
+            for number in range(100_000):
+                each = keys[number % 997]
+                core.set(each, value, 1 + number % 50, number % 2, weight=number % 60, removed=[])
+                core.get(keys[number % 991])
+                core.delete(keys[number % 10], removed=[])
+                core.set(each, value, 5)
+                core.touch(each, 3)
+                core.watch(each).close()
+                core.peek(each)
+                core.times(each)
+                core.get_many([each, key])
+                if number % 100 == 0:
+                    core.set_many([(each, value, 1, 0, None)], 5, [])
+                    core.delete_many([(each, 0)], [])
+                    clock.now += 1
+                    core.advance(removed=[])
+                    core.scan(ordered=True).step(3)
+                    core.counts()
+            core.clear()
+            while core.next_due <= clock.now:
+                core.advance()
+            gc.collect()
+            return sys.getrefcount(value), sum(map(sys.getrefcount, keys)), sys.getallocatedblocks()
+
+        first, second = work(), work()
+        assert first[:2] == second[:2]
+        assert abs(second[2] - first[2]) < 200
+
+
+FAILING = """
+import _testcapi, gc, sys
+from tests.core.conftest import Clock
+from tests.core.implementations import IMPLEMENTATIONS
+
+clock = Clock()
+core = IMPLEMENTATIONS[sys.argv[1]](max_entries=60, max_weight=500, clock=clock)
+items = [(key, key, 1, 0, None) for key in range(30, 45)]
+gc.freeze()  # Collections look at the core alone.
+steps = [
+    lambda n: core.set(1000 + n, "new", 5, weight=n % 20),
+    lambda n: core.set(n % 40, "old", 5, 3.0, weight=n % 90, removed=[]),
+    lambda n: core.set(f"plain {n}", "new", 5),
+    lambda n: core.delete(n % 40, removed=[]),
+    lambda n: core.delete_many([(key, 0) for key in range(10)], []),
+    lambda n: core.set_many(items, 5, []),
+    lambda n: core.touch(n % 40, 9),
+    lambda n: core.watch(n % 40, wants_value=True),
+    lambda n: core.scan(ordered=n % 2 == 0).step(20),
+    lambda n: core.get_many(range(20)),
+    lambda n: core.evict(30, []),
+    lambda n: core.advance(100, []),
+    lambda n: core.clear(),
+    lambda n: core.drain(10, []),
+    lambda n: (core.counts(), core.peek(n % 40, use=True)),
+]
+failed = 0
+for number, step in enumerate(steps):
+    for start in range(60):
+        clock.now += 0.5
+        for key in range(40):
+            core.set(key, key, 1 + key)
+        left = sum(core.counts().removals.values())
+        total = len(core) + left
+        _testcapi.set_nomemory(start, start + 1 + start % 4)
+        try:
+            step(start)
+        except MemoryError:
+            failed += 1
+        finally:
+            _testcapi.remove_mem_hooks()
+        after = len(core) + sum(core.counts().removals.values())
+        assert 0 <= after - total <= len(items), (number, start)
+        # Nothing makes room for what is not stored.
+        assert number > 2 or after > total or len(core) + left == total, (number, start)
+        assert len(core) <= 60 and core.weight <= 500, (number, start)
+        assert len(core.keys()) <= len(core)
+        gc.collect()
+        core.scan(ordered=True).close()
+clock.now += 1000
+while core.next_due <= clock.now:
+    core.advance()
+assert len(core) == 0 and core.weight == 0
+print(failed)
+"""
+
+
+@compiled
+@pytest.mark.timeout(600)
+def test_a_failed_allocation_leaves_a_core_as_before_the_step_or_after_it(request, core_class):
+    name = request.node.callspec.params["core_class"]
+    done = subprocess.run([sys.executable, "-c", FAILING, name], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20
