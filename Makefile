@@ -2,8 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8000
-# Processes that the tests run in. Many tests wait for a server or a thread, so two of them keep two cores busy.
-WORKERS ?= 2
+# Processes that the tests run in. Many tests wait for a server or a thread, so three of them keep two cores busy.
+WORKERS ?= 3
 MANAGE := $(BIN)/python example_project/manage.py
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 
