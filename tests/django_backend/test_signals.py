@@ -30,7 +30,9 @@ def removed():
 
     def receiver(sender, location, key, cause, **kwargs):
         assert set(kwargs) == {"signal"}
-        told.append((sender, location, key, cause))
+        # Entries of the contract's tests may expire meanwhile.
+        if not location.startswith("contract "):
+            told.append((sender, location, key, cause))
 
     with connected(receiver):
         yield told
