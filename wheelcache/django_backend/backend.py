@@ -158,7 +158,7 @@ class WheelCache(PrefixAccess, BaseCache):
         """``get`` of what the short way did not find."""
         if default is TO_BE_AWAITED:
             return default
-        if self._fill_wait(key):
+        if self._fill_waits:
             return drive(self._look_up(key, default, version))
         cache_key = self._key(key, version)
         return self._found_or(default, cache_key, self._cache.get(cache_key, MISSING))

@@ -78,6 +78,19 @@ def since_reset(figures: list[CacheStats], own: Iterable[ObservedCache]) -> tupl
     return latest, figures
 
 
+def note_reset(own: Iterable[ObservedCache]) -> None:
+    """Have the figures start from zero, for all readers.
+
+    Raises:
+        OSError, FileUnusable: it cannot be noted.
+    """
+    own = list(own)
+    # A worker that is killed has counted what it published, so that is what the reset starts from.
+    figures = collect(own, with_own=False)
+    for directory in directories_of(own):
+        directory.reset(figures)
+
+
 def time_series(
     figures: CacheStats, own: Iterable[ObservedCache], ring: Ring = HOUR, since: float | None = None
 ) -> TimeSeries:

@@ -229,6 +229,9 @@ class History:
 
     matters: Final = 360
 
+    _reached: int | None
+    _last: Stats | None
+
     def __init__(self, interval: float, clock: Clock, stats: Callable[[], Stats], rings: Rings) -> None:
         self.period = interval
         self._clock = clock
@@ -236,8 +239,6 @@ class History:
         self.rings = rings
         # A clock of a test may run ahead of the time, so that one is read once.
         self._epoch = SystemClock.time() - clock()
-        self._reached: int | None = None
-        self._last: Stats | None = None
         self.start_over()
         _histories.add(self)
 

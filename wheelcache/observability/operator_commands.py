@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, TextIO
 
-from wheelcache.observability.collect import collect, directories_of
+from wheelcache.observability.collect import directories_of, note_reset
 from wheelcache.observability.console import look, nothing_found
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
@@ -29,9 +29,10 @@ def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
     wanted = [each for each in found if name in (None, each.name)]
     if not wanted:
         raise Undone(f"No worker has a cache {name!r}: there are {', '.join(repr(each.name) for each in found)}.")
+    boxes = [RequestBox(directory.path) for directory in directories_of(caches)]
     for each in wanted:
-        for directory in directories_of(caches):
-            RequestBox(directory.path).ask(CLEAR, each.name)
+        for box in boxes:
+            box.ask(CLEAR, each.name)
         pids = sorted({worker.pid for worker in each.workers})
         many = f"{len(pids)} workers" if len(pids) > 1 else f"worker {pids[0]}"
         out.write(
@@ -49,7 +50,5 @@ def reset(caches: Iterable[ObservedCache], out: TextIO) -> None:
     caches = list(caches)
     if not look(caches)[1]:
         raise Undone(nothing_found(caches))
-    figures = collect(caches, with_own=False)
-    for directory in directories_of(caches):
-        directory.reset(figures)
+    note_reset(caches)
     out.write("The figures start from zero.\n")

@@ -321,10 +321,8 @@ class TimeSeries:
         return cls(
             step=seconds,
             at=tuple(number * seconds for number in numbers),
-            hit_ratio=tuple(
-                each.hits / (each.hits + each.misses) if each.hits + each.misses else None for each in steps
-            ),
-            requests=tuple((each.hits + each.misses) / seconds for each in steps),
+            hit_ratio=tuple(each.hits / each.lookups if each.lookups else None for each in steps),
+            requests=tuple(each.lookups / seconds for each in steps),
             misses=tuple(each.misses / seconds for each in steps),
             entries=tuple(each.entries for each in steps),
             weight=tuple(each.weight for each in steps),

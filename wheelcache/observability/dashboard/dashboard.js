@@ -283,7 +283,7 @@ class TimeChart extends Plot {
     return this.values(series).filter((value, i) => value !== null && value !== undefined && this.history.at[i] >= this.start);
   }
 
-  /** The gist for who does not see the line, and the values now for who does. */
+  /** The gist, for readers that do not see the line, and the values now, for those that do. */
   say() {
     const { title, series, format } = this.spec;
     write(this.span, this.history.at.length ? `last ${duration(this.history.step)}:` : "");

@@ -16,7 +16,15 @@ from string import Template
 from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.collect import collect, directories_of, is_shared, saved_at, since_reset, time_series
+from wheelcache.observability.collect import (
+    collect,
+    directories_of,
+    is_shared,
+    note_reset,
+    saved_at,
+    since_reset,
+    time_series,
+)
 from wheelcache.observability.history import DAY, HOUR
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
@@ -164,16 +172,12 @@ class Dashboard:
             FileUnusable, OSError: it cannot be noted.
         """
         own = list(self._caches())
-        directories = directories_of(own)
-        if not directories:
+        if not directories_of(own):
             raise NotPublished
-        # A worker that is killed has counted what it published, so that is what the reset starts from.
         for cache in own:
             if cache.publisher is not None:
                 cache.publisher.run_last()
-        figures = collect(own, with_own=False)
-        for directory in directories:
-            directory.reset(figures)
+        note_reset(own)
         return "The figures start from zero."
 
 
