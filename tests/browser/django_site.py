@@ -1,4 +1,4 @@
-"""A Django site with users who log in, for a browser: ``python -m tests.browser.django_site`` makes its database.
+"""A Django site with users that log in, for a browser: ``python -m tests.browser.django_site`` makes its database.
 
 Environment: ``BROWSER_TEST_DIRECTORY``, where that and the figures are.
 """
@@ -54,6 +54,7 @@ settings.configure(
 )
 django.setup()
 
+# What these import reads the settings.
 from django.contrib.auth.views import LoginView  # noqa: E402
 from django.core.cache import cache, caches  # noqa: E402
 from django.core.wsgi import get_wsgi_application  # noqa: E402

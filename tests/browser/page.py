@@ -17,7 +17,7 @@ class Page:
         self.expected = []
 
     def open(self, user="operator"):
-        """As somebody does who has not logged in yet."""
+        """As a user that has not logged in yet."""
         self.driver.get(f"{self.site.url}/wheelcache/")
         assert self.driver.title == "Log in"
         self.log_in(user)

@@ -26,7 +26,7 @@ class Site(Server):
         return super().is_up("state")
 
     def entries(self):
-        """Of each worker, by its number. Whoever is free answers, so it is asked until all have."""
+        """Of each worker, by its number. The free worker answers, so the site is asked until all have."""
         found = {}
 
         def all_answered():
@@ -39,7 +39,7 @@ class Site(Server):
 
     @contextmanager
     def traffic(self):
-        """Visitors who come for as long as the block lasts."""
+        """Visitors that come for as long as the block lasts."""
         gone = threading.Event()
 
         def visit():
@@ -93,7 +93,7 @@ def flask_site(tmp_path_factory):
 
 @pytest.fixture
 def page(chromium, request):
-    """A page of the site that the test names, on which nobody has logged in."""
+    """A page of the site that the test names, on which no user has logged in."""
     site = request.getfixturevalue(getattr(request, "param", "django_site"))
     chromium.get("about:blank")
     chromium.delete_all_cookies()
@@ -169,7 +169,7 @@ def test_a_reset_has_the_figures_start_from_zero(page):
     assert page.figure("hit_ratio") == "no look-ups"
     with page.site.traffic():
         assert until(lambda: page.number("requests") > 0, SOON)
-    # For whoever looks, from whatever worker.
+    # For every reader, from whatever worker.
     page.driver.refresh()
     assert page.is_fresh()
     assert page.text("#since").startswith("Counted since reset at ")

@@ -4,18 +4,17 @@ import fcntl
 import math
 import os
 import random
-import resource
 import stat
 import subprocess
 import sys
 import textwrap
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.coherence.processes import NAME, are_shared
+from tests.full_disk import room_for
 from tests.waiting import PATIENCE, until
 from wheelcache.coherence.shared_stamps import HEADER, MAGIC, SLOTS, SharedStamps
 from wheelcache.errors import FileUnusable
@@ -23,17 +22,6 @@ from wheelcache.runtime import private_files
 
 SIZE = (1 << 20) + 64
 """Bytes of the file: a header, and two words for each of 65,536 slots."""
-
-
-@contextmanager
-def room_for(size):
-    """No file of this process can be larger, as on a full disk. Python ignores the signal that comes with the error."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def start(script, *args, **environment):

@@ -6,6 +6,7 @@ from math import inf
 
 import pytest
 
+from tests.core.advancing import advance_all
 from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import (
     ABSENT,
@@ -26,11 +27,6 @@ from wheelcache.core.contract import (
 )
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
-
-
-def advance_all(core, removed=None):
-    while core.next_due <= core.now():
-        core.advance(removed=removed)
 
 
 class TestTimes:

@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 
+from tests.core.advancing import advance_all
 from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import (
     ABSENT,
@@ -21,11 +22,6 @@ from wheelcache.core.contract import (
 )
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
-
-
-def advance_all(core, removed=None):
-    while core.next_due <= core.now():
-        core.advance(removed=removed)
 
 
 class TestWatches:

@@ -8,6 +8,7 @@ from copy import copy
 
 import pytest
 
+from tests.core.advancing import advance_all
 from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import MISSING
 
@@ -279,8 +280,7 @@ class TestTime:
             assert core.get("key") == 1
         clock.now = 9000
         assert core.get("key") is None
-        while core.next_due <= clock.now:
-            core.advance()
+        advance_all(core)
         assert len(core) == 0
 
     def test_the_system_clock_decides_exactly(self, core_class):

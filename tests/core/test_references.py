@@ -9,6 +9,8 @@ import weakref
 
 import pytest
 
+from tests.core.advancing import advance_all
+
 compiled = pytest.mark.parametrize("core_class", ["compiled"], indirect=True)
 """What the contract leaves open, or what Python itself sees to in the other one."""
 
@@ -178,8 +180,7 @@ class TestReferences:
                     core.scan(ordered=True).step(3)
                     core.counts()
             core.clear()
-            while core.next_due <= clock.now:
-                core.advance()
+            advance_all(core)
             gc.collect()
             return sys.getrefcount(value), sum(map(sys.getrefcount, keys)), sys.getallocatedblocks()
 

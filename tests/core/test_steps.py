@@ -12,6 +12,7 @@ import tracemalloc
 
 import pytest
 
+from tests.core.advancing import advance_all
 from tests.waiting import PATIENCE
 from wheelcache.core.contract import KEEP, MISSING, SAME, STORED, RemovalCause
 
@@ -267,8 +268,7 @@ def test_a_finalizer_finds_a_consistent_core_and_may_call_it(make, clock):
         assert len(core) <= 20
     core.delete(5)
     clock.now = 50
-    while core.next_due <= clock.now:
-        core.advance()
+    advance_all(core)
     core.clear()
     assert seen
     assert max(seen) <= 20
@@ -345,8 +345,7 @@ def test_memory_follows_live_entries(make, clock, leave):
             case "evict":
                 while core.evict(size=0):
                     pass
-        while core.next_due <= clock.now:
-            core.advance()
+        advance_all(core)
 
     tracemalloc.start()
     try:

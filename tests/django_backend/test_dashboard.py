@@ -1,4 +1,4 @@
-"""The dashboard in Django: who gets in, and other middleware. The rest is in ``tests/backends``."""
+"""The dashboard in Django: which users get in, and other middleware. The rest is in ``tests/backends``."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ urlpatterns = [
 
 
 class Users(MiddlewareMixin):
-    """In the place of sessions, which the browser's tests have: the header X-User says who is logged in."""
+    """In the place of sessions, which the browser's tests have: the header X-User names the user that is logged in."""
 
     def process_request(self, request):
         from django.contrib.auth.models import AnonymousUser, User
@@ -105,7 +105,7 @@ def has_the_headers(response):
     return all(response.headers.get(name) == value for name, value in HEADERS.items())
 
 
-# Who gets in.
+# Which users get in.
 
 
 def test_who_is_not_logged_in_is_sent_to_the_login_from_the_page():

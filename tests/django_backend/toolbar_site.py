@@ -44,6 +44,7 @@ settings.configure(
 )
 django.setup()
 
+# What these import reads the settings.
 from django.core.cache import caches  # noqa: E402
 from django.test import Client  # noqa: E402
 from django.urls import include, path  # noqa: E402

@@ -24,6 +24,25 @@ def make(path, clock):
 
 
 @pytest.fixture
+def caches():
+    """The caches of this process, as far as an exporter knows."""
+    return []
+
+
+@pytest.fixture
+def make_exported(caches, clock):
+    """Make one of ``caches``."""
+
+    def make_cache(name="pages", **options):
+        caches.append(Cache(name, **{"clock": clock, "jitter": 0, "log_interval": None, **options}))
+        return caches[-1]
+
+    yield make_cache
+    for each in caches:
+        each.close()
+
+
+@pytest.fixture
 def another_worker():
     """Publishes figures of a cache as if another process had it, which lives until the test ends."""
     files = []

@@ -122,7 +122,7 @@ def test_counts_of_exited_workers_by_a_newer_version_are_left_out_and_stop_nobod
 
 
 def test_what_is_no_file_hinders_nobody(directory, tmp_path):
-    """Links lead nowhere, and nobody waits for the other end of a pipe."""
+    """Links lead nowhere, and no reader waits for the other end of a pipe."""
     (tmp_path / "elsewhere").write_text("not to be touched")
     (directory.path / "1-link.worker").symlink_to(tmp_path / "elsewhere")
     (directory.path / "2-dangling.worker").symlink_to(tmp_path / "nowhere")

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 
+from tests.full_disk import room_for
 from tests.observability.processes import run, start
 from tests.observability.published import EXITED, LOCK, Stats, dead, exited_workers, figures, only
 from wheelcache.observability import figures_directory
@@ -284,17 +285,10 @@ def test_if_the_dead_cannot_be_counted_for_good_they_are_by_each_reader(director
 
 
 def test_a_full_disk_is_an_error_that_leaves_what_was_published_and_nothing_else_and_no_descriptor(directory):
-    import resource
-
     file = directory.publish(figures())
     before = len(os.listdir("/proc/self/fd"))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
-            directory.publish(figures(hits=99))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with room_for(100), pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+        directory.publish(figures(hits=99))
     assert only(directory).stats.hits == 10
     assert os.listdir(directory.path) == ["1-a.worker"]
     assert len(os.listdir("/proc/self/fd")) == before

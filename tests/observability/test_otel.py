@@ -60,12 +60,6 @@ class Observed:
 
 
 @pytest.fixture
-def caches():
-    """The caches of this process, as far as the instruments know."""
-    return []
-
-
-@pytest.fixture
 def reader():
     return InMemoryMetricReader()
 
@@ -83,21 +77,8 @@ def observe(reader, provider, caches):
     return lambda: Observed(reader)
 
 
-@pytest.fixture
-def make(caches, clock):
-    """Make one of the caches."""
-
-    def make_cache(name="pages", **options):
-        caches.append(Cache(name, **{"clock": clock, "jitter": 0, "log_interval": None, **options}))
-        return caches[-1]
-
-    yield make_cache
-    for each in caches:
-        each.close()
-
-
-def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make, observe):
-    make(max_entries=10, max_weight=10**6, weigher=size_of).set("a", 1)
+def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make_exported, observe):
+    make_exported(max_entries=10, max_weight=10**6, weigher=size_of).set("a", 1)
     found = {
         name: (kind(metric), metric.unit, {each for point in metric.data.data_points for each in point.attributes})
         for name, metric in observe().metrics.items()
@@ -105,15 +86,15 @@ def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make
     assert found == INSTRUMENTS
 
 
-def test_all_that_prometheus_gets_of_every_cache_is_observed_and_described_in_the_same_words(make, observe):
-    make(max_entries=10, max_weight=10**6, weigher=size_of).set("a", 1)
+def test_all_that_prometheus_gets_of_every_cache_is_observed_and_described_in_the_same_words(make_exported, observe):
+    make_exported(max_entries=10, max_weight=10**6, weigher=size_of).set("a", 1)
     observed = observe().metrics
     for metric in METRICS:
         assert observed[f"wheelcache.{metric.name}"].description == metric.description
 
 
-def test_values_are_those_of_the_cache(make, observe, clock):
-    cache = make(max_entries=3, max_weight=10**6, weigher=size_of)
+def test_values_are_those_of_the_cache(make_exported, observe, clock):
+    cache = make_exported(max_entries=3, max_weight=10**6, weigher=size_of)
 
     def load():
         clock.advance(0.25)
@@ -140,8 +121,8 @@ def test_values_are_those_of_the_cache(make, observe, clock):
     assert observed("wheel_lag") == 0
 
 
-def test_figures_of_other_processes_are_theirs_to_tell(make, observe, tmp_path):
-    cache = make(figures_dir=tmp_path / "figures")
+def test_figures_of_other_processes_are_theirs_to_tell(make_exported, observe, tmp_path):
+    cache = make_exported(figures_dir=tmp_path / "figures")
     cache.get("a")
     elsewhere = Cache("pages", log_interval=None, figures_dir=tmp_path / "figures")
     elsewhere.get("b")
@@ -151,9 +132,9 @@ def test_figures_of_other_processes_are_theirs_to_tell(make, observe, tmp_path):
     elsewhere.close()
 
 
-def test_caches_of_one_name_are_one_and_hostile_names_come_through(make, observe):
+def test_caches_of_one_name_are_one_and_hostile_names_come_through(make_exported, observe):
     for name in ("pages", "pages", '"\n\\', "ключ ☃", "\udc80"):
-        make(name).set("a", 1)
+        make_exported(name).set("a", 1)
     observed = observe()
     assert observed("entries") == 2
     assert observed("entries", '"\n\\') == observed("entries", "ключ ☃") == observed("entries", "\\udc80") == 1
@@ -163,20 +144,20 @@ def test_without_caches_nothing_is_observed(observe):
     assert all(not metric.data.data_points for metric in observe().metrics.values())
 
 
-def test_instrumenting_twice_changes_nothing(make, observe, provider):
+def test_instrumenting_twice_changes_nothing(make_exported, observe, provider):
     instrument(provider, lambda: pytest.fail("the first one stays"))
-    make().get("a")
+    make_exported().get("a")
     assert observe()("requests", result="miss") == 1
 
 
-def test_all_caches_of_the_process_are_observed_unless_told_otherwise(make, reader, provider):
+def test_all_caches_of_the_process_are_observed_unless_told_otherwise(make_exported, reader, provider):
     instrument(provider)
-    make("of the process").set("a", 1)
+    make_exported("of the process").set("a", 1)
     assert Observed(reader)("entries", "of the process") == 1
 
 
-def test_a_closed_cache_is_passed_over_even_if_it_was_listed_before(make, observe, caplog):
-    make("closed").close()
-    make("open").set("a", 1)
+def test_a_closed_cache_is_passed_over_even_if_it_was_listed_before(make_exported, observe, caplog):
+    make_exported("closed").close()
+    make_exported("open").set("a", 1)
     assert (observe()("entries", "closed"), observe()("entries", "open")) == (None, 1)
     assert caplog.text == ""

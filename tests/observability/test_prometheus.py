@@ -52,29 +52,10 @@ METRICS = {
 
 
 @pytest.fixture
-def caches():
-    """The caches of this process, as far as the collector knows."""
-    return []
-
-
-@pytest.fixture
 def scrape(caches):
     registry = CollectorRegistry()
     registry.register(Collector(lambda: caches))
     return lambda: Scrape(generate_latest(registry).decode())
-
-
-@pytest.fixture
-def make(caches, clock):
-    """Make one of the caches."""
-
-    def make_cache(name="pages", **options):
-        caches.append(Cache(name, **{"clock": clock, "jitter": 0, "log_interval": None, **options}))
-        return caches[-1]
-
-    yield make_cache
-    for each in caches:
-        each.close()
 
 
 def exercise(cache, clock):
@@ -103,8 +84,8 @@ def exercise(cache, clock):
     cache.delete(7)
 
 
-def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make, scrape, clock):
-    exercise(make(max_entries=10, max_weight=10**6, weigher=size_of), clock)
+def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make_exported, scrape, clock):
+    exercise(make_exported(max_entries=10, max_weight=10**6, weigher=size_of), clock)
     scraped = scrape()
     found = {
         name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
@@ -113,8 +94,8 @@ def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make, sc
     assert found == METRICS
 
 
-def test_names_and_helps_are_as_promtool_wants_them(make, scrape, clock):
-    exercise(make(max_entries=10, max_weight=10**6, weigher=size_of), clock)
+def test_names_and_helps_are_as_promtool_wants_them(make_exported, scrape, clock):
+    exercise(make_exported(max_entries=10, max_weight=10**6, weigher=size_of), clock)
     for name, family in scrape().families.items():
         assert re.fullmatch(r"wheelcache_[a-z]+(_[a-z]+)*", name)
         assert (family.type == "counter") == name.endswith("_total")
@@ -142,8 +123,8 @@ def test_what_is_made_for_these_metrics_names_no_others(name):
     assert used <= {*labels, "le", "job", "instance", "alertname"}
 
 
-def test_values_are_those_of_the_cache(make, scrape, clock):
-    cache = make(max_entries=10, max_weight=10**6, weigher=size_of)
+def test_values_are_those_of_the_cache(make_exported, scrape, clock):
+    cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
     exercise(cache, clock)
     scraped, stats = scrape(), cache.stats()
     assert (scraped("requests_total", result="hit"), scraped("requests_total", result="miss")) == (7, 6)
@@ -160,8 +141,8 @@ def test_values_are_those_of_the_cache(make, scrape, clock):
     assert scraped("wheel_lag_seconds") == 0
 
 
-def test_the_histogram_counts_loads_up_to_each_bound_and_all_of_them(make, scrape, clock):
-    cache = make()
+def test_the_histogram_counts_loads_up_to_each_bound_and_all_of_them(make_exported, scrape, clock):
+    cache = make_exported()
     exercise(cache, clock)
     scraped = scrape()
     buckets = [scraped("load_seconds_bucket", le=str(bound)) for bound in (*LOAD_BOUNDS, "+Inf")]
@@ -171,9 +152,9 @@ def test_the_histogram_counts_loads_up_to_each_bound_and_all_of_them(make, scrap
     assert scraped("load_seconds_sum") == pytest.approx(20.3035, abs=1e-5)
 
 
-def test_what_has_no_bound_and_is_not_weighed_in_bytes_has_no_figure_for_it(make, scrape):
-    make("plain")
-    make("weighed", max_weight=100, weigher=lambda key, value: 1).set("a", 1)
+def test_what_has_no_bound_and_is_not_weighed_in_bytes_has_no_figure_for_it(make_exported, scrape):
+    make_exported("plain")
+    make_exported("weighed", max_weight=100, weigher=lambda key, value: 1).set("a", 1)
     scraped = scrape()
     for cache in ("plain", "weighed"):
         assert scraped("entries", cache) is not None
@@ -185,8 +166,8 @@ def test_a_scrape_without_caches_is_one(scrape):
     assert {name for name, family in scrape().families.items() if family.samples} == set()
 
 
-def test_openmetrics_reads_the_same(make, caches, clock):
-    exercise(make(max_entries=10, max_weight=10**6, weigher=size_of), clock)
+def test_openmetrics_reads_the_same(make_exported, caches, clock):
+    exercise(make_exported(max_entries=10, max_weight=10**6, weigher=size_of), clock)
     registry = CollectorRegistry()
     registry.register(Collector(lambda: caches))
     families = {
@@ -221,25 +202,25 @@ HOSTILE = [
 ]
 
 
-def test_hostile_names_of_caches_come_through_as_they_are(make, scrape):
+def test_hostile_names_of_caches_come_through_as_they_are(make_exported, scrape):
     for name in HOSTILE:
-        make(name).set("a", 1)
+        make_exported(name).set("a", 1)
     scraped = scrape()
     for name in HOSTILE:
         assert scraped("entries", name) == 1
     assert set(scraped.families) == set(METRICS)
 
 
-def test_half_a_surrogate_pair_which_cannot_be_sent_is_spelled_out(make, scrape):
-    make("\udc80").set("a", 1)
-    make("\\udc80").set("a", 1)
+def test_half_a_surrogate_pair_which_cannot_be_sent_is_spelled_out(make_exported, scrape):
+    make_exported("\udc80").set("a", 1)
+    make_exported("\\udc80").set("a", 1)
     assert scrape()("entries", "\\udc80") == 2
 
 
-def test_caches_of_one_name_are_one(make, scrape, clock, tmp_path):
-    make(max_entries=10).set("a", 1)
+def test_caches_of_one_name_are_one(make_exported, scrape, clock, tmp_path):
+    make_exported(max_entries=10).set("a", 1)
     for most in (5, 7):
-        cache = make(max_entries=most, figures_dir=tmp_path / "figures")
+        cache = make_exported(max_entries=most, figures_dir=tmp_path / "figures")
         cache.set("a", 1)
         cache.get("b")
     clock.advance(INTERVAL)
@@ -251,9 +232,9 @@ def test_caches_of_one_name_are_one(make, scrape, clock, tmp_path):
 
 
 def test_what_is_not_published_yet_is_not_told_either_as_the_next_worker_could_not_tell_it(
-    make, scrape, clock, tmp_path
+    make_exported, scrape, clock, tmp_path
 ):
-    cache = make(figures_dir=tmp_path / "figures")
+    cache = make_exported(figures_dir=tmp_path / "figures")
     cache.set("a", 1)
     assert scrape()("entries") is None
     clock.advance(INTERVAL)
@@ -272,8 +253,8 @@ def test_registering_twice_is_the_usual_error_and_registering_reads_no_cache():
         registry.register(Collector(unread))
 
 
-def test_all_caches_of_the_process_are_told_unless_told_otherwise(make):
-    make("of the process").set("a", 1)
+def test_all_caches_of_the_process_are_told_unless_told_otherwise(make_exported):
+    make_exported("of the process").set("a", 1)
     registry = CollectorRegistry()
     registry.register(Collector())
     assert Scrape(generate_latest(registry).decode())("entries", "of the process") == 1
@@ -317,15 +298,15 @@ def test_caches_may_be_closed_and_collected_while_they_are_read(tmp_path):
         stays.close()
 
 
-def test_a_closed_cache_is_passed_over_even_if_it_was_listed_before(make, scrape, tmp_path):
-    make("closed").close()
-    make("published", figures_dir=tmp_path / "figures").close()
+def test_a_closed_cache_is_passed_over_even_if_it_was_listed_before(make_exported, scrape, tmp_path):
+    make_exported("closed").close()
+    make_exported("published", figures_dir=tmp_path / "figures").close()
     assert scrape()("entries", "closed") is None
 
 
-def test_counters_of_what_was_published_stay_when_the_cache_is_closed(make, scrape, caches, clock, tmp_path):
+def test_counters_of_what_was_published_stay_when_the_cache_is_closed(make_exported, scrape, caches, clock, tmp_path):
     for _ in range(2):
-        make(figures_dir=tmp_path / "figures").set("a", 1)
+        make_exported(figures_dir=tmp_path / "figures").set("a", 1)
     caches[0].get("b")
     clock.advance(INTERVAL)
     before = scrape()
@@ -336,9 +317,9 @@ def test_counters_of_what_was_published_stay_when_the_cache_is_closed(make, scra
     assert after("entries") == 1
 
 
-def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make, scrape, clock):
+def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make_exported, scrape, clock):
     """``Stats`` takes it back, which may have been scraped by then: a counter that goes down is one that began anew."""
-    cache = make()
+    cache = make_exported()
     scrapes = []
 
     def fail():
@@ -359,8 +340,8 @@ def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make, scrape, c
     assert hits + misses == cache.stats().requests
 
 
-def test_seconds_never_go_down_by_a_bit_when_workers_exit(make):
-    figures = make().figures()
+def test_seconds_never_go_down_by_a_bit_when_workers_exit(make_exported):
+    figures = make_exported().figures()
     choose = random.Random(1)
     for _ in range(500):
         stats = [replace(figures.stats, load_seconds=choose.uniform(0, 10 ** choose.randrange(6))) for _ in range(6)]
@@ -371,8 +352,10 @@ def test_seconds_never_go_down_by_a_bit_when_workers_exit(make):
         assert 0 <= after.counted.load_seconds - before.counted.load_seconds < 1e-5
 
 
-def test_a_cache_whose_figures_cannot_be_published_is_told_by_its_own_worker(make, scrape, clock, tmp_path, caplog):
-    cache = make(figures_dir=tmp_path / "figures")
+def test_a_cache_whose_figures_cannot_be_published_is_told_by_its_own_worker(
+    make_exported, scrape, clock, tmp_path, caplog
+):
+    cache = make_exported(figures_dir=tmp_path / "figures")
     cache.set("a", 1)
     (tmp_path / "figures").chmod(0o755)
     clock.advance(INTERVAL)

@@ -224,7 +224,7 @@ def test_a_hundred_caches_leave_nothing_open(make, path, clock):
             cache.close()
     del cache
     gc.collect()
-    # What the garbage collector came upon while somebody had the lock waits for the next publication.
+    # What the garbage collector came upon while another thread had the lock waits for the next publication.
     cache = make()
     cache.publisher.run()
     cache.close()
@@ -480,6 +480,6 @@ def test_a_worker_that_crashes_at_once_again_and_again_leaves_as_much_as_one(pat
         """,
         path,
     )
-    # Each counts the one before, so that nobody has to look.
+    # Each counts the one before, so that no reader has to look.
     assert len(workers(path)) == 1
     assert published(path)["pages"].exited_workers.hits == 20

@@ -3,29 +3,17 @@
 import errno
 import fcntl
 import os
-import resource
 import stat
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tests.full_disk import room_for
 from tests.persistence.snapshot_files import NAME, NEW, OLD, RECORDS, SECRET, read, run, start, umask, write
 from tests.waiting import THREADS, until
 from wheelcache.persistence import snapshot_file
 from wheelcache.persistence.snapshot_file import SnapshotWriter, remove_leftovers, set_aside
-
-
-@contextmanager
-def room(size):
-    """No file of this process may become longer than ``size`` bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture
@@ -84,7 +72,7 @@ def test_an_exception_while_it_is_written_leaves_the_old_one_and_nothing_else(pa
 def test_a_full_disk_leaves_the_old_one_and_nothing_else(path, size, buffer, monkeypatch):
     monkeypatch.setattr(snapshot_file, "BUFFER_BYTES", buffer)
     write(path, OLD)
-    with room(size), pytest.raises(OSError, match="File too large"):
+    with room_for(size), pytest.raises(OSError, match="File too large"):
         write(path, NEW)
     assert is_alone(path, OLD)
 
@@ -93,7 +81,7 @@ def test_what_could_not_be_written_is_written_once_there_is_room(path, unbuffere
     """A caller that continues after the error gets no file with a hole in it."""
     with SnapshotWriter(path, {"kind": "cache"}, None) as writer:
         writer.write(b"one")
-        with room(150), pytest.raises(OSError, match="File too large"):
+        with room_for(150), pytest.raises(OSError, match="File too large"):
             writer.write(b"two" * 100)
         writer.write(b"three")
     assert read(path) == ([b"one", b"two" * 100, b"three"], None)

@@ -1,0 +1,15 @@
+"""A disk that is full, as far as the files of this process go."""
+
+import resource
+from contextlib import contextmanager
+
+
+@contextmanager
+def room_for(size):
+    """No file of this process can grow beyond ``size`` bytes. Python ignores the signal that comes with the error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
