@@ -139,7 +139,7 @@ def _memoizing(name: str, cache_type: str) -> Contender:
     app = Flask(name)
     cache = Cache(app, config={"CACHE_TYPE": cache_type})
 
-    @cache.memoize(300)  # type: ignore[untyped-decorator]
+    @cache.memoize(300)  # type: ignore[untyped-decorator]  # Flask-Caching has no types
     def square(number: int) -> int:
         return number * number
 

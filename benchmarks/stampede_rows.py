@@ -1,17 +1,17 @@
 """What happens when a hot key expires under 64 threads.
 
-The threads read one key, each some 10 ms after its last read, so that the machine idles. Whoever has to compute the
-value calls a loader that sleeps for 20 ms, as one that waits for a database does. Unlike a database it is no slower
-when 64 call it at once: what a stampede does to those who wait is not in the times, only in the calls.
+The threads read one key, each some 10 ms after its last read, so that the machine idles. A thread that has to compute
+the value calls a loader that sleeps for 20 ms, as one that waits for a database does. Unlike a database it is no slower
+when 64 call it at once: what a stampede does to the waiters is not in the times, only in the calls.
 
-Some 2 % of the reads meet an expiry, so the 99th percentile is what half of those who meet one wait at least. One
-expiry is one burst of loader calls: a call that comes so late that the value must have been there meanwhile begins
+Some 2 % of the reads meet an expiry, so the 99th percentile is what half of the readers that meet one wait at least.
+One expiry is one burst of loader calls: a call that comes so late that the value must have been there meanwhile begins
 the next. With ``refresh_ahead`` nothing expires, and a burst is a refresh.
 
-A round is some expiries of one contender, on a key that nobody had before. All keep the TTL to the millisecond, ours
-with a jitter of 0. Who is beside whom goes by what a reader gets while the value is computed: ``take``, cachetools and
-Django make him wait or compute, too; ``grace`` and dogpile.cache serve him the expired value, the latter but for the
-one reader who computes.
+A round is some expiries of one contender, on a key that no contender had before. All keep the TTL to the millisecond,
+ours with a jitter of 0. Which peer stands beside which contender goes by what a reader gets while the value is
+computed: ``take``, cachetools and Django make the reader wait or compute, too; ``grace`` and dogpile.cache serve the
+expired value, the latter but for the one reader that computes.
 """
 
 import gc
@@ -127,7 +127,7 @@ def measure(step: Step) -> Section:
                 yield faster(f"{what}, {ours}", measured, peer, median(peer, figure), unit=unit)
 
     def peers_within(figure: str, margin: float) -> str:
-        """The peers that do as well, so that nobody has to look for them."""
+        """The peers that do as well, which no reader of the table has to look for."""
         equals = [
             peer
             for peer in dict.fromkeys(chain.from_iterable(BESIDE.values()))
@@ -214,7 +214,7 @@ def _getting_and_setting(cache: BaseCache, load: Load) -> Read:
 
 def _cached(load: Load, **guard: Any) -> Read:
     cache: cachetools.TTLCache[object, str] = cachetools.TTLCache(100, TTL)
-    read: Read = cachetools.cached(cache, **guard)(lambda key: load())  # type: ignore[no-untyped-call]
+    read: Read = cachetools.cached(cache, **guard)(lambda key: load())  # type: ignore[no-untyped-call]  # cachetools has no types
     return read
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns, thread_time_ns
 from types import FunctionType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +31,7 @@ Round = Callable[[Sequence[Any]], int]
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Who is measured.
+    """What is measured.
 
     Attributes:
         arguments: makes a round's arguments; its time does not count.
@@ -100,7 +100,7 @@ def _timing(nanoseconds: list[float]) -> Timing:
 def _own_bytecode(function: F) -> F:
     """A copy: CPython fits the bytecode of a loop to the first that is called in it, which slows down the others."""
     assert isinstance(function, FunctionType)
-    return FunctionType(function.__code__.replace(), function.__globals__)  # type: ignore[return-value]
+    return cast(F, FunctionType(function.__code__.replace(), function.__globals__))
 
 
 def _call_each(call: Callable[[Any], object], arguments: Sequence[Any]) -> int:

@@ -25,15 +25,15 @@ CACHES = {
         "TIMEOUT": 300,
         "OPTIONS": {
             "MAX_ENTRIES": int(os.environ.get("ATLAS_MAX_ENTRIES", "5000")),
-            # Of all who ask for a page that expired, or for a part of one, one computes it, and the others wait for it,
-            # at most so many seconds. For nothing else: a session that is missing is not filled by another request.
+            # Of all requests for a page that expired, or for a part of one, one computes it. The others wait for it, at
+            # most so many seconds. For nothing else: a session that is missing is not filled by another request.
             "FILL_WAIT": {"views.decorators.cache.": 5, "template.cache.": 5},
             # A directory where the entries survive a restart, if there is one: make restart shows what that is worth.
             # Not for the sessions below, of which those that were logged out might come back after a crash.
             "SNAPSHOT": os.environ.get("ATLAS_SNAPSHOT") or None,
         },
     },
-    # Of their own, so that whoever empties the other from its page stays logged in.
+    # Of their own, so that an operator that empties the other from its page stays logged in.
     "sessions": {
         "BACKEND": "wheelcache.django_backend.WheelCache",
         "LOCATION": "sessions",

@@ -25,8 +25,8 @@ def create_app(settings: dict[str, Any] | None = None) -> Flask:
         CACHE_TYPE="wheelcache.flask_backend.WheelCache",
         CACHE_THRESHOLD=5000,
         CACHE_DEFAULT_TIMEOUT=300,
-        # Whoever asks for a page that somebody is making waits for it, instead of making it once more beside him. No
-        # page takes that long: the time is for one whose maker hangs.
+        # A request for a page that another request is making waits for it, instead of making it once more. No page
+        # takes that long: the time is for one whose maker hangs.
         CACHE_OPTIONS={"fill_wait": 5},
     )
     app.config.from_mapping(settings)
@@ -43,7 +43,7 @@ def create_app(settings: dict[str, Any] | None = None) -> Flask:
 
 
 def _is_this_machine() -> bool:
-    """Who may see the figures of the cache, and empty it. On a developer's machine its users are him.
+    """Whether a request may see the figures of the cache, and empty it: on a developer's machine it is the developer's.
 
     No guard for a site that others use: behind a proxy all come from there. Ask for a login instead.
     """

@@ -1,3 +1,5 @@
+from typing import ClassVar
+
 import django.db.models.deletion
 from django.db import migrations, models
 
@@ -5,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     initial = True
 
-    operations = [  # noqa: RUF012
+    operations: ClassVar = [
         migrations.CreateModel(
             name="Continent",
             fields=[

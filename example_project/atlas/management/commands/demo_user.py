@@ -1,4 +1,4 @@
-"""Makes the user who may see the figures of the cache, on a developer's own machine."""
+"""Makes the user that may see the figures of the cache, on a developer's own machine."""
 
 from typing import Any, Final
 

@@ -43,7 +43,7 @@ FIRST: Final = 1.0
 """Seconds of the restarted site that are looked at."""
 
 PAUSE: Final = 0.02
-"""Seconds until a visitor whom nobody answers tries again."""
+"""Seconds until a visitor that got no answer tries again."""
 
 
 @dataclass(frozen=True, slots=True)
