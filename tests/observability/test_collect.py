@@ -7,7 +7,7 @@ import pytest
 
 from tests.observability.processes import run
 from wheelcache import Cache
-from wheelcache.observability.collect import collect, directories_of, since_reset
+from wheelcache.observability.collect import collect, directories_of, note_reset, since_reset
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.stats import Stats
 
@@ -125,6 +125,23 @@ def test_a_reset_counts_neither_twice_nor_below_zero_when_workers_exit_after_it(
     late = [make(hits=1)]
     clock.advance(3)
     assert since_reset(collect(late), late)[1][-1].total.hits == 31
+
+
+def test_a_reset_of_one_cache_leaves_the_figures_of_the_others_and_a_later_one_of_all_counts_for_all(make, clock):
+    here, other = make(hits=3), make("other", hits=5)
+    clock.advance(3)
+    since = {}
+    for name, counted in (("pages", {"pages": 0, "other": 5}), (None, {"pages": 0, "other": 0}), ("other", {})):
+        here.get("a")
+        clock.advance(3)
+        note_reset([here, other], name)
+        at, figures = since_reset(collect([here]), [here])
+        assert hits(figures) == {"pages": 1, "other": 0} | counted
+        since[name] = [each.reset_at for each in figures]
+        assert (at is None) == (name == "pages")
+    assert since["pages"][0] is None
+    assert since[None][0] == since[None][1] == at
+    assert since["other"][1] == at < since["other"][0]
 
 
 def test_a_directory_that_is_gone_costs_what_the_others_published_only(make, clock, path):

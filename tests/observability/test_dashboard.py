@@ -10,6 +10,7 @@ import pytest
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import FileUnusable
+from wheelcache.observability.collect import note_reset
 from wheelcache.observability.dashboard.dashboard import (
     ASSETS,
     HEADERS,
@@ -30,7 +31,7 @@ TOTALS = {
     *("entries", "max_entries", "bytes", "max_bytes"),
 }
 CARD = {
-    *("name", "is_shared", "clear_effect", "since", "now", "total", "worker_count", "is_used"),
+    *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
     *("workers", "history", "cores", "saved"),
 }
 NOW = {"hit_ratio", "requests_per_second"}
@@ -306,6 +307,21 @@ def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, anoth
     assert only_card(dashboard(cache).figures())["total"]["hits"] == 1
     # Metrics do not go down.
     assert cache.stats().hits == 2
+
+
+def test_the_history_of_a_cache_that_was_reset_alone_begins_at_its_reset(make, another_worker):
+    alone, other = make("alone"), make("other")
+    now = int(SystemClock.time() / STEP) - 2
+    for pid, cache in enumerate((alone, other)):
+        cache.publisher.directory.rings(cache.name).add([(now, Step(hits=1.0))])
+        another_worker(cache, pid, hits=10)
+    note_reset([alone], "alone")
+    document = dashboard(alone, other).figures()
+    of_alone, of_other = document["caches"]
+    assert (len(of_alone["history"]["at"]), len(of_other["history"]["at"])) == (0, 1)
+    assert (of_alone["total"]["hits"], of_other["total"]["hits"]) == (0, 10)
+    assert (document["since"], of_other["reset_at"]) == (None, None)
+    assert of_alone["reset_at"] <= document["at"]
 
 
 def test_without_a_place_to_note_it_a_reset_is_refused(make):

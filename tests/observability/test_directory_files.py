@@ -14,7 +14,7 @@ from tests.observability.published import EXITED, LOCK, FiguresDirectory, dead, 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import FORGOTTEN, RESET, directory_of, remove_forgotten
 from wheelcache.observability.worker_requests import CLEAR, REQUESTS, RequestBox
-from wheelcache.observability.worker_stats import Reset
+from wheelcache.observability.worker_stats import Resets
 from wheelcache.runtime import private_files
 
 
@@ -83,6 +83,8 @@ def test_without_a_directory_for_this_user_alone_there_is_no_default_and_that_is
         b"[]",
         b'{"version": 1}',
         b'{"version": 2, "stats": {}}',
+        b'{"at": Infinity, "caches": {}}',
+        b'{"at": null, "caches": {"pages": null, "other": {"at": 1, "total": {}, "workers": 3}}}',
         b'{"version": 1, "stats": {"hits": "x", "load_buckets": []}, "samples": []}',
         b"[" * 100_000,
         b'{"a":' * 100_000,
@@ -101,7 +103,7 @@ def test_what_cannot_be_read_hinders_nobody(directory, content, lives):
         if lives:
             fcntl.flock(file, fcntl.LOCK_EX)
         assert (only(directory).stats.hits, only(directory).exited_workers.hits) == (10, 1)
-        assert directory.last_reset() == Reset()
+        assert directory.resets() == Resets()
         assert RequestBox(directory.path).last("pages") == {}
         directory.retire_the_dead()
         assert (only(directory).stats.hits, only(directory).exited_workers.hits) == (10, 1)
@@ -109,7 +111,7 @@ def test_what_cannot_be_read_hinders_nobody(directory, content, lives):
     RequestBox(directory.path).ask(CLEAR, "pages")
     assert CLEAR in RequestBox(directory.path).last("pages")
     directory.reset(directory.read())
-    assert directory.last_reset().workers["1-a"].hits == 10
+    assert directory.resets().caches["pages"].workers["1-a"].hits == 10
     os.close(good)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.observability.published import worker
 from wheelcache.observability.history import Sample
-from wheelcache.observability.worker_stats import CacheStats, Rate, Reset, WorkerStats, stats_from_json
+from wheelcache.observability.worker_stats import CacheStats, Rate, Reset, Resets, WorkerStats, stats_from_json
 from wheelcache.stats import LOAD_BOUNDS, Stats
 
 EPOCH = 1_000_000.0
@@ -47,10 +47,12 @@ def test_since_takes_away_what_each_worker_had_counted_and_nothing_from_those_th
     figures = CacheStats(
         "pages", (worker(number=1, stats=Stats(hits=10, size=5)), worker(number=2, stats=Stats(hits=3)))
     )
-    reset = Reset(1.0, {"1-x": Stats(hits=4, size=4), "9-x": Stats(hits=100)}, {"pages": Stats(hits=104, size=4)})
+    reset = Reset(1.0, Stats(hits=104, size=4), {"1-x": Stats(hits=4, size=4), "9-x": Stats(hits=100)})
     assert figures.since(reset).stats == Stats(hits=9, size=5)
     assert replace(figures, exited_workers=Stats(hits=102)).since(reset).total == Stats(hits=11, size=5)
-    assert Reset.from_json(json.loads(json.dumps(reset.as_json()))) == reset
+    resets = Resets(2.0, {"pages": reset})
+    assert Resets.from_json(json.loads(json.dumps(resets.as_json()))) == resets
+    assert [each.reset_at for each in resets.apply([figures, replace(figures, name="other")])] == [1.0, None]
 
 
 # The last minute.
@@ -83,7 +85,7 @@ def test_the_last_minute_is_the_last_minute_also_after_a_reset_in_it_or_before_i
     figures = CacheStats("pages", (worker(samples, now=205.0, stats=Stats(hits=205, misses=410)),))
     for seconds in (100, 180):
         counted = Stats(hits=seconds, misses=2 * seconds)
-        assert figures.since(Reset(1.0, {"1-x": counted}, {"pages": counted})).last_minute() == figures.last_minute()
+        assert figures.since(Reset(1.0, counted, {"1-x": counted})).last_minute() == figures.last_minute()
 
 
 # Written down.

@@ -382,12 +382,13 @@ def test_no_descriptor_stays_open_in_the_child_of_a_fork_or_after_reading(direct
 def test_a_reset_has_its_time_and_what_was_counted_before(directory):
     file = directory.publish(figures())
     dead(directory, "2-b", hits=5)
-    assert directory.last_reset().at is None
+    assert directory.resets().at is None
     before = time.time()
     directory.reset(directory.read())
-    reset = directory.last_reset()
-    assert before <= reset.at <= time.time()
+    resets = directory.resets()
+    reset = resets.caches["pages"]
+    assert before <= reset.at == resets.at <= time.time()
     assert reset.workers == {"1-a": figures().stats}
-    assert reset.totals == {"pages": figures(hits=15).stats}
+    assert reset.total == figures(hits=15).stats
     assert only(directory).since(reset).total == Stats(size=3, weight=30)
     os.close(file)

@@ -177,7 +177,7 @@ def test_without_rich_json_is_as_ever_and_a_table_says_what_to_install(site):
         (["--watch"], 1, "--watch needs a terminal"),
         (["--watch", "nan"], 2, "a number of seconds above 0, not 'nan'"),
         (["save"], 1, "the option snapshot says where"),
-        (["reset", "--cache", "a"], None, "--cache"),
+        (["save", "--cache", "a"], None, "--cache"),
         (["--json", "save"], 1, "--json is for the figures and inspect"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -195,9 +195,10 @@ def test_from_the_terminal_a_cache_is_cleared_in_all_workers_and_the_figures_are
     """The last of this site: what it counted is gone from the figures."""
     before = site.figures()["caches"][0]
     assert before["total"]["entries"] > 0
-    done = site.run("clear", "--cache", "another")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert f"No worker has a cache 'another': there are {before['name']!r}." in done.stderr
+    for action in ("clear", "reset"):
+        done = site.run(action, "--cache", "another")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"No worker has a cache 'another': there are {before['name']!r}." in done.stderr
     done = site.run("clear", "--cache", before["name"])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"{before['name']!r}: asked {WORKERS} workers to remove {before['total']['entries']}")
@@ -206,9 +207,11 @@ def test_from_the_terminal_a_cache_is_cleared_in_all_workers_and_the_figures_are
         return json.loads(site.run("--json").stdout)["caches"][0]["total"]
 
     assert until(lambda: now()["entries"] == 0, 30)
-    done = site.run("reset")
-    assert (done.returncode, done.stdout) == (0, "The figures start from zero.\n")
-    assert (now()["requests"], now()["misses"]) == (0, 0)
+    for options, what in ((["--cache", before["name"]], f" of {before['name']!r}"), ([], "")):
+        done = site.run("reset", *options)
+        assert (done.returncode, done.stdout) == (0, f"The figures{what} start from zero.\n")
+        assert (now()["requests"], now()["misses"]) == (0, 0)
+        assert ("since its reset" in site.run().stdout) == bool(options)
 
 
 @pytest.mark.parametrize("framework", MANAGE)

@@ -75,11 +75,12 @@ def _clear(name: str | None) -> None:
 
 
 @wheelcache.command("reset")
+@click.option("--cache", "name", metavar="NAME", help="Which one; all if not given.")
 @with_appcontext
-def _reset() -> None:
+def _reset(name: str | None) -> None:
     """Have the figures start from zero, here and on the dashboard."""
     with _complaints():
-        operator_commands.reset(_caches(), sys.stdout)
+        operator_commands.reset(_caches(), name, sys.stdout)
 
 
 @wheelcache.command("inspect")

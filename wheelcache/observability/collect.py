@@ -68,27 +68,32 @@ def saved_at(name: str, own: Iterable[ObservedCache]) -> float | None:
 
 
 def since_reset(figures: list[CacheStats], own: Iterable[ObservedCache]) -> tuple[float | None, list[CacheStats]]:
-    """When the figures were reset, in seconds since 1970, and ``figures`` without what had been counted by then."""
+    """When all figures were reset together, in seconds since 1970, and ``figures`` without what had been counted by
+    then, or by a reset of the cache alone.
+    """
     latest = None
     for directory in directories_of(own):
-        reset = directory.last_reset()
-        if reset.at is not None:
-            latest = max(reset.at, latest or reset.at)
-            figures = [each.since(reset) for each in figures]
+        resets = directory.resets()
+        figures = resets.apply(figures)
+        if resets.at is not None:
+            latest = max(resets.at, latest or resets.at)
     return latest, figures
 
 
-def note_reset(own: Iterable[ObservedCache]) -> None:
+def note_reset(own: Iterable[ObservedCache], name: str | None = None) -> None:
     """Have the figures start from zero, for all readers.
+
+    Args:
+        name: of the cache; None for all.
 
     Raises:
         OSError, FileUnusable: it cannot be noted.
     """
     own = list(own)
     # A worker that is killed has counted what it published, so that is what the reset starts from.
-    figures = collect(own, with_own=False)
+    figures = [each for each in collect(own, with_own=False) if name in (None, each.name)]
     for directory in directories_of(own):
-        directory.reset(figures)
+        directory.reset(figures, together=name is None)
 
 
 def time_series(

@@ -2,11 +2,12 @@
 
 As JSON they are one document:
 
-- ``at``: when it was made, and ``since``: when the figures were reset, or null if they never were. Seconds since 1970.
+- ``at``: when it was made, and ``since``: when those of all caches were reset, or null. Seconds since 1970.
 - ``looked_in``: the directories where the workers of the site publish.
-- ``caches``: of each its ``name``; ``total``, of its workers together and of those that have exited; and ``workers``,
-  oldest first, with ``pid``, ``started`` and ``published``, in seconds since 1970, ``thread``, the state of the wheel
-  thread, its ``lag``, in seconds, and ``core``, "compiled" or "python".
+- ``caches``: of each its ``name``; ``reset_at``, when its figures were reset, alone or with those of all caches, or
+  null; ``total``, of its workers together and of those that have exited; and ``workers``, oldest first, with ``pid``,
+  ``started`` and ``published``, in seconds since 1970, ``thread``, the state of the wheel thread, its ``lag``, in
+  seconds, and ``core``, "compiled" or "python".
 
 ``total`` and each worker have ``hit_ratio_now`` and ``requests_per_second``, of the last minute; ``hit_ratio``,
 ``requests``, ``hits``, ``misses``, ``evictions``, ``expirations``, ``loads``, ``load_failures``, ``load_ms``, a load on
@@ -111,6 +112,7 @@ def document(caches: Iterable[ObservedCache]) -> dict[str, Any]:
         "caches": [
             {
                 "name": each.name,
+                "reset_at": each.reset_at,
                 "total": _figures(each),
                 "workers": [_worker(of_process) for of_process in each.by_process()],
             }
@@ -290,7 +292,14 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
         console.width = width_of(shown)
     started = min(each.counted_since for each in found if each.counted_since is not None)
     counted = f"since {date_of(started)}" if since is None else f"since the reset, {date_of(since)}"
-    text = f'Counted {counted}, also by workers that have exited; "now" and "a second" is the last minute.'
+    alone = [
+        f", {each.name!r} since its reset, {date_of(each.reset_at)}"
+        for each in found
+        if each.reset_at is not None and each.reset_at != since
+    ]
+    text = (
+        f'Counted {counted}{"".join(alone)}, also by workers that have exited; "now" and "a second" is the last minute.'
+    )
     return Group(shown, Text(text, style="dim"))
 
 

@@ -19,7 +19,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.history import DAY, RingsInFile
-from wheelcache.observability.worker_stats import CacheStats, Reset, WorkerStats, by_name, stats_from_json
+from wheelcache.observability.worker_stats import CacheStats, Reset, Resets, WorkerStats, by_name, stats_from_json
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.json_files import load_document, replace_and_lock, replace_document
 from wheelcache.runtime.private_files import (
@@ -195,13 +195,21 @@ class FiguresDirectory:
         """
         make_private_again(self.path)
 
-    def reset(self, figures: list[CacheStats]) -> None:
-        """From now on, figures count from ``figures`` on: see ``last_reset``."""
-        with self._locked():
-            replace_document(self.path / RESET, Reset.of(SystemClock.time(), figures).as_json())
+    def reset(self, figures: Iterable[CacheStats], *, together: bool = True) -> None:
+        """From now on, the figures of these caches count from ``figures`` on: see ``resets``.
 
-    def last_reset(self) -> Reset:
-        return Reset.from_json(load_document(self.path / RESET))
+        Args:
+            together: they are all caches that there are. If not, the resets of the others stay.
+        """
+        with self._locked():
+            now = SystemClock.time()
+            before = Resets() if together else self.resets()
+            caches = {**before.caches, **{each.name: Reset.of(now, each) for each in figures}}
+            resets = Resets(now if together else before.at, _newest(caches))
+            replace_document(self.path / RESET, resets.as_json())
+
+    def resets(self) -> Resets:
+        return Resets.from_json(load_document(self.path / RESET))
 
     def remove(self, worker: str, patience: float | None = None) -> bool:
         """Count a worker of this process, which holds its lock no longer, among exited workers.

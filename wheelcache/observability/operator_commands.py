@@ -11,6 +11,7 @@ from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.snapshot_commands import Undone
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
+from wheelcache.observability.worker_stats import CacheStats
 
 ACTIONS: Final = ("clear", "reset")
 
@@ -23,12 +24,7 @@ def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
         OSError, FileUnusable: the workers cannot be asked.
     """
     caches = list(caches)
-    _, found = look(caches)
-    if not found:
-        raise Undone(nothing_found(caches))
-    wanted = [each for each in found if name in (None, each.name)]
-    if not wanted:
-        raise Undone(f"No worker has a cache {name!r}: there are {', '.join(repr(each.name) for each in found)}.")
+    wanted = _wanted(caches, name)
     boxes = [RequestBox(directory.path) for directory in directories_of(caches)]
     for each in wanted:
         for box in boxes:
@@ -40,15 +36,30 @@ def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
         )
 
 
-def reset(caches: Iterable[ObservedCache], out: TextIO) -> None:
-    """Have the figures start from zero, on the dashboard and in the terminal. Metrics go on.
+def reset(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> None:
+    """Have the figures of the cache ``name``, or of every cache, start from zero, on the dashboard and in the terminal.
+    Metrics go on.
 
     Raises:
-        Undone: no worker publishes figures.
+        Undone: no worker has it.
         OSError, FileUnusable: it cannot be noted.
     """
     caches = list(caches)
-    if not look(caches)[1]:
+    _wanted(caches, name)
+    note_reset(caches, name)
+    out.write(f"The figures{'' if name is None else f' of {name!r}'} start from zero.\n")
+
+
+def _wanted(caches: list[ObservedCache], name: str | None) -> list[CacheStats]:
+    """The figures of the cache ``name``, or of every cache, that a worker has.
+
+    Raises:
+        Undone: no worker has it.
+    """
+    _, found = look(caches)
+    if not found:
         raise Undone(nothing_found(caches))
-    note_reset(caches)
-    out.write("The figures start from zero.\n")
+    wanted = [each for each in found if name in (None, each.name)]
+    if not wanted:
+        raise Undone(f"No worker has a cache {name!r}: there are {', '.join(repr(each.name) for each in found)}.")
+    return wanted

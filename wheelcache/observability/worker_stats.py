@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
+from math import isfinite
 from types import NoneType
 from typing import Any, Final
 
@@ -137,12 +138,14 @@ class CacheStats:
         workers: it in each process that lives, oldest first.
         exited_workers: what was counted by those that are gone.
         exited_since: when the first of those started, in seconds since 1970; None if none is known.
+        reset_at: when the figures were reset; None if they are of all that was counted.
     """
 
     name: str
     workers: tuple[WorkerStats, ...]
     exited_workers: Stats = field(default_factory=Stats)
     exited_since: float | None = None
+    reset_at: float | None = None
 
     @property
     def stats(self) -> Stats:
@@ -217,47 +220,81 @@ class CacheStats:
         workers = tuple(each.since(before[each.worker]) if each.worker in before else each for each in self.workers)
         living = Stats.total(before[each.worker] for each in self.workers if each.worker in before)
         # What the total had then, less what those had that live, had been counted by those that are gone by now.
-        gone = self.exited_workers - (reset.totals.get(self.name, Stats()) - living)
-        return replace(self, workers=workers, exited_workers=replace(gone, size=0, weight=0))
+        gone = replace(self.exited_workers - (reset.total - living), size=0, weight=0)
+        return replace(self, workers=workers, exited_workers=gone, reset_at=reset.at)
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What had been counted when the figures were reset.
+    """What had been counted of a cache when its figures were reset.
 
     Attributes:
-        at: the time, in seconds since 1970; None if they never were.
-        workers: by ``WorkerStats.worker``, totals: by the name of the cache.
+        at: the time, in seconds since 1970.
+        workers: by ``WorkerStats.worker``.
     """
 
-    at: float | None = None
+    at: float
+    total: Stats
     workers: Mapping[str, Stats] = field(default_factory=dict)
-    totals: Mapping[str, Stats] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, at: float, figures: Iterable[CacheStats]) -> Reset:
-        figures = list(figures)
-        workers = {each.worker: each.stats for cache in figures for each in cache.workers}
-        return cls(at, workers, {cache.name: cache.total for cache in figures})
+    def of(cls, at: float, figures: CacheStats) -> Reset:
+        return cls(at, figures.total, {each.worker: each.stats for each in figures.workers})
 
     def as_json(self) -> dict[str, Any]:
         """What ``from_json`` makes the same of again."""
-        return {
-            "at": self.at,
-            "workers": {name: stats.as_dict() for name, stats in self.workers.items()},
-            "totals": {name: stats.as_dict() for name, stats in self.totals.items()},
-        }
+        workers = {name: stats.as_dict() for name, stats in self.workers.items()}
+        return {"at": self.at, "total": self.total.as_dict(), "workers": workers}
 
     @classmethod
-    def from_json(cls, document: Any) -> Reset:
-        """No reset, if it cannot be read."""
+    def from_json(cls, document: Any) -> Reset | None:
+        """None if it cannot be read."""
         try:
-            workers, totals = (
-                {name: stats_from_json(each) for name, each in document[part].items()} for part in ("workers", "totals")
-            )
-            return cls(float(document["at"]), workers, totals)
-        except (TypeError, KeyError, ValueError, AttributeError):
+            workers = {name: stats_from_json(each) for name, each in document["workers"].items()}
+            return cls(_time(document["at"]), stats_from_json(document["total"]), workers)
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Resets:
+    """The last reset of each cache.
+
+    Attributes:
+        at: when all were reset together, in seconds since 1970; None if they never were.
+        caches: by name, the reset that counts: that one, or a later one of this cache alone.
+    """
+
+    at: float | None = None
+    caches: Mapping[str, Reset] = field(default_factory=dict)
+
+    def apply(self, figures: Iterable[CacheStats]) -> list[CacheStats]:
+        """``figures``, without what had been counted by then."""
+        return [each.since(self.caches[each.name]) if each.name in self.caches else each for each in figures]
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``from_json`` makes the same of again."""
+        return {"at": self.at, "caches": {name: each.as_json() for name, each in self.caches.items()}}
+
+    @classmethod
+    def from_json(cls, document: Any) -> Resets:
+        """Without what cannot be read."""
+        try:
+            found = {name: Reset.from_json(each) for name, each in document["caches"].items()}
+            at = None if document["at"] is None else _time(document["at"])
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
             return cls()
+        return cls(at, {name: each for name, each in found.items() if each is not None})
+
+
+def _time(value: Any) -> float:
+    """
+    Raises:
+        TypeError, ValueError, OverflowError: it is none.
+    """
+    if not isfinite(found := float(value)):
+        raise ValueError(f"{value!r} is no time")
+    return found
 
 
 def by_name(

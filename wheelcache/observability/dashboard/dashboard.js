@@ -589,7 +589,7 @@ class Card {
     if (!this.isOpen || !cache.workers) return;
     if (this.workers.dataset.seen !== "true") this.workers.open = cache.workers.length <= OPEN_UP_TO;
     this.workers.dataset.seen = "true";
-    this.showNow(cache, since);
+    this.showNow(cache, since, at);
     this.showTotals(cache.total);
     for (const chart of this.charts) chart.show(cache.history, at, cache.total.max_entries);
     this.histogram.show(cache.total.load_buckets);
@@ -624,13 +624,20 @@ class Card {
     write(this.figures.get(figure), text);
   }
 
-  showNow({ now, total }, since) {
+  showNow({ now, total }, since, at) {
     this.write("hit_ratio_now", nowRatio(now));
     this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no look-ups");
-    this.write("since", since === null ? "since start" : "since reset");
+    this.write("since", this.sinceWhen(since, at));
     this.write("requests_per_second", unless(now.requests_per_second, rate));
     this.showMeter("entries", total.entries, total.max_entries, count, "max_entries");
     this.showMeter("bytes", total.bytes, total.max_bytes, bytes, "max_bytes");
+  }
+
+  /** The head of the page tells when all caches were reset together. */
+  sinceWhen(since, at) {
+    const { reset_at: reset } = this.cache;
+    if (reset === null) return "since start";
+    return reset === since ? "since reset" : `since reset at ${moment(reset, at)}`;
   }
 
   /** The bound is one of each worker: a site of three has three times as much room. */

@@ -25,11 +25,11 @@ from wheelcache.observability.collect import (
     since_reset,
     time_series,
 )
-from wheelcache.observability.history import DAY, HOUR
+from wheelcache.observability.history import DAY, HOUR, Ring
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
-from wheelcache.observability.worker_stats import CacheStats, TimeSeries
+from wheelcache.observability.worker_stats import CacheStats
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_BOUNDS, Stats
 
@@ -133,11 +133,7 @@ class Dashboard:
             "caches": [
                 _card(each, is_shared(each.name, own))
                 | {"is_used": each.name in used}
-                | (
-                    {**_details(each, time_series(each, own, ring, since=at)), "saved": saved_at(each.name, own)}
-                    if each.name in details
-                    else {}
-                )
+                | (_details(each, own, ring, at) if each.name in details else {})
                 for each in figures
             ],
         }
@@ -227,14 +223,17 @@ def _card(figures: CacheStats, shared: bool) -> dict[str, Any]:
         "is_shared": shared,
         "clear_effect": _effect(figures, shared),
         "since": figures.counted_since,
+        "reset_at": figures.reset_at,
         "now": _now(figures),
         "total": _total(figures, figures.total),
         "worker_count": len({each.pid for each in figures.workers}),
     }
 
 
-def _details(figures: CacheStats, series: TimeSeries) -> dict[str, Any]:
+def _details(figures: CacheStats, own: Iterable[ObservedCache], ring: Ring, reset_at: float | None) -> dict[str, Any]:
+    series = time_series(figures, own, ring, since=figures.reset_at or reset_at)
     return {
+        "saved": saved_at(figures.name, own),
         "workers": [_worker(each) for each in figures.by_process()],
         "cores": sorted({each.core for each in figures.workers}),
         "history": {

@@ -29,7 +29,7 @@ class Command(BaseCommand):
             "inspect the snapshots there are; have all workers clear their entries; or have the figures start from "
             "zero. Without it, the figures",
         )
-        parser.add_argument("--cache", metavar="NAME", help="of clear: which one, all if not given")
+        parser.add_argument("--cache", metavar="NAME", help="of clear and reset: which one, all if not given")
         parser.add_argument("--json", action="store_true", help="print one document for programs, instead of a table")
         parser.add_argument(
             "--watch",
@@ -62,12 +62,12 @@ class Command(BaseCommand):
             console.show(caches, out, watch=watch, as_json=as_json, styled=styled)
             return
         snapshot_commands.check(action, watch=watch, as_json=as_json)
-        if options["cache"] is not None and action != "clear":
-            raise CommandError("--cache is for clear.")
+        if options["cache"] is not None and action not in operator_commands.ACTIONS:
+            raise CommandError("--cache is for clear and reset.")
         if action == "clear":
             operator_commands.clear(caches, options["cache"], out)
         elif action == "reset":
-            operator_commands.reset(caches, out)
+            operator_commands.reset(caches, options["cache"], out)
         elif action == "inspect":
             snapshot_commands.inspect(caches, OPTION, out, as_json=as_json, styled=styled)
         elif action == "save":
