@@ -23,6 +23,7 @@ from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import LoadPolicy, PolicyArguments, load_policy
 from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
+from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.history import History
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.publisher import Publisher
@@ -203,6 +204,14 @@ class Cache(CacheAccess):
     def clear(self) -> None:
         """Remove every entry. With a listener, it is told of each before this returns."""
         self._parts.clear()
+        self._parts.observers.events.note_clear()
+
+    def clear_for(self, by: str | None) -> None:
+        """``clear``, which the recent events ascribe to ``by``, not to the code of the site. None if they are not to
+        tell of it."""
+        self._parts.clear()
+        if by is not None:
+            self._parts.observers.events.note_clear(by)
 
     @property
     def on_removal(self) -> Listener | None:
@@ -432,6 +441,11 @@ class Cache(CacheAccess):
     def requests(self) -> WorkerRequests | None:
         """Runs what operators ask for, if there is a ``figures_dir``."""
         return self._parts.observers.requests
+
+    @property
+    def events(self) -> CacheEvents:
+        """What operators may want to know."""
+        return self._parts.observers.events
 
     @property
     def lag(self) -> float:

@@ -97,11 +97,14 @@ class CacheParts:
         )
         self.keeper = self._autosave()
         stats = StatsReader(self.core, self.loads)
-        self.observers = Observers(options, stats, self.driver, self._actions(), self.gate.is_in_use)
+        failures = self.loads.failures
+        self.observers = Observers(options, stats, failures, self.driver, self._actions(), self.gate.is_in_use)
         jobs = self.observers.jobs if self.keeper is None else [*self.observers.jobs, self.keeper]
         idle_checker = IdleChecker(stats, self.writer.expect_first_write)
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
         self.writer.on_first_write = self.jobs.start
+        # A cache whose every load fails is never written to.
+        failures.on_first = self.jobs.start
 
     def start(self) -> None:
         """From here on the wheel thread, forks, and what freezes the time in tests, know of the cache."""
@@ -161,6 +164,7 @@ class CacheParts:
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()
+        self.observers.events.start_over()
 
     def _autosave(self) -> Autosave | None:
         options = self.options

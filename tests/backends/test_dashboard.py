@@ -200,6 +200,9 @@ def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
     assert site.cache.get("k") is None
     assert press(site, RESET) == (200, {"message": "The figures start from zero."})
     assert figures(site)["caches"][0]["total"]["misses"] == 0
+    user = "staff" if isinstance(site, DjangoSite) else "the dashboard, from 127.0.0.1"
+    told = [(each["kind"], each["cache"], each["text"]) for each in figures(site)["events"]]
+    assert told[:2] == [("reset", None, f"by {user}"), ("cleared", "atlas", f"by {user}")]
     assert ["atlas" in each.message for each in caplog.records if each.name == "wheelcache"] == [True, False]
 
 
@@ -236,7 +239,7 @@ def test_where_nothing_is_published_a_reset_is_409(make_site):
 
 @pytest.mark.parametrize("error", [FileUnusable("it is another user's"), PermissionError(13, "Permission denied")])
 def test_where_files_cannot_be_used_it_says_so(site, monkeypatch, error):
-    def fail(*args):
+    def fail(*args, **options):
         raise error
 
     for owner, name in ((RequestBox, "ask"), (FiguresDirectory, "reset")):

@@ -38,7 +38,8 @@ def application(environ, start_response):
     if path == "/metrics":
         return metrics(environ, start_response)
     if path in ("/figures", "/reset"):
-        body = json.dumps(getattr(dashboard, path[1:])()).encode()
+        found = dashboard.figures() if path == "/figures" else dashboard.reset("tester")
+        body = json.dumps(found).encode()
     elif path != "/":
         use(*path.split("/")[2:])
     start_response("200 OK", [("Content-Length", str(len(body)))])

@@ -106,7 +106,7 @@ def test_the_headers_forbid_what_the_page_does_not_need():
 
 def test_the_figures_have_every_key_that_the_page_reads(make):
     document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
-    assert set(document) == {"title", "at", "refresh", "this_worker", "since", "can_reset", "caches"}
+    assert set(document) == {"title", "at", "refresh", "this_worker", "since", "can_reset", "events", "caches"}
     card = only_card(document)
     assert set(card) == CARD
     assert set(card["now"]) == NOW
@@ -212,7 +212,7 @@ def test_a_clear_empties_the_cache_and_says_so(make):
     cache, other = make("one"), make("other")
     for each in (cache, other):
         each.set("k", "v")
-    message = dashboard(cache, other).clear("one")
+    message = dashboard(cache, other).clear("one", "tester")
     assert message == f"Cleared one. Takes effect in worker {os.getpid()}, the only one."
     assert (len(cache), len(other)) == (0, 1)
     assert cache.stats().clearings == 1
@@ -224,7 +224,7 @@ def test_it_says_in_which_workers_it_takes_effect_and_when(make, another_worker)
     another_worker(cache, 7)
     effect = f"Takes effect in worker {os.getpid()} at once, and in 7 and 8 within 6 seconds."
     assert only_card(dashboard(cache).figures())["clear_effect"] == effect
-    assert dashboard(cache).clear("default") == f"Cleared default. {effect}"
+    assert dashboard(cache).clear("default", "tester") == f"Cleared default. {effect}"
 
 
 def test_of_many_workers_it_says_how_many(make, another_worker):
@@ -240,7 +240,7 @@ def test_another_worker_clears_when_it_publishes_next_and_once(make):
     here, elsewhere = make("default"), make("default")
     elsewhere.set("k", "v")
     here.set("k", "v")
-    dashboard(here).clear("default")
+    dashboard(here).clear("default", "tester")
     assert (len(here), len(elsewhere)) == (0, 1)
     elsewhere.requests.run()
     assert len(elsewhere) == 0
@@ -255,7 +255,7 @@ def test_a_cache_that_only_others_have_is_cleared_there(make, another_worker):
     here.set("k", "v")
     elsewhere.set("k", "v")
     elsewhere.publisher.run()
-    dashboard(here).clear("elsewhere")
+    dashboard(here).clear("elsewhere", "tester")
     assert len(here) == 1
     elsewhere.requests.run()
     assert len(elsewhere) == 0
@@ -268,7 +268,7 @@ def test_where_nothing_is_published_each_worker_says_that_it_shows_and_clears_on
     assert document["can_reset"]
     assert {card["name"]: card["is_shared"] for card in document["caches"]} == {"default": False, "other": True}
     assert not dashboard(cache).figures()["can_reset"]
-    assert dashboard(cache).clear("default") == (
+    assert dashboard(cache).clear("default", "tester") == (
         f"Cleared default. Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, "
         "so other workers are not told."
     )
@@ -280,7 +280,7 @@ def test_an_unknown_cache_is_refused_and_nothing_is_written(make, name, tmp_path
     cache = make("default")
     cache.set("k", "v")
     with pytest.raises(UnknownCache, match="There is no cache"):
-        dashboard(cache).clear(name)
+        dashboard(cache).clear(name, "tester")
     assert len(cache) == 1
     assert not (tmp_path / "figures" / REQUESTS).exists()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["figures"]
@@ -294,7 +294,7 @@ def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, anoth
     another_worker(cache, 7, hits=10, size=2)
     cache.set("k", "v")
     cache.get("k")
-    assert dashboard(cache).reset() == "The figures start from zero."
+    assert dashboard(cache).reset("tester") == "The figures start from zero."
     document = dashboard(cache).figures()
     total = only_card(document)["total"]
     assert (total["hits"], total["misses"], total["hit_ratio"]) == (0, 0, 0)
@@ -327,7 +327,7 @@ def test_the_history_of_a_cache_that_was_reset_alone_begins_at_its_reset(make, a
 def test_without_a_place_to_note_it_a_reset_is_refused(make):
     cache = make("default", figures_dir=None)
     with pytest.raises(NotPublished):
-        dashboard(cache).reset()
+        dashboard(cache).reset("tester")
 
 
 # What is answered.

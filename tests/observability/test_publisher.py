@@ -16,6 +16,7 @@ from tests.observability.processes import run, start
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache
 from wheelcache.errors import FileUnusable
+from wheelcache.observability.event_log import EVENTS
 from wheelcache.observability.figures_directory import EXITED, LOCK, FiguresDirectory, directory_of
 from wheelcache.observability.publisher import INTERVAL, RETIRE_EVERY
 from wheelcache.observability.worker_requests import CLEAR, RequestBox
@@ -86,18 +87,19 @@ def test_what_is_published_is_what_the_cache_says_of_itself(cache, path, clock):
 
 def test_there_are_no_keys_and_no_values_in_what_is_published(make, path, clock):
     def fail():
-        raise ValueError("sesame")
+        raise ValueError("What an exception says is in the events.")
 
     cache = make(weigher=lambda key, value: 1, max_weight=100)
     cache.set("sesame", "sesame")
     cache.set(("sesame", 1), b"sesame", ttl=1)
     cache.memoize()(lambda sesame: "sesame")("sesame")
-    with pytest.raises(ValueError, match="sesame"):
+    with pytest.raises(ValueError, match="events"):
         cache.take("sesame too", fail)
     clock.advance(600)
     FiguresDirectory(path).reset(FiguresDirectory(path).read())
     RequestBox(path).ask(CLEAR, "pages")
     cache.close()
+    assert "What an exception says" in (path / EVENTS).read_text()
     for file in path.iterdir():
         assert b"sesame" not in file.read_bytes()
 
@@ -231,7 +233,7 @@ def test_a_hundred_caches_leave_nothing_open(make, path, clock):
     assert descriptors(path) == before
     assert workers(path) == []
     assert sum(each.exited_workers.hits for each in FiguresDirectory(path).read()) == 0
-    assert {each.name for each in path.iterdir()} == {EXITED, LOCK}
+    assert {each.name for each in path.iterdir()} == {EVENTS, EXITED, LOCK}
 
 
 def test_many_caches_of_a_process_look_for_the_dead_once(make, path, clock, monkeypatch):

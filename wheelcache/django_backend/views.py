@@ -128,7 +128,7 @@ def asset(request: HttpRequest, name: str) -> HttpResponse:
 @_action
 def clear(request: HttpRequest) -> HttpResponse:
     name = request.POST.get("cache", "")
-    response = _answer(lambda: _dashboard(request).clear(name))
+    response = _answer(lambda: _dashboard(request).clear(name, request.user.get_username()))
     if response.status_code == 200:
         logger.info("%r cleared the cache %r from the dashboard", request.user.get_username(), name)
     return response
@@ -136,7 +136,7 @@ def clear(request: HttpRequest) -> HttpResponse:
 
 @_action
 def reset(request: HttpRequest) -> HttpResponse:
-    response = _answer(_dashboard(request).reset)
+    response = _answer(lambda: _dashboard(request).reset(request.user.get_username()))
     if response.status_code == 200:
         logger.info("%r reset the figures of the dashboard", request.user.get_username())
     return response

@@ -16,7 +16,7 @@ from hmac import compare_digest
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from flask import Blueprint, Response, abort, current_app, jsonify, request
+from flask import Blueprint, Response, abort, current_app, g, jsonify, request
 from werkzeug.wrappers import Response as AnyResponse
 
 from wheelcache.cache import Cache
@@ -36,7 +36,7 @@ IN_JSON: Final = ("figures", "clear", "reset")
 """The views that scripts ask, and that refuse in JSON."""
 
 
-def dashboard(guard: Guard, *, name: str = "wheelcache") -> Blueprint:
+def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], object] | None = None) -> Blueprint:
     """The dashboard of the caches of an app, at ``/wheelcache/`` unless ``register_blueprint`` is told otherwise.
 
     Args:
@@ -45,10 +45,14 @@ def dashboard(guard: Guard, *, name: str = "wheelcache") -> Blueprint:
             redirect to the login, is sent instead, and so is what it aborts with. All else is refused with 403:
             False and None, but also a user or a 1, which are logged.
         name: of the blueprint, and so of its endpoints.
+        user: called as ``guard`` is, when a button is pressed: the name of the user for the recent events. Without it,
+            the name is that of HTTP authentication, or the address that the request comes from.
 
     Raises:
-        TypeError: ``guard`` cannot be called.
+        TypeError: ``guard`` or ``user`` cannot be called.
     """
+    if user is not None and not callable(user):
+        raise TypeError(f"user must be a function that returns the name of the user, not {user!r}")
     if not callable(guard):
         raise TypeError(f"guard must be a function that returns True for users that may see the caches, not {guard!r}")
     blueprint = Blueprint(name, __name__, url_prefix="/wheelcache")
@@ -57,6 +61,7 @@ def dashboard(guard: Guard, *, name: str = "wheelcache") -> Blueprint:
     def let_in() -> AnyResponse | None:
         verdict = current_app.ensure_sync(guard)()
         if verdict is True:
+            g.wheelcache_user = user
             return None
         if isinstance(verdict, AnyResponse):
             return verdict
@@ -106,7 +111,8 @@ def _clear() -> Response:
     if _is_forged():
         return _refused("This page is older than your login, reload it")
     name = request.form.get("cache", "")
-    response = _answer(lambda: _dashboard().clear(name))
+    by = _user()
+    response = _answer(lambda: _dashboard().clear(name, by))
     if response.status_code == 200:
         logger.info("The cache %r was cleared from the dashboard", name)
     return response
@@ -115,10 +121,20 @@ def _clear() -> Response:
 def _reset() -> Response:
     if _is_forged():
         return _refused("This page is older than your login, reload it")
-    response = _answer(_dashboard().reset)
+    by = _user()
+    response = _answer(lambda: _dashboard().reset(by))
     if response.status_code == 200:
         logger.info("The figures of the dashboard were reset")
     return response
+
+
+def _user() -> str:
+    user = g.wheelcache_user
+    if user is not None:
+        return str(current_app.ensure_sync(user)())
+    authorization = request.authorization
+    named = request.remote_user or (authorization and authorization.username)
+    return named or f"the dashboard, from {request.remote_addr}"
 
 
 def _is_forged() -> bool:

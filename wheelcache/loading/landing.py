@@ -9,6 +9,7 @@ from wheelcache.core.contract import Core, Watch
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.flight_table import Flight, FlightTable
 from wheelcache.loading.load_stats import LoadCounts
+from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import Outcome
 from wheelcache.loading.target import Stored, Target
@@ -21,9 +22,12 @@ class Landing:
     Args:
         flights: the table, whose lock guards the others.
         counts, backoff: what is noted of a load.
+
+    Attributes:
+        failures: what loaders raised lately.
     """
 
-    __slots__ = ("_backoff", "_core", "_counts", "_flights", "_target")
+    __slots__ = ("_backoff", "_core", "_counts", "_flights", "_target", "failures")
 
     def __init__(self, core: Core, target: Target, flights: FlightTable, counts: LoadCounts, backoff: Backoff) -> None:
         self._core = core
@@ -31,6 +35,7 @@ class Landing:
         self._flights = flights
         self._counts = counts
         self._backoff = backoff
+        self.failures = RecentFailures()
 
     def loaded(self, flight: Flight, request: LoadRequest, value: Any) -> Outcome:
         """Store the value and end the flight. The value, or what a weigher has raised."""
@@ -68,13 +73,16 @@ class Landing:
 
     def failed(self, flight: Flight, error: BaseException) -> None:
         """End the flight with an error."""
-        if flight.outcome is None:
+        is_first = flight.outcome is None
+        if is_first:
             seconds = self._core.now() - flight.started
             with self._flights.lock:
                 self._counts.load_failures += 1
                 self._counts.load_times.add(seconds)
         self._flights.land(flight)
         flight.end(None, error)
+        if is_first:
+            self.failures.note(error)
 
     def abandon(self, flight: Flight) -> None:
         """The leader leaves. If the flight has not ended, its waiters look again, and one of them leads."""

@@ -43,6 +43,9 @@ class Loads:
     Args:
         core: of the cache.
         target: the cache itself, as far as loading knows it.
+
+    Attributes:
+        failures: what loaders raised lately.
     """
 
     __slots__ = (
@@ -55,6 +58,7 @@ class Loads:
         "_many",
         "_refreshes",
         "_target",
+        "failures",
     )
 
     def __init__(self, core: Core, target: Target) -> None:
@@ -66,6 +70,7 @@ class Loads:
         self._counts = LoadCounts()
         self._landing = Landing(core, target, self._flights, self._counts, self._backoff)
         self._many = ManyLoads(core, target, self._flights, self._landing)
+        self.failures = self._landing.failures
         self._is_closed = False
 
     # Asking.
@@ -149,6 +154,7 @@ class Loads:
         self._flights.after_fork_in_child()
         self._refreshes = Refreshes()
         self._counts.count_from_zero()
+        self.failures.start_over()
 
     def close(self) -> None:
         """The core's gate is shut, for good: what is being loaded fails with the gate's error, quietly."""

@@ -59,6 +59,7 @@ class Copies(Protocol):
     def find(self, key: Hashable, default: Any = None) -> Any: ...
     def delete(self, key: Hashable) -> bool: ...
     def clear(self) -> None: ...
+    def clear_for(self, by: str | None) -> None: ...
     def leased(self, key: Hashable, wait: float, may_wait: bool = True) -> StepsTo[Any]: ...
     def fill_lease(self, key: Hashable, value: Any) -> None: ...
     def invalidate(self, key: Hashable) -> None: ...
@@ -113,7 +114,7 @@ class NearCache:
             self.cache.invalidate(raw.decode(errors="surrogateescape"))
 
     def flushed(self) -> None:
-        self.cache.clear()
+        self.cache.clear_for("a flush of the server behind it")
 
     def trust(self, trusted: bool) -> None:
         # No lock is taken to distrust: it may be a fork that says so.
@@ -124,7 +125,7 @@ class NearCache:
         if trusted:
             if not self.fail_safe:
                 # Else what is suspect stays for an outage.
-                self.cache.clear()
+                self.cache.clear_for(None)
             if self._epoch is not None:
                 self._epoch.is_told = True
             self.trusted = True

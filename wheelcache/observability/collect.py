@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from math import inf
 
+from wheelcache.errors import FileUnusable
+from wheelcache.observability.event_log import Event, EventLog, EventsInFile
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.history import HOUR, Ring, last_settled
 from wheelcache.observability.observed import ObservedCache
@@ -94,6 +96,28 @@ def note_reset(own: Iterable[ObservedCache], name: str | None = None) -> None:
     figures = [each for each in collect(own, with_own=False) if name in (None, each.name)]
     for directory in directories_of(own):
         directory.reset(figures, together=name is None)
+
+
+def recent_events(own: Iterable[ObservedCache]) -> list[Event]:
+    """What happened on the site, newest first."""
+    own = list(own)
+    found = [event for directory in directories_of(own) for event in EventsInFile(directory.path).read()]
+    for each in own:
+        if each.publisher is None:
+            # In memory: it writes no file.
+            each.events.run()
+            found += each.events.log.read()
+    return sorted(found, key=lambda event: event.at, reverse=True)
+
+
+def note_event(own: Iterable[ObservedCache], kind: str, by: str, name: str | None = None) -> None:
+    """An operator did something to the cache ``name``, or to all: it is among the recent events, if it can be noted."""
+    own = list(own)
+    event = Event.of(kind, SystemClock.time(), cache=name, subject=by)
+    logs: list[EventLog] = [EventsInFile(each.path) for each in directories_of(own)]
+    for log in logs or [each.events.log for each in own if each.name == name]:
+        with suppress(OSError, FileUnusable):
+            log.add([event])
 
 
 def time_series(

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
+if sys.platform != "win32":
+    import pwd
+
 WATCH: Final = INTERVAL
 """Seconds between looks, by default: there is nothing new to be seen before."""
 
@@ -312,6 +315,15 @@ def nothing_found(caches: Sequence[ObservedCache]) -> str:
         f"No worker of this site publishes figures. Looked in {' and '.join(directories)}{who}. "
         f"A worker publishes them {INTERVAL:g} seconds after it first stored something."
     )
+
+
+def user_name() -> str:
+    """The user that runs the command."""
+    uid = os.geteuid()
+    try:
+        return f"{pwd.getpwuid(uid).pw_name}, in a terminal"
+    except KeyError:
+        return f"user {uid}, in a terminal"
 
 
 def date_of(at: float) -> str:

@@ -169,9 +169,15 @@ class FiguresDirectory:
         _count(exited_workers, since, dead, _counted(document))
         return by_name(living, exited_workers, since)
 
-    def retire_the_dead(self) -> None:
-        """Add what processes that are gone had counted to the counts of exited workers, and remove their files."""
-        self._retire([path for path in self._files() if not _look_at(path, living=False)[1]])
+    def retire_the_dead(self) -> list[WorkerStats]:
+        """Add what processes that are gone had counted to the counts of exited workers, and remove their files.
+
+        Returns:
+            What they had published. Of several processes that find the same dead, one is given it.
+        """
+        gone: list[WorkerStats] = []
+        self._retire([path for path in self._files() if not _look_at(path, living=False)[1]], gone)
+        return gone
 
     def remove_if_deserted(self) -> None:
         """Remove it with all in it, unless a worker lives there. A worker that comes meanwhile makes it again.
@@ -220,7 +226,7 @@ class FiguresDirectory:
         Returns:
             Whether that was possible. If not, the next look for ended workers does it.
         """
-        return self._retire([self.path / f"{worker}{WORKER}"], patience)
+        return self._retire([self.path / f"{worker}{WORKER}"], [], patience)
 
     def _files(self) -> list[Path]:
         return sorted(self.path.glob(f"*{WORKER}"))
@@ -240,8 +246,8 @@ class FiguresDirectory:
                     dead.append((name, figures))
         return living, dead
 
-    def _retire(self, dead: list[Path], patience: float | None = 0.0) -> bool:
-        """Count the dead among exited workers, and remove their files.
+    def _retire(self, dead: list[Path], gone: list[WorkerStats], patience: float | None = 0.0) -> bool:
+        """Count the dead among exited workers, and remove their files. What they had published is added to ``gone``.
 
         Returns:
             Whether that was possible. If not, the disk is full or another process is at it.
@@ -249,12 +255,12 @@ class FiguresDirectory:
         for start in range(0, len(dead), AT_ONCE):
             try:
                 with locked_file(self.path / LOCK, patience):
-                    self._count_and_remove(dead[start : start + AT_ONCE])
+                    gone += self._count_and_remove(dead[start : start + AT_ONCE])
             except (OSError, FileUnusable):
                 return False
         return True
 
-    def _count_and_remove(self, dead: list[Path]) -> None:
+    def _count_and_remove(self, dead: list[Path]) -> list[WorkerStats]:
         """Called under the lock. A process killed in the middle leaves names by which nothing is counted twice."""
         document = load_document(self.path / EXITED)
         counts, since, counted = _counts(document), _since(document), _counted(document)
@@ -274,6 +280,7 @@ class FiguresDirectory:
         for path in (*gone, *over, *filter(_is_left_over, self.path.glob(".*"))):
             with suppress(OSError):
                 path.unlink()
+        return [figures for _, figures, lives in found if figures is not None and not lives]
 
     def _locked(self) -> AbstractContextManager[int]:
         """For what is read, changed and written: one process at a time, for a millisecond."""

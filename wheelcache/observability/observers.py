@@ -10,6 +10,9 @@ from typing import Protocol
 from wheelcache.codec import size_of
 from wheelcache.core.contract import Core
 from wheelcache.loading.loads import Loads
+from wheelcache.loading.recent_failures import RecentFailures
+from wheelcache.observability.cache_events import CacheEvents
+from wheelcache.observability.event_log import EventsInFile, EventsInMemory
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.history import History, RingsInMemory
 from wheelcache.observability.publisher import Publisher
@@ -82,6 +85,7 @@ class Observers:
     Args:
         options: of the cache.
         stats: reads the figures.
+        failures: what loaders raise.
         driver: has the core advanced.
         actions: what operators may ask for, by name.
         is_in_use: whether the cache was used, and not closed since.
@@ -90,14 +94,16 @@ class Observers:
         jobs: what is to be done every so many seconds.
         history: None if no samples are taken.
         publisher: None if no figures are published; then there are no ``requests`` either.
+        events: what operators may want to know.
     """
 
-    __slots__ = ("_driver", "_options", "history", "jobs", "publisher", "requests", "stats")
+    __slots__ = ("_driver", "_options", "events", "history", "jobs", "publisher", "requests", "stats")
 
     def __init__(
         self,
         options: ObservedOptions,
         stats: StatsReader,
+        failures: RecentFailures,
         driver: WheelDriver,
         actions: Mapping[str, Callable[[], object]],
         is_in_use: Callable[[], bool],
@@ -108,6 +114,9 @@ class Observers:
         self.history: History | None = None
         self.publisher: Publisher | None = None
         self.requests: WorkerRequests | None = None
+        directory = options.figures_dir
+        log = EventsInMemory() if directory is None else EventsInFile(directory)
+        self.events = CacheEvents(options.name, log, failures)
         self.jobs: list[PeriodicJob] = [
             *self._log_jobs(),
             *self._history_jobs(),
@@ -157,6 +166,7 @@ class Observers:
             yield self.publisher
             self.requests = WorkerRequests(RequestBox(directory.path), self._options.name, actions)
             yield self.requests
+            yield self.events
 
 
 class IdleChecker:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, TextIO
 
-from wheelcache.observability.collect import directories_of, note_reset
-from wheelcache.observability.console import look, nothing_found
+from wheelcache.observability.collect import directories_of, note_event, note_reset
+from wheelcache.observability.console import look, nothing_found, user_name
+from wheelcache.observability.event_log import CLEARED, RESET
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.snapshot_commands import Undone
@@ -29,6 +30,7 @@ def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
     for each in wanted:
         for box in boxes:
             box.ask(CLEAR, each.name)
+        note_event(caches, CLEARED, user_name(), each.name)
         pids = sorted({worker.pid for worker in each.workers})
         many = f"{len(pids)} workers" if len(pids) > 1 else f"worker {pids[0]}"
         out.write(
@@ -47,6 +49,7 @@ def reset(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
     caches = list(caches)
     _wanted(caches, name)
     note_reset(caches, name)
+    note_event(caches, RESET, user_name(), name)
     out.write(f"The figures{'' if name is None else f' of {name!r}'} start from zero.\n")
 
 

@@ -8,11 +8,13 @@ import secrets
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import FiguresDirectory, remove_forgotten
+from wheelcache.observability.process_events import note_dead, note_exit, note_start
 from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
@@ -45,6 +47,7 @@ class Publisher:
         "_closed",
         "_failing",
         "_figures",
+        "_is_last",
         "_is_used",
         "_lock",
         "_name",
@@ -68,6 +71,7 @@ class Publisher:
         self._is_used = is_used
         self._closed = False
         self._failing = False
+        self._is_last = False
         self._shown = _Shown(directory)
         self._lock = lazy_lock()
         # A cache that is dropped without being closed leaves no file behind.
@@ -103,10 +107,15 @@ class Publisher:
         """Whether other processes see no figures of this one because its last try failed."""
         return self._failing and not self.is_published()
 
-    def run_last(self) -> None:
-        """At the exit of the interpreter, so that what exited workers have counted is complete."""
+    def run_now(self) -> None:
+        """Not in a few seconds, if there is anything to publish."""
         if self.is_published() or (self._is_used() and self._figures().stats.requests):
             self.run()
+
+    def run_last(self) -> None:
+        """At the exit of the interpreter, so that what exited workers have counted is complete."""
+        self._is_last = True
+        self.run_now()
 
     def close(self) -> None:
         """What was counted is among the counts of exited workers from here on."""
@@ -114,12 +123,13 @@ class Publisher:
             self._closed = True
             with suppress(FileUnusable, OSError):
                 if self.is_published():
-                    self._shown.replace(self._figures())
+                    self._shown.replace(replace(self._figures(), is_last=True))
             self._shown.remove(patience=None)
 
     def start_over(self) -> None:
         self._lock = lazy_lock()
         self._failing = False
+        self._is_last = False
         self._shown.start_over()
 
     def _publish(self) -> None:
@@ -127,12 +137,14 @@ class Publisher:
             self.directory.make_again()
         _retire_the_dead(self.directory)
         _remove_what_is_left()
-        figures = self._figures()
+        figures = replace(self._figures(), is_last=self._is_last)
         try:
             self._shown.replace(figures)
         except FileNotFoundError:
             self.directory.make_again()
             self._shown.replace(figures)
+        if not self._is_last:
+            note_start(self.directory.path)
 
 
 class _Shown:
@@ -190,7 +202,7 @@ def _retire_the_dead(directory: FiguresDirectory) -> None:
     last, now = _retired.get(once), SystemClock.steady()
     if last is None or now >= last + RETIRE_EVERY:
         _retired[once] = now
-        directory.retire_the_dead()
+        note_dead(directory.path, directory.retire_the_dead())
         if last is None and is_in_ours(directory.path):
             remove_forgotten()
 
@@ -198,6 +210,7 @@ def _retire_the_dead(directory: FiguresDirectory) -> None:
 def _publish_all() -> None:
     for publisher in _publishers:
         publisher.run_last()
+    note_exit()
 
 
 lifecycle.PUBLISH.add(_publish_all)

@@ -24,7 +24,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
-from wheelcache.observability.console import console_for, date_of, look, nothing_found, size_in_words, width_of
+from wheelcache.observability.collect import note_event
+from wheelcache.observability.console import (
+    console_for,
+    date_of,
+    look,
+    nothing_found,
+    size_in_words,
+    user_name,
+    width_of,
+)
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
@@ -219,6 +228,7 @@ def _ask(action: str, kept: Sequence[Kept], caches: Sequence[ObservedCache]) -> 
     for each in asked:
         if each.published is not None:
             RequestBox(each.published.path).ask(action, each.name)
+            note_event(caches, action, user_name(), each.name)
     return asked
 
 

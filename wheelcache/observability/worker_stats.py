@@ -32,6 +32,7 @@ class WorkerStats:
         now: ``taken``, on the clock of the samples.
         samples: of the last minute.
         core: which one the process runs, "compiled" or "python".
+        is_last: these are the last figures, as the cache is closed or its process exits.
     """
 
     name: str
@@ -50,6 +51,7 @@ class WorkerStats:
     now: float
     samples: tuple[Sample, ...]
     core: str = IMPLEMENTATION
+    is_last: bool = False
 
     def last_minute(self) -> Rate:
         """The last minute, as far as there are samples of it."""
@@ -99,7 +101,7 @@ class WorkerStats:
 
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     **dict.fromkeys(("name", "worker", "thread", "core"), (str,)),
-    **dict.fromkeys(("pid", "weighs_bytes"), (int, bool)),
+    **dict.fromkeys(("pid", "weighs_bytes", "is_last"), (int, bool)),
     **dict.fromkeys(("started", "taken", "lag", "now"), (float, int)),
     "interval": (float, int, NoneType),
     **dict.fromkeys(("reached", "max_entries", "max_weight"), (int, NoneType)),

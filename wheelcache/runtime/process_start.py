@@ -22,6 +22,11 @@ def process_started() -> float:
     return _started[pid]
 
 
+def this_process() -> tuple[int, float]:
+    """What tells this process from all others: its number, which comes again, and when it started."""
+    return os.getpid(), process_started()
+
+
 def _read() -> float:
     try:
         # The name of the program, in parentheses, may have spaces and parentheses. The start is the 22nd field.

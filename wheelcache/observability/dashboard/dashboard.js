@@ -722,6 +722,26 @@ const WORKER_VALUES = [
 const nowRatio = (now) => (now.requests_per_second ? unless(now.hit_ratio, percent) : NOTHING);
 const totalRatio = (total) => (total.hits + total.misses ? percent(total.hit_ratio) : NOTHING);
 
+// --- events
+
+const KINDS = { cleared: "Cleared", reset: "Figures reset", save: "Save asked for", load: "Load asked for",
+  "load failed": "Load failed", started: "Started", exited: "Exited", killed: "Killed or crashed" };
+const SPAN_WORTH_TELLING = 60; // seconds
+
+/** What happened lately, newest first; opened by the reader. */
+function showEvents({ events, at }) {
+  const rows = events.map((event) => {
+    const since = event.at - event.since > SPAN_WORTH_TELLING ? ` since ${moment(event.since, at)}` : "";
+    return [moment(event.at, at), KINDS[event.kind] ?? event.kind, event.cache ?? "", event.text + since];
+  });
+  const body = byId("events").querySelector("tbody");
+  fillTable(body, rows);
+  events.forEach((event, i) => set(body.rows[i].cells[1], { "data-kind": event.kind }));
+  byId("events-none").hidden = rows.length > 0;
+  byId("events-table").hidden = rows.length === 0;
+  write(byId("events-gist"), rows.length ? rows[0].filter(Boolean).join(" · ") : "");
+}
+
 // --- the server
 
 /** What went wrong, in words for the reader of the page. */
@@ -830,6 +850,7 @@ function show(figures) {
   byId("overview").hidden = figures.caches.length < 2;
   byId("empty").hidden = figures.caches.length > 0;
   byId("reset").hidden = !figures.can_reset;
+  showEvents(figures);
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);
   const first = Math.min(...figures.caches.map((cache) => cache.since ?? Infinity));

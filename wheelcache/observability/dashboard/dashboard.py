@@ -20,11 +20,14 @@ from wheelcache.observability.collect import (
     collect,
     directories_of,
     is_shared,
+    note_event,
     note_reset,
+    recent_events,
     saved_at,
     since_reset,
     time_series,
 )
+from wheelcache.observability.event_log import CLEARED, RESET, Event
 from wheelcache.observability.history import DAY, HOUR, Ring
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
@@ -49,6 +52,9 @@ HEADERS: Final = {
 
 FEW: Final = 3
 """Caches that are shown with all their details at first: of more, the page shows a line each."""
+
+LATEST_EVENTS: Final = 30
+"""Those that the page shows. All that are kept would be 25 KB, every three seconds."""
 
 WITHIN: Final = 2 * INTERVAL
 """Seconds to a clear in another process: it looks for one every ``INTERVAL``, up to a tick late, which is no longer."""
@@ -130,6 +136,7 @@ class Dashboard:
             "this_worker": os.getpid(),
             "since": at,
             "can_reset": bool(directories_of(own)),
+            "events": [_event(each) for each in recent_events(own)[:LATEST_EVENTS]],
             "caches": [
                 _card(each, is_shared(each.name, own))
                 | {"is_used": each.name in used}
@@ -138,8 +145,11 @@ class Dashboard:
             ],
         }
 
-    def clear(self, name: str) -> str:
+    def clear(self, name: str, by: str) -> str:
         """Clear a cache in all processes. What was done, in a sentence.
+
+        Args:
+            by: who did it, for the recent events.
 
         Raises:
             UnknownCache: no process has it.
@@ -154,14 +164,18 @@ class Dashboard:
         for cache in here:
             if cache.requests is not None and cache.publisher is not None:
                 cache.requests.note_done(CLEAR, tokens[cache.publisher.directory.path])
-            cache.clear()
+            cache.clear_for(None)
             if cache.publisher is not None:
                 # The page shows it at once.
-                cache.publisher.run_last()
+                cache.publisher.run_now()
+        note_event(here or own, CLEARED, by, name)
         return f"Cleared {name}. {_effect(figures, is_shared(name, own))}"
 
-    def reset(self) -> str:
+    def reset(self, by: str) -> str:
         """Have the figures start from zero, on all pages. What was done, in a sentence.
+
+        Args:
+            by: who did it, for the recent events.
 
         Raises:
             NotPublished: there is nowhere to note it.
@@ -172,8 +186,9 @@ class Dashboard:
             raise NotPublished
         for cache in own:
             if cache.publisher is not None:
-                cache.publisher.run_last()
+                cache.publisher.run_now()
         note_reset(own)
+        note_event(own, RESET, by)
         return "The figures start from zero."
 
 
@@ -248,6 +263,16 @@ def _details(figures: CacheStats, own: Iterable[ObservedCache], ring: Ring, rese
             "load_ms": [None if each is None else 1000 * each for each in series.load_seconds],
             "started": series.started,
         },
+    }
+
+
+def _event(event: Event) -> dict[str, Any]:
+    return {
+        "at": event.at,
+        "since": event.since,
+        "kind": event.kind,
+        "cache": event.cache,
+        "text": event.sentence(),
     }
 
 

@@ -1,0 +1,225 @@
+"""The recent events of a site: caches that were cleared, loads that failed, workers that started and ended.
+
+They are in one file of the directory where the workers publish their figures. The process that learns of an event adds
+it, under the lock of that directory; reading writes nothing. What happens again within a minute is one event with a
+count, so a storm of failures, or a deployment of forty workers, is one line. There are names of caches, operators and
+exceptions in it, and what the exceptions say; no keys and no values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from wheelcache.observability.figures_directory import LOCK
+from wheelcache.runtime.json_files import load_document, replace_document
+from wheelcache.runtime.private_files import locked_file
+
+CLEARED: Final = "cleared"
+RESET: Final = "reset"
+LOAD_FAILED: Final = "load failed"
+STARTED: Final = "started"
+EXITED: Final = "exited"
+KILLED: Final = "killed"
+"""Kinds of events, beside the actions of ``worker_requests`` that operators ask for. A worker that was killed, or
+crashed, did not exit."""
+
+OF_PROCESSES: Final = (STARTED, EXITED, KILLED)
+
+EVENTS: Final = "events.json"
+
+MOST: Final = 100
+"""Events that are kept; the oldest go first."""
+
+TOGETHER: Final = 60.0
+"""Seconds within which what happens again is the same event."""
+
+LONGEST: Final = 200
+"""Characters of a text."""
+
+PROCESSES: Final = 50
+"""Processes of an event that are kept, to be listed and not to be counted twice. With 100 such events, reading takes
+1.5 ms."""
+
+LISTED: Final = 4
+"""Processes that are listed by their numbers."""
+
+PATIENCE: Final = 0.1
+"""Seconds to wait for another process that has the lock: it takes a millisecond, and 40 workers may start at once. A
+worker that was in vain tries again when it publishes next."""
+
+LATEST: Final = 1e11
+"""Seconds since 1970 that are a time: 5138."""
+
+Process = tuple[int, float]
+"""The number of a process, and when it started, as numbers come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """
+    Attributes:
+        kind: one of those above.
+        at, since: when it happened last and first, in seconds since 1970.
+        cache: its name; None if it is of all, or of a process.
+        subject: the operator, or the type of the exception. Empty if the code of the site cleared the cache.
+        text: what the exception says.
+        processes: where it happened.
+        count: how often.
+    """
+
+    kind: str
+    at: float
+    since: float
+    cache: str | None = None
+    subject: str = ""
+    text: str = ""
+    processes: tuple[Process, ...] = ()
+    count: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        at: float,
+        *processes: Process,
+        since: float | None = None,
+        cache: str | None = None,
+        subject: str = "",
+        text: str = "",
+        count: int = 1,
+    ) -> Event:
+        """With long texts cut."""
+        cache = None if cache is None else cache[:LONGEST]
+        since = at if since is None else since
+        return cls(kind, at, since, cache, subject[:LONGEST], text[:LONGEST], processes, count)
+
+    def goes_on_with(self, later: Event) -> bool:
+        """Whether ``later`` is the same once more."""
+        return (
+            (self.kind, self.cache, self.subject) == (later.kind, later.cache, later.subject)
+            and later.since <= self.at + TOGETHER
+            and self.since <= later.at + TOGETHER
+        )
+
+    def with_(self, later: Event) -> Event:
+        """Both as one. A process starts and ends once, however often that is told."""
+        new = [each for each in later.processes if each not in self.processes]
+        return replace(
+            self,
+            at=max(self.at, later.at),
+            since=min(self.since, later.since),
+            text=later.text or self.text,
+            processes=(*self.processes, *new)[-PROCESSES:],
+            count=self.count + (len(new) if self.kind in OF_PROCESSES else later.count),
+        )
+
+    def sentence(self) -> str:
+        """What happened, beside its kind, its cache and its times."""
+        many = f" ({self.count:,} times)" if self.count > 1 else ""
+        if self.kind in OF_PROCESSES:
+            return self._workers() if self.count <= LISTED else f"{self.count:,} workers"
+        if self.kind == LOAD_FAILED:
+            return ": ".join(filter(None, (self.subject, self.text))) + many
+        by = self.subject or f"the code of {self._workers('process', 'processes')}"
+        return f"by {by}{many}"
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``from_json`` makes the same of again."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    @classmethod
+    def from_json(cls, document: Any) -> Event:
+        """
+        Raises:
+            TypeError, KeyError, ValueError: it is none.
+        """
+        found = cls(**{**document, "processes": tuple((pid, at) for pid, at in document["processes"])})
+        texts = [found.kind, found.subject, found.text, "" if found.cache is None else found.cache]
+        times = [found.at, found.since, *(at for _, at in found.processes)]
+        numbers = [found.count, *(pid for pid, _ in found.processes)]
+        if not (
+            all(isinstance(each, str) and len(each) <= LONGEST for each in texts)
+            and all(type(each) in (int, float) and 0 <= each < LATEST for each in times)
+            and all(type(each) is int and 0 < each < 1 << 53 for each in numbers)
+            and len(found.processes) <= PROCESSES
+        ):
+            raise ValueError("no event")
+        return found
+
+    def _workers(self, one: str = "worker", many: str = "workers") -> str:
+        pids = [str(pid) for pid, _ in self.processes]
+        if len(pids) > LISTED:
+            return f"{len(pids)} {many}"
+        return f"{one if len(pids) == 1 else many} {' and '.join(pids)}"
+
+
+def merged(events: Iterable[Event], new: Iterable[Event]) -> list[Event]:
+    """Both, oldest first."""
+    found = list(events)
+    for event in new:
+        for place in reversed(range(len(found))):
+            if found[place].goes_on_with(event):
+                found[place] = found[place].with_(event)
+                break
+        else:
+            found.append(event)
+    return sorted(found, key=lambda each: each.at)[-MOST:]
+
+
+class EventLog(Protocol):
+    """Where the events are."""
+
+    def add(self, events: Iterable[Event]) -> None:
+        """
+        Raises:
+            OSError, FileUnusable: they could not be added.
+        """
+
+    def read(self) -> list[Event]:
+        """Oldest first."""
+
+
+class EventsInMemory:
+    """The events of one cache of one process, where nothing is published."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+
+    def add(self, events: Iterable[Event]) -> None:
+        self._events = merged(self._events, events)
+
+    def read(self) -> list[Event]:
+        return self._events
+
+
+class EventsInFile:
+    """The events of a site.
+
+    Args:
+        path: the directory where the workers publish their figures.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, events: Iterable[Event]) -> None:
+        with locked_file(self._path / LOCK, PATIENCE):
+            found = merged(self.read(), events)
+            replace_document(self._path / EVENTS, {"events": [each.as_json() for each in found]})
+
+    def read(self) -> list[Event]:
+        """Without what is none, or of another version."""
+        listed = load_document(self._path / EVENTS).get("events")
+        found = []
+        for each in listed[-MOST:] if isinstance(listed, list) else ():
+            with suppress(TypeError, KeyError, ValueError):
+                found.append(Event.from_json(each))
+        return found
