@@ -48,8 +48,8 @@ LISTED: Final = 4
 """Processes that are listed by their numbers."""
 
 PATIENCE: Final = 0.1
-"""Seconds to wait for another process that has the lock: it takes a millisecond, and 40 workers may start at once. A
-worker that was in vain tries again when it publishes next."""
+"""Seconds to wait for another process that has the lock: it takes a millisecond. What could not be added is tried
+again when the worker publishes next."""
 
 LATEST: Final = 1e11
 """Seconds since 1970 that are a time: 5138."""
@@ -210,8 +210,8 @@ class EventsInFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def add(self, events: Iterable[Event]) -> None:
-        with locked_file(self._path / LOCK, PATIENCE):
+    def add(self, events: Iterable[Event], patience: float = PATIENCE) -> None:
+        with locked_file(self._path / LOCK, patience):
             found = merged(self.read(), events)
             replace_document(self._path / EVENTS, {"events": [each.as_json() for each in found]})
 

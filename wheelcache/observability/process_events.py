@@ -13,17 +13,30 @@ from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.process_start import this_process
 
+FIRST_PATIENCE: Final = 0.5
+"""Seconds to wait for other processes that start at the same time, perhaps forty."""
+
+AGAIN: Final = 3.0
+"""Seconds to the next try."""
+
+LAST_PATIENCE: Final = 2.0
+"""Seconds that the exit waits for other processes that exit at the same time. There is no next try."""
+
 _started: Final[dict[Path, Process]] = {}
 """The directories in whose events this process, or its parent, has noted its start."""
+
+_next_try: Final[dict[Path, float]] = {}
 
 
 def note_start(directory: Path) -> None:
     """This process published figures. Its start is noted once, whatever number of caches it has."""
-    process = this_process()
-    if _started.get(directory) != process:
-        with suppress(OSError, FileUnusable):
-            EventsInFile(directory).add([Event.of(STARTED, process[1], process)])
+    process, now = this_process(), SystemClock.steady()
+    if _started.get(directory) != process and now >= _next_try.get(directory, now):
+        try:
+            EventsInFile(directory).add([Event.of(STARTED, process[1], process)], FIRST_PATIENCE)
             _started[directory] = process
+        except (OSError, FileUnusable):
+            _next_try[directory] = now + AGAIN
 
 
 def note_exit() -> None:
@@ -32,7 +45,7 @@ def note_exit() -> None:
     for directory, started in tuple(_started.items()):
         if started == process:
             with suppress(OSError, FileUnusable):
-                EventsInFile(directory).add([Event.of(EXITED, SystemClock.time(), process)])
+                EventsInFile(directory).add([Event.of(EXITED, SystemClock.time(), process)], LAST_PATIENCE)
 
 
 def note_dead(directory: Path, dead: Iterable[WorkerStats]) -> None:
