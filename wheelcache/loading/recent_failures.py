@@ -36,7 +36,7 @@ class Failure:
 
 
 class RecentFailures:
-    """Notes what loaders raise: 0.3 us each. Only the first of its type since ``take`` is asked for its message.
+    """Notes what loaders raise, in 1 us each. Only the first of its type since ``take`` is asked for its message.
 
     Attributes:
         on_first: called after the first one since ``take``.
@@ -60,18 +60,21 @@ class RecentFailures:
         now = SystemClock.time()
         with self._lock:
             is_first = not self._found
-            if kind not in self._found and len(self._found) >= TYPES:
-                kind, message = OTHERS, ""
-            found = self._found.setdefault(kind, Failure(kind, message, 0, now, now))
+            found = self._found.get(kind)
+            if found is None:
+                if len(self._found) >= TYPES:
+                    kind, message = OTHERS, ""
+                found = self._found.setdefault(kind, Failure(kind, message, 0, now, now))
             found.count += 1
             found.last = now
         if is_first and self.on_first is not None:
             self.on_first()
 
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
     def take(self) -> list[Failure]:
         """Those since the last call."""
-        if not self._found:
-            return []
         with self._lock:
             found, self._found = self._found, {}
         return list(found.values())

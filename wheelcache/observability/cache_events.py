@@ -52,6 +52,8 @@ class CacheEvents:
 
     def run(self) -> None:
         """Add what happened since the last run to the log."""
+        if not (self._clears or self._unsaved or self._failures):
+            return
         with self._lock:
             clears, self._clears = self._clears, {}
             unsaved, self._unsaved = self._unsaved, []

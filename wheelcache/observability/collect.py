@@ -98,16 +98,16 @@ def note_reset(own: Iterable[ObservedCache], name: str | None = None) -> None:
         directory.reset(figures, together=name is None)
 
 
-def recent_events(own: Iterable[ObservedCache]) -> list[Event]:
+def recent_events(own: Iterable[ObservedCache], most: int) -> list[Event]:
     """What happened on the site, newest first."""
     own = list(own)
-    found = [event for directory in directories_of(own) for event in EventsInFile(directory.path).read()]
+    found = [event for directory in directories_of(own) for event in EventsInFile(directory.path).read(most)]
     for each in own:
         if each.publisher is None:
             # In memory: it writes no file.
             each.events.run()
-            found += each.events.log.read()
-    return sorted(found, key=lambda event: event.at, reverse=True)
+            found += each.events.log.read(most)
+    return sorted(found, key=lambda event: event.at, reverse=True)[:most]
 
 
 def note_event(own: Iterable[ObservedCache], kind: str, by: str, name: str | None = None) -> None:

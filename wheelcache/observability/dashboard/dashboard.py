@@ -136,7 +136,7 @@ class Dashboard:
             "this_worker": os.getpid(),
             "since": at,
             "can_reset": bool(directories_of(own)),
-            "events": [_event(each) for each in recent_events(own)[:LATEST_EVENTS]],
+            "events": [_event(each) for each in recent_events(own, LATEST_EVENTS)],
             "caches": [
                 _card(each, is_shared(each.name, own))
                 | {"is_used": each.name in used}
