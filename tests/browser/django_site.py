@@ -4,6 +4,7 @@ Environment: ``BROWSER_TEST_DIRECTORY``, where that and the figures are.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import django
@@ -68,6 +69,12 @@ def visit(request):
     return state(request)
 
 
+def fail(request):
+    with suppress(ZeroDivisionError):
+        cache.get_or_set("failing", lambda: 1 / 0)
+    return state(request)
+
+
 def state(request):
     """Which process this is and how many entries it has."""
     return JsonResponse({"pid": os.getpid(), "entries": len(engine(caches["default"]))})
@@ -76,6 +83,7 @@ def state(request):
 urlpatterns = [
     path("login", LoginView.as_view(template_name="login.html")),
     path("visit", visit),
+    path("fail", fail),
     path("state", state),
     path("wheelcache/", include("wheelcache.django_backend.urls")),
 ]

@@ -1,6 +1,7 @@
 """A Flask app whose visitors log in with a key, for a browser. Environment: ``BROWSER_TEST_DIRECTORY``."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import flask
@@ -30,7 +31,7 @@ def guard():
     return flask.session.get("user") == "operator" or flask.redirect(flask.url_for("login"))
 
 
-application.register_blueprint(dashboard(guard))
+application.register_blueprint(dashboard(guard, user=lambda: flask.session["user"]))
 
 
 @application.route("/login", methods=["GET", "POST"])
@@ -44,6 +45,13 @@ def login():
 @application.get("/visit")
 def visit():
     traffic.visit(lambda key, load: backend.get_or_load(key, load, 20))
+    return state()
+
+
+@application.get("/fail")
+def fail():
+    with suppress(ZeroDivisionError):
+        backend.get_or_load("failing", lambda: 1 / 0)
     return state()
 
 

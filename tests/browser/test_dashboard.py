@@ -158,6 +158,30 @@ def test_a_clear_empties_all_workers_once_it_is_confirmed(page):
 
 
 @BOTH
+def test_the_recent_events_tell_by_whom_a_cache_was_cleared_and_which_load_failed(page):
+    page.open()
+    assert page.is_fresh()
+    page.press('section[data-cache="atlas"] [data-action="clear"]')
+    assert not page.find("#events-table").is_displayed()
+    page.find("#events summary").click()
+    for _ in range(3):
+        page.site("fail")
+    page.site("visit")
+
+    def seen():
+        page.look_again()
+        rows = page.run("return [...document.querySelectorAll('#events tbody tr')].map((row) => row.innerText)")
+        # The page shows the time by itself.
+        return [re.sub(r"\s+", " ", re.sub(r"^\d\d:\d\d:\d\d\s", "", row)) for row in rows]
+
+    failed = "Load failed atlas ZeroDivisionError: division by zero"
+    assert until(lambda: any(each.startswith(failed) for each in seen()), SOON)
+    assert "Cleared atlas by operator" in [each.split(" (")[0] for each in seen()]
+    assert until(lambda: any(re.match(r"Started workers \d+ and \d+$", each) for each in seen()), SOON), seen()
+    assert page.find("#events-table").is_displayed()
+
+
+@BOTH
 def test_a_reset_has_the_figures_start_from_zero(page):
     page.open()
     assert page.is_fresh()

@@ -324,3 +324,35 @@ def test_the_charts_are_of_ten_minutes_an_hour_or_a_day(page, site):
     assert until(lambda: axis(page, "entries") == ["0", "25K", "50K"], SOON)
     label = page.find('figure[data-chart="entries"] svg').get_attribute("aria-label")
     assert label.startswith("Entries, last 23 h: always 30,000, last 5 min 30,000")
+
+
+def test_recent_events_are_text_and_say_nothing_yet_without_one(page, site):
+    page.show(site.card(), events=[])
+    page.find("#events summary").click()
+    assert page.find("#events-none").is_displayed()
+    at, hostile = site.figures["at"], "<img src=x onerror=alert(1)> \ud800 \u202e"
+    told = {"at": at, "since": at - 3, "kind": "load failed", "cache": hostile, "text": hostile}
+    many = [{**told, "at": at - 1000, "since": at - 5000, "kind": "another", "cache": None, "text": "x" * 200}] * 29
+    site.figures["events"] = [told, *many]
+    page.look_again()
+    assert until(lambda: len(page.all("#events tbody tr")) == 30, SOON)
+    # Open as it was, and it scrolls.
+    assert page.find("#events-table").is_displayed()
+    assert not page.find("#events-none").is_displayed()
+    assert page.all("#events img") == []
+    assert page.run("const box = document.querySelector('#events-table'); return box.scrollHeight > box.clientHeight")
+    rows = page.run("return [...document.querySelectorAll('#events tbody tr')].map((r) => r.innerText.toWellFormed())")
+    cells = [row.split("\t") for row in rows]
+    assert cells[0][1:] == ["Load failed", hostile.replace("\ud800", "\ufffd"), hostile.replace("\ud800", "\ufffd")]
+    assert cells[1][1:3] == ["another", ""]
+    assert re.match("x{200} since .*\\d\\d:\\d\\d:\\d\\d$", cells[1][3])
+    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_cache_that_was_reset_alone_says_when(page, site):
+    at = site.figures["at"]
+    alone, together = site.card("alone", reset_at=at - 7), site.card("together", reset_at=at - 60)
+    page.show(alone, together, site.card("never", reset_at=None), since=at - 60)
+    said = {name: page.figure("since", name) for name in ("alone", "together", "never")}
+    assert re.match(r"since reset at .*\d\d:\d\d:\d\d$", said.pop("alone"))
+    assert said == {"together": "since reset", "never": "since start"}

@@ -30,10 +30,10 @@ ALL = [*READS, *ACTIONS]
 def site(make_app, tmp_path):
     """Make an app with a dashboard: ``app, cache = site(guard)``."""
 
-    def make(guard=lambda: True, *, register=None, **config):
+    def make(guard=lambda: True, *, user=None, register=None, **config):
         options = {"figures_dir": tmp_path / "figures", **config.pop("CACHE_OPTIONS", {})}
         app, cache = make_app(name="atlas", CACHE_OPTIONS=options, SECRET_KEY="not secret", **config)
-        app.register_blueprint(dashboard(guard), **(register or {}))
+        app.register_blueprint(dashboard(guard, user=user), **(register or {}))
         return app, cache
 
     return make
@@ -135,6 +135,31 @@ def test_the_guard_may_redirect_and_abort_and_one_that_fails_lets_no_user_in(sit
         assert ask(app, url).headers["Location"] == "/login"
         assert ask(app, f"{url}?abort").status_code == 401
         assert ask(failing, url).status_code == 500
+
+
+async def somebody():
+    return flask.request.path
+
+
+@pytest.mark.parametrize(
+    ("user", "headers", "expected"),
+    [
+        (lambda: "ann", {"Authorization": "Basic Ym9iOng="}, "by ann"),
+        (lambda: 7, {}, "by 7"),
+        (somebody, {}, f"by {RESET}"),
+        (None, {"Authorization": "Basic Ym9iOng="}, "by bob"),
+        (None, {"Authorization": "Bearer x"}, "by the dashboard, from 127.0.0.1"),
+    ],
+)
+def test_recent_events_have_the_name_of_the_user_as_far_as_the_app_tells(site, user, headers, expected):
+    app, _ = site(user=user)
+    assert press(app.test_client(), RESET, **headers).status_code == 200
+    assert ask(app, FIGURES).json["events"][0]["text"] == expected
+
+
+def test_a_user_that_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="user must be a function"):
+        dashboard(lambda: True, user="ann")
 
 
 @pytest.mark.parametrize("verdict", [True, False])
