@@ -3,7 +3,7 @@
 They are in one file of the directory where the workers publish their figures. The process that learns of an event adds
 it, under the lock of that directory; reading writes nothing. What happens again within a minute is one event with a
 count, so a storm of failures, or a deployment of forty workers, is one line. There are names of caches, operators and
-exceptions in it, and what the exceptions say; no keys and no values.
+exceptions in it, and the first 200 characters of what an exception says; no other keys and no other values.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ add it themselves, so that sums over all processes never go down, as metrics wan
 figures in these files and names of caches; no keys and no values.
 
 One more file has what every process had counted when the figures were reset; since it is taken away when the figures
-are read, no process need know. Another one, of ``worker_requests``, has what operators ask of the workers.
+are read, no process need know. Another one, of ``worker_requests``, has what operators ask of the workers, and that of
+``event_log`` has what happened lately, with what exceptions say.
 """
 
 from __future__ import annotations

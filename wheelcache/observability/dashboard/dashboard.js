@@ -739,7 +739,7 @@ function showEvents({ events, at }) {
   events.forEach((event, i) => set(body.rows[i].cells[1], { "data-kind": event.kind }));
   byId("events-none").hidden = rows.length > 0;
   byId("events-table").hidden = rows.length === 0;
-  write(byId("events-gist"), rows.length ? rows[0].filter(Boolean).join(" · ") : "");
+  write(byId("events-gist"), rows.length ? rows[0].slice(0, 3).filter(Boolean).join(" · ") : "");
 }
 
 // --- the server
