@@ -2,15 +2,18 @@
 
 import json
 import os
+import pwd
 import signal
 import stat
 import time
+from io import StringIO
 
 import pytest
 
 from tests.full_disk import room_for
 from tests.observability.processes import run, start
 from tests.waiting import THREADS, until
+from wheelcache.observability import operator_commands, snapshot_commands
 from wheelcache.observability.collect import recent_events
 from wheelcache.observability.dashboard.dashboard import LATEST_EVENTS, Dashboard
 from wheelcache.observability.event_log import (
@@ -234,6 +237,35 @@ def test_clears_by_code_are_one_event_with_a_count_and_those_of_operators_have_t
     assert sentences == [f"by the code of process {os.getpid()} (3 times)", "by <b>ann</b>"]
 
 
+def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make, path, clock, tmp_path):
+    cache = make(snapshot_dir=tmp_path / "snapshots")
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    out = StringIO()
+    with pytest.raises(snapshot_commands.Undone):
+        # The worker is this process, and saves later.
+        snapshot_commands.save([cache], "snapshot", out, patience=0)
+    operator_commands.clear([cache], None, out)
+    operator_commands.reset([cache], "pages", out)
+    operator_commands.reset([cache], None, out)
+    by = f"by {pwd.getpwuid(os.geteuid()).pw_name}, in a terminal"
+    assert [(each.kind, each.cache, each.sentence()) for each in told(path, "save", CLEARED, "reset")] == [
+        ("save", "pages", by),
+        (CLEARED, "pages", by),
+        ("reset", "pages", by),
+        ("reset", None, by),
+    ]
+
+
+def test_what_clears_copies_is_told_only_if_it_is_not_the_code_of_the_site_that_did_it(make, path, clock):
+    cache = make()
+    cache.clear_for("a flush")
+    cache.clear_for(None)
+    cache.set("a", 1)
+    clock.advance(INTERVAL)
+    assert [each.sentence() for each in told(path, CLEARED)] == ["by a flush"]
+
+
 def test_where_nothing_is_published_there_are_events_of_this_process(make):
     cache, other = make(figures_dir=None), make("other", figures_dir=None)
     cache.clear()
@@ -336,7 +368,7 @@ def test_a_killed_worker_is_told_once_by_the_next_that_looks_and_where_workers_a
     for each in finders:
         each.communicate(timeout=60)
     (killed,) = told(path, KILLED)
-    assert (killed.sentence(), killed.count) == (f"worker {dead.pid}", 1)
+    assert (killed.sentence(), killed.count) == (f"worker {dead.pid}: killed, crashed, or left by os._exit", 1)
     (exited,) = told(path, EXITED)
     assert exited.count == 3
     assert killed.at <= exited.at

@@ -25,7 +25,7 @@ STARTED: Final = "started"
 EXITED: Final = "exited"
 KILLED: Final = "killed"
 """Kinds of events, beside the actions of ``worker_requests`` that operators ask for. A worker that was killed, or
-crashed, did not exit."""
+crashed, did not exit in order."""
 
 OF_PROCESSES: Final = (STARTED, EXITED, KILLED)
 
@@ -108,7 +108,7 @@ class Event:
             and self.since <= later.at + TOGETHER
         )
 
-    def with_(self, later: Event) -> Event:
+    def joined_with(self, later: Event) -> Event:
         """Both as one. A process starts and ends once, however often that is told."""
         new = [each for each in later.processes if each not in self.processes]
         return replace(
@@ -124,7 +124,8 @@ class Event:
         """What happened, beside its kind, its cache and its times."""
         many = f" ({self.count:,} times)" if self.count > 1 else ""
         if self.kind in OF_PROCESSES:
-            return self._workers() if self.count <= LISTED else f"{self.count:,} workers"
+            workers = self._workers() if self.count <= LISTED else f"{self.count:,} workers"
+            return f"{workers}: killed, crashed, or left by os._exit" if self.kind == KILLED else workers
         if self.kind == LOAD_FAILED:
             return ": ".join(filter(None, (self.subject, self.text))) + many
         by = self.subject or f"the code of {self._workers('process', 'processes')}"
@@ -171,7 +172,7 @@ def merged(events: Iterable[Event], new: Iterable[Event]) -> list[Event]:
     for event in new:
         for place in reversed(range(len(found))):
             if found[place].goes_on_with(event):
-                found[place] = found[place].with_(event)
+                found[place] = found[place].joined_with(event)
                 break
         else:
             found.append(event)

@@ -725,7 +725,7 @@ const totalRatio = (total) => (total.hits + total.misses ? percent(total.hit_rat
 // --- events
 
 const KINDS = { cleared: "Cleared", reset: "Figures reset", save: "Save asked for", load: "Load asked for",
-  "load failed": "Load failed", started: "Started", exited: "Exited", killed: "Killed or crashed" };
+  "load failed": "Load failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
 const SPAN_WORTH_TELLING = 60; // seconds
 
 /** What happened lately, newest first; opened by the reader. */
