@@ -137,7 +137,7 @@ def test_the_guard_may_redirect_and_abort_and_one_that_fails_lets_no_user_in(sit
         assert ask(failing, url).status_code == 500
 
 
-async def somebody():
+async def path_of_request():
     return flask.request.path
 
 
@@ -146,7 +146,7 @@ async def somebody():
     [
         (lambda: "ann", {"Authorization": "Basic Ym9iOng="}, "by ann"),
         (lambda: 7, {}, "by 7"),
-        (somebody, {}, f"by {RESET}"),
+        (path_of_request, {}, f"by {RESET}"),
         (None, {"Authorization": "Basic Ym9iOng="}, "by bob"),
         (None, {"Authorization": "Bearer x"}, "by the dashboard, from 127.0.0.1"),
     ],

@@ -85,6 +85,8 @@ def test_workers_are_listed_if_they_are_few_and_each_counts_once_however_often_i
     def started(*pids):
         return [Event.of(STARTED, 100.0 + number, (pid, 99.0)) for number, pid in enumerate(pids)]
 
+    (three,) = merged([], started(3, 4, 5))
+    assert three.sentence() == "workers 3, 4 and 5"
     (few,) = merged([], started(3, 4, 4, 3))
     assert (few.count, few.sentence()) == (2, "workers 3 and 4")
     (many,) = merged([few], started(*range(40)))
@@ -332,7 +334,7 @@ def test_a_command_that_is_over_before_it_published_is_no_worker(path, make, clo
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_a_killed_worker_is_told_once_by_the_next_that_looks_and_where_workers_are_found_by_two_at_once(path, end):
+def test_a_killed_worker_is_told_once_also_if_several_find_it_at_once(path, end):
     dead = start(
         """
         for number in range(25):
@@ -433,7 +435,7 @@ def test_a_deployment_of_many_workers_is_a_line(path):
     assert [(each.kind, each.sentence()) for each in told(path)] == [(STARTED, "20 workers"), (EXITED, "20 workers")]
 
 
-def test_a_cache_that_is_closed_is_no_worker_that_ended(make, path, clock, monkeypatch):
+def test_a_cache_that_was_closed_is_no_worker_that_ended(make, path, clock, monkeypatch):
     """Also if its file stays for a while, since another process is at the directory."""
     cache, other = make(), make("other")
     for each in (cache, other):

@@ -163,7 +163,8 @@ class Event:
         pids = [str(pid) for pid, _ in self.processes]
         if len(pids) > LISTED:
             return f"{len(pids)} {many}"
-        return f"{one if len(pids) == 1 else many} {' and '.join(pids)}"
+        listed = " and ".join(filter(None, (", ".join(pids[:-1]), *pids[-1:])))
+        return f"{one if len(pids) == 1 else many} {listed}"
 
 
 def merged(events: Iterable[Event], new: Iterable[Event]) -> list[Event]:

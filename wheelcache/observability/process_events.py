@@ -14,7 +14,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.process_start import this_process
 
 FIRST_PATIENCE: Final = 0.5
-"""Seconds to wait for other processes that start at the same time, perhaps forty."""
+"""Seconds to wait for other processes, of which forty may start at the same time."""
 
 AGAIN: Final = 3.0
 """Seconds to the next try."""
@@ -57,4 +57,5 @@ def note_dead(directory: Path, dead: Iterable[WorkerStats]) -> None:
             last_seen[process] = max(each.taken, last_seen.get(process, each.taken))
     if last_seen:
         with suppress(OSError, FileUnusable):
-            EventsInFile(directory).add(Event.of(KILLED, at, process) for process, at in last_seen.items())
+            events = [Event.of(KILLED, at, process) for process, at in last_seen.items()]
+            EventsInFile(directory).add(events, FIRST_PATIENCE)
