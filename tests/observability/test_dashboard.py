@@ -27,7 +27,7 @@ from wheelcache.runtime.clock import SystemClock
 TOTALS = {
     *("hits", "misses", "hit_ratio", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts"),
     *("load_seconds", "load_buckets", "refreshes", "refreshes_dropped", "removals"),
-    *("entries", "max_entries", "bytes", "max_bytes"),
+    *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes"),
 }
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "now", "total", "worker_count", "is_used"),
@@ -35,7 +35,7 @@ CARD = {
 }
 NOW = {"hit_ratio", "requests_per_second"}
 HISTORY = {
-    *("step", "at", "hit_ratio", "requests_per_second", "misses_per_second", "entries"),
+    *("step", "at", "hit_ratio", "requests_per_second", "misses_per_second", "entries", "bytes"),
     *("evictions_per_second", "expirations_per_second", "load_ms", "started"),
 }
 CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)

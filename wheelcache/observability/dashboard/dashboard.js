@@ -55,8 +55,10 @@ function duration(s) {
   return s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
 }
 
+const bytePower = (n) => (n < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(n) / 10)));
+
 function bytes(n) {
-  const power = n < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(n) / 10));
+  const power = bytePower(n);
   return `${threeDigits.format(n / 1024 ** power)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
 
@@ -134,6 +136,12 @@ function niceCeiling(n) {
   if (!(n > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(n));
   return power * [1, 2, 5, 10].find((step) => n <= step * power * (1 + 1e-9));
+}
+
+/** The same in the unit that ``bytes`` writes. */
+function niceBytes(n) {
+  const unit = 1024 ** bytePower(n);
+  return unit * niceCeiling(n / unit);
 }
 
 /** Sets the sizes of a chart whose lines have these labels. */
@@ -263,9 +271,9 @@ class TimeChart extends Plot {
     this.legend.append(this.span, ...this.keys);
   }
 
-  show(history, now, limit) {
+  show(history, now, total) {
     this.history = history;
-    this.limit = limit;
+    this.limit = total[this.spec.limit];
     this.end = now;
     const span = chosenSpan();
     this.start = Math.max(now - span, Math.min(history.at[0] ?? now, now - SHORTEST));
@@ -362,12 +370,12 @@ class TimeChart extends Plot {
 
   /** The values from bottom to top. A ratio near its ceiling is drawn as if through a lens: 99.7% beside 97%. */
   scale() {
-    const { series, axis, ceiling, lenses = [] } = this.spec;
+    const { series, axis, ceiling, ceilingOf = niceCeiling, lenses = [] } = this.spec;
     const known = series.flatMap((one) => this.inView(one));
     const most = known.reduce((a, b) => Math.max(a, b), 0);
     const least = known.reduce((a, b) => Math.min(a, b), Infinity);
-    const limit = this.spec.limit && this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
-    const top = ceiling ?? niceCeiling(Math.max(most, limit ?? 0));
+    const limit = this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
+    const top = ceiling ?? ceilingOf(Math.max(most, limit ?? 0));
     const floor = known.length ? lenses.find((lens) => lens <= least) ?? 0 : 0;
     return { known, limit, top, floor, format: axis };
   }
@@ -504,8 +512,10 @@ const TIME_CHARTS = [
   { key: "requests", title: "Look-ups per second", heading: "Look-ups/s", format: rate, axis: compact,
     nothing: "No look-ups", series: [{ field: "requests_per_second", label: "All" },
       { field: "misses_per_second", label: "Misses" }] },
-  { key: "entries", title: "Entries", format: count, axis: compact, limit: true, nothing: "Nothing yet",
+  { key: "entries", title: "Entries", format: count, axis: compact, limit: "max_entries", nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
+  { key: "memory", title: "Memory", format: bytes, axis: bytes, ceilingOf: niceBytes, limit: "max_bytes", nothing: "Not known",
+    series: [{ field: "bytes", label: "Memory" }] },
   { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
     nothing: "Nothing yet", series: [{ field: "evictions_per_second", label: "Evicted" },
       { field: "expirations_per_second", label: "Expired" }] },
@@ -591,7 +601,8 @@ class Card {
     this.workers.dataset.seen = "true";
     this.showNow(cache, since);
     this.showTotals(cache.total);
-    for (const chart of this.charts) chart.show(cache.history, at, cache.total.max_entries);
+    for (const chart of this.charts) chart.show(cache.history, at, cache.total);
+    this.charts.find((chart) => chart.spec.key === "memory").figure.hidden = cache.total.bytes === null;
     this.histogram.show(cache.total.load_buckets);
     this.showWorkers(cache.workers, at);
     this.showAbout(cache, at);
@@ -629,8 +640,8 @@ class Card {
     this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no look-ups");
     this.write("since", since === null ? "since start" : "since reset");
     this.write("requests_per_second", unless(now.requests_per_second, rate));
-    this.showMeter("entries", total.entries, total.max_entries, count, "max_entries");
-    this.showMeter("bytes", total.bytes, total.max_bytes, bytes, "max_bytes");
+    this.showMeter("entries", total.entries, total.max_entries, count, false);
+    this.showMeter("bytes", total.bytes, total.max_bytes, bytes, total.bytes_are_estimated);
   }
 
   /** The bound is one of each worker: a site of three has three times as much room. */
@@ -640,14 +651,16 @@ class Card {
     return ` in ${plural(bounds.length, "worker")}${new Set(bounds).size === 1 ? `, ${format(bounds[0])} each` : ""}`;
   }
 
-  showMeter(name, value, most, format, field) {
+  showMeter(name, value, most, format, isEstimate) {
+    const field = `max_${name}`;
     const box = part(this.root, name);
     const meter = box.querySelector(".meter");
     box.hidden = value === null;
     meter.hidden = !most;
     if (box.hidden) return;
-    this.write(name, format(value));
-    this.write(`max_${name}`, most ? `of ${format(most)}${this.inWorkers(field, format)}` : "no limit");
+    this.write(name, `${isEstimate ? "≈" : ""}${format(value)}`);
+    const bound = isEstimate ? "estimated from samples, no limit" : "no limit";
+    this.write(`max_${name}`, most ? `of ${format(most)}${this.inWorkers(field, format)}` : bound);
     if (!most) return;
     set(meter, { "aria-label": `${name === "bytes" ? "Memory" : "Entries"} of ${this.name}`, "aria-valuemax": most,
       "aria-valuenow": value, "aria-valuetext": `${format(value)} of ${format(most)}` });

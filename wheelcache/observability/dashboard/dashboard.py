@@ -244,6 +244,7 @@ def _details(figures: CacheStats, series: TimeSeries) -> dict[str, Any]:
             "requests_per_second": series.requests,
             "misses_per_second": series.misses,
             "entries": series.entries,
+            "bytes": series.memory,
             "evictions_per_second": series.evictions,
             "expirations_per_second": series.expirations,
             "load_ms": [None if each is None else 1000 * each for each in series.load_seconds],
@@ -276,7 +277,8 @@ def _total(figures: CacheStats, stats: Stats) -> dict[str, Any]:
         "removals": stats.removals,
         "entries": stats.size,
         "max_entries": figures.max_entries,
-        "bytes": stats.weight if figures.weighs_bytes else None,
+        "bytes": figures.memory,
+        "bytes_are_estimated": not figures.weighs_bytes,
         "max_bytes": figures.max_weight if figures.weighs_bytes else None,
         "load_buckets": {"bounds": LOAD_BOUNDS, "counts": stats.load_buckets},
     }
