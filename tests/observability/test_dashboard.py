@@ -31,7 +31,7 @@ TOTALS = {
 }
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "now", "total", "worker_count", "is_used"),
-    *("workers", "history", "cores", "saved"),
+    *("workers", "history", "cores", "saved", "can_save", "settings"),
 }
 NOW = {"hit_ratio", "requests_per_second"}
 HISTORY = {
@@ -42,7 +42,7 @@ CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>
 
 
 def dashboard(*caches, title="a site"):
-    return Dashboard(title, lambda: caches)
+    return Dashboard(title, lambda: caches, lambda name: [("MAX_ENTRIES", "7", False, "the most that are kept")])
 
 
 def only_card(document):
@@ -58,6 +58,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
     assert json.loads(CONFIG.search(page)[1]) == {
         "figures": "figures.json",
         "clear": "clear",
+        "save": "save",
         "reset": "reset",
         "token_header": "X-CSRFToken",
         "token": "a token",

@@ -550,6 +550,11 @@ class Card {
     this.charts = TIME_CHARTS.map((spec) => new TimeChart(spec, name));
     this.histogram = new Histogram({ key: "load_buckets", title: "Load times", nothing: "No miss was followed by a set" }, name);
     part(this.root, "charts").append(...[...this.charts, this.histogram].map((chart) => chart.figure));
+    this.settings = part(this.root, "settings");
+    set(this.settings.querySelector(".scroll"), { "aria-label": `Settings of ${name}` });
+    this.save = this.root.querySelector('[data-action="save"]');
+    set(this.save, { "aria-label": `Save ${name} now` });
+    this.save.addEventListener("click", () => post(this.save, config.save, { cache: name }));
     this.workers = part(this.root, "workers");
     this.rows = new Map();
     this.heads = [...this.workers.querySelectorAll("thead th")];
@@ -605,6 +610,7 @@ class Card {
     this.charts.find((chart) => chart.spec.key === "memory").figure.hidden = cache.total.bytes === null;
     this.histogram.show(cache.total.load_buckets);
     this.showWorkers(cache.workers, at);
+    this.showSettings(cache.settings);
     this.showAbout(cache, at);
   }
 
@@ -625,7 +631,15 @@ class Card {
     for (const [pid, row] of this.rows) if (!wanted.includes(row)) this.rows.delete(pid);
   }
 
-  showAbout({ cores, saved }, at) {
+  showSettings(settings) {
+    const body = this.settings.querySelector("tbody");
+    fillTable(body, settings.map(([name, value, , meaning]) => [name, value, meaning]));
+    settings.forEach(([, , isDefault], i) => body.rows[i].classList.toggle("set", !isDefault));
+    this.settings.hidden = !settings.length;
+  }
+
+  showAbout({ cores, saved, can_save: canSave }, at) {
+    this.save.hidden = !canSave;
     const age = saved === null ? "" : `last snapshot ${duration(Math.max(0, Math.round(at - saved)))} ago`;
     const core = cores.length ? `${cores.join(" and ")} core` : "";
     write(part(this.root, "about"), [core, age].filter(Boolean).join(" · "));
@@ -685,24 +699,32 @@ class Card {
   }
 
   showWorkers(workers, at) {
+    const outliers = findOutliers(workers, at);
     const without = workers.filter((worker) => worker.thread === "refused").length;
     const late = Math.max(0, ...workers.map((worker) => worker.lag));
     const notes = [this.cache.is_shared ? plural(workers.length, "worker") : ALONE];
     if (without) notes.push(`${without} without a wheel thread`);
     if (late >= 1) notes.push(`wheel up to ${duration(Math.round(late))} late`);
+    if (outliers.size) notes.push(`${plural(outliers.size, "worker")} unlike the others: ${[...outliers.keys()].join(", ")}`);
     write(part(this.root, "workers-summary"), notes.join(" · "));
-    for (const worker of workers) this.showWorker(worker, at);
+    for (const worker of workers) this.showWorker(worker, at, outliers.get(worker.pid) ?? new Map());
     this.arrangeWorkers(workers);
   }
 
-  showWorker(worker, at) {
+  showWorker(worker, at, outliers) {
     const { pid, now, total } = worker;
     if (!this.rows.has(pid)) this.rows.set(pid, node("tr", { "data-worker": pid }));
     const row = this.rows.get(pid);
     const age = duration(Math.max(0, Math.round(at - worker.published)));
-    fillRow(row, [String(pid), moment(worker.started, at), `${age} ago`, nowRatio(now), totalRatio(total),
+    const texts = [String(pid), moment(worker.started, at), `${age} ago`, nowRatio(now), totalRatio(total),
       unless(now.requests_per_second, rate), count(total.hits + total.misses), count(total.entries), worker.thread,
-      milliseconds(worker.lag * 1000)]);
+      milliseconds(worker.lag * 1000)];
+    fillRow(row, texts.map((text, column) => (outliers.has(column) ? `${outliers.get(column)} ${text}` : text)));
+    [...row.cells].forEach((cell, column) => {
+      const arrow = outliers.get(column);
+      cell.toggleAttribute("data-outlier", arrow !== undefined);
+      if (column) cell.title = arrow ? `Far ${arrow === "▲" ? "above" : "below"} the other workers` : "";
+    });
     set(row.cells[8], { "data-thread": worker.thread });
     row.toggleAttribute("data-this", worker.is_this);
     set(row.cells[0], { title: worker.is_this ? "The worker that answered last" : "" });
@@ -724,6 +746,35 @@ const WORKER_VALUES = [
   (worker) => THREADS.indexOf(worker.thread),
   (worker) => worker.lag,
 ];
+
+/** How far from the median of all workers a figure may be, by its column: ratios, a second, entries, seconds. */
+const ORDINARY = new Map([[3, () => 0.1], [5, (median) => Math.max(1, median / 2)],
+  [7, (median) => Math.max(100, median / 2)], [9, () => 1]]);
+const ENOUGH = 4; // workers: among fewer, none is the odd one
+const SETTLED = 60; // seconds: a worker that has just begun is unlike the others
+
+const middle = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+
+/**
+ * The workers that are unlike the others, by pid, with "▲" or "▼" by column: further from the median than is ordinary,
+ * and than four times the median of all distances, so that what spreads widely has none.
+ */
+function findOutliers(workers, at) {
+  const found = new Map();
+  const settled = workers.filter((worker) => at - worker.started >= SETTLED);
+  for (const [column, ordinary] of ORDINARY) {
+    const values = settled.map((worker) => [worker.pid, WORKER_VALUES[column](worker)]).filter(([, value]) => value >= 0);
+    if (values.length < ENOUGH) continue;
+    const median = middle(values.map(([, value]) => value));
+    const most = Math.max(ordinary(median), 4 * middle(values.map(([, value]) => Math.abs(value - median))));
+    for (const [pid, value] of values) {
+      if (Math.abs(value - median) <= most) continue;
+      if (!found.has(pid)) found.set(pid, new Map());
+      found.get(pid).set(column, value > median ? "▲" : "▼");
+    }
+  }
+  return found;
+}
 
 const nowRatio = (now) => (now.requests_per_second ? unless(now.hit_ratio, percent) : NOTHING);
 const totalRatio = (total) => (total.hits + total.misses ? percent(total.hit_ratio) : NOTHING);
