@@ -238,7 +238,12 @@ class Options(Mapping[str, Option]):
     def settings(self, checked: Mapping[str, Any]) -> list[Setting]:
         """Those of ``checked``, for operators."""
         return [
-            Setting(name, option.in_words(checked[option.name]), checked[option.name] == option.default, option.meaning)
+            Setting(
+                name,
+                option.in_words(checked[option.name]),
+                checked[option.name] == option.default,
+                option.meaning.replace("`", ""),
+            )
             for name, option in self.items()
             if option.name in checked
         ]

@@ -6,7 +6,10 @@ import pytest
 
 from wheelcache import Cache
 from wheelcache.codec import Codec, Pickle, size_of
+from wheelcache.core import CoreClass
+from wheelcache.errors import Unloaded
 from wheelcache.observability.collect import collect, time_series
+from wheelcache.observability.memory_use import MemoryUse
 from wheelcache.observability.publisher import INTERVAL
 
 ENCODE = Codec(Pickle()).encode
@@ -77,6 +80,18 @@ def test_an_empty_cache_takes_nothing_and_one_that_was_not_looked_at_is_not_know
     assert memory(cache) == 0
     cache.set("key", "x" * 1000)
     assert memory(Cache(log_interval=None)) == 0
+
+
+def test_while_a_snapshot_is_loaded_nothing_is_looked_at():
+    core = CoreClass()
+    memory_use = MemoryUse(core, INTERVAL, is_weighed=False)
+    core.set("key", 1, None)
+    core.gate(Unloaded)
+    memory_use.run()
+    assert memory_use() is None
+    core.gate(None)
+    memory_use.run()
+    assert memory_use() > 0
 
 
 @pytest.mark.parametrize("values", [["x" * 1000] * 10, [object()]])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Final
 
 from wheelcache.codec import is_immutable, size_of
 from wheelcache.core.access import Serialized
 from wheelcache.core.contract import Core
+from wheelcache.errors import Unloaded
 
 SAMPLE: Final = 64
 """Entries that a look weighs, in 100 us. A cache of no more is weighed whole."""
@@ -55,8 +57,10 @@ class MemoryUse:
         self._looks.clear()
 
     def run(self) -> None:
-        if not self._is_weighed:
-            self._looks.append([self._size(record.key, record.value) for record in self._core.sample(SAMPLE)])
+        # While a snapshot is loaded, the entries are shut off.
+        with suppress(Unloaded):
+            if not self._is_weighed:
+                self._looks.append([self._size(record.key, record.value) for record in self._core.sample(SAMPLE)])
 
     def start_over(self) -> None:
         self._looks: deque[list[int | None]] = deque(maxlen=LOOKS)
