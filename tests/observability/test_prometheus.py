@@ -34,7 +34,9 @@ ROOT = Path(__file__).parents[2]
 METRICS = {
     "wheelcache_requests_total": ("counter", {"cache", "result"}),
     "wheelcache_stale_hits_total": ("counter", {"cache"}),
+    "wheelcache_puts_total": ("counter", {"cache"}),
     "wheelcache_removals_total": ("counter", {"cache", "cause"}),
+    "wheelcache_evicted_bytes_total": ("counter", {"cache"}),
     "wheelcache_load_seconds": ("histogram", {"cache"}),
     "wheelcache_load_failures_total": ("counter", {"cache"}),
     "wheelcache_load_timeouts_total": ("counter", {"cache"}),
@@ -130,6 +132,8 @@ def test_values_are_those_of_the_cache(make_exported, scrape, clock):
     assert (scraped("requests_total", result="hit"), scraped("requests_total", result="miss")) == (7, 6)
     removals = {cause.value: scraped("removals_total", cause=cause.value) for cause in RemovalCause}
     assert removals == stats.removals
+    assert scraped("puts_total") == stats.puts == 4 + 15
+    assert scraped("evicted_bytes_total") == stats.evicted_weight > 0
     assert min(removals["evicted"], removals["replaced"], removals["deleted"]) > 0
     assert scraped("load_failures_total") == 1
     assert scraped("entries") == len(cache) > 0
@@ -158,7 +162,7 @@ def test_what_has_no_bound_and_is_not_weighed_in_bytes_has_no_figure_for_it(make
     scraped = scrape()
     for cache in ("plain", "weighed"):
         assert scraped("entries", cache) is not None
-        for absent in ("max_entries", "bytes", "max_bytes"):
+        for absent in ("max_entries", "bytes", "max_bytes", "evicted_bytes_total"):
             assert scraped(absent, cache) is None
 
 
@@ -180,6 +184,7 @@ def test_openmetrics_reads_the_same(make_exported, caches, clock):
     units = {name: family.unit for name, family in families.items() if family.unit}
     assert units == {
         "wheelcache_bytes": "bytes",
+        "wheelcache_evicted_bytes": "bytes",
         "wheelcache_load_seconds": "seconds",
         "wheelcache_max_bytes": "bytes",
         "wheelcache_wheel_lag_seconds": "seconds",
