@@ -250,7 +250,6 @@ class PythonCore:
         if weight:
             check_weight(weight)
         outcome = told = 0
-        puts = 0 if mode == RESTORE else 1
         map_ = self._map
         # What leaves is kept until the lock is free: the last reference to a value may run its ``__del__``.
         gone: list[Any] = []
@@ -307,6 +306,7 @@ class PythonCore:
                     outcome = self._refusals.heavy(key, now, slot, seen, removed, gone)
                     break
                 entry = map_.entries.get(key)
+                puts = 0 if mode == RESTORE else 1
                 outcome = map_.store(
                     steps, key, entry, value, fresh_until, expires_at, weight, slot, seen, now, puts, removed, gone
                 )
