@@ -69,6 +69,7 @@ class Stats:
 
     Attributes:
         hits, misses: of ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake``. A stale value is a hit.
+        puts: values that were stored, also by loads; not those that a snapshot had.
         loads, load_failures: loaders that returned, loaders that raised. What a caller computes between a miss of a
             backend's ``get`` and its ``set`` is a load as well.
         load_seconds: the time spent in both, in seconds.
@@ -80,6 +81,7 @@ class Stats:
         refreshes: background loads that were started.
         refreshes_dropped: those that were not, and loads with a timeout, because the pool had too much to do.
         evictions: entries that left because the cache was full.
+        evicted_weight: the sum of their weights; 0 without a weigher.
         expirations: entries that left after their time had come.
         replacements, deletions, clearings: entries that left for a new value, one by one, and with all others.
         size: entries in memory now.
@@ -88,6 +90,7 @@ class Stats:
 
     hits: int = 0
     misses: int = 0
+    puts: int = 0
     loads: int = 0
     load_failures: int = 0
     load_seconds: float = 0.0
@@ -98,6 +101,7 @@ class Stats:
     refreshes: int = 0
     refreshes_dropped: int = 0
     evictions: int = 0
+    evicted_weight: int = 0
     expirations: int = 0
     replacements: int = 0
     deletions: int = 0

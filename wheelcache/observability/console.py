@@ -9,10 +9,10 @@ As JSON they are one document:
   thread, its ``lag``, in seconds, and ``core``, "compiled" or "python".
 
 ``total`` and each worker have ``hit_ratio_now`` and ``requests_per_second``, of the last minute; ``hit_ratio``,
-``requests``, ``hits``, ``misses``, ``evictions``, ``expirations``, ``loads``, ``load_failures``, ``load_ms``, a load on
-average, and ``stampedes_prevented``, since the reset or the start; ``entries``, ``max_entries``, ``bytes`` and
-``max_bytes``, as they are now, and ``bytes_are_estimated``, as they are without a bound. What is not known, or has no
-bound, is null. There may be more keys one day.
+``requests``, ``hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
+``load_failures``, ``load_ms``, a load on average, and ``stampedes_prevented``, since the reset or the start;
+``entries``, ``max_entries``, ``bytes`` and ``max_bytes``, as they are now, and ``bytes_are_estimated``, as they are
+without a bound. What is not known, or has no bound, is null. There may be more keys one day.
 """
 
 from __future__ import annotations
@@ -152,12 +152,14 @@ def _figures(cache: CacheStats) -> dict[str, Any]:
         "requests": stats.requests,
         "hits": stats.hits,
         "misses": stats.misses,
+        "puts": stats.puts,
         "entries": stats.size,
         "max_entries": cache.max_entries,
         "bytes": cache.memory,
         "bytes_are_estimated": not cache.weighs_bytes,
         "max_bytes": cache.max_weight if cache.weighs_bytes else None,
         "evictions": stats.evictions,
+        "evicted_bytes": stats.evicted_weight if cache.weighs_bytes else None,
         "expirations": stats.expirations,
         "loads": stats.loads,
         "load_failures": stats.load_failures,
