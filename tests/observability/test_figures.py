@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.observability.published import worker
 from wheelcache.observability.history import Sample
 from wheelcache.observability.worker_stats import CacheStats, Rate, Reset, WorkerStats, stats_from_json
-from wheelcache.stats import LOAD_BOUNDS, Stats
+from wheelcache.stats import LOAD_BOUNDS, CallStats, Stats, StoreStats
 
 EPOCH = 1_000_000.0
 """When the clocks of the workers showed 0."""
@@ -90,11 +90,14 @@ def test_the_last_minute_is_the_last_minute_also_after_a_reset_in_it_or_before_i
 
 COUNTS = st.integers(0, 2**63)
 TIMES = st.floats(allow_nan=False, allow_infinity=False)
+BUCKETS = st.tuples(*[COUNTS] * (len(LOAD_BOUNDS) + 1))
+CALLS = st.builds(CallStats, COUNTS, COUNTS, TIMES, BUCKETS)
 STATS = st.builds(
     Stats,
-    **{each.name: COUNTS for each in fields(Stats) if each.name not in ("load_seconds", "load_buckets")},
+    **{each.name: COUNTS for each in fields(Stats) if each.name not in ("load_seconds", "load_buckets", "store")},
     load_seconds=TIMES,
-    load_buckets=st.tuples(*[COUNTS] * (len(LOAD_BOUNDS) + 1)),
+    load_buckets=BUCKETS,
+    store=st.none() | st.builds(StoreStats, CALLS, CALLS, COUNTS, COUNTS, COUNTS, COUNTS),
 )
 BOUNDS = st.none() | st.integers(1)
 WORKERS = st.builds(
@@ -152,10 +155,20 @@ def test_what_is_not_of_this_version_is_refused_or_adds_up(figures, wrong, data)
     assert together.stats.requests == 2 * found.stats.requests
     together.last_minute()
     assert together.complete_until == found.reached
-    json.dumps(together.stats.load_buckets)
+    json.dumps(together.stats.as_dict())
 
 
-@pytest.mark.parametrize("buckets", [[], [1] * 14, [1] * 21, "x" * 20, [None] * 20])
-def test_buckets_of_other_bounds_are_refused(buckets):
+BUCKETS_OF_NOW = [0] * (len(LOAD_BOUNDS) + 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"load_buckets": buckets} for buckets in ([], [1] * 14, [1] * 21, "x" * 20, [None] * 20)),
+        *({"store": row} for row in (None, 1, [], [1] * 51, [1] * 53, "x" * 52, [None] * 52, {"reads": 1})),
+    ],
+    ids=str,
+)
+def test_buckets_of_other_bounds_are_refused(wrong):
     with pytest.raises((TypeError, ValueError)):
-        stats_from_json({"load_buckets": buckets})
+        stats_from_json({"load_buckets": BUCKETS_OF_NOW, **wrong})

@@ -21,7 +21,6 @@ import stat
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -352,7 +351,7 @@ def _count(
     for file, figures in dead:
         if file not in counted:
             before = counts.pop(figures.name, Stats())
-            counts[figures.name] = replace(before + figures.stats, size=0, weight=0)
+            counts[figures.name] = (before + figures.stats).exited()
             since[figures.name] = min(figures.started, since.get(figures.name, figures.started))
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.observability.history import GAP, HOUR, LAST_MINUTE, STEP, Ring, Sample, Step
-from wheelcache.stats import Stats
+from wheelcache.stats import Stats, StoreStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,10 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 
 def stats_from_json(document: Any) -> Stats:
     """The same as ``WorkerStats.from_json``, of the ``stats`` in it."""
-    stats = Stats(**{**document, "load_buckets": tuple(document["load_buckets"])})
+    given = {**document, "load_buckets": tuple(document["load_buckets"])}
+    if "store" in given:
+        given["store"] = StoreStats.from_row(given["store"])
+    stats = Stats(**given)
     # They add up: all of them are there, and numbers.
     stats.check()
     return stats
@@ -218,7 +221,7 @@ class CacheStats:
         living = Stats.total(before[each.worker] for each in self.workers if each.worker in before)
         # What the total had then, less what those had that live, had been counted by those that are gone by now.
         gone = self.exited_workers - (reset.totals.get(self.name, Stats()) - living)
-        return replace(self, workers=workers, exited_workers=replace(gone, size=0, weight=0))
+        return replace(self, workers=workers, exited_workers=gone.exited())
 
 
 @dataclass(frozen=True, slots=True)
