@@ -85,6 +85,11 @@ class CallStats:
         """Calls that were made, and have ended."""
         return sum(self.buckets)
 
+    @property
+    def uses(self) -> int:
+        """Calls, also those that were refused."""
+        return self.calls + self.refused
+
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
@@ -94,7 +99,7 @@ class StoreStats:
         reads, writes: its calls.
         breakers: processes that leave the store alone when it fails: 0 or 1 of one.
         open_breakers: processes that leave it alone now.
-        trackers: processes that the store is to tell of writes.
+        trackers: processes that the store is to tell of writes: those that read, if it is one that does.
         trusted: processes that it tells of them now.
     """
 
@@ -108,7 +113,7 @@ class StoreStats:
     @property
     def uses(self) -> int:
         """Calls, also those that were refused."""
-        return self.reads.calls + self.reads.refused + self.writes.calls + self.writes.refused
+        return self.reads.uses + self.writes.uses
 
     def as_row(self) -> tuple[float, ...]:
         """All numbers, those that say what is now last."""

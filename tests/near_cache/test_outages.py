@@ -440,6 +440,11 @@ def test_an_error_about_the_key_or_the_value_is_none_of_the_store(make, store, e
 
 def test_the_figures_tell_whether_writes_are_told_where_they_are_to_be(make):
     untold, near = make(), make(tracked=True, trusted=False)
+    near.set("k", 1)
+    for each in (untold, near):
+        assert (figures(each).trackers, figures(each).trusted) == (0, 0)
+        # Has the store tell, if it does.
+        each.get("k")
     assert (figures(untold).trackers, figures(untold).trusted) == (0, 0)
     for trusted in (False, True, False):
         near.near.trust(trusted)

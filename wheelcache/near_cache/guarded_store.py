@@ -79,13 +79,16 @@ class GuardedStore:
 
     def stats(self) -> StoreStats:
         """How the store does, in this process."""
+        reads = self._reads.stats()
+        # The first read has the connection made.
+        epoch = self._epoch if reads.uses else None
         return StoreStats(
-            self._reads.stats(),
+            reads,
             self._writes.stats(),
             breakers=int(self._watches_outages),
             open_breakers=int(self._breaker.is_open()),
-            trackers=int(self._epoch is not None),
-            trusted=int(self._epoch is not None and self._epoch.is_told),
+            trackers=int(epoch is not None),
+            trusted=int(epoch is not None and epoch.is_told),
         )
 
     def after_fork_in_child(self) -> None:
