@@ -201,6 +201,10 @@ def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, anoth
     gauges = {name: card["store"][name] for name in ("breakers", "open_breakers", "trackers", "trusted")}
     assert gauges == {"breakers": 2, "open_breakers": 1, "trackers": 2, "trusted": 1}
     assert {each["pid"]: each["breaker_open"] for each in card["workers"]} == {os.getpid(): False, 7: True}
+    dashboard(cache).reset()
+    store = only_card(dashboard(cache).figures())["store"]
+    assert {each: sum(store[each]["buckets"]["counts"]) for each in ("reads", "writes")} == {"reads": 0, "writes": 0}
+    assert gauges.items() <= store.items()
 
 
 def test_a_near_cache_of_which_the_store_was_always_down_is_published_and_was_used(make, clock):
