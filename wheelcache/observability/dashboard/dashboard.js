@@ -683,9 +683,8 @@ class Card {
     part(this.root, "store").hidden = store === null;
     if (store === null) return;
     const { reads, writes, breakers, open_breakers: open, trackers, trusted } = store;
-    const times = [50, 90, 99].map((p) => `p${p} ${percentile(reads.buckets, p / 100)}`);
     this.write("store_reads", count(reads.calls));
-    this.write("store_read_time", reads.calls ? times.join("  ") : NOTHING);
+    for (const p of [50, 90, 99]) this.write(`store_p${p}`, percentile(reads.buckets, p / 100));
     this.write("store_writes", count(writes.calls));
     this.write("store_write_time", writes.calls ? milliseconds((writes.seconds * 1000) / writes.calls) : NOTHING);
     this.write("store_errors", count(reads.errors + writes.errors));
