@@ -97,7 +97,7 @@ class CacheParts:
         )
         self.keeper = self._autosave()
         stats = StatsReader(self.core, self.loads)
-        self.observers = Observers(options, stats, self.driver, self._actions(), self.gate.is_in_use)
+        self.observers = Observers(options, self.core, stats, self.driver, self._actions(), self.gate.is_in_use)
         jobs = self.observers.jobs if self.keeper is None else [*self.observers.jobs, self.keeper]
         idle_checker = IdleChecker(stats, self.writer.expect_first_write)
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)

@@ -361,3 +361,82 @@ def test_the_charts_are_of_ten_minutes_an_hour_or_a_day(page, site):
     assert until(lambda: axis(page, "entries") == ["0", "25K", "50K"], SOON)
     label = page.find('figure[data-chart="entries"] svg').get_attribute("aria-label")
     assert label.startswith("Entries, last 23 h: always 30,000, last 5 min 30,000")
+
+
+def test_the_settings_are_a_table_that_marks_what_is_set(page, site):
+    settings = [["MAX_ENTRIES", "<b>7</b>", False, "the most that are kept"], ["JITTER", "0.05", True, "a share"]]
+    page.show(site.card(settings=settings))
+    table = 'section[data-cache="pages"] [data-part="settings"]'
+    page.find(f"{table} summary").click()
+    rows = [
+        [cell.text for cell in row.find_elements("css selector", "th, td")] for row in page.all(f"{table} tbody tr")
+    ]
+    assert rows == [["MAX_ENTRIES", "<b>7</b>", "the most that are kept"], ["JITTER", "0.05", "a share"]]
+    assert [row.get_attribute("class") for row in page.all(f"{table} tbody tr")] == ["set", ""]
+
+
+@pytest.mark.parametrize("can_save", [True, False])
+def test_what_has_snapshots_can_be_saved_at_once(page, site, can_save):
+    page.show(site.card(can_save=can_save))
+    button = page.find('section[data-cache="pages"] [data-action="save"]')
+    assert button.is_displayed() == can_save
+    if can_save:
+        button.click()
+        assert until(lambda: page.text("#message") == "Done.", SOON)
+        assert site.posted == ["cache=pages"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ({"hit_ratio": [0.9, 0.91, 0.88, 0.4]}, {"4": ["▼ 40.0%"]}),
+        ({"requests_per_second": [100, 110, 90, 500]}, {"4": ["▲ 500"]}),
+        ({"entries": [1000, 1001, 999, 10]}, {"4": ["▼ 10"]}),
+        ({"lag": [0, 0, 0, 5]}, {"4": ["▲ 5 s"]}),
+        # Not: what spreads widely, what is within the ordinary, three workers, one that has just begun.
+        ({"requests_per_second": [1, 40, 100, 250]}, {}),
+        ({"hit_ratio": [0.9, 0.91, 0.88, 0.82]}, {}),
+        ({"entries": [1000, 1000, 10]}, {}),
+        ({"entries": [1000, 1000, 1000, 10], "started": [0, 0, 0, 1e12]}, {}),
+    ],
+)
+def test_workers_that_are_unlike_the_others_are_marked(page, site, figures, expected):
+    card = site.card()
+    workers = []
+    for number in range(len(next(iter(figures.values())))):
+        worker = site.worker(card, number + 1, entries=1000)
+        worker["now"] = {"hit_ratio": 0.9, "requests_per_second": 100}
+        worker["started"] = 0
+        for name, values in figures.items():
+            part = worker["now"] if name in worker["now"] else worker["total"] if name in worker["total"] else worker
+            part[name] = values[number]
+        workers.append(worker)
+    page.show(site.card(workers=workers))
+    marked = {
+        row.get_attribute("data-worker"): [cell.text for cell in row.find_elements("css selector", "[data-outlier]")]
+        for row in page.all("[data-worker]")
+    }
+    assert {pid: cells for pid, cells in marked.items() if cells} == expected
+    assert ("unlike the others: 4" in page.text('[data-part="workers-summary"]')) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [
+        (
+            {"bytes": 1536, "bytes_are_estimated": True, "max_bytes": None},
+            ("≈1.5 KiB", "estimated from samples, no limit"),
+        ),
+        ({"bytes": 1536, "bytes_are_estimated": False, "max_bytes": 3072}, ("1.5 KiB", "of 3 KiB")),
+    ],
+)
+def test_an_estimate_of_the_memory_is_called_one(page, site, total, expected):
+    page.show(site.card(total=total))
+    assert (page.figure("bytes", "pages"), page.figure("max_bytes", "pages")) == expected
+    assert page.find('[data-chart="memory"]').is_displayed()
+
+
+def test_a_memory_that_is_not_known_has_no_chart(page, site):
+    page.show(site.card(total={"bytes": None}))
+    assert not page.find('[data-chart="memory"]').is_displayed()
+    assert not page.find('[data-part="bytes"]').is_displayed()

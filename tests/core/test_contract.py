@@ -343,6 +343,7 @@ class TestGate:
             core.evict,
             core.keys,
             core.scan,
+            lambda: core.sample(1),
             lambda: core.peek("key"),
             lambda: core.times("key"),
             lambda: core.watch("key"),

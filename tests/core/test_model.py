@@ -242,6 +242,14 @@ class CoreAgainstModel(RuleBasedStateMachine):
         found = records if ordered else sorted(records, key=lambda each: each.key)
         assert [self.told_of(record) for record in found] == [self.told_of(each) for each in expected]
 
+    @rule(count=st.integers(1, 3))
+    def sample(self, count):
+        records = self.core.sample(count)
+        assert len(records) <= count
+        assert len({record.key for record in records}) == len(records)
+        for record in records:
+            assert self.told_of(record) == self.told_of(self.model.entry(record.key))
+
     def end_of_the_walk(self):
         self.walk = None
         assert self.throughout <= set(self.came)

@@ -31,22 +31,22 @@ from wheelcache.stats import LOAD_BOUNDS
 TOTALS = {
     *("hits", "misses", "hit_ratio", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts"),
     *("load_seconds", "load_buckets", "refreshes", "refreshes_dropped", "removals"),
-    *("entries", "max_entries", "bytes", "max_bytes"),
+    *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes"),
 }
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "now", "total", "worker_count", "is_used"),
-    *("workers", "history", "cores", "saved", "store"),
+    *("workers", "history", "cores", "saved", "can_save", "settings", "store"),
 }
 NOW = {"hit_ratio", "requests_per_second"}
 HISTORY = {
-    *("step", "at", "hit_ratio", "requests_per_second", "misses_per_second", "entries"),
+    *("step", "at", "hit_ratio", "requests_per_second", "misses_per_second", "entries", "bytes"),
     *("evictions_per_second", "expirations_per_second", "load_ms", "started"),
 }
 CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
 
 
 def dashboard(*caches, title="a site"):
-    return Dashboard(title, lambda: caches)
+    return Dashboard(title, lambda: caches, lambda name: [("MAX_ENTRIES", "7", False, "the most that are kept")])
 
 
 def only_card(document):
@@ -62,6 +62,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
     assert json.loads(CONFIG.search(page)[1]) == {
         "figures": "figures.json",
         "clear": "clear",
+        "save": "save",
         "reset": "reset",
         "token_header": "X-CSRFToken",
         "token": "a token",

@@ -114,6 +114,7 @@ WORKERS = st.builds(
     max_entries=BOUNDS,
     max_weight=BOUNDS,
     weighs_bytes=st.booleans(),
+    memory=st.none() | COUNTS,
     stats=STATS,
     now=TIMES,
     samples=st.lists(st.builds(Sample, TIMES, COUNTS, COUNTS), max_size=5).map(tuple),

@@ -314,7 +314,7 @@ def test_a_full_disk_is_an_error_that_leaves_what_was_published_and_nothing_else
         directory.publish(figures(hits=99))
     assert only(directory).stats.hits == 10
     assert os.listdir(directory.path) == ["1-a.worker"]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     os.close(file)
 
 
@@ -397,7 +397,7 @@ def test_no_descriptor_stays_open_in_the_child_of_a_fork_or_after_reading(direct
         directory.read()
         RequestBox(directory.path).ask(CLEAR, "pages")
         directory.reset([])
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     assert not private_files.not_for_children
     os.close(file)
 

@@ -278,6 +278,10 @@ class Core(Protocol):
         """Walk over the entries; ``ordered`` from the least to the most recently used, as of each entry's first turn.
         Eviction stays exact meanwhile. Raises RuntimeError if an ordered scan is in progress."""
 
+    def sample(self, count: int) -> list[Record]:
+        """At most ``count`` entries in any state, each once, that lie side by side in memory from a place drawn at
+        random; the last is beside the first. Fewer if entries have left there. In Python 3 ms, of a million entries."""
+
     def keys(self) -> list[Any]:
         """The keys of fresh and current entries, least recently used first. O(n), in one step: not for servers."""
 

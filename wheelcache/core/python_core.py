@@ -213,6 +213,9 @@ class PythonCore:
     def scan(self, *, ordered: bool = False) -> KeyScan | OrderedScan:
         return self._scans.in_order() if ordered else self._scans.in_any_order()
 
+    def sample(self, count: int) -> list[Record]:
+        return self._scans.sample(self._random(), count)
+
     # Below: writing.
 
     def set(

@@ -11,9 +11,10 @@ As JSON they are one document:
 ``total`` and each worker have ``hit_ratio_now`` and ``requests_per_second``, of the last minute; ``hit_ratio``,
 ``requests``, ``hits``, ``misses``, ``evictions``, ``expirations``, ``loads``, ``load_failures``, ``load_ms``, a load on
 average, and ``stampedes_prevented``, since the reset or the start; ``entries``, ``max_entries``, ``bytes`` and
-``max_bytes``, as they are now; and ``store``, the store behind a near cache, with ``reads``, ``read_ms``, a read on
-average, ``writes``, ``write_ms``, ``errors``, ``refused``, calls that were not made, and ``open_breakers``, the
-processes that leave it alone now. What is not known, or has no bound, is null. There may be more keys one day.
+``max_bytes``, as they are now, and ``bytes_are_estimated``, as they are without a bound; and ``store``, the store
+behind a near cache, with ``reads``, ``read_ms``, a read on average, ``writes``, ``write_ms``, ``errors``, ``refused``,
+calls that were not made, and ``open_breakers``, the processes that leave it alone now. What is not known, or has no
+bound, is null. There may be more keys one day.
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ def table(figures: Iterable[CacheStats], *, width: int | None = None) -> Table:
             no room go on further down. None for as wide as it gets.
     """
     figures = list(figures)
-    headings = [heading for heading in HEADINGS if heading != "bytes" or any(each.weighs_bytes for each in figures)]
+    known = any(each.memory is not None for each in figures)
+    headings = [heading for heading in HEADINGS if heading != "bytes" or known]
     blocks = [_block(each, headings) for each in figures]
     wide = _wide(headings, blocks)
     return wide if width is None or width_of(wide) <= width else _narrow(headings, blocks, width)
@@ -155,7 +157,8 @@ def _figures(cache: CacheStats) -> dict[str, Any]:
         "misses": stats.misses,
         "entries": stats.size,
         "max_entries": cache.max_entries,
-        "bytes": stats.weight if cache.weighs_bytes else None,
+        "bytes": cache.memory,
+        "bytes_are_estimated": not cache.weighs_bytes,
         "max_bytes": cache.max_weight if cache.weighs_bytes else None,
         "evictions": stats.evictions,
         "expirations": stats.expirations,
@@ -198,6 +201,12 @@ def size_in_words(number: int, most: int | None) -> str:
     return f"{number / unit:,.1f} {name}" if most is None else f"{number / unit:,.1f} / {most / unit:,.1f} {name}"
 
 
+def _bytes(row: Figures) -> str:
+    if row["bytes"] is None:
+        return "-"
+    return f"{'~' if row['bytes_are_estimated'] else ''}{size_in_words(row['bytes'], row['max_bytes'])}"
+
+
 UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
@@ -206,7 +215,7 @@ HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
     "requests": lambda row: _count(row["requests"]),
     "requests\na second": lambda row: f"{row['requests_per_second']:,.1f}",
     "entries": lambda row: _count(row["entries"], row["max_entries"]),
-    "bytes": lambda row: "-" if row["bytes"] is None else size_in_words(row["bytes"], row["max_bytes"]),
+    "bytes": _bytes,
     "evicted": lambda row: _count(row["evictions"]),
     "expired": lambda row: _count(row["expirations"]),
     "ms\na load": lambda row: "-" if row["load_ms"] is None else f"{row['load_ms']:,.1f}",

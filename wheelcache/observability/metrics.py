@@ -171,14 +171,14 @@ METRICS: Final = (
         "bytes",
         "bytes",
         Kind.LEVEL,
-        "Bytes that the entries take; absent where they are not weighed.",
-        lambda reading: _if_any(reading.counted.weight if reading.figures.weighs_bytes else None),
+        "Bytes that the entries take: estimated from samples without a bound, absent where they are not known.",
+        lambda reading: _if_any(reading.figures.memory if reading.figures.workers else None),
     ),
     Metric(
         "max_bytes",
         "bytes",
         Kind.LEVEL,
-        "Bytes that the entries may take; absent where they are not weighed.",
+        "Bytes that the entries may take; absent without a bound.",
         lambda reading: _if_any(reading.figures.max_weight if reading.figures.weighs_bytes else None),
     ),
     Metric(

@@ -12,7 +12,8 @@ from wheelcache.core.contract import Core
 from wheelcache.loading.loads import Loads
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.history import History, RingsInMemory
-from wheelcache.observability.publisher import Publisher
+from wheelcache.observability.memory_use import MemoryUse
+from wheelcache.observability.publisher import INTERVAL, Publisher
 from wheelcache.observability.stats_log import StatsLog
 from wheelcache.observability.worker_requests import RequestBox, WorkerRequests
 from wheelcache.observability.worker_stats import WorkerStats
@@ -100,6 +101,7 @@ class Observers:
 
     Args:
         options: of the cache.
+        core: its entries.
         stats: reads the figures.
         driver: has the core advanced.
         actions: what operators may ask for, by name.
@@ -108,14 +110,16 @@ class Observers:
     Attributes:
         jobs: what is to be done every so many seconds.
         history: None if no samples are taken.
+        memory_use: tells the bytes that the entries take.
         publisher: None if no figures are published; then there are no ``requests`` either.
     """
 
-    __slots__ = ("_driver", "_options", "history", "jobs", "publisher", "requests", "stats")
+    __slots__ = ("_driver", "_options", "history", "jobs", "memory_use", "publisher", "requests", "stats")
 
     def __init__(
         self,
         options: ObservedOptions,
+        core: Core,
         stats: StatsReader,
         driver: WheelDriver,
         actions: Mapping[str, Callable[[], object]],
@@ -124,6 +128,8 @@ class Observers:
         self._options = options
         self.stats = stats
         self._driver = driver
+        # Once before each publication.
+        self.memory_use = MemoryUse(core, INTERVAL, is_weighed=self._weighs_bytes)
         self.history: History | None = None
         self.publisher: Publisher | None = None
         self.requests: WorkerRequests | None = None
@@ -136,6 +142,10 @@ class Observers:
     def after_fork_in_child(self) -> None:
         if self.stats.store is not None:
             self.stats.store.after_fork_in_child()
+
+    @property
+    def _weighs_bytes(self) -> bool:
+        return self._options.weigher is size_of
 
     def figures(self) -> WorkerStats:
         """All there is to say of the cache in this process."""
@@ -152,7 +162,8 @@ class Observers:
             reached=None if history is None else history.reached,
             max_entries=self._options.max_entries,
             max_weight=self._options.max_weight,
-            weighs_bytes=self._options.weigher is size_of,
+            weighs_bytes=self._weighs_bytes,
+            memory=self.memory_use(),
             stats=self.stats(),
             now=self._driver.clock(),
             samples=() if history is None else tuple(history.samples),
@@ -168,7 +179,9 @@ class Observers:
         if period is not None:
             path = self._options.figures_dir
             rings = RingsInMemory() if path is None else FiguresDirectory(path).rings(self._options.name)
-            self.history = History(period, self._driver.clock, self.stats, rings)
+            self.history = History(period, self._driver.clock, self.stats, self.memory_use, rings)
+            # First, so that the others have it.
+            yield self.memory_use
             yield self.history
 
     def _publishing_jobs(

@@ -28,6 +28,7 @@ class WorkerStats:
         reached: the last step of the history that has all this worker counted; None before its first write.
         max_entries, max_weight: None for no bound.
         weighs_bytes: whether weights are bytes.
+        memory: bytes that the entries take: an estimate unless ``weighs_bytes``; None if it is not known.
         now: ``taken``, on the clock of the samples.
         samples: of the last minute.
         core: which one the process runs, "compiled" or "python".
@@ -45,6 +46,7 @@ class WorkerStats:
     max_entries: int | None
     max_weight: int | None
     weighs_bytes: bool
+    memory: int | None
     stats: Stats
     now: float
     samples: tuple[Sample, ...]
@@ -101,7 +103,7 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     **dict.fromkeys(("pid", "weighs_bytes"), (int, bool)),
     **dict.fromkeys(("started", "taken", "lag", "now"), (float, int)),
     "interval": (float, int, NoneType),
-    **dict.fromkeys(("reached", "max_entries", "max_weight"), (int, NoneType)),
+    **dict.fromkeys(("reached", "max_entries", "max_weight", "memory"), (int, NoneType)),
 }
 
 
@@ -172,6 +174,11 @@ class CacheStats:
     def max_weight(self) -> int | None:
         """In all of them together."""
         return _sum_or_none(each.max_weight for each in self.workers)
+
+    @property
+    def memory(self) -> int | None:
+        """Bytes that the entries take in all of them; None if that is not known of one."""
+        return _sum_or_none(each.memory for each in self.workers)
 
     @property
     def weighs_bytes(self) -> bool:
@@ -285,7 +292,8 @@ class TimeSeries:
         at: seconds since 1970.
         hit_ratio: 0.0 to 1.0, None where there were no look-ups.
         requests, misses, evictions, expirations: a second.
-        entries: how many, weight: of all of them.
+        entries: how many.
+        memory: bytes that they take; None where it is not known.
         load_seconds: a load on average, None where there were none.
         started: how many workers began.
     """
@@ -296,7 +304,7 @@ class TimeSeries:
     requests: tuple[float, ...]
     misses: tuple[float, ...]
     entries: tuple[float, ...]
-    weight: tuple[float, ...]
+    memory: tuple[float | None, ...]
     evictions: tuple[float, ...]
     expirations: tuple[float, ...]
     load_seconds: tuple[float | None, ...]
@@ -328,7 +336,7 @@ class TimeSeries:
             requests=tuple(each.lookups / seconds for each in steps),
             misses=tuple(each.misses / seconds for each in steps),
             entries=tuple(each.entries for each in steps),
-            weight=tuple(each.weight for each in steps),
+            memory=tuple(each.memory or (None if each.entries else 0.0) for each in steps),
             evictions=tuple(each.evictions / seconds for each in steps),
             expirations=tuple(each.expirations / seconds for each in steps),
             load_seconds=tuple(each.load_seconds / each.loads if each.loads else None for each in steps),

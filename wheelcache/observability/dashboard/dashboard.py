@@ -1,8 +1,8 @@
-"""The page that shows the figures of a site's caches, and its two buttons; a framework only carries it.
+"""The page that shows the figures of a site's caches, and its buttons; a framework only carries it.
 
 The framework answers ``GET`` of the page itself, of ``figures.json`` and of the names in ``ASSETS``, and ``POST`` of
-``clear`` and ``reset``, all under one prefix that ends with a slash. It lets only operators in, and no ``POST`` without
-the token that the page was made with.
+``clear``, ``save`` and ``reset``, all under one prefix that ends with a slash. It lets only operators in, and no
+``POST`` without the token that the page was made with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib.resources import files
 from string import Template
 from typing import Any, Final
@@ -28,7 +28,7 @@ from wheelcache.observability.collect import (
 from wheelcache.observability.history import DAY, HOUR
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.worker_requests import CLEAR, RequestBox
+from wheelcache.observability.worker_requests import CLEAR, SAVE, RequestBox
 from wheelcache.observability.worker_stats import CacheStats, TimeSeries
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_BOUNDS, CallStats, Stats, StoreStats
@@ -63,6 +63,13 @@ class UnknownCache(LookupError):
         return f"There is no cache {self.args[0]!r}"
 
 
+class NotKept(RuntimeError):
+    """No snapshots of the cache are configured."""
+
+    def __str__(self) -> str:
+        return f"The cache {self.args[0]!r} has no snapshots: set SNAPSHOT to a directory"
+
+
 class NotPublished(RuntimeError):
     """The caches do not publish their figures, so nothing can be noted for all pages."""
 
@@ -76,11 +83,18 @@ class Dashboard:
     Args:
         title: of the page.
         caches: tells the caches of the site in this process.
+        settings: tells those of the cache of a name, each as name, value, whether that is the default, and meaning.
     """
 
-    def __init__(self, title: str, caches: Callable[[], Iterable[ObservedCache]]) -> None:
+    def __init__(
+        self,
+        title: str,
+        caches: Callable[[], Iterable[ObservedCache]],
+        settings: Callable[[str], Sequence[tuple[str, str, bool, str]]],
+    ) -> None:
         self._title = title
         self._caches = caches
+        self._settings = settings
 
     def page(self, token_header: str, token: str, home: str = "/") -> str:
         """The page, in HTML.
@@ -92,6 +106,7 @@ class Dashboard:
         config = {
             "figures": "figures.json",
             "clear": "clear",
+            "save": "save",
             "reset": "reset",
             "token_header": token_header,
             "token": token,
@@ -133,7 +148,12 @@ class Dashboard:
                 _card(each, is_shared(each.name, own))
                 | {"is_used": each.name in used}
                 | (
-                    {**_details(each, time_series(each, own, ring, since=at)), "saved": saved_at(each.name, own)}
+                    {
+                        **_details(each, time_series(each, own, ring, since=at)),
+                        "saved": saved_at(each.name, own),
+                        "can_save": _is_kept(each.name, own),
+                        "settings": self._settings(each.name),
+                    }
                     if each.name in details
                     else {}
                 )
@@ -148,20 +168,33 @@ class Dashboard:
             UnknownCache: no process has it.
             FileUnusable, OSError: the other processes cannot be told.
         """
-        own = list(self._caches())
-        figures = next((each for each in collect(own) if each.name == name), None)
-        if figures is None:
-            raise UnknownCache(name)
-        here = [each for each in own if each.name == name]
-        tokens = {each.path: RequestBox(each.path).ask(CLEAR, name) for each in directories_of(here or own)}
-        for cache in here:
-            if cache.requests is not None and cache.publisher is not None:
-                cache.requests.note_done(CLEAR, tokens[cache.publisher.directory.path])
+
+        def clear(cache: ObservedCache) -> None:
             cache.clear()
             if cache.publisher is not None:
                 # The page shows it at once.
                 cache.publisher.run_last()
-        return f"Cleared {name}. {_effect(figures, is_shared(name, own))}"
+
+        return f"Cleared {name}. {self._have_done(CLEAR, name, clear)}"
+
+    def save(self, name: str) -> str:
+        """Have all processes save a cache, which takes them seconds. What was done, in a sentence.
+
+        Raises:
+            UnknownCache: no process has it.
+            NotKept: it has no snapshots.
+            FileUnusable, OSError: the other processes cannot be told.
+        """
+        own = list(self._caches())
+        _named(name, own)
+        if not _is_kept(name, own):
+            raise NotKept(name)
+
+        def save(cache: ObservedCache) -> None:
+            if cache.keeper is not None:
+                cache.keeper.run()
+
+        return f"{name} is being saved. {self._have_done(SAVE, name, save)}"
 
     def reset(self) -> str:
         """Have the figures start from zero, on all pages. What was done, in a sentence.
@@ -179,6 +212,18 @@ class Dashboard:
         note_reset(own)
         return "The figures start from zero."
 
+    def _have_done(self, action: str, name: str, act: Callable[[ObservedCache], object]) -> str:
+        """Ask all processes for ``action`` on a cache, and call ``act`` for those here. Where it takes effect."""
+        own = list(self._caches())
+        figures = _named(name, own)
+        here = [each for each in own if each.name == name]
+        tokens = {each.path: RequestBox(each.path).ask(action, name) for each in directories_of(here or own)}
+        for cache in here:
+            if cache.requests is not None and cache.publisher is not None:
+                cache.requests.note_done(action, tokens[cache.publisher.directory.path])
+            act(cache)
+        return _effect(figures, is_shared(name, own))
+
 
 def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
     """The status and the JSON that answer a request for the figures, or for one of the actions.
@@ -190,7 +235,7 @@ def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
         found = figures_or_message()
     except UnknownCache as error:
         return 404, {"error": str(error)}
-    except NotPublished as error:
+    except (NotKept, NotPublished) as error:
         return 409, {"error": str(error)}
     except (FileUnusable, OSError) as error:
         return 503, {"error": str(error)}
@@ -200,6 +245,22 @@ def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
 def asset(name: str) -> bytes:
     """A file of the page."""
     return _FOLDER.joinpath(name).read_bytes()
+
+
+def _named(name: str, own: Iterable[ObservedCache]) -> CacheStats:
+    """
+    Raises:
+        UnknownCache: no process has it.
+    """
+    for each in collect(own):
+        if each.name == name:
+            return each
+    raise UnknownCache(name)
+
+
+def _is_kept(name: str, own: Iterable[ObservedCache]) -> bool:
+    """Whether there are snapshots of a cache."""
+    return any(each.keeper is not None for each in own if each.name == name)
 
 
 def _effect(figures: CacheStats, shared: bool) -> str:
@@ -269,6 +330,7 @@ def _details(figures: CacheStats, series: TimeSeries) -> dict[str, Any]:
             "requests_per_second": series.requests,
             "misses_per_second": series.misses,
             "entries": series.entries,
+            "bytes": series.memory,
             "evictions_per_second": series.evictions,
             "expirations_per_second": series.expirations,
             "load_ms": [None if each is None else 1000 * each for each in series.load_seconds],
@@ -302,7 +364,8 @@ def _total(figures: CacheStats, stats: Stats) -> dict[str, Any]:
         "removals": stats.removals,
         "entries": stats.size,
         "max_entries": figures.max_entries,
-        "bytes": stats.weight if figures.weighs_bytes else None,
+        "bytes": figures.memory,
+        "bytes_are_estimated": not figures.weighs_bytes,
         "max_bytes": figures.max_weight if figures.weighs_bytes else None,
         "load_buckets": {"bounds": LOAD_BOUNDS, "counts": stats.load_buckets},
     }
