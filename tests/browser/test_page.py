@@ -233,8 +233,9 @@ def history(site, step=10.0, number=30, **series):
 
 
 def axis(page, chart):
-    texts = page.all(f'figure[data-chart="{chart}"] svg text[text-anchor="end"]')
-    return [each.get_attribute("textContent") for each in texts]
+    # In one step: the texts are made anew whenever the chart is drawn.
+    texts = "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)"
+    return page.run(texts, f'figure[data-chart="{chart}"] svg text[text-anchor="end"]')
 
 
 @pytest.mark.parametrize(
