@@ -18,7 +18,7 @@ from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
-from wheelcache.observability.observers import IdleChecker, Observers, StatsReader
+from wheelcache.observability.observers import IdleChecker, ObservedStore, Observers, StatsReader
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
@@ -110,6 +110,12 @@ class CacheParts:
             follow(self.driver)
         lifecycle.HELD.add_weakly(self)
 
+    def observe_store(self, store: ObservedStore) -> None:
+        """The entries are copies of what ``store`` has: its figures are among those of the cache."""
+        self.observers.stats.store = store
+        # While it fails, nothing is written here that would start them.
+        store.on_call = self.jobs.start
+
     def delete_group(self, name: str) -> int:
         """Delete every key of a group. How many were there."""
         # First what is being loaded: what is stored in between is an entry by then.
@@ -158,6 +164,7 @@ class CacheParts:
         self.driver.after_fork_in_child()
         self.leases.after_fork_in_child()
         self.loads.after_fork_in_child()
+        self.observers.after_fork_in_child()
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()

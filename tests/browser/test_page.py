@@ -68,6 +68,43 @@ def test_a_cache_shows_its_core_and_the_age_of_its_snapshot(page, site, cores, s
     assert page.text('[data-part="about"]') == expected
 
 
+STORE = {"breakers": 3, "open_breakers": 0, "trackers": 0, "trusted": 0}
+
+
+@pytest.mark.parametrize(
+    ("state", "breaker", "tracking"),
+    [
+        ({}, "closed", None),
+        ({"breakers": 0}, "none, without FAIL_SAFE", None),
+        ({"open_breakers": 2}, "open in 2 of 3 workers", None),
+        ({"trackers": 3, "trusted": 3}, "closed", "yes"),
+        ({"trackers": 3, "trusted": 2}, "closed", "not in 1 of 3 workers"),
+    ],
+)
+def test_the_store_behind_shows_its_calls_and_what_is_bad_is_marked(page, site, state, breaker, tracking):
+    def calls(seconds, *counts, **of_them):
+        return {"calls": sum(counts), "seconds": seconds, "buckets": buckets(site, *counts)["load_buckets"], **of_them}
+
+    reads = calls(3.0, 0, 0, 3000, errors=4, refused=20)
+    writes = calls(0.5, *[0] * 7, 100, errors=1, refused=1)
+    page.show(
+        site.card(total={"stale_hits": 17}, worker_count=3)
+        | {"store": {**STORE, **state, "reads": reads, "writes": writes}}
+    )
+    assert page.find('[data-part="store"]').is_displayed()
+    shown = {name: page.figure(f"store_{name}", "pages") for name in ("reads", "writes", "errors", "refused", "stale")}
+    assert shown == {"reads": "3,000", "writes": "100", "errors": "5", "refused": "21", "stale": "17"}
+    assert [page.figure(f"store_p{each}", "pages") for each in (50, 90, 99)] == ["≈38 µs", "≈48 µs", "≈50 µs"]
+    assert page.figure("store_write_time", "pages") == "5 ms"
+    assert page.figure("store_breaker", "pages") == breaker
+    assert page.find('[data-part="tracking"]').is_displayed() == (tracking is not None)
+    if tracking is not None:
+        assert page.figure("store_tracking", "pages") == tracking
+    marked = {each.get_attribute("data-figure") for each in page.all('[data-part="store"] [data-state="bad"]')}
+    bad = {"store_breaker": "open" in breaker, "store_tracking": "not" in (tracking or "")}
+    assert marked == {name for name, is_bad in bad.items() if is_bad}
+
+
 @pytest.mark.parametrize(
     ("total", "expected"),
     [
@@ -196,8 +233,9 @@ def history(site, step=10.0, number=30, **series):
 
 
 def axis(page, chart):
-    texts = page.all(f'figure[data-chart="{chart}"] svg text[text-anchor="end"]')
-    return [each.get_attribute("textContent") for each in texts]
+    # In one step: the texts are made anew whenever the chart is drawn.
+    texts = "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)"
+    return page.run(texts, f'figure[data-chart="{chart}"] svg text[text-anchor="end"]')
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.observability.published import worker
 from wheelcache.observability.history import Sample
-from wheelcache.observability.worker_stats import CacheStats, Rate, Reset, WorkerStats, stats_from_json
-from wheelcache.stats import FIELDS, LOAD_BOUNDS, Stats
+from wheelcache.observability.worker_stats import CacheStats, Rate, Reset, WorkerStats
+from wheelcache.stats import LOAD_BOUNDS, CallStats, Stats, StoreStats
 
 EPOCH = 1_000_000.0
 """When the clocks of the workers showed 0."""
@@ -90,11 +90,14 @@ def test_the_last_minute_is_the_last_minute_also_after_a_reset_in_it_or_before_i
 
 COUNTS = st.integers(0, 2**63)
 TIMES = st.floats(allow_nan=False, allow_infinity=False)
+BUCKETS = st.tuples(*[COUNTS] * (len(LOAD_BOUNDS) + 1))
+CALLS = st.builds(CallStats, COUNTS, COUNTS, TIMES, BUCKETS)
 STATS = st.builds(
     Stats,
-    **{each.name: COUNTS for each in fields(Stats) if each.name not in ("load_seconds", "load_buckets")},
+    **{each.name: COUNTS for each in fields(Stats) if each.name not in ("load_seconds", "load_buckets", "store")},
     load_seconds=TIMES,
-    load_buckets=st.tuples(*[COUNTS] * (len(LOAD_BOUNDS) + 1)),
+    load_buckets=BUCKETS,
+    store=st.none() | st.builds(StoreStats, CALLS, CALLS, COUNTS, COUNTS, COUNTS, COUNTS),
 )
 BOUNDS = st.none() | st.integers(1)
 WORKERS = st.builds(
@@ -141,10 +144,11 @@ def test_figures_come_back_from_json_as_they_were_with_the_sample_that_the_last_
 )
 def test_what_is_not_of_this_version_is_refused_or_adds_up(figures, wrong, data):
     document = json.loads(json.dumps(figures.as_json()))
-    place = data.draw(st.sampled_from([document, document["stats"]]))
-    place[data.draw(st.sampled_from(sorted(place)) | st.text(max_size=3))] = wrong
+    row = document["stats"]
+    row[data.draw(st.integers(0, len(row) - 1))] = data.draw(st.just(1) | st.just(wrong))
+    document[data.draw(st.sampled_from(sorted(document)) | st.text(max_size=3))] = wrong
     if data.draw(st.booleans()):
-        del place[data.draw(st.sampled_from(sorted(place)))]
+        del document[data.draw(st.sampled_from(sorted(document)))]
     try:
         found = WorkerStats.from_json(document)
     except (TypeError, KeyError, ValueError, AttributeError):
@@ -153,19 +157,25 @@ def test_what_is_not_of_this_version_is_refused_or_adds_up(figures, wrong, data)
     assert together.stats.requests == 2 * found.stats.requests
     together.last_minute()
     assert together.complete_until == found.reached
-    json.dumps(together.stats.load_buckets)
+    json.dumps(together.stats.as_row())
 
 
-@pytest.mark.parametrize("missing", FIELDS)
-def test_figures_that_lack_one_are_refused(missing):
-    document = Stats().as_dict()
-    assert stats_from_json(dict(document)) == Stats()
-    del document[missing]
-    with pytest.raises((KeyError, ValueError)):
-        stats_from_json(document)
+ROW = Stats().as_row()
+ROW_WITH_STORE = Stats(store=StoreStats()).as_row()
 
 
-@pytest.mark.parametrize("buckets", [[], [1] * 14, [1] * 21, "x" * 20, [None] * 20])
-def test_buckets_of_other_bounds_are_refused(buckets):
-    with pytest.raises((TypeError, ValueError)):
-        stats_from_json({**Stats().as_dict(), "load_buckets": buckets})
+@pytest.mark.parametrize("whole", [ROW, ROW_WITH_STORE], ids=["of a cache", "with a store behind"])
+def test_a_row_of_other_figures_is_refused(whole):
+    assert Stats.from_row(list(whole)).as_row() == whole
+    for wrong in (
+        [],
+        whole[:-1],
+        (*whole, 0),
+        (None, *whole[1:]),
+        (*whole[:-1], "0"),
+        "0" * len(whole),
+        {"hits": 1},
+        1,
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            Stats.from_row(wrong)

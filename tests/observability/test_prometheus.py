@@ -12,6 +12,7 @@ import textwrap
 import threading
 from dataclasses import replace
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 import wheelcache
+from tests.observability.behind import use_store
 from tests.observability.scrape import Scrape, assert_nothing_went_down
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
@@ -51,6 +53,11 @@ METRICS = {
     "wheelcache_info": ("gauge", {"cache", "core", "version"}),
     "wheelcache_workers": ("gauge", {"cache"}),
     "wheelcache_wheel_lag_seconds": ("gauge", {"cache"}),
+    "wheelcache_store_seconds": ("histogram", {"cache", "operation"}),
+    "wheelcache_store_errors_total": ("counter", {"cache", "operation"}),
+    "wheelcache_store_refused_total": ("counter", {"cache", "operation"}),
+    "wheelcache_store_breaker_open": ("gauge", {"cache"}),
+    "wheelcache_store_tracking_lost": ("gauge", {"cache"}),
 }
 
 
@@ -105,6 +112,7 @@ def exercise(cache, clock):
         cache.get(5)
     cache.get("missing")
     cache.delete(7)
+    use_store(cache, clock)
 
 
 def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make_exported, scrape, clock):
@@ -190,6 +198,25 @@ def test_the_histogram_counts_loads_up_to_each_bound_and_all_of_them(make_export
     assert scraped("load_seconds_sum") == pytest.approx(20.3035, abs=1e-5)
 
 
+def test_the_store_behind_a_near_cache_is_told_and_of_other_caches_nothing_of_the_kind(make_exported, scrape, clock):
+    make_exported("plain").set("a", 1)
+    exercise(make_exported(), clock)
+    scraped = scrape()
+    for operation, bounds, seconds in (("read", [0.25, 0.25], 0.325), ("write", [1.0] * 3 + [2.5], 4.25)):
+        buckets = [
+            scraped("store_seconds_bucket", operation=operation, le=str(bound)) for bound in (*LOAD_BOUNDS, "+Inf")
+        ]
+        assert buckets == [sum(each <= bound for each in bounds) for bound in (*LOAD_BOUNDS, inf)]
+        assert scraped("store_seconds_count", operation=operation) == len(bounds)
+        assert scraped("store_seconds_sum", operation=operation) == pytest.approx(seconds, abs=1e-5)
+    assert [scraped("store_errors_total", operation=each) for each in ("read", "write")] == [0, 3]
+    assert [scraped("store_refused_total", operation=each) for each in ("read", "write")] == [1, 2]
+    assert (scraped("store_breaker_open"), scraped("store_tracking_lost")) == (1, 1)
+    assert not [
+        name for name, labels in scraped.values if name.startswith("wheelcache_store") and ("cache", "plain") in labels
+    ]
+
+
 def test_what_has_no_bound_and_is_not_weighed_in_bytes_has_no_figure_for_it(make_exported, scrape):
     make_exported("plain")
     make_exported("weighed", max_weight=100, weigher=lambda key, value: 1).set("a", 1)
@@ -223,6 +250,7 @@ def test_openmetrics_reads_the_same(make_exported, caches, clock):
         "wheelcache_evicted_bytes": "bytes",
         "wheelcache_load_seconds": "seconds",
         "wheelcache_max_bytes": "bytes",
+        "wheelcache_store_seconds": "seconds",
         "wheelcache_wheel_lag_seconds": "seconds",
     }
 

@@ -12,7 +12,9 @@ As JSON they are one document:
 ``requests``, ``hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
 ``load_failures``, ``load_ms``, a load on average, and ``stampedes_prevented``, since the reset or the start;
 ``entries``, ``max_entries``, ``bytes`` and ``max_bytes``, as they are now, and ``bytes_are_estimated``, as they are
-without a bound. What is not known, or has no bound, is null. There may be more keys one day.
+without a bound; and ``store``, the store behind a near cache, with ``reads``, ``read_ms``, a read on average,
+``writes``, ``write_ms``, ``errors``, ``refused``, calls that were not made, and ``open_breakers``, the processes that
+leave it alone now. What is not known, or has no bound, is null. There may be more keys one day.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_stats import CacheStats
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.stats import StoreStats
 
 if TYPE_CHECKING:
     # Only a table needs it.
@@ -165,6 +168,20 @@ def _figures(cache: CacheStats) -> dict[str, Any]:
         "load_failures": stats.load_failures,
         "load_ms": 1000 * stats.load_seconds / loads if loads else None,
         "stampedes_prevented": stats.coalesced,
+        "store": None if stats.store is None else _store(stats.store),
+    }
+
+
+def _store(stats: StoreStats) -> dict[str, Any]:
+    reads, writes = stats.reads, stats.writes
+    return {
+        "reads": reads.calls,
+        "read_ms": 1000 * reads.seconds / reads.calls if reads.calls else None,
+        "writes": writes.calls,
+        "write_ms": 1000 * writes.seconds / writes.calls if writes.calls else None,
+        "errors": reads.errors + writes.errors,
+        "refused": reads.refused + writes.refused,
+        "open_breakers": stats.open_breakers,
     }
 
 
@@ -288,6 +305,19 @@ def console_for(out: TextIO, styled: bool) -> Console:
     return Console(file=out, force_terminal=out.isatty(), color_system="auto" if styled else None, highlight=False)
 
 
+def store_in_words(name: str, store: Figures) -> str:
+    """How the store behind the cache ``name`` does, in a line."""
+
+    def calls(kind: str, ms: float | None) -> str:
+        return _count(store[kind]) + f" {kind}" + ("" if ms is None else f", {ms:,.1f} ms each")
+
+    parts = [calls("reads", store["read_ms"]), calls("writes", store["write_ms"])]
+    parts += [f"{_count(store[each])} {each}" for each in ("errors", "refused") if store[each]]
+    if store["open_breakers"]:
+        parts.append(f"left alone by {_count(store['open_breakers'])} of its workers, because it fails")
+    return f"The store behind {name}: {'; '.join(parts)}."
+
+
 def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
@@ -302,7 +332,9 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
     started = min(each.counted_since for each in found if each.counted_since is not None)
     counted = f"since {date_of(started)}" if since is None else f"since the reset, {date_of(since)}"
     text = f'Counted {counted}, also by workers that have exited; "now" and "a second" is the last minute.'
-    return Group(shown, Text(text, style="dim"))
+    stores = [(each.name, _figures(each)["store"]) for each in found]
+    lines = [Text(store_in_words(name, store)) for name, store in stores if store is not None]
+    return Group(shown, *lines, Text(text, style="dim"))
 
 
 def nothing_found(caches: Sequence[ObservedCache]) -> str:

@@ -24,7 +24,7 @@ from wheelcache.errors import CacheClosed
 from wheelcache.observability.collect import collect
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.worker_stats import CacheStats
-from wheelcache.stats import Stats
+from wheelcache.stats import CallStats, Stats, StoreStats
 
 _PARTS: Final = 2**20
 """Of a second: about a microsecond each."""
@@ -58,6 +58,7 @@ class Reading:
     @classmethod
     def of(cls, figures: CacheStats) -> Reading:
         parts = (figures.exited_workers, *(each.stats for each in figures.workers))
+        # Those of a store are exact: its CallMeter sees to that.
         exact = (replace(each, load_seconds=floor(each.load_seconds * _PARTS) / _PARTS) for each in parts)
         return cls(figures.name, Stats.total(exact), figures)
 
@@ -92,6 +93,20 @@ def _count(name: str) -> Callable[[Reading], Mapping[str, float]]:
 
 def _if_any(value: float | None) -> Mapping[str, float]:
     return {} if value is None else {"": value}
+
+
+def _of_store(read: Callable[[StoreStats], float | None]) -> Callable[[Reading], Mapping[str, float]]:
+    return lambda reading: {} if reading.counted.store is None else _if_any(read(reading.counted.store))
+
+
+def _of_store_calls(name: str) -> Callable[[Reading], Mapping[str, float]]:
+    return lambda reading: {operation: getattr(calls, name) for operation, calls in store_calls(reading).items()}
+
+
+def store_calls(reading: Reading) -> Mapping[str, CallStats]:
+    """The calls of the store behind, by their operation; none if there is no such store."""
+    store = reading.counted.store
+    return {} if store is None else {"read": store.reads, "write": store.writes}
 
 
 METRICS: Final = (
@@ -181,10 +196,42 @@ METRICS: Final = (
         "Seconds by which the timing wheel that is the latest of all is late.",
         lambda reading: _if_any(max((each.lag for each in reading.figures.workers), default=None)),
     ),
+    Metric(
+        "store_errors",
+        "call",
+        Kind.COUNTER,
+        "Calls of the store behind a near cache that found it failing.",
+        _of_store_calls("errors"),
+        "operation",
+    ),
+    Metric(
+        "store_refused",
+        "call",
+        Kind.COUNTER,
+        "Calls of the store behind a near cache that were not made, because it had failed lately.",
+        _of_store_calls("refused"),
+        "operation",
+    ),
+    Metric(
+        "store_breaker_open",
+        "process",
+        Kind.LEVEL,
+        "Processes that leave the store behind alone, because it fails; absent without a circuit breaker.",
+        _of_store(lambda store: store.open_breakers if store.breakers else None),
+    ),
+    Metric(
+        "store_tracking_lost",
+        "process",
+        Kind.LEVEL,
+        "Processes that the store behind does not tell of writes now; absent where it never does.",
+        _of_store(lambda store: store.trackers - store.trusted if store.trackers else None),
+    ),
 )
 """What is told of every cache. How long loads take is told apart, for not all systems take a histogram."""
 
 LOAD_TIME: Final = "Seconds that loads took, also those that raised an exception."
+
+STORE_TIME: Final = "Seconds that calls of the store behind a near cache took, also those that failed."
 
 
 INFO: Final = "Always 1: the version of wheelcache and the core in use."

@@ -21,7 +21,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.process_start import process_started
 from wheelcache.runtime.wheel_driver import WheelDriver
-from wheelcache.stats import Stats
+from wheelcache.stats import Stats, StoreStats
 
 
 class ObservedOptions(Protocol):
@@ -43,14 +43,32 @@ class ObservedOptions(Protocol):
     def weigher(self) -> Callable[..., int] | None: ...
 
 
-class StatsReader:
-    """Reads the figures of a cache from its core and its loads."""
+class ObservedStore(Protocol):
+    """The store behind a near cache, as far as the observers of the copies are concerned.
 
-    __slots__ = ("_core", "_loads")
+    Attributes:
+        on_call: called before each call of the store.
+    """
+
+    on_call: Callable[[], object]
+
+    def stats(self) -> StoreStats: ...
+    def after_fork_in_child(self) -> None: ...
+
+
+class StatsReader:
+    """Reads the figures of a cache from its core, its loads and, if it has copies of one, the store behind.
+
+    Attributes:
+        store: the store behind, or None.
+    """
+
+    __slots__ = ("_core", "_loads", "store")
 
     def __init__(self, core: Core, loads: Loads) -> None:
         self._core = core
         self._loads = loads
+        self.store: ObservedStore | None = None
 
     def __call__(self) -> Stats:
         counts, loads = self._core.counts(), self._loads.stats()
@@ -76,6 +94,7 @@ class StatsReader:
             clearings=removals["cleared"],
             size=len(self._core),
             weight=self._core.weight,
+            store=None if self.store is None else self.store.stats(),
         )
 
 
@@ -121,6 +140,10 @@ class Observers:
             *self._history_jobs(),
             *self._publishing_jobs(actions, is_in_use),
         ]
+
+    def after_fork_in_child(self) -> None:
+        if self.stats.store is not None:
+            self.stats.store.after_fork_in_child()
 
     @property
     def _weighs_bytes(self) -> bool:
@@ -177,16 +200,16 @@ class Observers:
 class IdleChecker:
     """Whether a cache is idle: nothing was asked for since the last call, and nothing can be hit."""
 
-    __slots__ = ("_expect_write", "_requests", "_stats")
+    __slots__ = ("_expect_write", "_stats", "_uses")
 
     def __init__(self, stats: StatsReader, expect_write: Callable[[], object]) -> None:
         self._stats = stats
         self._expect_write = expect_write
-        self._requests = 0
+        self._uses = 0
 
     def __call__(self) -> bool:
         # First: a write that comes after the look below starts the jobs again.
         self._expect_write()
         stats = self._stats()
-        before, self._requests = self._requests, stats.requests
-        return before == stats.requests and not stats.size
+        before, self._uses = self._uses, stats.uses
+        return before == stats.uses and not stats.size

@@ -105,7 +105,7 @@ class Publisher:
 
     def run_last(self) -> None:
         """At the exit of the interpreter, so that what exited workers have counted is complete."""
-        if self.is_published() or (self._is_used() and self._figures().stats.requests):
+        if self.is_published() or (self._is_used() and self._figures().stats.uses):
             self.run()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.observability.history import GAP, HOUR, LAST_MINUTE, STEP, Ring, Sample, Step
-from wheelcache.stats import FIELDS, Stats
+from wheelcache.stats import Stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class WorkerStats:
         then = self._minute_ago()
         return {
             **{each.name: getattr(self, each.name) for each in fields(self)},
-            "stats": self.stats.as_dict(),
+            "stats": self.stats.as_row(),
             "samples": () if then is None else (then,),
         }
 
@@ -88,7 +88,7 @@ class WorkerStats:
         Raises:
             TypeError, KeyError, ValueError: ``document`` is not of this version.
         """
-        stats = stats_from_json(document["stats"])
+        stats = Stats.from_row(document["stats"])
         samples = tuple(map(Sample._make, document["samples"]))
         # Only numbers add up.
         sum(chain.from_iterable(samples))
@@ -105,17 +105,6 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     "interval": (float, int, NoneType),
     **dict.fromkeys(("reached", "max_entries", "max_weight", "memory"), (int, NoneType)),
 }
-
-
-def stats_from_json(document: Any) -> Stats:
-    """The same as ``WorkerStats.from_json``, of the ``stats`` in it."""
-    if len(document) != len(FIELDS):
-        raise ValueError("they are other figures than those of this version")
-    # A name that is not among the fields is a TypeError.
-    stats = Stats(**{**document, "load_buckets": tuple(document["load_buckets"])})
-    # They are numbers, and add up.
-    stats.check()
-    return stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +217,7 @@ class CacheStats:
         living = Stats.total(before[each.worker] for each in self.workers if each.worker in before)
         # What the total had then, less what those had that live, had been counted by those that are gone by now.
         gone = self.exited_workers - (reset.totals.get(self.name, Stats()) - living)
-        return replace(self, workers=workers, exited_workers=replace(gone, size=0, weight=0))
+        return replace(self, workers=workers, exited_workers=gone.exited())
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +243,8 @@ class Reset:
         """What ``from_json`` makes the same of again."""
         return {
             "at": self.at,
-            "workers": {name: stats.as_dict() for name, stats in self.workers.items()},
-            "totals": {name: stats.as_dict() for name, stats in self.totals.items()},
+            "workers": {name: stats.as_row() for name, stats in self.workers.items()},
+            "totals": {name: stats.as_row() for name, stats in self.totals.items()},
         }
 
     @classmethod
@@ -263,7 +252,7 @@ class Reset:
         """No reset, if it cannot be read."""
         try:
             workers, totals = (
-                {name: stats_from_json(each) for name, each in document[part].items()} for part in ("workers", "totals")
+                {name: Stats.from_row(each) for name, each in document[part].items()} for part in ("workers", "totals")
             )
             return cls(float(document["at"]), workers, totals)
         except (TypeError, KeyError, ValueError, AttributeError):

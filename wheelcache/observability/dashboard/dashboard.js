@@ -418,6 +418,21 @@ class TimeChart extends Plot {
   }
 }
 
+/** Taken as even inside its bucket, as Prometheus' histogram_quantile does; beyond the outer bounds it is unknown. */
+function percentile({ bounds, counts }, share) {
+  const sum = counts.reduce((a, b) => a + b, 0);
+  if (!sum) return NOTHING;
+  let left = sum * share;
+  for (const [i, high] of bounds.entries()) {
+    const low = bounds[i - 1] ?? 0;
+    const estimate = low + (high - low) * (left / counts[i]);
+    if (left <= counts[i] && !i) return `<${milliseconds(high * 1000)}`;
+    if (left <= counts[i]) return `≈${milliseconds(Number((estimate * 1000).toPrecision(2)))}`;
+    left -= counts[i];
+  }
+  return `>${milliseconds(bounds.at(-1) * 1000)}`;
+}
+
 /** How long loads took, as bars of buckets, with estimates of three percentiles. */
 class Histogram extends Plot {
   constructor(spec, cacheName) {
@@ -435,18 +450,8 @@ class Histogram extends Plot {
     this.fillTable();
   }
 
-  /** Taken as even inside its bucket, as Prometheus' histogram_quantile does; beyond the outer bounds it is unknown. */
   percentile(share) {
-    if (!this.sum) return NOTHING;
-    let left = this.sum * share;
-    for (const [i, high] of this.bounds.entries()) {
-      const low = this.bounds[i - 1] ?? 0;
-      const estimate = low + (high - low) * (left / this.counts[i]);
-      if (left <= this.counts[i] && !i) return `<${this.bound(0)}`;
-      if (left <= this.counts[i]) return `≈${milliseconds(Number((estimate * 1000).toPrecision(2)))}`;
-      left -= this.counts[i];
-    }
-    return `>${this.bound(this.bounds.length - 1)}`;
+    return percentile(this, share);
   }
 
   bound(i) {
@@ -596,7 +601,8 @@ class Card {
   show(cache, { at, since }) {
     this.cache = cache;
     this.summary = this.isUnused ? "never used"
-      : `${nowRatio(cache.now)} · ${unless(cache.now.requests_per_second, rate)}/s`;
+      : `${cache.store?.open_breakers ? "▲ store fails · " : ""}${nowRatio(cache.now)} · ${
+        unless(cache.now.requests_per_second, rate)}/s`;
     write(this.link.lastChild, this.summary);
     write(this.gist, this.isUnused ? "never used"
       : `${this.summary} in the last minute · ${plural(cache.total.entries, "entry", "entries")}`);
@@ -606,6 +612,7 @@ class Card {
     this.workers.dataset.seen = "true";
     this.showNow(cache, since);
     this.showTotals(cache.total);
+    this.showStore(cache);
     for (const chart of this.charts) chart.show(cache.history, at, cache.total);
     this.charts.find((chart) => chart.spec.key === "memory").figure.hidden = cache.total.bytes === null;
     this.histogram.show(cache.total.load_buckets);
@@ -700,12 +707,38 @@ class Card {
     if (total.evicted_bytes !== null) this.write("evicted_bytes", bytes(total.evicted_bytes));
   }
 
+  /** How the store behind does, of a cache that has copies of one. */
+  showStore({ store, total }) {
+    part(this.root, "store").hidden = store === null;
+    if (store === null) return;
+    const { reads, writes, breakers, open_breakers: open, trackers, trusted } = store;
+    this.write("store_reads", count(reads.calls));
+    for (const p of [50, 90, 99]) this.write(`store_p${p}`, percentile(reads.buckets, p / 100));
+    this.write("store_writes", count(writes.calls));
+    this.write("store_write_time", writes.calls ? milliseconds((writes.seconds * 1000) / writes.calls) : NOTHING);
+    this.write("store_errors", count(reads.errors + writes.errors));
+    this.write("store_refused", count(reads.refused + writes.refused));
+    this.write("store_stale", count(total.stale_hits));
+    const closed = breakers ? "closed" : this.cache.worker_count ? "none, without FAIL_SAFE" : NOTHING;
+    this.mark("store_breaker", open, breakers, "open", closed);
+    this.mark("store_tracking", trackers - trusted, trackers, "not", "yes");
+    part(this.root, "tracking").hidden = !trackers;
+  }
+
+  /** A state of workers, marked where it is a ``bad`` one in some of them. */
+  mark(figure, bad, workers, word, good) {
+    this.write(figure, bad ? `${word} in ${count(bad)} of ${plural(workers, "worker")}` : good);
+    set(this.figures.get(figure), { "data-state": bad ? "bad" : "good" });
+  }
+
   showWorkers(workers, at) {
     const outliers = findOutliers(workers, at);
     const without = workers.filter((worker) => worker.thread === "refused").length;
     const late = Math.max(0, ...workers.map((worker) => worker.lag));
     const notes = [this.cache.is_shared ? plural(workers.length, "worker") : ALONE];
     if (without) notes.push(`${without} without a wheel thread`);
+    const open = workers.filter((worker) => worker.breaker_open).length;
+    if (open) notes.push(`${open} with an open breaker`);
     if (late >= 1) notes.push(`wheel up to ${duration(Math.round(late))} late`);
     if (outliers.size) notes.push(`${plural(outliers.size, "worker")} unlike the others: ${[...outliers.keys()].join(", ")}`);
     write(part(this.root, "workers-summary"), notes.join(" · "));
@@ -729,6 +762,7 @@ class Card {
     });
     set(row.cells[8], { "data-thread": worker.thread });
     row.toggleAttribute("data-this", worker.is_this);
+    row.toggleAttribute("data-breaker-open", worker.breaker_open);
     set(row.cells[0], { title: worker.is_this ? "The worker that answered last" : "" });
   }
 }

@@ -31,7 +31,7 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import CLEAR, SAVE, RequestBox
 from wheelcache.observability.worker_stats import CacheStats, TimeSeries
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import LOAD_BOUNDS, Stats
+from wheelcache.stats import LOAD_BOUNDS, CallStats, Stats, StoreStats
 
 ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """The files beside the page, and their types. They are in UTF-8."""
@@ -128,11 +128,10 @@ class Dashboard:
         own = list(self._caches())
         found = collect(own)
         # A reset does not make it one that was never used.
-        unused = Stats()
         used = {
             each.name
             for each in found
-            if each.exited_workers != unused or any(worker.stats != unused for worker in each.workers)
+            if each.exited_workers.is_used or any(worker.stats.is_used for worker in each.workers)
         }
         at, figures = since_reset(found, own)
         ring = DAY if span == "day" else HOUR
@@ -283,14 +282,40 @@ def _effect(figures: CacheStats, shared: bool) -> str:
 
 
 def _card(figures: CacheStats, shared: bool) -> dict[str, Any]:
+    total = figures.total
     return {
         "name": figures.name,
         "is_shared": shared,
         "clear_effect": _effect(figures, shared),
         "since": figures.counted_since,
         "now": _now(figures),
-        "total": _total(figures, figures.total),
+        "total": _total(figures, total),
+        "store": _store(total.store),
         "worker_count": len({each.pid for each in figures.workers}),
+    }
+
+
+def _store(stats: StoreStats | None) -> dict[str, Any] | None:
+    """Of the store behind a near cache; None of any other."""
+    if stats is None:
+        return None
+    return {
+        "reads": _calls(stats.reads),
+        "writes": _calls(stats.writes),
+        "breakers": stats.breakers,
+        "open_breakers": stats.open_breakers,
+        "trackers": stats.trackers,
+        "trusted": stats.trusted,
+    }
+
+
+def _calls(calls: CallStats) -> dict[str, Any]:
+    return {
+        "calls": calls.calls,
+        "errors": calls.errors,
+        "refused": calls.refused,
+        "seconds": calls.seconds,
+        "buckets": {"bounds": LOAD_BOUNDS, "counts": calls.buckets},
     }
 
 
@@ -315,12 +340,13 @@ def _details(figures: CacheStats, series: TimeSeries) -> dict[str, Any]:
 
 
 def _worker(figures: CacheStats) -> dict[str, Any]:
-    process = figures.process()
+    process, stats = figures.process(), figures.stats
     return {
         **process,
         "is_this": process["pid"] == os.getpid(),
         "now": _now(figures),
-        "total": _total(figures, figures.stats),
+        "total": _total(figures, stats),
+        "breaker_open": stats.store is not None and stats.store.open_breakers > 0,
     }
 
 
@@ -330,10 +356,9 @@ def _now(figures: CacheStats) -> dict[str, float | None]:
 
 
 def _total(figures: CacheStats, stats: Stats) -> dict[str, Any]:
-    counts = stats.as_dict()
     shown = ("hits", "misses", "loads", "load_failures", "load_timeouts", "load_seconds", "coalesced", "stale_hits")
     return {
-        **{name: counts[name] for name in (*shown, "puts", "refreshes", "refreshes_dropped")},
+        **{name: getattr(stats, name) for name in (*shown, "puts", "refreshes", "refreshes_dropped")},
         "hit_ratio": stats.hit_ratio,
         "removals": stats.removals,
         "evicted_bytes": stats.evicted_weight if figures.weighs_bytes else None,
