@@ -117,6 +117,13 @@ def test_hits_save_the_time_of_as_many_loads(page, site, total, expected):
     assert page.figure("saved_seconds", "pages") == expected
 
 
+@pytest.mark.parametrize(("weight", "shown"), [(None, ["1,234"]), (3 << 20, ["1,234", "3 MiB"])])
+def test_writes_are_shown_and_where_it_is_known_what_evictions_freed(page, site, weight, shown):
+    page.show(site.card(total={"puts": 1234, "evicted_bytes": weight}))
+    found = page.all('[data-figure="puts"], [data-figure="evicted_bytes"]')
+    assert [each.text for each in found if each.is_displayed()] == shown
+
+
 def test_workers_are_sorted_by_the_column_that_is_clicked_and_stay_so(page, site):
     card = site.card()
     workers = [site.worker(card, pid, entries=entries) for pid, entries in ((1, 20), (2, 100), (3, 3))]
