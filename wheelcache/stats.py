@@ -169,6 +169,7 @@ class Stats:
 
     Attributes:
         hits, misses: of ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake``. A stale value is a hit.
+        puts: values that were stored, also by loads; not those that a snapshot had.
         loads, load_failures: loaders that returned, loaders that raised. What a caller computes between a miss of a
             backend's ``get`` and its ``set`` is a load as well.
         load_seconds: the time spent in both, in seconds.
@@ -180,6 +181,7 @@ class Stats:
         refreshes: background loads that were started.
         refreshes_dropped: those that were not, and loads with a timeout, because the pool had too much to do.
         evictions: entries that left because the cache was full.
+        evicted_weight: the sum of their weights; 0 without a weigher.
         expirations: entries that left after their time had come.
         replacements, deletions, clearings: entries that left for a new value, one by one, and with all others.
         size: entries in memory now.
@@ -189,6 +191,7 @@ class Stats:
 
     hits: int = 0
     misses: int = 0
+    puts: int = 0
     loads: int = 0
     load_failures: int = 0
     load_seconds: float = 0.0
@@ -199,6 +202,7 @@ class Stats:
     refreshes: int = 0
     refreshes_dropped: int = 0
     evictions: int = 0
+    evicted_weight: int = 0
     expirations: int = 0
     replacements: int = 0
     deletions: int = 0
@@ -265,7 +269,7 @@ class Stats:
     def as_dict(self) -> dict[str, Any]:
         """Every field by its name, but for the ``store``, which is a row of numbers, and is left out if it is None."""
         store = {} if self.store is None else {"store": self.store.as_row()}
-        return {name: getattr(self, name) for name in FIELDS if name != "store"} | store
+        return {name: getattr(self, name) for name in FIELDS} | store
 
     def exited(self) -> Stats:
         """What stays of it when its processes are gone."""
@@ -282,8 +286,10 @@ class Stats:
         return replace(self, load_buckets=together, store=store, **combined)
 
 
-FIELDS: Final = tuple(each.name for each in fields(Stats))
-COUNTS: Final = tuple(name for name in FIELDS if name not in (*GAUGES, "load_buckets", "store"))
+FIELDS: Final = tuple(each.name for each in fields(Stats) if each.name != "store")
+"""Those that the figures of every cache have."""
+
+COUNTS: Final = tuple(name for name in FIELDS if name not in (*GAUGES, "load_buckets"))
 _numbers: Final = attrgetter(*COUNTS, *GAUGES)
 
 

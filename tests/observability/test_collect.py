@@ -100,7 +100,7 @@ def test_exited_workers_are_told_beside_those_who_live(make, clock):
     clock.advance(3)
     gone.close()
     (only,) = [each for each in collect([here, alone]) if each.name == "pages"]
-    assert (only.stats.hits, only.exited_workers) == (1, Stats(hits=10))
+    assert (only.stats.hits, only.exited_workers) == (1, Stats(hits=10, puts=1))
     alone.close()
     # Of a cache that no process has any more, there is still what it counted: what is summed up never goes down.
     found = {each.name: each for each in collect([here])}

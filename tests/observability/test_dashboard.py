@@ -30,7 +30,7 @@ from wheelcache.stats import LOAD_BOUNDS
 
 TOTALS = {
     *("hits", "misses", "hit_ratio", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts"),
-    *("load_seconds", "load_buckets", "refreshes", "refreshes_dropped", "removals"),
+    *("load_seconds", "load_buckets", "refreshes", "refreshes_dropped", "removals", "puts", "evicted_bytes"),
     *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes"),
 }
 CARD = {

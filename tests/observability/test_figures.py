@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.observability.published import worker
 from wheelcache.observability.history import Sample
 from wheelcache.observability.worker_stats import CacheStats, Rate, Reset, WorkerStats, stats_from_json
-from wheelcache.stats import LOAD_BOUNDS, CallStats, Stats, StoreStats
+from wheelcache.stats import FIELDS, LOAD_BOUNDS, CallStats, Stats, StoreStats
 
 EPOCH = 1_000_000.0
 """When the clocks of the workers showed 0."""
@@ -159,7 +159,13 @@ def test_what_is_not_of_this_version_is_refused_or_adds_up(figures, wrong, data)
     json.dumps(together.stats.as_dict())
 
 
-BUCKETS_OF_NOW = [0] * (len(LOAD_BOUNDS) + 1)
+@pytest.mark.parametrize("missing", FIELDS)
+def test_figures_that_lack_one_are_refused(missing):
+    document = Stats().as_dict()
+    assert stats_from_json(dict(document)) == Stats()
+    del document[missing]
+    with pytest.raises((KeyError, ValueError)):
+        stats_from_json(document)
 
 
 @pytest.mark.parametrize(
@@ -172,4 +178,4 @@ BUCKETS_OF_NOW = [0] * (len(LOAD_BOUNDS) + 1)
 )
 def test_buckets_of_other_bounds_are_refused(wrong):
     with pytest.raises((TypeError, ValueError)):
-        stats_from_json({"load_buckets": BUCKETS_OF_NOW, **wrong})
+        stats_from_json({**Stats().as_dict(), **wrong})

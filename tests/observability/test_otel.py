@@ -16,7 +16,9 @@ COUNTER, LEVEL, GAUGE = "counter", "up-down counter", "gauge"
 INSTRUMENTS = {
     "wheelcache.requests": (COUNTER, "{request}", {"cache", "result"}),
     "wheelcache.stale_hits": (COUNTER, "{request}", {"cache"}),
+    "wheelcache.puts": (COUNTER, "{entry}", {"cache"}),
     "wheelcache.removals": (COUNTER, "{entry}", {"cache", "cause"}),
+    "wheelcache.evicted_bytes": (COUNTER, "By", {"cache"}),
     "wheelcache.loads": (COUNTER, "{load}", {"cache"}),
     "wheelcache.load_time": (COUNTER, "s", {"cache"}),
     "wheelcache.load_failures": (COUNTER, "{load}", {"cache"}),

@@ -232,7 +232,8 @@ cdef class CompiledCore:
         cdef bint collects = PyGC_Disable()
         try:
             removals = {CAUSES[cause]: self.map.left[cause] for cause in range(5)}
-            return tuple.__new__(Counts, (self.hits, self.misses, removals))
+            evicted_weight = (<object>self.map.evicted_carry << 64) + self.map.evicted_weight
+            return tuple.__new__(Counts, (self.hits, self.misses, removals, self.map.puts, evicted_weight))
         finally:
             if collects:
                 PyGC_Enable()
@@ -486,6 +487,7 @@ cdef class CompiledCore:
         end_scans(&self.map)
         self.hits = self.misses = 0
         memset(self.map.left, 0, sizeof(self.map.left))
+        self.map.puts = self.map.evicted_weight = self.map.evicted_carry = 0
         self.told.clear()
 
     # Below: before a step.

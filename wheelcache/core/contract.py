@@ -94,11 +94,18 @@ class Record(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Since construction, or since the fork in a child. Exact when no call is in progress. None of them decreases."""
+    """Since construction, or since the fork in a child. Exact when no call is in progress. None of them decreases.
+
+    Attributes:
+        puts: values that ``set`` and ``set_many`` stored, other than with RESTORE.
+        evicted_weight: the weights of the entries that left as EVICTED.
+    """
 
     hits: int
     misses: int
     removals: dict[RemovalCause, int]
+    puts: int
+    evicted_weight: int
 
 
 class Stamps(Protocol):

@@ -9,12 +9,12 @@ As JSON they are one document:
   thread, its ``lag``, in seconds, and ``core``, "compiled" or "python".
 
 ``total`` and each worker have ``hit_ratio_now`` and ``requests_per_second``, of the last minute; ``hit_ratio``,
-``requests``, ``hits``, ``misses``, ``evictions``, ``expirations``, ``loads``, ``load_failures``, ``load_ms``, a load on
-average, and ``stampedes_prevented``, since the reset or the start; ``entries``, ``max_entries``, ``bytes`` and
-``max_bytes``, as they are now, and ``bytes_are_estimated``, as they are without a bound; and ``store``, the store
-behind a near cache, with ``reads``, ``read_ms``, a read on average, ``writes``, ``write_ms``, ``errors``, ``refused``,
-calls that were not made, and ``open_breakers``, the processes that leave it alone now. What is not known, or has no
-bound, is null. There may be more keys one day.
+``requests``, ``hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
+``load_failures``, ``load_ms``, a load on average, and ``stampedes_prevented``, since the reset or the start;
+``entries``, ``max_entries``, ``bytes`` and ``max_bytes``, as they are now, and ``bytes_are_estimated``, as they are
+without a bound; and ``store``, the store behind a near cache, with ``reads``, ``read_ms``, a read on average,
+``writes``, ``write_ms``, ``errors``, ``refused``, calls that were not made, and ``open_breakers``, the processes that
+leave it alone now. What is not known, or has no bound, is null. There may be more keys one day.
 """
 
 from __future__ import annotations
@@ -155,12 +155,14 @@ def _figures(cache: CacheStats) -> dict[str, Any]:
         "requests": stats.requests,
         "hits": stats.hits,
         "misses": stats.misses,
+        "puts": stats.puts,
         "entries": stats.size,
         "max_entries": cache.max_entries,
         "bytes": cache.memory,
         "bytes_are_estimated": not cache.weighs_bytes,
         "max_bytes": cache.max_weight if cache.weighs_bytes else None,
         "evictions": stats.evictions,
+        "evicted_bytes": stats.evicted_weight if cache.weighs_bytes else None,
         "expirations": stats.expirations,
         "loads": stats.loads,
         "load_failures": stats.load_failures,

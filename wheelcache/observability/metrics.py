@@ -128,6 +128,7 @@ METRICS: Final = (
         "Of the requests that were misses, those that got a stale value, past its TTL and within its grace.",
         _count("stale_hits"),
     ),
+    Metric("puts", "entry", Kind.COUNTER, "Values that were stored, also by loads.", _count("puts")),
     Metric(
         "removals",
         "entry",
@@ -135,6 +136,13 @@ METRICS: Final = (
         "Entries that left, by cause.",
         lambda reading: reading.counted.removals,
         "cause",
+    ),
+    Metric(
+        "evicted_bytes",
+        "bytes",
+        Kind.COUNTER,
+        "Bytes that the evicted entries took; absent where they are not weighed.",
+        lambda reading: _if_any(reading.counted.evicted_weight if reading.figures.weighs_bytes else None),
     ),
     Metric("load_failures", "load", Kind.COUNTER, "Loads that raised an exception.", _count("load_failures")),
     Metric(

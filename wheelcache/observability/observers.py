@@ -76,6 +76,7 @@ class StatsReader:
         return Stats(
             hits=counts.hits + loads.stale_hits,
             misses=counts.misses,
+            puts=counts.puts,
             loads=loads.loads,
             load_failures=loads.load_failures,
             load_seconds=loads.load_times[0],
@@ -86,6 +87,7 @@ class StatsReader:
             refreshes=loads.refreshes,
             refreshes_dropped=loads.refreshes_dropped,
             evictions=removals["evicted"],
+            evicted_weight=counts.evicted_weight,
             expirations=removals["expired"],
             replacements=removals["replaced"],
             deletions=removals["deleted"],

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.observability.history import GAP, HOUR, LAST_MINUTE, STEP, Ring, Sample, Step
-from wheelcache.stats import Stats, StoreStats
+from wheelcache.stats import FIELDS, Stats, StoreStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,14 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
 
 def stats_from_json(document: Any) -> Stats:
     """The same as ``WorkerStats.from_json``, of the ``stats`` in it."""
+    if len(document) != len(FIELDS) + ("store" in document):
+        raise ValueError("they are other figures than those of this version")
     given = {**document, "load_buckets": tuple(document["load_buckets"])}
     if "store" in given:
         given["store"] = StoreStats.from_row(given["store"])
+    # A name that is not among the fields is a TypeError.
     stats = Stats(**given)
-    # They add up: all of them are there, and numbers.
+    # They are numbers, and add up.
     stats.check()
     return stats
 

@@ -690,7 +690,7 @@ class Card {
 
   showTotals(total) {
     this.write("requests", count(total.hits + total.misses));
-    for (const name of ["hits", "misses", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts",
+    for (const name of ["hits", "misses", "puts", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts",
       "refreshes", "refreshes_dropped"]) {
       this.write(name, count(total[name]));
     }
@@ -703,6 +703,8 @@ class Card {
       this.write(cause, count(n));
       fillBar(this.figures.get(cause).nextElementSibling, n / (sum || 1));
     }
+    this.figures.get("evicted_bytes").parentElement.hidden = total.evicted_bytes === null;
+    if (total.evicted_bytes !== null) this.write("evicted_bytes", bytes(total.evicted_bytes));
   }
 
   /** How the store behind does, of a cache that has copies of one. */

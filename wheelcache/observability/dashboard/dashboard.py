@@ -359,9 +359,10 @@ def _total(figures: CacheStats, stats: Stats) -> dict[str, Any]:
     counts = stats.as_dict()
     shown = ("hits", "misses", "loads", "load_failures", "load_timeouts", "load_seconds", "coalesced", "stale_hits")
     return {
-        **{name: counts[name] for name in (*shown, "refreshes", "refreshes_dropped")},
+        **{name: counts[name] for name in (*shown, "puts", "refreshes", "refreshes_dropped")},
         "hit_ratio": stats.hit_ratio,
         "removals": stats.removals,
+        "evicted_bytes": stats.evicted_weight if figures.weighs_bytes else None,
         "entries": stats.size,
         "max_entries": figures.max_entries,
         "bytes": figures.memory,
