@@ -65,9 +65,7 @@ class Cache(CacheAccess):
         self._bind(parts.core, parts.writer)
         self._ttl = parts.options.ttl
         self._parts = parts
-        self._gate = parts.gate
-        self._keys = parts.keys
-        self._writer = parts.writer
+        self._gate, self._keys, self._writer = parts.gate, parts.keys, parts.writer
         parts.start()
         registry.add(self)
 

@@ -6,7 +6,6 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
 from operator import attrgetter, sub
 from typing import Any, Final
 
@@ -117,8 +116,12 @@ class StoreStats:
 
     def as_row(self) -> tuple[float, ...]:
         """All numbers, those that say what is now last."""
-        calls = ((each.errors, each.refused, each.seconds, *each.buckets) for each in (self.reads, self.writes))
-        return (*chain(*calls), self.breakers, self.open_breakers, self.trackers, self.trusted)
+        reads, writes = self.reads, self.writes
+        return (
+            *(reads.errors, reads.refused, reads.seconds, *reads.buckets),
+            *(writes.errors, writes.refused, writes.seconds, *writes.buckets),
+            *(self.breakers, self.open_breakers, self.trackers, self.trusted),
+        )
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> StoreStats:

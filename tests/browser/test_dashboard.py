@@ -211,7 +211,7 @@ def test_the_charts_say_what_they_show(page):
     labels = [each.text for each in page.all('[data-cache="atlas"] .now .label')]
     assert labels == ["Hit ratio, last minute", "Look-ups, last minute", "Entries", "Memory"]
     captions = [each.text for each in page.all('[data-cache="atlas"] figure .span') if each.text]
-    assert captions == ["last 10 s:"] * 5
+    assert captions == ["last 10 s:"] * 6
     assert not re.search("requests|now", page.find('[data-cache="atlas"]').text, re.IGNORECASE)
     assert page.figure("max_entries") == "of 800 in 2 workers, 400 each"
 
