@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages that the tests need and this machine lacks, or says which they are.
+# Installs the Debian packages that the tests need and this machine lacks, or says which they are. Of the package
+# prometheus it takes promtool alone, into .fetched: once installed, it would start a server.
 set -eu
 
 missing=""
@@ -12,26 +13,41 @@ command -v redis-server >/dev/null || missing="$missing redis-server"
 command -v memcached >/dev/null || missing="$missing memcached"
 [ -x /usr/bin/chromium ] || missing="$missing chromium"
 [ -x /usr/bin/chromedriver ] || missing="$missing chromium-driver"
-[ -n "$missing" ] || exit 0
+promtool=""
+command -v promtool >/dev/null || [ -x .fetched/promtool ] || promtool=" prometheus"
+[ -n "$missing$promtool" ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
-    echo "The tests need what Debian's packages$missing contain: install it first, since there is no apt-get here." >&2
+    echo "The tests need what Debian's packages$missing$promtool contain: install it first, since there is no apt-get here." >&2
     exit 1
 elif [ "$(id -u)" -eq 0 ]; then
     as_root=env
 elif sudo -n true 2>/dev/null; then
     as_root="sudo -n env"
-else
+elif [ -n "$missing" ]; then
     echo "The tests need these Debian packages, which only root may install: apt-get install$missing" >&2
     exit 1
+else
+    as_root=""
 fi
 
-echo "Installing the Debian packages$missing"
+fetch_promtool() (
+    rm -rf .fetched/prometheus && mkdir -p .fetched/prometheus && cd .fetched/prometheus \
+        && apt-get -qq download prometheus && dpkg-deb -x prometheus_*.deb . && mv usr/bin/promtool .. \
+        && cd .. && rm -rf prometheus
+)
+
+[ -z "$missing" ] || echo "Installing the Debian packages$missing"
+[ -z "$promtool" ] || echo "Fetching promtool of the Debian package prometheus"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 apt="$as_root DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0"
 # shellcheck disable=SC2086  # both are lists of words
-if ! { $apt update && $apt install -y $missing; } >"$log" 2>&1; then
+if ! {
+    { [ -z "$as_root" ] || $apt update; } \
+        && { [ -z "$missing" ] || $apt install -y $missing; } \
+        && { [ -z "$promtool" ] || fetch_promtool; }
+} >"$log" 2>&1; then
     cat "$log" >&2
     exit 1
 fi

@@ -31,17 +31,20 @@ exit 1
 def run(tmp_path):
     """Run the script on a machine that has no redis-server and no memcached: ``run({"id": "echo 0"})``.
 
-    The machine has these programs, which are shell scripts. The result is that of the script and the calls of apt-get.
+    The machine has these programs, which are shell scripts, and lacks those that are None. The result is that of the
+    script and the calls of apt-get.
     """
 
     def run_script(programs):
-        for name in ("cat", "dirname", "env", "mktemp", "rm"):
+        for name in ("cat", "dirname", "env", "mkdir", "mktemp", "mv", "rm"):
             (tmp_path / name).symlink_to(shutil.which(name))
-        for name, script in {"python3": "", "cc": "", "apt-get": APT_GET, **programs}.items():
-            program = tmp_path / name
-            program.write_text(f"#!/bin/sh\n{script}\n")
-            program.chmod(0o755)
-        done = subprocess.run([SCRIPT], env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+        for name, script in {"python3": "", "cc": "", "apt-get": APT_GET, "promtool": "", **programs}.items():
+            if script is not None:
+                program = tmp_path / name
+                program.write_text(f"#!/bin/sh\n{script}\n")
+                program.chmod(0o755)
+        environment = {"PATH": str(tmp_path)}
+        done = subprocess.run([SCRIPT], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         calls = tmp_path / "calls"
         return done, calls.read_text().splitlines() if calls.exists() else []
 
@@ -75,6 +78,17 @@ def test_missing_packages_are_named_where_they_cannot_be_installed(run, machine)
 def test_a_python_that_cannot_make_environments_misses_a_package(run):
     done, _ = run({"id": "echo 1000", "python3": "exit 1"})
     assert "apt-get install python3-venv python3-dev redis-server memcached" in done.stderr
+
+
+def test_promtool_is_unpacked_even_without_root_and_its_package_is_not_installed(run, tmp_path):
+    unpack = 'mkdir -p usr/bin && echo "$*" > usr/bin/promtool'
+    installed = {"redis-server": "", "memcached": "", "promtool": None}
+    download = APT_GET + '\n[ "$2" != download ] || echo > prometheus_1_all.deb'
+    done, calls = run({**installed, "id": "echo 1000", "apt-get": download, "dpkg-deb": unpack})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert calls == [" -qq download prometheus"]
+    assert (tmp_path / ".fetched" / "promtool").read_text() == "-x prometheus_1_all.deb .\n"
+    assert [each.name for each in (tmp_path / ".fetched").iterdir()] == ["promtool"]
 
 
 def test_what_apt_get_says_is_shown_when_it_fails(run):

@@ -26,6 +26,7 @@ from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.history import History
 from wheelcache.observability.observed import observed_caches, registry
+from wheelcache.observability.observers import ObservedStore
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerStats
@@ -46,12 +47,10 @@ class _Default(Enum):
 class Cache(CacheAccess):
     """A bounded map in memory whose entries expire on time, safe under threads and forks.
 
-    Its arguments are the fields of ``CacheOptions``, which describes them.
-
-    Keys are hashable. Values are kept by reference. ``len`` counts what is in memory, which may for one interval
-    include entries that are expired and no longer returned. No read removes one. Every method but a hit or a miss of
-    ``get`` takes the lock of the core, for a bounded time, and never while a loader, a listener, a weigher or a key's
-    own code runs.
+    Its arguments are the fields of ``CacheOptions``. Keys are hashable. Values are kept by reference. ``len`` counts
+    what is in memory, which may for one interval include entries that are expired and no longer returned. No read
+    removes one. Every method but a hit or a miss of ``get`` takes the lock of the core, for a bounded time, and never
+    while a loader, a listener, a weigher or a key's own code runs.
 
     Raises:
         TypeError, ValueError, FileUnusable: (a RuntimeError) naming the argument.
@@ -67,9 +66,7 @@ class Cache(CacheAccess):
         self._bind(parts.core, parts.writer)
         self._ttl = parts.options.ttl
         self._parts = parts
-        self._gate = parts.gate
-        self._keys = parts.keys
-        self._writer = parts.writer
+        self._gate, self._keys, self._writer = parts.gate, parts.keys, parts.writer
         parts.start()
         registry.add(self)
 
@@ -254,7 +251,6 @@ class Cache(CacheAccess):
             LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
         """
         found = self.find(key, MISSING)
-        # The usual case first: 20 ns.
         if found is not MISSING and not given and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
             return found
         wanted = self._policy_of_load(key, found, ttl, given)
@@ -272,7 +268,6 @@ class Cache(CacheAccess):
         Refreshes, and loads with a timeout, are tasks of the caller's event loop.
         """
         found = self.find(key, MISSING)
-        # The usual case first: 20 ns.
         if found is not MISSING and not given and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
             return found
         wanted = self._policy_of_load(key, found, ttl, given)
@@ -364,6 +359,10 @@ class Cache(CacheAccess):
     def count_miss(self) -> None:
         """A caller had to look elsewhere, without looking here."""
         self._core.count(misses=1)
+
+    def observe_store(self, store: ObservedStore) -> None:
+        """Tell the figures of ``store``, whose copies are here, with those of this cache."""
+        self._parts.observe_store(store)
 
     # Files.
 

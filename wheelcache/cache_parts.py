@@ -18,7 +18,7 @@ from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
-from wheelcache.observability.observers import IdleChecker, Observers, StatsReader
+from wheelcache.observability.observers import IdleChecker, ObservedStore, Observers, StatsReader
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
@@ -98,7 +98,8 @@ class CacheParts:
         self.keeper = self._autosave()
         stats = StatsReader(self.core, self.loads)
         failures = self.loads.failures
-        self.observers = Observers(options, stats, failures, self.driver, self._actions(), self.gate.is_in_use)
+        actions, in_use = self._actions(), self.gate.is_in_use
+        self.observers = Observers(options, self.core, stats, failures, self.driver, actions, in_use)
         jobs = self.observers.jobs if self.keeper is None else [*self.observers.jobs, self.keeper]
         idle_checker = IdleChecker(stats, self.writer.expect_first_write)
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
@@ -112,6 +113,12 @@ class CacheParts:
         if unfrozen(self.options.clock) is SystemClock.monotonic:
             follow(self.driver)
         lifecycle.HELD.add_weakly(self)
+
+    def observe_store(self, store: ObservedStore) -> None:
+        """The entries are copies of what ``store`` has: its figures are among those of the cache."""
+        self.observers.stats.store = store
+        # While it fails, nothing is written here that would start them.
+        store.on_call = self.jobs.start
 
     def delete_group(self, name: str) -> int:
         """Delete every key of a group. How many were there."""
@@ -161,6 +168,7 @@ class CacheParts:
         self.driver.after_fork_in_child()
         self.leases.after_fork_in_child()
         self.loads.after_fork_in_child()
+        self.observers.after_fork_in_child()
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Flag, auto
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from wheelcache import options
 from wheelcache.codec import size_of
@@ -64,6 +65,7 @@ class Option:
         meaning: the beginning of its description in README.md. Empty for what only the engine has: see ``Cache``.
         django, flask: its name there, if that is not ``name``, or, for Django, ``name`` in capitals. None if the
             framework does not have it.
+        is_secret: its value is shown to no operator.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Option:
     meaning: str = ""
     django: Spelling | str | None = ""
     flask: Spelling | str | None = ""
+    is_secret: bool = False
 
     def spelled(self, spelling: Spelling | str, by_name: str) -> tuple[str, Option]:
         """The name in an interface, and the option with the check and the default that it has there."""
@@ -81,11 +84,23 @@ class Option:
         default = self.default if spelling.default is ... else spelling.default
         return spelling.name, replace(self, check=spelling.check or self.check, default=default)
 
+    def in_words(self, value: Any) -> str:
+        """A checked value, for operators."""
+        if self.is_secret and value is not None:
+            return "secret"
+        if value is OF_THE_SITE:
+            return "that of the site"
+        if isinstance(value, tuple):
+            # Of waits there is one for all keys, or some by prefix.
+            waits = dict(value)
+            return repr(waits if waits.keys() - {""} else waits.get("", 0))
+        return str(value) if isinstance(value, str | Path) and value else repr(value)
+
 
 TABLE: Final = (
     # Of copies of what another cache has.
     Option("l2", Of.TIERED, options.unchecked, None, "the other cache", Spelling("L2", options.text)),
-    Option("l2_options", Of.TIERED, options.unchecked, None, "its `CACHE_OPTIONS`", django=None),
+    Option("l2_options", Of.TIERED, options.unchecked, None, "its `CACHE_OPTIONS`", django=None, is_secret=True),
     Option("l1_timeout", Of.TIERED, options.seconds, 60.0, "seconds that a copy is kept at most"),
     Option("l2_timeout", Of.TIERED, options.seconds, 1.0, "seconds that a socket of the other cache waits"),
     Option("fail_safe", Of.TIERED, options.flag, False, "while the other cache fails, copies are returned"),
@@ -153,10 +168,27 @@ TABLE: Final = (
     Option(
         *("snapshot_key", KEPT, options.secret_or_none, None),
         "a string or bytes that the snapshots are signed with",
+        is_secret=True,
     ),
     Option("on_removal", Of.ENGINE, options.function_or_none, None),
     Option("clock", Of.ENGINE, options.function, SystemClock.monotonic),
 )
+
+
+class Setting(NamedTuple):
+    """An option of a cache, as operators see it.
+
+    Attributes:
+        name: as the interface spells it.
+        value: in words.
+        is_default: whether that is what holds without the setting.
+        meaning: in words.
+    """
+
+    name: str
+    value: str
+    is_default: bool
+    meaning: str
 
 
 class Options(Mapping[str, Option]):
@@ -202,6 +234,19 @@ class Options(Mapping[str, Option]):
         if arguments["max_weight"] is not None:
             arguments["weigher"] = size_of
         return arguments
+
+    def settings(self, checked: Mapping[str, Any]) -> list[Setting]:
+        """Those of ``checked``, for operators."""
+        return [
+            Setting(
+                name,
+                option.in_words(checked[option.name]),
+                checked[option.name] == option.default,
+                option.meaning.replace("`", ""),
+            )
+            for name, option in self.items()
+            if option.name in checked
+        ]
 
 
 def _in_django(option: Option) -> tuple[Spelling | str | None, str]:

@@ -16,6 +16,7 @@ from django.http import HttpResponse
 from django.test import Client, override_settings
 from django.urls import include, path
 
+from tests.waiting import PATIENCE, until
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend import dashboard as flask_dashboard
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
@@ -26,7 +27,7 @@ CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
 PAGE = "/wheelcache/"
 FIGURES = f"{PAGE}figures.json"
 READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
-CLEAR, RESET = ACTIONS = [f"{PAGE}clear", f"{PAGE}reset"]
+CLEAR, SAVE, RESET = ACTIONS = [f"{PAGE}{each}" for each in ("clear", "save", "reset")]
 
 urlpatterns = [path("wheelcache/", include("wheelcache.django_backend.urls")), path("", lambda _: HttpResponse())]
 
@@ -47,8 +48,8 @@ class Staff:
 class DjangoSite:
     foreign = "https://elsewhere.example"
 
-    def __init__(self, stack, figures_dir, name="atlas", *middleware):
-        options = {"LOG_INTERVAL": None, "FIGURES_DIR": figures_dir}
+    def __init__(self, stack, figures_dir, name="atlas", *middleware, snapshot=None):
+        options = {"LOG_INTERVAL": None, "FIGURES_DIR": figures_dir, "SNAPSHOT": snapshot, "SNAPSHOT_KEY": "key of all"}
         cache = {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": name, "OPTIONS": options}
         stack.enter_context(
             override_settings(
@@ -72,11 +73,16 @@ class DjangoSite:
 class FlaskSite:
     foreign = "http://elsewhere.example"
 
-    def __init__(self, stack, figures_dir, name="atlas"):
+    def __init__(self, stack, figures_dir, name="atlas", snapshot=None):
         self.app = flask.Flask(name)
         self.app.config.update(
             CACHE_TYPE="wheelcache.flask_backend.WheelCache",
-            CACHE_OPTIONS={"log_interval": None, "figures_dir": figures_dir},
+            CACHE_OPTIONS={
+                "log_interval": None,
+                "figures_dir": figures_dir,
+                "snapshot": snapshot,
+                "snapshot_key": "key of all",
+            },
             SECRET_KEY="not secret",
         )
         cache = flask_caching.Cache(self.app)
@@ -92,8 +98,8 @@ class FlaskSite:
 
 
 class CsrfDjangoSite(DjangoSite):
-    def __init__(self, stack, figures_dir, name="atlas"):
-        super().__init__(stack, figures_dir, name, "django.middleware.csrf.CsrfViewMiddleware")
+    def __init__(self, stack, figures_dir, name="atlas", snapshot=None):
+        super().__init__(stack, figures_dir, name, "django.middleware.csrf.CsrfViewMiddleware", snapshot=snapshot)
 
 
 SITES = {"django": DjangoSite, "django with the CSRF middleware": CsrfDjangoSite, "flask": FlaskSite}
@@ -103,12 +109,12 @@ SITES = {"django": DjangoSite, "django with the CSRF middleware": CsrfDjangoSite
 def make_site(request):
     """Make a site with a dashboard, which all may see: ``make_site(figures_dir)``."""
     with ExitStack() as stack:
-        yield lambda *args: request.param(stack, *args)
+        yield lambda *args, **options: request.param(stack, *args, **options)
 
 
 @pytest.fixture
 def site(make_site, tmp_path):
-    site = make_site(tmp_path / "figures")
+    site = make_site(tmp_path / "figures", snapshot=tmp_path / "snapshots")
     site.cache.clear()
     site.cache.set("k", "v")
     return site
@@ -206,6 +212,41 @@ def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
     assert ["atlas" in each.message for each in caplog.records if each.name == "wheelcache"] == [True, False]
 
 
+def test_a_cache_is_saved_at_once(site, tmp_path, caplog):
+    assert figures(site)["caches"][0]["saved"] is None
+    caplog.set_level(logging.INFO, "wheelcache")
+    status, answer = press(site, SAVE, {"cache": "atlas"})
+    assert status == 200
+    assert re.fullmatch(r"atlas is being saved\. Takes effect in worker \d+, the only one\.", answer["message"])
+    assert ["atlas" in each.message for each in caplog.records if each.name == "wheelcache"] == [True]
+    assert until(lambda: figures(site)["caches"][0]["saved"], PATIENCE)
+    assert [each.suffix for each in (tmp_path / "snapshots").iterdir() if each.suffix != ".lock"] == [".snapshot"]
+
+
+def test_a_cache_without_a_place_for_snapshots_cannot_be_saved(make_site, tmp_path):
+    site = make_site(tmp_path / "figures", "not kept")
+    site.cache.set("k", "v")
+    (card,) = figures(site)["caches"]
+    assert (card["can_save"], card["saved"]) == (False, None)
+    status, answer = press(site, SAVE, {"cache": "not kept"})
+    assert status == 409
+    assert answer["error"].startswith("The cache 'not kept' has no snapshots")
+
+
+def test_the_settings_are_told_as_they_are_spelled_with_what_is_set_and_no_secret(site, tmp_path):
+    (card,) = figures(site)["caches"]
+    assert card["can_save"]
+    found = {name.lower(): (value, is_default) for name, value, is_default, _ in card["settings"]}
+    assert found["figures_dir"] == (str(tmp_path / "figures"), False)
+    assert found["snapshot"] == (str(tmp_path / "snapshots"), False)
+    assert found["log_interval"] == ("None", False)
+    assert found["jitter"] == ("0.05", True)
+    assert found["fill_wait"] == ("0", True)
+    assert found["snapshot_key"] == ("secret", False)
+    assert "key of all" not in json.dumps(figures(site))
+    assert all(meaning for *_, meaning in card["settings"])
+
+
 def test_workers_and_history_are_told_of_the_caches_that_are_asked_for(site):
     for query, expected in (("", True), ("?details=", False), ("?details=other&details=atlas", True)):
         (card,) = json.loads(site.ask(site.browser(), "get", FIGURES + query)[2])["caches"]
@@ -223,10 +264,11 @@ def test_looking_does_not_change_the_figures(site):
 @pytest.mark.parametrize("name", [None, "Atlas", "a\r\nSet-Cookie: a=b", "💥", "x" * 100_000])
 def test_an_unknown_cache_is_404_whatever_it_is_called(site, name, caplog):
     caplog.set_level(logging.INFO, "wheelcache")
-    status, answer = press(site, CLEAR, {} if name is None else {"cache": name})
-    assert status == 404
-    assert answer["error"].startswith("There is no cache ")
-    assert not answer["error"].endswith(".")
+    for url in (CLEAR, SAVE):
+        status, answer = press(site, url, {} if name is None else {"cache": name})
+        assert status == 404
+        assert answer["error"].startswith("There is no cache ")
+        assert not answer["error"].endswith(".")
     assert is_untouched(site)
     assert not [each for each in caplog.records if each.name == "wheelcache"]
 

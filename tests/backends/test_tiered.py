@@ -294,6 +294,38 @@ def test_with_fail_safe_old_copies_are_returned_and_writes_are_dropped(make, ada
 
 
 @with_async
+def test_the_figures_tell_how_the_cache_behind_does(make, clock):
+    tier = make(fail_safe=True, grace=100)
+
+    def counted():
+        store = tier.engine.stats().store
+        return [(calls.calls, calls.errors, calls.refused) for calls in (store.reads, store.writes)]
+
+    tier.set("k", 1)
+    for _ in range(2):
+        assert (tier.get("k"), tier.get_many(["k", "l"])) == (1, {"k": 1})
+    assert counted() == [(3, 0, 0), (1, 0, 0)]
+    clock.advance(60)
+    tier.noted.error = Down()
+    for _ in range(5):
+        assert tier.get("k") == 1
+    tier.set("l", 2)
+    assert counted() == [(6, 3, 2), (1, 0, 1)]
+    stats = tier.engine.stats()
+    assert (stats.stale_hits, stats.store.breakers, stats.store.open_breakers) == (5, 1, 1)
+    tier.noted.error = None
+    clock.advance(5)
+    assert tier.get("k") == 1
+    assert tier.engine.stats().store.open_breakers == 0
+
+
+def test_the_figures_tell_whether_the_cache_behind_tells_of_writes(any_tier, trackings):
+    any_tier.get("k")
+    store = any_tier.engine.stats().store
+    assert store.trackers == store.trusted == len(trackings())
+
+
+@with_async
 def test_writes_that_are_refused_raise_and_reads_do_not(make):
     tier = make(fail_safe=True, writes_without_l2="refuse")
     tier.noted.error = Down()

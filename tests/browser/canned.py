@@ -16,7 +16,7 @@ class CannedSite:
         self.status = 200
         self.posted = []
         self.asked = []
-        self.dashboard = Dashboard("a site", lambda: [cache])
+        self.dashboard = Dashboard("a site", lambda: [cache], lambda name: [])
         cache = Cache("pages", figures_dir=directory, log_interval=None)
         self.figures = self.dashboard.figures()
         self._card = deepcopy(self.figures["caches"][0])

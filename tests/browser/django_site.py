@@ -30,6 +30,13 @@ settings.configure(
             "OPTIONS": {**OPTIONS, "MAX_BYTES": 4_000_000},
         },
         "hostile": {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": traffic.HOSTILE, "OPTIONS": OPTIONS},
+        "copies": {
+            "BACKEND": "wheelcache.django_backend.TieredCache",
+            "LOCATION": "copies",
+            "OPTIONS": {**OPTIONS, "L2": "down", "FAIL_SAFE": True},
+        },
+        # There is no server at this port.
+        "down": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"},
     },
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DIRECTORY / "users.sqlite3"}},
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
@@ -75,6 +82,14 @@ def fail(request):
     return state(request)
 
 
+def outage(request):
+    """Calls of a cache of which the store behind is down. Which process it was."""
+    for number in range(5):
+        caches["copies"].get(f"city {number}")
+        caches["copies"].set(f"city {number}", number)
+    return state(request)
+
+
 def state(request):
     """Which process this is and how many entries it has."""
     return JsonResponse({"pid": os.getpid(), "entries": len(engine(caches["default"]))})
@@ -85,6 +100,7 @@ urlpatterns = [
     path("visit", visit),
     path("fail", fail),
     path("state", state),
+    path("outage", outage),
     path("wheelcache/", include("wheelcache.django_backend.urls")),
 ]
 

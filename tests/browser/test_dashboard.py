@@ -25,12 +25,12 @@ class Site(Server):
     def is_up(self):
         return super().is_up("state")
 
-    def entries(self):
+    def entries(self, path="state"):
         """Of each worker, by its number. The free worker answers, so the site is asked until all have."""
         found = {}
 
         def all_answered():
-            state = self("state")
+            state = self(path)
             found[state["pid"]] = state["entries"]
             return len(found) == WORKERS
 
@@ -199,11 +199,28 @@ def test_a_reset_has_the_figures_start_from_zero(page):
     assert page.text("#since").startswith("Counted since reset at ")
 
 
+def test_a_cache_of_which_the_store_behind_is_down_says_so(page):
+    page.site.entries("outage")
+    page.open()
+    assert page.is_fresh()
+    assert until(lambda: page.figure("store_breaker", "copies") == "open in 2 of 2 workers", SOON)
+    assert page.find('[data-cache="copies"] [data-figure="store_breaker"]').is_displayed()
+    assert page.figure("store_tracking", "copies") == "not in 2 of 2 workers"
+    for name in ("store_reads", "store_writes", "store_errors", "store_refused"):
+        assert int(page.figure(name, "copies")) > 0, name
+    assert until(lambda: len(page.all('[data-cache="copies"] [data-worker][data-breaker-open]')) == WORKERS, SOON)
+    mark = "return getComputedStyle(document.querySelector('[data-breaker-open] th'), '::before').content"
+    assert "breaker open" in page.run(mark)
+    assert "2 with an open breaker" in page.text('[data-cache="copies"] [data-part="workers-summary"]')
+    assert "store fails" in page.text('[data-cache-link="copies"]')
+    assert not page.find('[data-cache="atlas"] [data-part="store"]').is_displayed()
+
+
 def test_the_charts_say_what_they_show(page):
     page.open()
     assert page.is_fresh()
     charts = {each.get_attribute("data-chart") for each in page.all('section[data-cache="atlas"] figure')}
-    assert charts == {"hit_ratio", "requests", "entries", "removals", "load_ms", "load_buckets"}
+    assert charts == {"hit_ratio", "requests", "entries", "memory", "removals", "load_ms", "load_buckets"}
 
     def label(chart):
         return page.find(f'[data-cache="atlas"] figure[data-chart="{chart}"] svg[role=img]').get_attribute("aria-label")
@@ -218,7 +235,7 @@ def test_the_charts_say_what_they_show(page):
     labels = [each.text for each in page.all('[data-cache="atlas"] .now .label')]
     assert labels == ["Hit ratio, last minute", "Look-ups, last minute", "Entries", "Memory"]
     captions = [each.text for each in page.all('[data-cache="atlas"] figure .span') if each.text]
-    assert captions == ["last 10 s:"] * 5
+    assert captions == ["last 10 s:"] * 6
     assert not re.search("requests|now", page.find('[data-cache="atlas"]').text, re.IGNORECASE)
     assert page.figure("max_entries") == "of 800 in 2 workers, 400 each"
 
@@ -227,7 +244,7 @@ def test_names_are_not_markup(page):
     page.open()
     assert page.is_fresh()
     names = [each.get_attribute("data-cache") for each in page.all("section[data-cache]")]
-    assert sorted(names) == [HOSTILE, "atlas"]
+    assert sorted(names) == [HOSTILE, "atlas", "copies"]
     assert page.all("main img") == []
     assert [each.text for each in page.all("section[data-cache] h2")] == names
     card = page.find(f"section[data-cache='{HOSTILE}']")

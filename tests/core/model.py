@@ -62,7 +62,7 @@ class Model:
         self.entries = []
         self.left = []
         self.counts = dict.fromkeys(RemovalCause, 0)
-        self.hits = self.misses = 0
+        self.hits = self.misses = self.puts = self.evicted_weight = 0
         self.watches = []
         self.told = []
         self.used = set()
@@ -97,6 +97,8 @@ class Model:
 
     def remove(self, entry, cause):
         self.entries.remove(entry)
+        if cause is EVICTED and entry.fresh_until > self.now:
+            self.evicted_weight += entry.weight
         self.leave(entry.key, entry.value, entry.fresh_until, cause)
 
     def fresh_stamp(self, slot):
@@ -167,6 +169,7 @@ class Model:
             seen = None
         self.entries.append(ModelEntry(key, value, fresh_until, expires_at, weight, slot, seen))
         self.used.add(key)
+        self.puts += mode != RESTORE
         while self.weight > self.max_weight:
             self.remove(self.entries[0], EVICTED)
         return STORED

@@ -343,6 +343,7 @@ class TestGate:
             core.evict,
             core.keys,
             core.scan,
+            lambda: core.sample(1),
             lambda: core.peek("key"),
             lambda: core.times("key"),
             lambda: core.watch("key"),
@@ -376,9 +377,44 @@ class TestCounts:
         assert core.counts()[:2] == (5, 6)
         assert core.counts()[:2] == (5, 6), "reading is not counted"
 
+    def test_a_put_is_a_value_that_a_set_stores_and_that_is_not_restored(self, make, clock):
+        core = make(max_entries=3, max_weight=10)
+        core.set("a", 1, 10)
+        core.set("a", 2, None)
+        core.set("b", 1, None, mode=ABSENT)
+        core.set("a", 3, None, mode=SAME, expected=2)
+        core.set("b", 2, None, watch=core.watch("b"), removed=[])
+        core.set_many([("a", 1, 1, 0, None), ("heavy", 1, 11, 0, None)], None, None)
+        assert core.counts().puts == 6
+        core.set("b", 2, None, mode=ABSENT)
+        core.set("a", 3, None, mode=SAME, expected=object())
+        core.set("heavy", 1, None, weight=11)
+        core.set("restored", 1, None, mode=RESTORE)
+        core.touch("a", 5)
+        assert len(core) == 3
+        assert core.counts().puts == 6
+
+    def test_only_what_was_fresh_counts_as_weight_that_was_evicted(self, make, clock):
+        core = make(max_entries=3, max_weight=MAX_WEIGHT)
+        core.set("stale", 1, 5, grace=100, weight=1)
+        core.set("fresh", 1, 100, weight=20)
+        core.set("key", 1, None, weight=300)
+        clock.now = 10
+        core.set("new", 1, None, weight=4000)
+        assert core.counts().evicted_weight == 0
+        core.delete("key")
+        core.evict(size=1)
+        assert core.counts().evicted_weight == 20
+        core.delete("new", cause=EVICTED)
+        assert core.counts().evicted_weight == 4020
+        for key in range(6):
+            core.set(key, 1, None, weight=MAX_WEIGHT)
+        assert core.counts().evicted_weight == 4020 + 5 * MAX_WEIGHT, "beyond 64 bits"
+
     def test_a_child_counts_from_zero_and_keeps_the_entries(self, make):
-        core = make(jitter=0.5)
-        core.set("key", 1, None)
+        core = make(jitter=0.5, max_weight=9)
+        core.set("evicted", 1, None, weight=9)
+        core.set("key", 1, None, weight=9)
         core.get("key")
         watch = core.watch("key", wants_value=True)
         core.before_fork()
@@ -389,6 +425,6 @@ class TestCounts:
         core.before_fork()
         core.after_fork(in_child=True)
         assert walk.step(1) == []
-        assert core.counts()[:2] == (0, 0)
+        assert core.counts() == (0, 0, dict.fromkeys(RemovalCause, 0), 0, 0)
         assert watch.broken
         assert core.get("key") == 1

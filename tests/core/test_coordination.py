@@ -282,6 +282,20 @@ class TestScans:
             found += some
         assert sorted(found) == list(range(10))
 
+    def test_a_sample_is_of_entries_side_by_side_from_anywhere(self, make):
+        core = make()
+        assert core.sample(5) == []
+        for key in range(100):
+            core.set(key, -key, 10, weight=0)
+        samples = [core.sample(5) for _ in range(1000)]
+        assert {record.key for sample in samples for record in sample} == set(range(100))
+        for sample in samples:
+            first = sample[0].key
+            assert [record.key for record in sample] == [(first + number) % 100 for number in range(5)]
+            assert [record.value for record in sample] == [-record.key for record in sample]
+        assert sorted(record.key for record in core.sample(1000)) == list(range(100))
+        assert core.counts()[:2] == (0, 0)
+
     @pytest.mark.parametrize("ordered", [True, False])
     def test_what_is_there_from_start_to_end_comes_at_least_once(self, make, ordered):
         core = make(max_entries=100)

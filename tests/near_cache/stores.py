@@ -113,6 +113,16 @@ class Calls:
         return awaitable(function, *args) if self.by_tasks else partial(function, *args)
 
 
+CALLS = {
+    "get": lambda near: near.get("k"),
+    "get_many": lambda near: near.get_many(["k"]),
+    "has": lambda near: near.has("k"),
+    "read": lambda near: near.read("k"),
+    "set": lambda near: near.set("k", 1, dropped=None),
+}
+"""A call of each kind, by ``Calls``."""
+
+
 def awaitable(function, *args):
     """A coroutine function without arguments that calls ``function(*args)``."""
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.near_cache.stores import FAIL_SAFE, MISSING, Down, Store, held, near_cache
+from tests.near_cache.stores import CALLS, FAIL_SAFE, MISSING, Down, Store, held, near_cache
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
 from wheelcache.errors import StoreUnavailable
@@ -33,15 +33,6 @@ def in_an_outage(near):
     near.store.error = before
     drive(near.near.read(lambda: None))
     return found
-
-
-CALLS = {
-    "get": lambda near: near.get("k"),
-    "get_many": lambda near: near.get_many(["k"]),
-    "has": lambda near: near.has("k"),
-    "read": lambda near: near.read("k"),
-    "set": lambda near: near.set("k", 1, dropped=None),
-}
 
 
 @pytest.mark.parametrize("tracked", [False, True])

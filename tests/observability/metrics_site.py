@@ -21,7 +21,7 @@ cache = Cache(
 registry = CollectorRegistry()
 registry.register(Collector())
 metrics = make_wsgi_app(registry)
-dashboard = Dashboard("site", lambda: [cache])
+dashboard = Dashboard("site", lambda: [cache], lambda name: [])
 
 
 def use(key, hits, misses):

@@ -41,6 +41,7 @@ def worker(samples=(), now=None, stats=None, epoch=1_000_000.0, number=1, **what
             "max_entries": None,
             "max_weight": None,
             "weighs_bytes": False,
+            "memory": None,
             "stats": Stats() if stats is None else stats,
             "now": now,
             "samples": samples,

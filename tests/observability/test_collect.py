@@ -1,13 +1,16 @@
 """What there is to see of the caches of a site: this process as it is now, the others as they published."""
 
+import io
 import os
 import time
 
 import pytest
 
+from tests.observability.behind import use_store
 from tests.observability.processes import run
 from wheelcache import Cache
 from wheelcache.observability.collect import collect, directories_of, note_reset, since_reset
+from wheelcache.observability.console import document, show
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.stats import Stats
 
@@ -54,6 +57,35 @@ def test_whichever_process_answers_the_figures_are_those_that_were_published(mak
     assert hits(collect([here])) == {"pages": 13}
 
 
+def test_the_terminal_has_a_line_on_the_store_behind_a_near_cache_and_the_document_has_its_figures(make, clock):
+    caches = [make(), make("copies")]
+    use_store(caches[1], clock)
+    clock.advance(3)
+    plain, copies = sorted(document(caches)["caches"], key=lambda cache: cache["name"] == "copies")
+    assert plain["total"]["store"] is None
+    assert (
+        copies["total"]["store"]
+        == copies["workers"][0]["store"]
+        == {
+            "reads": 2,
+            "read_ms": pytest.approx(162.5, abs=0.01),
+            "writes": 4,
+            "write_ms": pytest.approx(1062.5, abs=0.01),
+            "errors": 3,
+            "refused": 3,
+            "open_breakers": 1,
+        }
+    )
+    out = io.StringIO()
+    show(caches, out)
+    shown = " ".join(out.getvalue().split())
+    assert shown.count("The store behind") == 1
+    assert (
+        "The store behind copies: 2 reads, 162.5 ms each; 4 writes, 1,062.5 ms each; 3 errors; 3 refused; "
+        "left alone by 1 of its workers, because it fails."
+    ) in shown
+
+
 def test_who_only_looks_sees_what_was_published(make, clock):
     caches = [make(hits=1), make("other", hits=2)]
     assert collect(caches, with_own=False) == []
@@ -68,7 +100,7 @@ def test_exited_workers_are_told_beside_those_who_live(make, clock):
     clock.advance(3)
     gone.close()
     (only,) = [each for each in collect([here, alone]) if each.name == "pages"]
-    assert (only.stats.hits, only.exited_workers) == (1, Stats(hits=10))
+    assert (only.stats.hits, only.exited_workers) == (1, Stats(hits=10, puts=1))
     alone.close()
     # Of a cache that no process has any more, there is still what it counted: what is summed up never goes down.
     found = {each.name: each for each in collect([here])}

@@ -8,8 +8,11 @@ from time import process_time
 
 import pytest
 
+from tests.observability.behind import use_store
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import FileUnusable
+from wheelcache.loading.steps import drive
+from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.observability.collect import note_reset
 from wheelcache.observability.dashboard.dashboard import (
     ASSETS,
@@ -24,26 +27,27 @@ from wheelcache.observability.history import STEP, Sample, Step
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_requests import REQUESTS
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.stats import LOAD_BOUNDS
 
 TOTALS = {
     *("hits", "misses", "hit_ratio", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts"),
-    *("load_seconds", "load_buckets", "refreshes", "refreshes_dropped", "removals"),
-    *("entries", "max_entries", "bytes", "max_bytes"),
+    *("load_seconds", "load_buckets", "refreshes", "refreshes_dropped", "removals", "puts", "evicted_bytes"),
+    *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes"),
 }
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
-    *("workers", "history", "cores", "saved"),
+    *("workers", "history", "cores", "saved", "can_save", "settings", "store"),
 }
 NOW = {"hit_ratio", "requests_per_second"}
 HISTORY = {
-    *("step", "at", "hit_ratio", "requests_per_second", "misses_per_second", "entries"),
+    *("step", "at", "hit_ratio", "requests_per_second", "misses_per_second", "entries", "bytes"),
     *("evictions_per_second", "expirations_per_second", "load_ms", "started"),
 }
 CONFIG = re.compile(r'<script type="application/json" id="config">(.*?)</script>', re.DOTALL)
 
 
 def dashboard(*caches, title="a site"):
-    return Dashboard(title, lambda: caches)
+    return Dashboard(title, lambda: caches, lambda name: [("MAX_ENTRIES", "7", False, "the most that are kept")])
 
 
 def only_card(document):
@@ -59,6 +63,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
     assert json.loads(CONFIG.search(page)[1]) == {
         "figures": "figures.json",
         "clear": "clear",
+        "save": "save",
         "reset": "reset",
         "token_header": "X-CSRFToken",
         "token": "a token",
@@ -114,7 +119,18 @@ def test_the_figures_have_every_key_that_the_page_reads(make):
     assert set(card["total"]["removals"]) == {"expired", "evicted", "replaced", "deleted", "cleared"}
     assert set(card["history"]) == HISTORY
     (worker,) = card["workers"]
-    assert set(worker) == {"pid", "started", "published", "is_this", "thread", "core", "lag", "now", "total"}
+    assert set(worker) == {
+        "pid",
+        "started",
+        "published",
+        "is_this",
+        "thread",
+        "core",
+        "lag",
+        "now",
+        "total",
+        "breaker_open",
+    }
     assert set(worker["now"]) == NOW
     assert set(worker["total"]) == TOTALS
     buckets = card["total"]["load_buckets"]
@@ -166,6 +182,47 @@ def test_the_figures_are_those_of_the_cache(make):
     (worker,) = card["workers"]
     assert (worker["pid"], worker["is_this"]) == (os.getpid(), True)
     assert worker["total"] == total
+
+
+def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, another_worker, clock):
+    cache = make("copies")
+    assert only_card(dashboard(cache).figures())["store"] is None
+    near = use_store(cache, clock)
+    another_worker(cache, 7)
+    near.trust(True)
+    # The breaker lets this one through, and closes.
+    clock.advance(10)
+    drive(near.read(lambda: None))
+    cache.publisher.run()
+    card = only_card(json.loads(json.dumps(dashboard(cache).figures())))
+    reads, writes = card["store"]["reads"], card["store"]["writes"]
+    assert [reads[each] for each in ("calls", "errors", "refused")] == [5, 0, 2]
+    assert [writes[each] for each in ("calls", "errors", "refused")] == [8, 6, 4]
+    assert (reads["seconds"], writes["seconds"]) == (pytest.approx(0.65, abs=1e-5), pytest.approx(8.5, abs=1e-5))
+    assert reads["buckets"] == {"bounds": list(LOAD_BOUNDS), "counts": [1, *[0] * 12, 4, *[0] * 6]}
+    gauges = {name: card["store"][name] for name in ("breakers", "open_breakers", "trackers", "trusted")}
+    assert gauges == {"breakers": 2, "open_breakers": 1, "trackers": 2, "trusted": 1}
+    assert {each["pid"]: each["breaker_open"] for each in card["workers"]} == {os.getpid(): False, 7: True}
+    dashboard(cache).reset("tester")
+    store = only_card(dashboard(cache).figures())["store"]
+    assert {each: sum(store[each]["buckets"]["counts"]) for each in ("reads", "writes")} == {"reads": 0, "writes": 0}
+    assert gauges.items() <= store.items()
+
+
+def test_a_near_cache_of_which_the_store_was_always_down_is_published_and_was_used(make, clock):
+    cache = make("copies")
+    near = NearCache(cache, 60.0, fail_safe=True)
+    assert not only_card(dashboard(cache).figures())["is_used"]
+
+    def fails():
+        raise ConnectionError
+
+    for _ in range(2):
+        drive(near.write(["k"], fails, dropped=None))
+        clock.advance(INTERVAL)
+        (seen,) = cache.publisher.directory.read()
+        assert seen.stats.store == cache.stats().store
+    assert only_card(dashboard(cache).figures())["is_used"]
 
 
 def test_the_history_is_of_an_hour_or_of_a_day(make, clock):

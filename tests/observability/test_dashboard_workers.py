@@ -94,9 +94,10 @@ def test_killed_and_replaced_workers_take_nothing_away_and_the_newest_step_is_ne
     assert sum(observer.marks.values()) == 2 * WORKERS + 1
     assert observer.past[max(observer.past)][1] == WORKERS
 
-    # A reset is for all of them, and for the charts too.
+    # A reset is for all of them, and for the charts too. It starts from what the workers have published.
+    last_use = time.time()
+    assert until(lambda: all(each["published"] > last_use for each in workers[0].figures()["workers"]))
     workers[0]("/reset")
-    time.sleep(0.1)
     for worker in workers:
         card = worker.figures()
         assert card["total"]["hits"] + card["total"]["misses"] == 0

@@ -37,6 +37,10 @@ def failure(at, **what):
     return Event.of(LOAD_FAILED, at, (1, 0.5), **{"cache": "pages", "subject": "ValueError", "text": "no", **what})
 
 
+def page_of(caches):
+    return Dashboard("a site", lambda: caches, lambda name: [])
+
+
 def told(path, *kinds):
     return [each for each in EventsInFile(path).read() if not kinds or each.kind in kinds]
 
@@ -118,7 +122,7 @@ def test_what_is_no_event_is_left_out_and_goes_with_the_next_one(log, path, make
     )
     (path / EVENTS).write_text(json.dumps({"events": [*bad, good, None, 3, [], "x"]}))
     assert log.read() == [failure(1.0)]
-    document = Dashboard("a site", lambda: [make()]).figures()
+    document = page_of([make()]).figures()
     assert [each["text"] for each in json.loads(json.dumps(document, allow_nan=False))["events"]] == ["ValueError: no"]
     log.add([failure(1000.0)])
     assert len(json.loads((path / EVENTS).read_text())["events"]) == 2
@@ -172,7 +176,7 @@ def test_a_failed_load_is_told_with_its_exception_whatever_that_says(make, path,
     (event,) = told(path, LOAD_FAILED)
     assert (event.cache, event.sentence(), event.processes[0][0]) == ("<img src=x>", expected, os.getpid())
     assert abs(event.at - time.time()) < 60
-    shown = json.dumps(Dashboard("a site", lambda: [cache]).figures(), allow_nan=False)
+    shown = json.dumps(page_of([cache]).figures(), allow_nan=False)
     assert json.loads(shown)["events"][0]["text"] == expected
 
 
@@ -232,7 +236,7 @@ def test_clears_by_code_are_one_event_with_a_count_and_those_of_operators_have_t
     clock.advance(INTERVAL)
     cache.set("a", 1)
     other.set("a", 1)
-    Dashboard("a site", lambda: [cache]).clear("pages", "<b>ann</b>")
+    page_of([cache]).clear("pages", "<b>ann</b>")
     clock.advance(INTERVAL)
     assert (len(cache), len(other)) == (0, 0)
     sentences = [each.sentence() for each in told(path, CLEARED)]
@@ -272,7 +276,7 @@ def test_where_nothing_is_published_there_are_events_of_this_process(make):
     cache, other = make(figures_dir=None), make("other", figures_dir=None)
     cache.clear()
     fail(cache, ValueError("no"))
-    dashboard = Dashboard("a site", lambda: [cache, other])
+    dashboard = page_of([cache, other])
     dashboard.clear("other", "ann")
     for _ in range(2):
         found = {(each["cache"], each["text"]) for each in dashboard.figures()["events"]}
@@ -284,7 +288,7 @@ def test_where_nothing_is_published_there_are_events_of_this_process(make):
 
 def test_the_page_has_the_newest_first_and_not_all(make, log):
     log.add(failure(1000.0 * number, cache="pages") for number in range(MOST))
-    events = Dashboard("a site", lambda: [make()]).figures()["events"]
+    events = page_of([make()]).figures()["events"]
     assert [each["at"] for each in events] == [1000.0 * number for number in range(MOST)][: -LATEST_EVENTS - 1 : -1]
 
 

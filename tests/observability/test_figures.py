@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.observability.published import worker
 from wheelcache.observability.history import Sample
-from wheelcache.observability.worker_stats import CacheStats, Rate, Reset, Resets, WorkerStats, stats_from_json
-from wheelcache.stats import LOAD_BOUNDS, Stats
+from wheelcache.observability.worker_stats import CacheStats, Rate, Reset, Resets, WorkerStats
+from wheelcache.stats import LOAD_BOUNDS, CallStats, Stats, StoreStats
 
 EPOCH = 1_000_000.0
 """When the clocks of the workers showed 0."""
@@ -92,11 +92,14 @@ def test_the_last_minute_is_the_last_minute_also_after_a_reset_in_it_or_before_i
 
 COUNTS = st.integers(0, 2**63)
 TIMES = st.floats(allow_nan=False, allow_infinity=False)
+BUCKETS = st.tuples(*[COUNTS] * (len(LOAD_BOUNDS) + 1))
+CALLS = st.builds(CallStats, COUNTS, COUNTS, TIMES, BUCKETS)
 STATS = st.builds(
     Stats,
-    **{each.name: COUNTS for each in fields(Stats) if each.name not in ("load_seconds", "load_buckets")},
+    **{each.name: COUNTS for each in fields(Stats) if each.name not in ("load_seconds", "load_buckets", "store")},
     load_seconds=TIMES,
-    load_buckets=st.tuples(*[COUNTS] * (len(LOAD_BOUNDS) + 1)),
+    load_buckets=BUCKETS,
+    store=st.none() | st.builds(StoreStats, CALLS, CALLS, COUNTS, COUNTS, COUNTS, COUNTS),
 )
 BOUNDS = st.none() | st.integers(1)
 WORKERS = st.builds(
@@ -113,6 +116,7 @@ WORKERS = st.builds(
     max_entries=BOUNDS,
     max_weight=BOUNDS,
     weighs_bytes=st.booleans(),
+    memory=st.none() | COUNTS,
     stats=STATS,
     now=TIMES,
     samples=st.lists(st.builds(Sample, TIMES, COUNTS, COUNTS), max_size=5).map(tuple),
@@ -142,10 +146,11 @@ def test_figures_come_back_from_json_as_they_were_with_the_sample_that_the_last_
 )
 def test_what_is_not_of_this_version_is_refused_or_adds_up(figures, wrong, data):
     document = json.loads(json.dumps(figures.as_json()))
-    place = data.draw(st.sampled_from([document, document["stats"]]))
-    place[data.draw(st.sampled_from(sorted(place)) | st.text(max_size=3))] = wrong
+    row = document["stats"]
+    row[data.draw(st.integers(0, len(row) - 1))] = data.draw(st.just(1) | st.just(wrong))
+    document[data.draw(st.sampled_from(sorted(document)) | st.text(max_size=3))] = wrong
     if data.draw(st.booleans()):
-        del place[data.draw(st.sampled_from(sorted(place)))]
+        del document[data.draw(st.sampled_from(sorted(document)))]
     try:
         found = WorkerStats.from_json(document)
     except (TypeError, KeyError, ValueError, AttributeError):
@@ -154,10 +159,25 @@ def test_what_is_not_of_this_version_is_refused_or_adds_up(figures, wrong, data)
     assert together.stats.requests == 2 * found.stats.requests
     together.last_minute()
     assert together.complete_until == found.reached
-    json.dumps(together.stats.load_buckets)
+    json.dumps(together.stats.as_row())
 
 
-@pytest.mark.parametrize("buckets", [[], [1] * 14, [1] * 21, "x" * 20, [None] * 20])
-def test_buckets_of_other_bounds_are_refused(buckets):
-    with pytest.raises((TypeError, ValueError)):
-        stats_from_json({"load_buckets": buckets})
+ROW = Stats().as_row()
+ROW_WITH_STORE = Stats(store=StoreStats()).as_row()
+
+
+@pytest.mark.parametrize("whole", [ROW, ROW_WITH_STORE], ids=["of a cache", "with a store behind"])
+def test_a_row_of_other_figures_is_refused(whole):
+    assert Stats.from_row(list(whole)).as_row() == whole
+    for wrong in (
+        [],
+        whole[:-1],
+        (*whole, 0),
+        (None, *whole[1:]),
+        (*whole[:-1], "0"),
+        "0" * len(whole),
+        {"hits": 1},
+        1,
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            Stats.from_row(wrong)

@@ -4,6 +4,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 
+from tests.observability.behind import use_store
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
 from wheelcache.observability.figures_directory import FiguresDirectory
@@ -15,7 +16,9 @@ COUNTER, LEVEL, GAUGE = "counter", "up-down counter", "gauge"
 INSTRUMENTS = {
     "wheelcache.requests": (COUNTER, "{request}", {"cache", "result"}),
     "wheelcache.stale_hits": (COUNTER, "{request}", {"cache"}),
+    "wheelcache.puts": (COUNTER, "{entry}", {"cache"}),
     "wheelcache.removals": (COUNTER, "{entry}", {"cache", "cause"}),
+    "wheelcache.evicted_bytes": (COUNTER, "By", {"cache"}),
     "wheelcache.loads": (COUNTER, "{load}", {"cache"}),
     "wheelcache.load_time": (COUNTER, "s", {"cache"}),
     "wheelcache.load_failures": (COUNTER, "{load}", {"cache"}),
@@ -29,6 +32,12 @@ INSTRUMENTS = {
     "wheelcache.max_bytes": (LEVEL, "By", {"cache"}),
     "wheelcache.info": (GAUGE, "1", {"cache", "core", "version"}),
     "wheelcache.wheel_lag": (GAUGE, "s", {"cache"}),
+    "wheelcache.store_calls": (COUNTER, "{call}", {"cache", "operation"}),
+    "wheelcache.store_time": (COUNTER, "s", {"cache", "operation"}),
+    "wheelcache.store_errors": (COUNTER, "{call}", {"cache", "operation"}),
+    "wheelcache.store_refused": (COUNTER, "{call}", {"cache", "operation"}),
+    "wheelcache.store_breaker_open": (LEVEL, "{process}", {"cache"}),
+    "wheelcache.store_tracking_lost": (LEVEL, "{process}", {"cache"}),
 }
 
 
@@ -77,8 +86,10 @@ def observe(reader, provider, caches):
     return lambda: Observed(reader)
 
 
-def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make_exported, observe):
-    make_exported(max_entries=10, max_weight=10**6, weigher=size_of).set("a", 1)
+def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make_exported, observe, clock):
+    cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
+    cache.set("a", 1)
+    use_store(cache, clock)
     found = {
         name: (kind(metric), metric.unit, {each for point in metric.data.data_points for each in point.attributes})
         for name, metric in observe().metrics.items()
@@ -86,8 +97,12 @@ def test_every_instrument_has_its_name_its_kind_its_unit_and_its_attributes(make
     assert found == INSTRUMENTS
 
 
-def test_all_that_prometheus_gets_of_every_cache_is_observed_and_described_in_the_same_words(make_exported, observe):
-    make_exported(max_entries=10, max_weight=10**6, weigher=size_of).set("a", 1)
+def test_all_that_prometheus_gets_of_every_cache_is_observed_and_described_in_the_same_words(
+    make_exported, observe, clock
+):
+    cache = make_exported(max_entries=10, max_weight=10**6, weigher=size_of)
+    cache.set("a", 1)
+    use_store(cache, clock)
     observed = observe().metrics
     for metric in METRICS:
         assert observed[f"wheelcache.{metric.name}"].description == metric.description
@@ -95,6 +110,7 @@ def test_all_that_prometheus_gets_of_every_cache_is_observed_and_described_in_th
 
 def test_values_are_those_of_the_cache(make_exported, observe, clock):
     cache = make_exported(max_entries=3, max_weight=10**6, weigher=size_of)
+    use_store(cache, clock)
 
     def load():
         clock.advance(0.25)
@@ -119,6 +135,13 @@ def test_values_are_those_of_the_cache(make_exported, observe, clock):
     assert (observed("entries"), observed("max_entries")) == (2, 3)
     assert (observed("bytes"), observed("max_bytes")) == (stats.weight, 10**6)
     assert observed("wheel_lag") == 0
+    assert [observed("store_calls", operation=each) for each in ("read", "write")] == [2, 4]
+    assert [observed("store_time", operation=each) for each in ("read", "write")] == pytest.approx(
+        [0.325, 4.25], abs=1e-5
+    )
+    assert [observed("store_errors", operation=each) for each in ("read", "write")] == [0, 3]
+    assert [observed("store_refused", operation=each) for each in ("read", "write")] == [1, 2]
+    assert (observed("store_breaker_open"), observed("store_tracking_lost")) == (1, 1)
 
 
 def test_figures_of_other_processes_are_theirs_to_tell(make_exported, observe, tmp_path):

@@ -5,12 +5,14 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
 import threading
 from dataclasses import replace
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 import wheelcache
+from tests.observability.behind import use_store
 from tests.observability.scrape import Scrape, assert_nothing_went_down
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
@@ -34,7 +37,9 @@ ROOT = Path(__file__).parents[2]
 METRICS = {
     "wheelcache_requests_total": ("counter", {"cache", "result"}),
     "wheelcache_stale_hits_total": ("counter", {"cache"}),
+    "wheelcache_puts_total": ("counter", {"cache"}),
     "wheelcache_removals_total": ("counter", {"cache", "cause"}),
+    "wheelcache_evicted_bytes_total": ("counter", {"cache"}),
     "wheelcache_load_seconds": ("histogram", {"cache"}),
     "wheelcache_load_failures_total": ("counter", {"cache"}),
     "wheelcache_load_timeouts_total": ("counter", {"cache"}),
@@ -48,14 +53,39 @@ METRICS = {
     "wheelcache_info": ("gauge", {"cache", "core", "version"}),
     "wheelcache_workers": ("gauge", {"cache"}),
     "wheelcache_wheel_lag_seconds": ("gauge", {"cache"}),
+    "wheelcache_store_seconds": ("histogram", {"cache", "operation"}),
+    "wheelcache_store_errors_total": ("counter", {"cache", "operation"}),
+    "wheelcache_store_refused_total": ("counter", {"cache", "operation"}),
+    "wheelcache_store_breaker_open": ("gauge", {"cache"}),
+    "wheelcache_store_tracking_lost": ("gauge", {"cache"}),
 }
 
 
 @pytest.fixture
-def scrape(caches):
+def exposition(caches):
     registry = CollectorRegistry()
     registry.register(Collector(lambda: caches))
-    return lambda: Scrape(generate_latest(registry).decode())
+    return lambda: generate_latest(registry)
+
+
+@pytest.fixture
+def scrape(exposition):
+    return lambda: Scrape(exposition().decode())
+
+
+@pytest.fixture
+def promtool():
+    """Run promtool in ``docs``: its exit code and what it wrote."""
+    program = shutil.which("promtool") or shutil.which(ROOT / ".fetched" / "promtool")
+    if program is None:
+        raise RuntimeError("these tests need promtool in the PATH or in .fetched: make packages")
+
+    def run(*arguments, given=b""):
+        command = [program, *arguments]
+        done = subprocess.run(command, input=given, cwd=ROOT / "docs", capture_output=True, timeout=60, check=False)
+        return done.returncode, (done.stdout + done.stderr).decode()
+
+    return run
 
 
 def exercise(cache, clock):
@@ -82,6 +112,7 @@ def exercise(cache, clock):
         cache.get(5)
     cache.get("missing")
     cache.delete(7)
+    use_store(cache, clock)
 
 
 def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make_exported, scrape, clock):
@@ -94,16 +125,29 @@ def test_every_metric_has_its_conventional_name_its_type_and_its_labels(make_exp
     assert found == METRICS
 
 
-def test_names_and_helps_are_as_promtool_wants_them(make_exported, scrape, clock):
+def test_helps_are_sentences_and_labels_are_words(make_exported, scrape, clock):
     exercise(make_exported(max_entries=10, max_weight=10**6, weigher=size_of), clock)
-    for name, family in scrape().families.items():
-        assert re.fullmatch(r"wheelcache_[a-z]+(_[a-z]+)*", name)
-        assert (family.type == "counter") == name.endswith("_total")
-        assert not name.endswith(("_count", "_sum", "_bucket"))
-        assert not re.search(r"_(milli|micro|nano|kilo|mega|ms|us|minutes?|hours?|percent|ratio)(_|$)", name)
-        assert family.type not in name.split("_")
+    for family in scrape().families.values():
         assert re.fullmatch(r"[A-Z].*\.", family.documentation)
         assert all(re.fullmatch(r"[a-z]+", label) for sample in family.samples for label in sample.labels)
+
+
+@pytest.mark.servers
+def test_promtool_finds_no_fault_in_the_metrics(make_exported, exposition, promtool, clock):
+    exercise(make_exported(max_entries=10, max_weight=10**6, weigher=size_of), clock)
+    assert promtool("check", "metrics", given=exposition()) == (0, "")
+    badly_named = exposition().replace(b"wheelcache_puts_total", b"wheelcache_puts")
+    code, said = promtool("check", "metrics", given=badly_named)
+    assert (code, "wheelcache_puts" in said) == (3, True), "this version lints"
+
+
+@pytest.mark.servers
+def test_promtool_accepts_the_alert_rules_and_their_tests(promtool):
+    code, said = promtool("check", "rules", "--lint=all", "--lint-fatal", "prometheus-alerts.yml")
+    assert (code, "FAILED" in said) == (0, False), said
+    assert re.search(r"SUCCESS: [1-9]\d* rules found", said)
+    code, said = promtool("test", "rules", "prometheus-alerts.test.yml")
+    assert (code, "FAILED" in said) == (0, False), said
 
 
 @pytest.mark.parametrize(
@@ -130,6 +174,8 @@ def test_values_are_those_of_the_cache(make_exported, scrape, clock):
     assert (scraped("requests_total", result="hit"), scraped("requests_total", result="miss")) == (7, 6)
     removals = {cause.value: scraped("removals_total", cause=cause.value) for cause in RemovalCause}
     assert removals == stats.removals
+    assert scraped("puts_total") == stats.puts == 4 + 15
+    assert scraped("evicted_bytes_total") == stats.evicted_weight > 0
     assert min(removals["evicted"], removals["replaced"], removals["deleted"]) > 0
     assert scraped("load_failures_total") == 1
     assert scraped("entries") == len(cache) > 0
@@ -152,14 +198,35 @@ def test_the_histogram_counts_loads_up_to_each_bound_and_all_of_them(make_export
     assert scraped("load_seconds_sum") == pytest.approx(20.3035, abs=1e-5)
 
 
+def test_the_store_behind_a_near_cache_is_told_and_of_other_caches_nothing_of_the_kind(make_exported, scrape, clock):
+    make_exported("plain").set("a", 1)
+    exercise(make_exported(), clock)
+    scraped = scrape()
+    for operation, bounds, seconds in (("read", [0.25, 0.25], 0.325), ("write", [1.0] * 3 + [2.5], 4.25)):
+        buckets = [
+            scraped("store_seconds_bucket", operation=operation, le=str(bound)) for bound in (*LOAD_BOUNDS, "+Inf")
+        ]
+        assert buckets == [sum(each <= bound for each in bounds) for bound in (*LOAD_BOUNDS, inf)]
+        assert scraped("store_seconds_count", operation=operation) == len(bounds)
+        assert scraped("store_seconds_sum", operation=operation) == pytest.approx(seconds, abs=1e-5)
+    assert [scraped("store_errors_total", operation=each) for each in ("read", "write")] == [0, 3]
+    assert [scraped("store_refused_total", operation=each) for each in ("read", "write")] == [1, 2]
+    assert (scraped("store_breaker_open"), scraped("store_tracking_lost")) == (1, 1)
+    assert not [
+        name for name, labels in scraped.values if name.startswith("wheelcache_store") and ("cache", "plain") in labels
+    ]
+
+
 def test_what_has_no_bound_and_is_not_weighed_in_bytes_has_no_figure_for_it(make_exported, scrape):
     make_exported("plain")
     make_exported("weighed", max_weight=100, weigher=lambda key, value: 1).set("a", 1)
     scraped = scrape()
     for cache in ("plain", "weighed"):
         assert scraped("entries", cache) is not None
-        for absent in ("max_entries", "bytes", "max_bytes"):
+        for absent in ("max_entries", "max_bytes", "evicted_bytes_total"):
             assert scraped(absent, cache) is None
+    assert scraped("bytes", "plain") == 0
+    assert scraped("bytes", "weighed") is None, "before the first sample"
 
 
 def test_a_scrape_without_caches_is_one(scrape):
@@ -180,8 +247,10 @@ def test_openmetrics_reads_the_same(make_exported, caches, clock):
     units = {name: family.unit for name, family in families.items() if family.unit}
     assert units == {
         "wheelcache_bytes": "bytes",
+        "wheelcache_evicted_bytes": "bytes",
         "wheelcache_load_seconds": "seconds",
         "wheelcache_max_bytes": "bytes",
+        "wheelcache_store_seconds": "seconds",
         "wheelcache_wheel_lag_seconds": "seconds",
     }
 

@@ -16,23 +16,53 @@ from wheelcache import Cache, RemovalCause, caches
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.steps import run
-from wheelcache.stats import COUNTS, LOAD_BOUNDS, LoadTimes, Stats, Tally
+from wheelcache.stats import COUNTS, LOAD_BOUNDS, CallStats, LoadTimes, Stats, StoreStats, Tally
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
 # Adding up.
 
+NUMBERS = st.integers(0, 10**6)
+BUCKETS = st.tuples(*[NUMBERS] * (len(LOAD_BOUNDS) + 1))
+CALLS = st.builds(CallStats, NUMBERS, NUMBERS, NUMBERS, BUCKETS)
+STORES = st.builds(StoreStats, CALLS, CALLS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 STATS = st.builds(
     Stats,
-    **{each.name: st.integers(0, 10**6) for each in fields(Stats) if each.name != "load_buckets"},
-    load_buckets=st.tuples(*[st.integers(0, 10**6)] * (len(LOAD_BOUNDS) + 1)),
+    **{each.name: NUMBERS for each in fields(Stats) if each.name not in ("load_buckets", "store")},
+    load_buckets=BUCKETS,
+    store=st.none() | STORES,
 )
 
 
 def test_counts_and_gauges_and_buckets_are_all_there_is():
     names = {each.name for each in fields(Stats)}
-    assert names == {*COUNTS, "size", "weight", "load_buckets"}
+    assert names == {*COUNTS, "size", "weight", "load_buckets", "store"}
     assert len(Stats().load_buckets) == len(LOAD_BOUNDS) + 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(STORES, STORES)
+def test_the_figures_of_stores_add_up_and_come_back_and_those_of_exited_processes_have_no_gauges(one, other):
+    total = (Stats(store=one) + Stats(store=other)).store
+    assert total == StoreStats.total([other, None, one])
+    assert total.as_row() == tuple(map(sum, zip(one.as_row(), other.as_row(), strict=True)))
+    assert total.reads.calls == one.reads.calls + other.reads.calls == sum(total.reads.buckets)
+    assert total.uses == one.uses + other.uses
+    assert StoreStats.from_row(list(one.as_row())) == one
+    later = (Stats(store=total) - Stats(store=one)).store
+    assert (later.reads, later.writes) == (other.reads, other.writes)
+    assert (later.breakers, later.open_breakers) == (total.breakers, total.open_breakers)
+    assert (later.trackers, later.trusted) == (total.trackers, total.trusted)
+    assert (Stats(store=one) - Stats()).store == one
+    assert (Stats() - Stats(store=one)).store is None
+    assert Stats(size=1, weight=1, hits=1, store=one).exited() == Stats(hits=1, store=StoreStats(one.reads, one.writes))
+
+
+def test_whatever_was_counted_is_a_use():
+    assert not Stats().is_used
+    assert not Stats(store=StoreStats(breakers=1, open_breakers=1, trackers=1, trusted=1)).is_used
+    assert Stats(size=1).is_used
+    assert Stats(store=StoreStats(writes=CallStats(refused=1))).is_used
 
 
 @settings(max_examples=25, deadline=None)
@@ -42,7 +72,7 @@ def test_stats_add_up_field_by_field(one, other):
     for name in (*COUNTS, "size", "weight"):
         assert getattr(total, name) == getattr(one, name) + getattr(other, name)
     assert total.load_buckets == tuple(map(sum, zip(one.load_buckets, other.load_buckets, strict=True)))
-    assert total == other + one
+    assert total == other + one == Stats.total([one, other])
     assert one + Stats() == one
     assert total.requests == one.requests + other.requests
     for cause, number in total.removals.items():

@@ -131,7 +131,7 @@ def test_if_the_requests_are_lost_nothing_is_cleared_and_the_next_is_heard(cache
 
 def test_the_clear_of_the_dashboard_is_run_once_by_the_worker_that_answers(cache, clock):
     cache.set("a", 1)
-    Dashboard("shop", lambda: [cache]).clear("pages", "tester")
+    Dashboard("shop", lambda: [cache], lambda name: []).clear("pages", "tester")
     cache.set("a", 2)
     clock.advance(60)
     assert cache.get("a") == 2
@@ -168,7 +168,7 @@ def files(folder):
 READS = {
     "a scrape": read_site,
     "a reading of the process": read_process,
-    "the page": lambda caches: Dashboard("shop", lambda: caches).figures(),
+    "the page": lambda caches: Dashboard("shop", lambda: caches, lambda name: []).figures(),
     "the command": document,
     "the snapshots": lambda caches: inspect(caches, "snapshot", io.StringIO(), as_json=True),
 }

@@ -208,7 +208,7 @@ class SharedStamps:
             TypeError: not every process would find the same: it is no string, number, bytes, None or tuple of these.
         """
         text = key if isinstance(key, str) else repr(canonical(key))
-        return int(crc32(text.encode("utf-8", "surrogatepass")) % self._slots)
+        return crc32(text.encode("utf-8", "surrogatepass")) % self._slots
 
     def write_all(self) -> None:
         """There is news in every slot."""

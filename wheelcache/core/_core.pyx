@@ -47,6 +47,7 @@ cdef int TOO_HEAVY = contract.TOO_HEAVY, NO_ROOM = contract.NO_ROOM
 
 cdef enum:
     SHORT_TEXT = 256
+    LOOKS = 4  # places that ``sample`` looks at for each entry: where a million have left, most are empty
 
 include "jitter.pxi"
 include "entries.pxi"
@@ -231,7 +232,8 @@ cdef class CompiledCore:
         cdef bint collects = PyGC_Disable()
         try:
             removals = {CAUSES[cause]: self.map.left[cause] for cause in range(5)}
-            return tuple.__new__(Counts, (self.hits, self.misses, removals))
+            evicted_weight = (<object>self.map.evicted_carry << 64) + self.map.evicted_weight
+            return tuple.__new__(Counts, (self.hits, self.misses, removals, self.map.puts, evicted_weight))
         finally:
             if collects:
                 PyGC_Enable()
@@ -259,6 +261,29 @@ cdef class CompiledCore:
                 raise RuntimeError("an ordered scan of this core is in progress")
             begin_walk(map, <PyObject *>scan)
         return scan
+
+    def sample(self, Py_ssize_t count):
+        cdef Entries *entries = &self.map.entries
+        cdef uint32_t index, looks
+        cdef list records = []
+        cdef bint collects
+        if self.barrier:
+            self.begin()
+        collects = PyGC_Disable()
+        try:
+            # Index 0 is no entry.
+            looks = entries.top - 1 if entries.top > 1 else 0
+            index = 1 + <uint32_t>(drawn(&self.jitter) * looks)
+            looks = <uint32_t>min(<Py_ssize_t>looks, LOOKS * count)
+            while looks and len(records) < count:
+                if at(entries, index).key is not NULL:
+                    records.append(record_of(&self.map, index))
+                index = index + 1 if index + 1 < entries.top else 1
+                looks -= 1
+        finally:
+            if collects:
+                PyGC_Enable()
+        return records
 
     # Below: writing. ``finish`` comes after the step.
 
@@ -462,6 +487,7 @@ cdef class CompiledCore:
         end_scans(&self.map)
         self.hits = self.misses = 0
         memset(self.map.left, 0, sizeof(self.map.left))
+        self.map.puts = self.map.evicted_weight = self.map.evicted_carry = 0
         self.told.clear()
 
     # Below: before a step.

@@ -82,6 +82,8 @@ cdef class CacheAccess:
             self.writes.missed(key)
         return 0
 
+    # The default is no constant that a signature in a docstring could show. As fast as without, by measurement.
+    @cython.binding(True)
     def set(self, key, value, ttl=OWN_TTL):
         """Store ``value``, in place of any other. False if it is not stored: it alone outweighs ``max_weight``, or, in
         a coherent cache, another process wrote the key since this caller missed it.

@@ -56,6 +56,8 @@ class EntryMap:
         steps: raised by every change.
         next_due: when ``take_due`` has work, in seconds; ``-inf`` while detached entries remain.
         expired, evicted, replaced, deleted, cleared: how many entries left, by cause.
+        evicted_weight: the sum of the weights of those that were evicted.
+        puts: how many values were stored, but for restored ones.
     """
 
     __slots__ = (
@@ -69,8 +71,10 @@ class EntryMap:
         "deleted",
         "entries",
         "evicted",
+        "evicted_weight",
         "expired",
         "next_due",
+        "puts",
         "replaced",
         "stamps",
         "steps",
@@ -103,6 +107,7 @@ class EntryMap:
 
     def count_from_zero(self) -> None:
         self.expired = self.evicted = self.replaced = self.deleted = self.cleared = 0
+        self.evicted_weight = self.puts = 0
 
     def __len__(self) -> int:
         return len(self.entries) - (0 if self.walk is None else MARKERS)
@@ -143,6 +148,7 @@ class EntryMap:
         slot: int,
         seen: Seen | None,
         now: float,
+        puts: int,
         removed: Removals | None,
         gone: list[Any],
     ) -> int:
@@ -151,6 +157,7 @@ class EntryMap:
         STORED, perhaps with WAKE; 0, and nothing changed, if ``steps`` is no longer the number of steps.
 
         Args:
+            puts: 1, or 0 for a value that is restored.
             gone: keeps what leaves, for the caller to drop without the lock.
         """
         entries = self.entries
@@ -203,12 +210,14 @@ class EntryMap:
                 self.weight -= victim.weight
                 if was_fresh:
                     self.evicted += 1
+                    self.evicted_weight += victim.weight
                 else:
                     self.expired += 1
         elif was_fresh:
             self.replaced += 1
         else:
             self.expired += 1
+        self.puts += puts
         entry.value = value
         entry.fresh_until = fresh_until
         entry.due = expires_at
@@ -303,6 +312,7 @@ class EntryMap:
             self.deleted += 1
         elif cause is EVICTED:
             self.evicted += 1
+            self.evicted_weight += entry.weight
         elif cause is REPLACED:
             self.replaced += 1
         else:

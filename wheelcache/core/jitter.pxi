@@ -13,12 +13,15 @@ cdef int seed(Jitter *jitter) except -1:
     return 0
 
 
-cdef inline double shortened(Jitter *jitter, double ttl, bint exact) noexcept:
-    if exact or jitter.share == 0.0 or ttl == INFINITY:
-        return ttl
-    # xorshift64*
+cdef inline double drawn(Jitter *jitter) noexcept:
+    """A number from [0, 1), drawn evenly by xorshift64*."""
     jitter.state ^= jitter.state >> 12
     jitter.state ^= jitter.state << 25
     jitter.state ^= jitter.state >> 27
-    cdef double drawn = <double>((jitter.state * <uint64_t>2685821657736338717) >> 11) / 9007199254740992.0
-    return ttl - min(ttl * jitter.share, jitter.most) * drawn
+    return <double>((jitter.state * <uint64_t>2685821657736338717) >> 11) / 9007199254740992.0
+
+
+cdef inline double shortened(Jitter *jitter, double ttl, bint exact) noexcept:
+    if exact or jitter.share == 0.0 or ttl == INFINITY:
+        return ttl
+    return ttl - min(ttl * jitter.share, jitter.most) * drawn(jitter)

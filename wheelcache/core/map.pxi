@@ -18,6 +18,9 @@ cdef struct Map:
     uint64_t max_weight
     Py_ssize_t max_entries  # -1 for no bound
     uint64_t left[5]  # by cause
+    uint64_t puts
+    uint64_t evicted_weight
+    uint64_t evicted_carry  # how often that went beyond 64 bits
     Detached *detached
     uint64_t epoch  # raised by what ends all scans
     Stamps stamps
@@ -67,16 +70,20 @@ cdef inline int file(Map *map, uint32_t index, Entry *entry, double fresh_until,
 cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double now) noexcept:
     """Take an entry out. The caller gets its references. Its cause."""
     cdef Entries *entries = &map.entries
+    cdef uint64_t weight = weight_of(entries, index)
     if entry.fresh_until <= now:
         cause = EXPIRED
     map.left[cause] += 1
+    map.total_weight -= weight
+    if cause == EVICTED and weight:
+        map.evicted_weight += weight
+        map.evicted_carry += map.evicted_weight < weight
     map.changes += 1
     if unlikely(map.walk.turns is not NULL):
         note_absence(map, index, entry.younger)
     unlink_use(entries, entry)
     cancel(map, entry)
     take_from_table(entries, index, entry)
-    map.total_weight -= weight_of(entries, index)
     if entry.flags & HAS_TRACKED:
         block_of(entries, index).tracked -= 1
     free_entry(entries, index, entry)

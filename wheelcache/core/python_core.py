@@ -196,7 +196,8 @@ class PythonCore:
         with self._lock:
             map_ = self._map
             left = (map_.expired, map_.evicted, map_.replaced, map_.deleted, map_.cleared)
-            return Counts(read_tally(self._hits), read_tally(self._misses), dict(zip(RemovalCause, left, strict=True)))
+            removals = dict(zip(RemovalCause, left, strict=True))
+            return Counts(read_tally(self._hits), read_tally(self._misses), removals, map_.puts, map_.evicted_weight)
 
     def count(self, *, hits: int = 0, misses: int = 0) -> None:
         for _ in range(hits):
@@ -212,6 +213,9 @@ class PythonCore:
 
     def scan(self, *, ordered: bool = False) -> KeyScan | OrderedScan:
         return self._scans.in_order() if ordered else self._scans.in_any_order()
+
+    def sample(self, count: int) -> list[Record]:
+        return self._scans.sample(self._random(), count)
 
     # Below: writing.
 
@@ -274,6 +278,7 @@ class PythonCore:
                             map_.replaced += 1
                         else:
                             map_.expired += 1
+                        map_.puts += 1
                         entry.value = value
                         entry.fresh_until = fresh_until
                         entry.due = expires_at
@@ -304,8 +309,9 @@ class PythonCore:
                     outcome = self._refusals.heavy(key, now, slot, seen, removed, gone)
                     break
                 entry = map_.entries.get(key)
+                puts = 0 if mode == RESTORE else 1
                 outcome = map_.store(
-                    steps, key, entry, value, fresh_until, expires_at, weight, slot, seen, now, removed, gone
+                    steps, key, entry, value, fresh_until, expires_at, weight, slot, seen, now, puts, removed, gone
                 )
             if map_.weight > self._max_weight and map_.evict_excess(
                 self._max_entries, self._max_weight, BATCH, now, removed, gone

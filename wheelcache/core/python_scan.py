@@ -98,6 +98,17 @@ class Scans:
     def in_any_order(self) -> KeyScan:
         return KeyScan(self, self._step(lambda: list(dict.keys(self._map.entries))))
 
+    def sample(self, share: float, count: int) -> list[Record]:
+        """The entries that come after this share of all, and then the first."""
+
+        def found() -> list[Any]:
+            entries = dict.values(self._map.entries)
+            start = int(share * len(entries))
+            beside = list(islice(entries, start, start + count))
+            return beside + list(islice(entries, min(start, count - len(beside))))
+
+        return self._records(found)
+
     def in_order(self) -> OrderedScan:
         scan: OrderedScan = self._step(self._begin)
         return scan

@@ -93,6 +93,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
             write.stamp = load_word(&map.stamps.table[write.slot])
     if outcome & TOO_HEAVY:
         return outcome
+    map.puts += write.mode != RESTORE
     Py_INCREF(write.value)
     if index:
         entry = at(entries, index)
@@ -157,6 +158,7 @@ cdef int put_plain(CompiledCore core, PyObject *key, PyObject *value, Py_hash_t 
         Py_INCREF(key)
         index = bear(map, key, value, hash)
         entry = at(&map.entries, index)
+    map.puts += 1
     Py_INCREF(value)
     note_tracked(&map.entries, index, entry)
     fresh_until = now + shortened(&core.jitter, ttl, False)

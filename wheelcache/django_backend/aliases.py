@@ -9,6 +9,7 @@ from django.core.cache import caches
 
 from wheelcache.cache import Cache
 from wheelcache.django_backend.backend import WheelCache
+from wheelcache.option_table import Setting
 
 
 def wheel_caches() -> Iterator[tuple[str, WheelCache]]:
@@ -17,6 +18,30 @@ def wheel_caches() -> Iterator[tuple[str, WheelCache]]:
         cache = caches[alias]
         if isinstance(cache, WheelCache):
             yield alias, cache
+
+
+def settings_of(name: str) -> list[Setting]:
+    """Those of the cache ``name``. Where its aliases differ, each has a line."""
+    aliases = {alias: cache for alias, cache in wheel_caches() if cache.store.cache.name == name}
+    found: dict[str, dict[Setting, list[str]]] = {}
+    for alias, cache in aliases.items():
+        for setting in (*_of_alias(cache), *cache.store.settings):
+            found.setdefault(setting.name, {}).setdefault(setting, []).append(alias)
+    return [
+        setting if len(has_it) == len(aliases) else setting._replace(name=f"{setting.name} of {', '.join(has_it)}")
+        for alike in found.values()
+        for setting, has_it in alike.items()
+    ]
+
+
+def _of_alias(cache: WheelCache) -> list[Setting]:
+    """Those that every backend of Django has."""
+    timeout, prefix, version = cache.default_timeout, cache.key_prefix, cache.version
+    return [
+        Setting("TIMEOUT", repr(timeout), timeout == 300, "seconds, None for never"),
+        Setting("KEY_PREFIX", prefix or "''", not prefix, "put before every key"),
+        Setting("VERSION", repr(version), version == 1, "part of every key"),
+    ]
 
 
 def engines() -> list[Cache]:

@@ -194,7 +194,7 @@ class WheelCache(PrefixAccess, BaseCache):
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
-        if version is None and self._sets_at_once:
+        if version is None and (self._sets_at_once or not (self._culls or page_leases.is_of_page(key))):
             if self._missed_at:
                 # Some keys are missed and never set: they must not send all sets the long way.
                 self._fill_times.filled(f"{self._prefix}{key!s}")
@@ -210,7 +210,7 @@ class WheelCache(PrefixAccess, BaseCache):
         else:
             if self._culls:
                 self._make_room([cache_key])
-            if self._fill_waits and type(key) is str and key.startswith(page_leases.PREFIX):
+            if self._fill_waits and page_leases.is_of_page(key):
                 self._set_page(key, cache_key, stored, ttl, version)
             else:
                 cache.set(cache_key, stored, ttl)

@@ -9,13 +9,18 @@ again.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 PREFIX: Final = "views.decorators.cache."
 HEADERS: Final = f"{PREFIX}cache_header."
 
 _PAGE: Final = re.compile(r"views\.decorators\.cache\.cache_page\.(.*)\.[A-Z]+\.([0-9a-f]{32})\.[0-9a-f]{32}(\..*)?")
 """Key prefix, method, hash of the URL, hash of the headers, language and time zone."""
+
+
+def is_of_page(key: Any) -> bool:
+    """Whether a page, or a list of headers, is kept under ``key``."""
+    return type(key) is str and key.startswith(PREFIX)
 
 
 def is_headers(key: str) -> bool:

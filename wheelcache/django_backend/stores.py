@@ -31,14 +31,16 @@ class Store:
         fill_waits: pairs of a key prefix and how long a ``get`` waits for another caller to fill such a key, in
             seconds; the longest prefix first.
         keeps_atoms: whether values that are immutable by themselves are stored as they are.
+        settings: the options, for operators.
         cull_frequency: None evicts one by one; 0 empties a full cache; n drops 1/n of it.
     """
 
-    __slots__ = ("cache", "codec", "cull_frequency", "fill_waits", "keeps_atoms", "max_entries")
+    __slots__ = ("cache", "codec", "cull_frequency", "fill_waits", "keeps_atoms", "max_entries", "settings")
 
     options: ClassVar[Options] = OPTIONS
 
     def __init__(self, name: str, checked: Mapping[str, Any], stamps: Stamps | None) -> None:
+        self.settings = self.options.settings(checked)
         self.max_entries: int | None = checked["max_entries"]
         self.cull_frequency: int | None = checked.get("cull_frequency")
         self.fill_waits: tuple[tuple[str, float], ...] = checked["fill_wait"]

@@ -178,7 +178,7 @@ class TieredCache(WheelCache):
             current_scope().held_back[self._cache, cache_key] = store
             return
         store()
-        if self._fill_waits and type(key) is str and key.startswith(page_leases.PREFIX):
+        if self._fill_waits and page_leases.is_of_page(key):
             self._let_go_of_headers(key, version)
 
     def _set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[None]:

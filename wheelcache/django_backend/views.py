@@ -22,7 +22,7 @@ from django.urls import get_script_prefix
 from django.views.decorators.csrf import csrf_exempt, csrf_protect, ensure_csrf_cookie
 from django.views.decorators.http import require_POST, require_safe
 
-from wheelcache.django_backend.aliases import engines
+from wheelcache.django_backend.aliases import engines, settings_of
 from wheelcache.observability.dashboard import dashboard as shared
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard
 
@@ -135,6 +135,15 @@ def clear(request: HttpRequest) -> HttpResponse:
 
 
 @_action
+def save(request: HttpRequest) -> HttpResponse:
+    name = request.POST.get("cache", "")
+    response = _answer(lambda: _dashboard(request).save(name, request.user.get_username()))
+    if response.status_code == 200:
+        logger.info("%r had the cache %r saved from the dashboard", request.user.get_username(), name)
+    return response
+
+
+@_action
 def reset(request: HttpRequest) -> HttpResponse:
     response = _answer(lambda: _dashboard(request).reset(request.user.get_username()))
     if response.status_code == 200:
@@ -144,7 +153,7 @@ def reset(request: HttpRequest) -> HttpResponse:
 
 def _dashboard(request: HttpRequest) -> Dashboard:
     # As its users know the site: a settings module is often the same for staging and production.
-    return Dashboard(f"{request.get_host()}{get_script_prefix().rstrip('/')}", engines)
+    return Dashboard(f"{request.get_host()}{get_script_prefix().rstrip('/')}", engines, settings_of)
 
 
 def _answer(figures_or_message: Callable[[], Any]) -> HttpResponse:

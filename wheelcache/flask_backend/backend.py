@@ -63,6 +63,7 @@ class WheelCache(EngineBackend):
             default_timeout=checked["default_timeout"],
             ignore_delete_many_errors=ignore_delete_many_errors,
             fill_waits=checked["fill_wait"],
+            settings=OPTIONS.settings(checked),
         )
         # Of a subclass, such as a member of an Enum, a plain string: what is compiled takes no other.
         self._prefix = f"{checked['key_prefix']}"

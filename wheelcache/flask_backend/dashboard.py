@@ -22,6 +22,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from wheelcache.cache import Cache
 from wheelcache.flask_backend.engine_backend import EngineBackend
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, answer, asset
+from wheelcache.option_table import Setting
 
 logger = logging.getLogger("wheelcache")
 
@@ -32,7 +33,7 @@ COOKIE: Final = "wheelcache_csrf"
 TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 """One that is made here. Another could be one that no header takes."""
 
-IN_JSON: Final = ("figures", "clear", "reset")
+IN_JSON: Final = ("figures", "clear", "save", "reset")
 """The views that scripts ask, and that refuse in JSON."""
 
 
@@ -74,6 +75,7 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
     for each in ASSETS:
         blueprint.add_url_rule(f"/{each}", "asset", _asset, defaults={"name": each})
     blueprint.add_url_rule("/clear", "clear", _clear, methods=["POST"])
+    blueprint.add_url_rule("/save", "save", _save, methods=["POST"])
     blueprint.add_url_rule("/reset", "reset", _reset, methods=["POST"])
     return blueprint
 
@@ -115,6 +117,17 @@ def _clear() -> Response:
     response = _answer(lambda: _dashboard().clear(name, by))
     if response.status_code == 200:
         logger.info("The cache %r was cleared from the dashboard", name)
+    return response
+
+
+def _save() -> Response:
+    if _is_forged():
+        return _refused("This page is older than your login, reload it")
+    name = request.form.get("cache", "")
+    by = _user()
+    response = _answer(lambda: _dashboard().save(name, by))
+    if response.status_code == 200:
+        logger.info("The cache %r was saved from the dashboard", name)
     return response
 
 
@@ -179,13 +192,22 @@ def _flask_wtf() -> Any:
 
 def _dashboard() -> Dashboard:
     # As its users know the site: the name of an app is often "app".
-    return Dashboard(f"{request.host}{request.script_root}", caches_of_app)
+    return Dashboard(f"{request.host}{request.script_root}", caches_of_app, _settings_of)
 
 
 def caches_of_app() -> list[Cache]:
     """Those of the app, whether or not they were used before."""
+    return [each.engine for each in _backends()]
+
+
+def _settings_of(name: str) -> list[Setting]:
+    """Those of the cache ``name``."""
+    return next((each.settings for each in _backends() if each.engine.name == name), [])
+
+
+def _backends() -> list[EngineBackend]:
     backends = current_app.extensions.get("cache", {}).values()
-    return [each.engine for each in backends if isinstance(each, EngineBackend)]
+    return [each for each in backends if isinstance(each, EngineBackend)]
 
 
 def _answer(figures_or_message: Callable[[], Any]) -> Response:

@@ -14,6 +14,7 @@ from wheelcache.codec import ATOMS, Codec, Pickle, Serializer, is_bare
 from wheelcache.core import PrefixAccess
 from wheelcache.flask_backend.app_contexts import end_leases
 from wheelcache.leases.fill_scope import forget_misses
+from wheelcache.option_table import Setting
 
 Timeout = int | float | timedelta | None
 """Seconds, or a timedelta; 0 means never, below 0 at once, None the default timeout."""
@@ -27,8 +28,10 @@ class EngineBackend(PrefixAccess, BaseCache):
     Args:
         fill_waits: pairs of a key prefix and how long a ``get`` waits for another caller to set such a key, in seconds;
             the longest prefix first.
+        settings: see below.
 
     Attributes:
+        settings: the options, for operators.
         serializer: in cachelib's form; set on the class or on the object, it takes the place of pickle, and then gets
             every value but ints and None.
     """
@@ -42,6 +45,7 @@ class EngineBackend(PrefixAccess, BaseCache):
         default_timeout: float,
         ignore_delete_many_errors: bool,
         fill_waits: tuple[tuple[str, float], ...],
+        settings: list[Setting],
     ) -> None:
         super().__init__(ignore_delete_many_errors=ignore_delete_many_errors)
         # cachelib makes an int of it; fractions are kept here.
@@ -50,6 +54,7 @@ class EngineBackend(PrefixAccess, BaseCache):
         self._cache = engine
         self._checks_keys = False
         self._fill_waits = fill_waits
+        self.settings = settings
         self._isolate()
 
     @property

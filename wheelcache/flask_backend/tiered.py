@@ -77,6 +77,10 @@ class TieredCache(EngineBackend):
             default_timeout=(l2.default_timeout if checked["default_timeout"] is None else checked["default_timeout"]),
             ignore_delete_many_errors=l2.ignore_delete_many_errors,
             fill_waits=checked["fill_wait"],
+            settings=OPTIONS.settings(
+                {name: value for name, value in checked.items() if name not in FOR_MAKING_L2}
+                | {"l2": type(l2).__name__}
+            ),
         )
         if prefix == self._l2_prefix:
             # Else no key is found by the short way.
@@ -113,6 +117,7 @@ class TieredCache(EngineBackend):
             if isinstance(l2, str):
                 l2 = _second_level(app, config, l2, {} if l2_options is None else l2_options, l2_timeout)
             backend = cls(l2, **given)
+        backend.settings += OPTIONS.settings({"l2_timeout": l2_timeout, "l2_options": l2_options})
         backend.serve(app)
         warn_of_sessions(app)
         return backend

@@ -80,7 +80,12 @@ class FillScope:
 
     def take_miss(self, key: tuple[object, Hashable]) -> Any:
         """The note of a miss of ``key``, here or in a scope that this one acts for. It is gone now."""
-        return next((note for scope in self if (note := scope._misses.pop(key, None)) is not None), None)
+        scope: FillScope | None = self
+        note = None
+        while note is None and scope is not None:
+            note = scope._misses.pop(key, None)
+            scope = scope.parent
+        return note
 
     def forget_misses(self, cache: object = None) -> None:
         """Of one cache; of all, if none is given."""

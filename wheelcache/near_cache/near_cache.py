@@ -65,6 +65,7 @@ class Copies(Protocol):
     def invalidate(self, key: Hashable) -> None: ...
     def discard_stale(self, key: Hashable) -> None: ...
     def count_miss(self) -> None: ...
+    def observe_store(self, store: GuardedStore) -> None: ...
 
 
 class NearCache:
@@ -105,7 +106,8 @@ class NearCache:
             epoch.is_told = False
         # Kept for as long as they may be needed, which is not served while the store answers.
         self._policy = LoadPolicy(keep=grace) if fail_safe else PLAIN
-        self._store = GuardedStore(cache.name, cache.steady, watches_outages=fail_safe)
+        self._store = GuardedStore(cache.name, cache.steady, epoch=epoch, watches_outages=fail_safe)
+        cache.observe_store(self._store)
 
     # What tells of writes calls these: see ``redis_tracking.Listener``.
 
@@ -160,12 +162,12 @@ class NearCache:
             return {}
         try:
             if not self.trusted:
-                return (yield from self._get_untrusted(keys, lambda keys: self._store.call(partial(read, keys))))
+                return (yield from self._get_untrusted(keys, lambda keys: self._store.read(partial(read, keys))))
             found = {key: stored for key in keys if (stored := self.cache.find(key, MISSING)) is not MISSING}
             missing = [key for key in dict.fromkeys(keys) if key not in found]
             if missing:
                 self._count_misses_if(not self.fail_safe, missing)
-                found |= yield from self._load_many(missing, lambda keys: self._store.call(partial(read, keys)))
+                found |= yield from self._load_many(missing, lambda keys: self._store.read(partial(read, keys)))
                 self._count_misses_if(self.fail_safe, missing)
             return self._without_stale(keys, found)
         except Exception as error:
@@ -186,7 +188,7 @@ class NearCache:
         if self.trusted and key in self.cache:
             return True
         try:
-            found: bool = yield from self._store.call(ask)
+            found: bool = yield from self._store.read(ask)
         except Exception as error:
             self._check_may_fail(error)
             return self.cache.loading.get_stale(key, MISSING) is not MISSING
@@ -201,7 +203,7 @@ class NearCache:
             key: what is read, if there may be a copy of it.
         """
         try:
-            value = yield from self._store.call(read)
+            value = yield from self._store.read(read)
         except Exception as error:
             self._check_may_fail(error)
             return MISSING
@@ -266,7 +268,7 @@ class NearCache:
         keys = list(keys)
         value = MISSING
         try:
-            outcome = yield ToTheEnd(self._store.call(write), partial(self._written_after_all, keys))
+            outcome = yield ToTheEnd(self._store.write(write), partial(self._written_after_all, keys))
             if outcome[1] is None:
                 value = value_of(outcome[0])
         finally:
@@ -303,12 +305,12 @@ class NearCache:
     # The store behind.
 
     def _read(self, read: Callable[[], Any]) -> Steps:
-        value = yield from self._store.call(read)
+        value = yield from self._store.read(read)
         return Unstored(MISSING) if value is MISSING else value, None
 
     def _read_one(self, key: Any, read: Callable[[], Any]) -> StepsTo[dict[Any, Any]]:
         """What a read of many would return."""
-        value = yield from self._store.call(read)
+        value = yield from self._store.read(read)
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[Any]:

@@ -10,9 +10,12 @@ As JSON they are one document:
   seconds, and ``core``, "compiled" or "python".
 
 ``total`` and each worker have ``hit_ratio_now`` and ``requests_per_second``, of the last minute; ``hit_ratio``,
-``requests``, ``hits``, ``misses``, ``evictions``, ``expirations``, ``loads``, ``load_failures``, ``load_ms``, a load on
-average, and ``stampedes_prevented``, since the reset or the start; ``entries``, ``max_entries``, ``bytes`` and
-``max_bytes``, as they are now. What is not known, or has no bound, is null. There may be more keys one day.
+``requests``, ``hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
+``load_failures``, ``load_ms``, a load on average, and ``stampedes_prevented``, since the reset or the start;
+``entries``, ``max_entries``, ``bytes`` and ``max_bytes``, as they are now, and ``bytes_are_estimated``, as they are
+without a bound; and ``store``, the store behind a near cache, with ``reads``, ``read_ms``, a read on average,
+``writes``, ``write_ms``, ``errors``, ``refused``, calls that were not made, and ``open_breakers``, the processes that
+leave it alone now. What is not known, or has no bound, is null. There may be more keys one day.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.worker_stats import CacheStats
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.stats import StoreStats
 
 if TYPE_CHECKING:
     # Only a table needs it.
@@ -139,7 +143,8 @@ def table(figures: Iterable[CacheStats], *, width: int | None = None) -> Table:
             no room go on further down. None for as wide as it gets.
     """
     figures = list(figures)
-    headings = [heading for heading in HEADINGS if heading != "bytes" or any(each.weighs_bytes for each in figures)]
+    known = any(each.memory is not None for each in figures)
+    headings = [heading for heading in HEADINGS if heading != "bytes" or known]
     blocks = [_block(each, headings) for each in figures]
     wide = _wide(headings, blocks)
     return wide if width is None or width_of(wide) <= width else _narrow(headings, blocks, width)
@@ -155,16 +160,33 @@ def _figures(cache: CacheStats) -> dict[str, Any]:
         "requests": stats.requests,
         "hits": stats.hits,
         "misses": stats.misses,
+        "puts": stats.puts,
         "entries": stats.size,
         "max_entries": cache.max_entries,
-        "bytes": stats.weight if cache.weighs_bytes else None,
+        "bytes": cache.memory,
+        "bytes_are_estimated": not cache.weighs_bytes,
         "max_bytes": cache.max_weight if cache.weighs_bytes else None,
         "evictions": stats.evictions,
+        "evicted_bytes": stats.evicted_weight if cache.weighs_bytes else None,
         "expirations": stats.expirations,
         "loads": stats.loads,
         "load_failures": stats.load_failures,
         "load_ms": 1000 * stats.load_seconds / loads if loads else None,
         "stampedes_prevented": stats.coalesced,
+        "store": None if stats.store is None else _store(stats.store),
+    }
+
+
+def _store(stats: StoreStats) -> dict[str, Any]:
+    reads, writes = stats.reads, stats.writes
+    return {
+        "reads": reads.calls,
+        "read_ms": 1000 * reads.seconds / reads.calls if reads.calls else None,
+        "writes": writes.calls,
+        "write_ms": 1000 * writes.seconds / writes.calls if writes.calls else None,
+        "errors": reads.errors + writes.errors,
+        "refused": reads.refused + writes.refused,
+        "open_breakers": stats.open_breakers,
     }
 
 
@@ -186,6 +208,12 @@ def size_in_words(number: int, most: int | None) -> str:
     return f"{number / unit:,.1f} {name}" if most is None else f"{number / unit:,.1f} / {most / unit:,.1f} {name}"
 
 
+def _bytes(row: Figures) -> str:
+    if row["bytes"] is None:
+        return "-"
+    return f"{'~' if row['bytes_are_estimated'] else ''}{size_in_words(row['bytes'], row['max_bytes'])}"
+
+
 UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
@@ -194,7 +222,7 @@ HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
     "requests": lambda row: _count(row["requests"]),
     "requests\na second": lambda row: f"{row['requests_per_second']:,.1f}",
     "entries": lambda row: _count(row["entries"], row["max_entries"]),
-    "bytes": lambda row: "-" if row["bytes"] is None else size_in_words(row["bytes"], row["max_bytes"]),
+    "bytes": _bytes,
     "evicted": lambda row: _count(row["evictions"]),
     "expired": lambda row: _count(row["expirations"]),
     "ms\na load": lambda row: "-" if row["load_ms"] is None else f"{row['load_ms']:,.1f}",
@@ -282,6 +310,19 @@ def console_for(out: TextIO, styled: bool) -> Console:
     return Console(file=out, force_terminal=out.isatty(), color_system="auto" if styled else None, highlight=False)
 
 
+def store_in_words(name: str, store: Figures) -> str:
+    """How the store behind the cache ``name`` does, in a line."""
+
+    def calls(kind: str, ms: float | None) -> str:
+        return _count(store[kind]) + f" {kind}" + ("" if ms is None else f", {ms:,.1f} ms each")
+
+    parts = [calls("reads", store["read_ms"]), calls("writes", store["write_ms"])]
+    parts += [f"{_count(store[each])} {each}" for each in ("errors", "refused") if store[each]]
+    if store["open_breakers"]:
+        parts.append(f"left alone by {_count(store['open_breakers'])} of its workers, because it fails")
+    return f"The store behind {name}: {'; '.join(parts)}."
+
+
 def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
@@ -295,15 +336,15 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
         console.width = width_of(shown)
     started = min(each.counted_since for each in found if each.counted_since is not None)
     counted = f"since {date_of(started)}" if since is None else f"since the reset, {date_of(since)}"
-    alone = [
+    counted += "".join(
         f", {each.name!r} since its reset, {date_of(each.reset_at)}"
         for each in found
         if each.reset_at is not None and each.reset_at != since
-    ]
-    text = (
-        f'Counted {counted}{"".join(alone)}, also by workers that have exited; "now" and "a second" is the last minute.'
     )
-    return Group(shown, Text(text, style="dim"))
+    text = f'Counted {counted}, also by workers that have exited; "now" and "a second" is the last minute.'
+    stores = [(each.name, _figures(each)["store"]) for each in found]
+    lines = [Text(store_in_words(name, store)) for name, store in stores if store is not None]
+    return Group(shown, *lines, Text(text, style="dim"))
 
 
 def nothing_found(caches: Sequence[ObservedCache]) -> str:

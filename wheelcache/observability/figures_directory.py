@@ -22,13 +22,12 @@ import stat
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.history import DAY, RingsInFile
-from wheelcache.observability.worker_stats import CacheStats, Reset, Resets, WorkerStats, by_name, stats_from_json
+from wheelcache.observability.worker_stats import CacheStats, Reset, Resets, WorkerStats, by_name
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.json_files import load_document, replace_and_lock, replace_document
 from wheelcache.runtime.private_files import (
@@ -271,7 +270,7 @@ class FiguresDirectory:
         _count(counts, since, [(path.name, figures) for path, figures, _ in found if figures is not None], counted)
         there = {path.name for path in self._files()}
         counted = (counted & there) | {path.name for path in gone}
-        caches = _newest({name: stats.as_dict() for name, stats in counts.items()})
+        caches = _newest({name: stats.as_row() for name, stats in counts.items()})
         since = {name: at for name, at in since.items() if name in caches}
         replace_document(self.path / EXITED, {"caches": caches, "since": since, "counted": sorted(counted)})
         histories = sorted(self.path.glob(f"*{HISTORY}"), key=_age)
@@ -345,7 +344,7 @@ def _counts(document: Mapping[str, Any]) -> dict[str, Stats]:
     counts = {}
     for name, each in caches.items() if isinstance(caches, dict) else ():
         with suppress(TypeError, KeyError, ValueError):
-            counts[name] = stats_from_json(each)
+            counts[name] = Stats.from_row(each)
     return counts
 
 
@@ -368,7 +367,7 @@ def _count(
     for file, figures in dead:
         if file not in counted:
             before = counts.pop(figures.name, Stats())
-            counts[figures.name] = replace(before + figures.stats, size=0, weight=0)
+            counts[figures.name] = (before + figures.stats).exited()
             since[figures.name] = min(figures.started, since.get(figures.name, figures.started))
 
 

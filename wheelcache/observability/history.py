@@ -59,9 +59,9 @@ class Sample(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What happened in a step, in all workers: sums, of which ``entries`` and ``weight`` are those at its end.
+    """What happened in a step, in all workers: sums, of which ``entries`` and ``memory`` are those at its end.
 
-    The five minutes of a long step have the mean of ``entries`` and ``weight`` over them. ``started`` is how many
+    The five minutes of a long step have the mean of ``entries`` and ``memory`` over them. ``started`` is how many
     workers began in it.
     """
 
@@ -72,7 +72,7 @@ class Step(NamedTuple):
     evictions: float = 0.0
     expirations: float = 0.0
     entries: float = 0.0
-    weight: float = 0.0
+    memory: float = 0.0
     started: float = 0.0
 
     @property
@@ -81,7 +81,7 @@ class Step(NamedTuple):
 
 
 _SLOT: Final = Struct(f"<q{len(Step._fields)}d")
-_LEVELS: Final = frozenset(map(Step._fields.index, ("entries", "weight")))
+_LEVELS: Final = frozenset(map(Step._fields.index, ("entries", "memory")))
 
 
 class Ring(NamedTuple):
@@ -207,6 +207,7 @@ class History:
         interval: seconds between samples.
         clock: seconds.
         stats: reads the figures.
+        memory_use: tells the bytes that the entries take; None where that is not known.
         rings: where the steps go.
 
     Attributes:
@@ -220,6 +221,7 @@ class History:
         "_epoch",
         "_is_new",
         "_last",
+        "_memory_use",
         "_reached",
         "_stats",
         "period",
@@ -232,10 +234,18 @@ class History:
     _reached: int | None
     _last: Stats | None
 
-    def __init__(self, interval: float, clock: Clock, stats: Callable[[], Stats], rings: Rings) -> None:
+    def __init__(
+        self,
+        interval: float,
+        clock: Clock,
+        stats: Callable[[], Stats],
+        memory_use: Callable[[], int | None],
+        rings: Rings,
+    ) -> None:
         self.period = interval
         self._clock = clock
         self._stats = stats
+        self._memory_use = memory_use
         self.rings = rings
         # A clock of a test may run ahead of the time, so that one is read once.
         self._epoch = SystemClock.time() - clock()
@@ -260,7 +270,7 @@ class History:
         is_gap = not 0 < seconds <= GAP * max(self.period, STEP) or len(numbers) > seconds / STEP + 2
         if numbers and not is_gap:
             try:
-                self._add(numbers, _between(self._last, stats, STEP / seconds))
+                self._add(numbers, _between(self._last, stats, STEP / seconds, self._memory_use()))
             except (OSError, FileUnusable):
                 # The next sample has this part too.
                 return
@@ -270,7 +280,7 @@ class History:
     def finish(self) -> None:
         """Add what was counted since the last sample, without the entries, which are not there at the end of a step."""
         if self._last is not None and self._reached is not None:
-            step = _between(self._last, self._stats(), 1.0)._replace(entries=0.0, weight=0.0)
+            step = _between(self._last, self._stats(), 1.0, 0)._replace(entries=0.0)
             with suppress(OSError, FileUnusable):
                 self._add([self._reached + 1], step)
             self._last = None
@@ -303,7 +313,7 @@ class History:
         return self._epoch + self._clock()
 
 
-def _between(earlier: Stats, later: Stats, share: float) -> Step:
+def _between(earlier: Stats, later: Stats, share: float, memory_use: int | None) -> Step:
     """What was counted in between, in one of the steps that it is spread over."""
     new = later - earlier
     return Step(
@@ -314,7 +324,7 @@ def _between(earlier: Stats, later: Stats, share: float) -> Step:
         share * new.evictions,
         share * new.expirations,
         later.size,
-        later.weight,
+        memory_use or 0.0,
     )
 
 

@@ -24,7 +24,7 @@ from wheelcache.errors import CacheClosed
 from wheelcache.observability.collect import collect
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.worker_stats import CacheStats
-from wheelcache.stats import Stats
+from wheelcache.stats import CallStats, Stats, StoreStats
 
 _PARTS: Final = 2**20
 """Of a second: about a microsecond each."""
@@ -58,6 +58,7 @@ class Reading:
     @classmethod
     def of(cls, figures: CacheStats) -> Reading:
         parts = (figures.exited_workers, *(each.stats for each in figures.workers))
+        # Those of a store are exact: its CallMeter sees to that.
         exact = (replace(each, load_seconds=floor(each.load_seconds * _PARTS) / _PARTS) for each in parts)
         return cls(figures.name, Stats.total(exact), figures)
 
@@ -94,6 +95,20 @@ def _if_any(value: float | None) -> Mapping[str, float]:
     return {} if value is None else {"": value}
 
 
+def _of_store(read: Callable[[StoreStats], float | None]) -> Callable[[Reading], Mapping[str, float]]:
+    return lambda reading: {} if reading.counted.store is None else _if_any(read(reading.counted.store))
+
+
+def _of_store_calls(name: str) -> Callable[[Reading], Mapping[str, float]]:
+    return lambda reading: {operation: getattr(calls, name) for operation, calls in store_calls(reading).items()}
+
+
+def store_calls(reading: Reading) -> Mapping[str, CallStats]:
+    """The calls of the store behind, by their operation; none if there is no such store."""
+    store = reading.counted.store
+    return {} if store is None else {"read": store.reads, "write": store.writes}
+
+
 METRICS: Final = (
     Metric(
         "requests",
@@ -113,6 +128,7 @@ METRICS: Final = (
         "Of the requests that were misses, those that got a stale value, past its TTL and within its grace.",
         _count("stale_hits"),
     ),
+    Metric("puts", "entry", Kind.COUNTER, "Values that were stored, also by loads.", _count("puts")),
     Metric(
         "removals",
         "entry",
@@ -120,6 +136,13 @@ METRICS: Final = (
         "Entries that left, by cause.",
         lambda reading: reading.counted.removals,
         "cause",
+    ),
+    Metric(
+        "evicted_bytes",
+        "bytes",
+        Kind.COUNTER,
+        "Bytes that the evicted entries took; absent where they are not weighed.",
+        lambda reading: _if_any(reading.counted.evicted_weight if reading.figures.weighs_bytes else None),
     ),
     Metric("load_failures", "load", Kind.COUNTER, "Loads that raised an exception.", _count("load_failures")),
     Metric(
@@ -156,14 +179,14 @@ METRICS: Final = (
         "bytes",
         "bytes",
         Kind.LEVEL,
-        "Bytes that the entries take; absent where they are not weighed.",
-        lambda reading: _if_any(reading.counted.weight if reading.figures.weighs_bytes else None),
+        "Bytes that the entries take: estimated from samples without a bound, absent where they are not known.",
+        lambda reading: _if_any(reading.figures.memory if reading.figures.workers else None),
     ),
     Metric(
         "max_bytes",
         "bytes",
         Kind.LEVEL,
-        "Bytes that the entries may take; absent where they are not weighed.",
+        "Bytes that the entries may take; absent without a bound.",
         lambda reading: _if_any(reading.figures.max_weight if reading.figures.weighs_bytes else None),
     ),
     Metric(
@@ -173,10 +196,42 @@ METRICS: Final = (
         "Seconds by which the timing wheel that is the latest of all is late.",
         lambda reading: _if_any(max((each.lag for each in reading.figures.workers), default=None)),
     ),
+    Metric(
+        "store_errors",
+        "call",
+        Kind.COUNTER,
+        "Calls of the store behind a near cache that found it failing.",
+        _of_store_calls("errors"),
+        "operation",
+    ),
+    Metric(
+        "store_refused",
+        "call",
+        Kind.COUNTER,
+        "Calls of the store behind a near cache that were not made, because it had failed lately.",
+        _of_store_calls("refused"),
+        "operation",
+    ),
+    Metric(
+        "store_breaker_open",
+        "process",
+        Kind.LEVEL,
+        "Processes that leave the store behind alone, because it fails; absent without a circuit breaker.",
+        _of_store(lambda store: store.open_breakers if store.breakers else None),
+    ),
+    Metric(
+        "store_tracking_lost",
+        "process",
+        Kind.LEVEL,
+        "Processes that the store behind does not tell of writes now; absent where it never does.",
+        _of_store(lambda store: store.trackers - store.trusted if store.trackers else None),
+    ),
 )
 """What is told of every cache. How long loads take is told apart, for not all systems take a histogram."""
 
 LOAD_TIME: Final = "Seconds that loads took, also those that raised an exception."
+
+STORE_TIME: Final = "Seconds that calls of the store behind a near cache took, also those that failed."
 
 
 INFO: Final = "Always 1: the version of wheelcache and the core in use."

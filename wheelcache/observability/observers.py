@@ -15,7 +15,8 @@ from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import EventsInFile, EventsInMemory
 from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.history import History, RingsInMemory
-from wheelcache.observability.publisher import Publisher
+from wheelcache.observability.memory_use import MemoryUse
+from wheelcache.observability.publisher import INTERVAL, Publisher
 from wheelcache.observability.stats_log import StatsLog
 from wheelcache.observability.worker_requests import RequestBox, WorkerRequests
 from wheelcache.observability.worker_stats import WorkerStats
@@ -23,7 +24,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.process_start import process_started
 from wheelcache.runtime.wheel_driver import WheelDriver
-from wheelcache.stats import Stats
+from wheelcache.stats import Stats, StoreStats
 
 
 class ObservedOptions(Protocol):
@@ -45,14 +46,32 @@ class ObservedOptions(Protocol):
     def weigher(self) -> Callable[..., int] | None: ...
 
 
-class StatsReader:
-    """Reads the figures of a cache from its core and its loads."""
+class ObservedStore(Protocol):
+    """The store behind a near cache, as far as the observers of the copies are concerned.
 
-    __slots__ = ("_core", "_loads")
+    Attributes:
+        on_call: called before each call of the store.
+    """
+
+    on_call: Callable[[], object]
+
+    def stats(self) -> StoreStats: ...
+    def after_fork_in_child(self) -> None: ...
+
+
+class StatsReader:
+    """Reads the figures of a cache from its core, its loads and, if it has copies of one, the store behind.
+
+    Attributes:
+        store: the store behind, or None.
+    """
+
+    __slots__ = ("_core", "_loads", "store")
 
     def __init__(self, core: Core, loads: Loads) -> None:
         self._core = core
         self._loads = loads
+        self.store: ObservedStore | None = None
 
     def __call__(self) -> Stats:
         counts, loads = self._core.counts(), self._loads.stats()
@@ -60,6 +79,7 @@ class StatsReader:
         return Stats(
             hits=counts.hits + loads.stale_hits,
             misses=counts.misses,
+            puts=counts.puts,
             loads=loads.loads,
             load_failures=loads.load_failures,
             load_seconds=loads.load_times[0],
@@ -70,12 +90,14 @@ class StatsReader:
             refreshes=loads.refreshes,
             refreshes_dropped=loads.refreshes_dropped,
             evictions=removals["evicted"],
+            evicted_weight=counts.evicted_weight,
             expirations=removals["expired"],
             replacements=removals["replaced"],
             deletions=removals["deleted"],
             clearings=removals["cleared"],
             size=len(self._core),
             weight=self._core.weight,
+            store=None if self.store is None else self.store.stats(),
         )
 
 
@@ -84,6 +106,7 @@ class Observers:
 
     Args:
         options: of the cache.
+        core: its entries.
         stats: reads the figures.
         failures: what loaders raise.
         driver: has the core advanced.
@@ -93,15 +116,17 @@ class Observers:
     Attributes:
         jobs: what is to be done every so many seconds.
         history: None if no samples are taken.
+        memory_use: tells the bytes that the entries take.
         publisher: None if no figures are published; then there are no ``requests`` either.
         events: what operators may want to know.
     """
 
-    __slots__ = ("_driver", "_options", "events", "history", "jobs", "publisher", "requests", "stats")
+    __slots__ = ("_driver", "_options", "events", "history", "jobs", "memory_use", "publisher", "requests", "stats")
 
     def __init__(
         self,
         options: ObservedOptions,
+        core: Core,
         stats: StatsReader,
         failures: RecentFailures,
         driver: WheelDriver,
@@ -111,6 +136,8 @@ class Observers:
         self._options = options
         self.stats = stats
         self._driver = driver
+        # Once before each publication.
+        self.memory_use = MemoryUse(core, INTERVAL, is_weighed=self._weighs_bytes)
         self.history: History | None = None
         self.publisher: Publisher | None = None
         self.requests: WorkerRequests | None = None
@@ -122,6 +149,14 @@ class Observers:
             *self._history_jobs(),
             *self._publishing_jobs(actions, is_in_use),
         ]
+
+    def after_fork_in_child(self) -> None:
+        if self.stats.store is not None:
+            self.stats.store.after_fork_in_child()
+
+    @property
+    def _weighs_bytes(self) -> bool:
+        return self._options.weigher is size_of
 
     def figures(self) -> WorkerStats:
         """All there is to say of the cache in this process."""
@@ -138,7 +173,8 @@ class Observers:
             reached=None if history is None else history.reached,
             max_entries=self._options.max_entries,
             max_weight=self._options.max_weight,
-            weighs_bytes=self._options.weigher is size_of,
+            weighs_bytes=self._weighs_bytes,
+            memory=self.memory_use(),
             stats=self.stats(),
             now=self._driver.clock(),
             samples=() if history is None else tuple(history.samples),
@@ -154,7 +190,9 @@ class Observers:
         if period is not None:
             path = self._options.figures_dir
             rings = RingsInMemory() if path is None else FiguresDirectory(path).rings(self._options.name)
-            self.history = History(period, self._driver.clock, self.stats, rings)
+            self.history = History(period, self._driver.clock, self.stats, self.memory_use, rings)
+            # First, so that the others have it.
+            yield self.memory_use
             yield self.history
 
     def _publishing_jobs(
@@ -172,16 +210,16 @@ class Observers:
 class IdleChecker:
     """Whether a cache is idle: nothing was asked for since the last call, and nothing can be hit."""
 
-    __slots__ = ("_expect_write", "_requests", "_stats")
+    __slots__ = ("_expect_write", "_stats", "_uses")
 
     def __init__(self, stats: StatsReader, expect_write: Callable[[], object]) -> None:
         self._stats = stats
         self._expect_write = expect_write
-        self._requests = 0
+        self._uses = 0
 
     def __call__(self) -> bool:
         # First: a write that comes after the look below starts the jobs again.
         self._expect_write()
         stats = self._stats()
-        before, self._requests = self._requests, stats.requests
-        return before == stats.requests and not stats.size
+        before, self._uses = self._uses, stats.uses
+        return before == stats.uses and not stats.size

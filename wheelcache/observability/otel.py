@@ -8,13 +8,23 @@ from typing import Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
 
-from wheelcache.observability.metrics import INFO, LOAD_TIME, METRICS, Kind, Metric, info_labels, read_process
+from wheelcache.observability.metrics import (
+    INFO,
+    LOAD_TIME,
+    METRICS,
+    STORE_TIME,
+    Kind,
+    Metric,
+    info_labels,
+    read_process,
+    store_calls,
+)
 from wheelcache.observability.observed import ObservedCache, observed_caches
 
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
 """By UCUM. What is counted is no unit there, and written in braces."""
 
-_LOADS: Final = (
+_TIMED: Final = (
     Metric(
         "loads",
         "load",
@@ -29,8 +39,24 @@ _LOADS: Final = (
         LOAD_TIME,
         lambda reading: {"": reading.counted.load_seconds},
     ),
+    Metric(
+        "store_calls",
+        "call",
+        Kind.COUNTER,
+        "Calls of the store behind a near cache that ended, also those that failed.",
+        lambda reading: {operation: calls.calls for operation, calls in store_calls(reading).items()},
+        "operation",
+    ),
+    Metric(
+        "store_time",
+        "seconds",
+        Kind.COUNTER,
+        STORE_TIME,
+        lambda reading: {operation: calls.seconds for operation, calls in store_calls(reading).items()},
+        "operation",
+    ),
 )
-"""In place of a histogram, which OpenTelemetry can't observe: each single load would have to be recorded."""
+"""In place of histograms, which OpenTelemetry can't observe: each single load would have to be recorded."""
 
 
 def instrument(
@@ -44,14 +70,15 @@ def instrument(
 
     The instruments have the names of the metrics for Prometheus, with a dot behind the prefix and without endings for
     kind and unit: ``wheelcache.requests`` for ``wheelcache_requests_total``. Of loads there are the number,
-    ``wheelcache.loads``, and the seconds, ``wheelcache.load_time``: a histogram cannot be observed.
+    ``wheelcache.loads``, and the seconds, ``wheelcache.load_time``, and of calls of the store behind a near cache
+    ``wheelcache.store_calls`` and ``wheelcache.store_time``: a histogram cannot be observed.
 
     Args:
         meter_provider: None for the global one, which may be set later.
         caches: tells the caches of this process.
     """
     meter = get_meter("wheelcache", meter_provider=meter_provider)
-    for metric in (*METRICS, *_LOADS):
+    for metric in (*METRICS, *_TIMED):
         _create(meter, metric, partial(_observe, metric, caches))
     meter.create_observable_gauge("wheelcache.info", [partial(_observe_info, caches)], unit="1", description=INFO)
 

@@ -10,9 +10,20 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.utils import floatToGoString
 
-from wheelcache.observability.metrics import INFO, LOAD_TIME, METRICS, Kind, Metric, Reading, info_labels, read_site
+from wheelcache.observability.metrics import (
+    INFO,
+    LOAD_TIME,
+    METRICS,
+    STORE_TIME,
+    Kind,
+    Metric,
+    Reading,
+    info_labels,
+    read_site,
+    store_calls,
+)
 from wheelcache.observability.observed import ObservedCache, observed_caches
-from wheelcache.stats import LOAD_BOUNDS, Stats
+from wheelcache.stats import LOAD_BOUNDS
 
 _BOUNDS: Final = tuple(map(floatToGoString, (*LOAD_BOUNDS, float("inf"))))
 
@@ -57,14 +68,18 @@ def _families(readings: list[Reading]) -> Iterator[Family]:
     workers = GaugeMetricFamily("wheelcache_workers", "Processes that have the cache.", labels=("cache",))
     info = GaugeMetricFamily("wheelcache_info", INFO, labels=("cache", "core", "version"))
     loads = HistogramMetricFamily("wheelcache_load", LOAD_TIME, labels=("cache",), unit="seconds")
+    store = HistogramMetricFamily("wheelcache_store", STORE_TIME, labels=("cache", "operation"), unit="seconds")
     for reading in readings:
         workers.add_metric((reading.cache,), len({each.pid for each in reading.figures.workers}))
-        loads.add_metric((reading.cache,), _buckets(reading.counted), reading.counted.load_seconds)
+        loads.add_metric((reading.cache,), _buckets(reading.counted.load_buckets), reading.counted.load_seconds)
+        for operation, calls in store_calls(reading).items():
+            store.add_metric((reading.cache, operation), _buckets(calls.buckets), calls.seconds)
         for labels in info_labels(reading):
             info.add_metric(tuple(labels.values()), 1)
     yield workers
     yield info
     yield loads
+    yield store
 
 
 def _family(metric: Metric, readings: list[Reading]) -> Family:
@@ -78,6 +93,6 @@ def _family(metric: Metric, readings: list[Reading]) -> Family:
     return family
 
 
-def _buckets(stats: Stats) -> list[tuple[str, float]]:
-    """Of each bound, how many loads took up to it."""
-    return list(zip(_BOUNDS, accumulate(stats.load_buckets), strict=True))
+def _buckets(counts: Iterable[int]) -> list[tuple[str, float]]:
+    """Of each bound, how many took up to it."""
+    return list(zip(_BOUNDS, accumulate(counts), strict=True))

@@ -109,7 +109,7 @@ class Publisher:
 
     def run_now(self) -> None:
         """Not in a few seconds, if there is anything to publish."""
-        if self.is_published() or (self._is_used() and self._figures().stats.requests):
+        if self.is_published() or (self._is_used() and self._figures().stats.uses):
             self.run()
 
     def run_last(self) -> None:

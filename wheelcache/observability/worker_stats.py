@@ -29,6 +29,7 @@ class WorkerStats:
         reached: the last step of the history that has all this worker counted; None before its first write.
         max_entries, max_weight: None for no bound.
         weighs_bytes: whether weights are bytes.
+        memory: bytes that the entries take: an estimate unless ``weighs_bytes``; None if it is not known.
         now: ``taken``, on the clock of the samples.
         samples: of the last minute.
         core: which one the process runs, "compiled" or "python".
@@ -47,6 +48,7 @@ class WorkerStats:
     max_entries: int | None
     max_weight: int | None
     weighs_bytes: bool
+    memory: int | None
     stats: Stats
     now: float
     samples: tuple[Sample, ...]
@@ -79,7 +81,7 @@ class WorkerStats:
         then = self._minute_ago()
         return {
             **{each.name: getattr(self, each.name) for each in fields(self)},
-            "stats": self.stats.as_dict(),
+            "stats": self.stats.as_row(),
             "samples": () if then is None else (then,),
         }
 
@@ -89,7 +91,7 @@ class WorkerStats:
         Raises:
             TypeError, KeyError, ValueError: ``document`` is not of this version.
         """
-        stats = stats_from_json(document["stats"])
+        stats = Stats.from_row(document["stats"])
         samples = tuple(map(Sample._make, document["samples"]))
         # Only numbers add up.
         sum(chain.from_iterable(samples))
@@ -104,16 +106,8 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
     **dict.fromkeys(("pid", "weighs_bytes", "is_last"), (int, bool)),
     **dict.fromkeys(("started", "taken", "lag", "now"), (float, int)),
     "interval": (float, int, NoneType),
-    **dict.fromkeys(("reached", "max_entries", "max_weight"), (int, NoneType)),
+    **dict.fromkeys(("reached", "max_entries", "max_weight", "memory"), (int, NoneType)),
 }
-
-
-def stats_from_json(document: Any) -> Stats:
-    """The same as ``WorkerStats.from_json``, of the ``stats`` in it."""
-    stats = Stats(**{**document, "load_buckets": tuple(document["load_buckets"])})
-    # They add up: all of them are there, and numbers.
-    stats.check()
-    return stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +170,11 @@ class CacheStats:
         return _sum_or_none(each.max_weight for each in self.workers)
 
     @property
+    def memory(self) -> int | None:
+        """Bytes that the entries take in all of them; None if that is not known of one."""
+        return _sum_or_none(each.memory for each in self.workers)
+
+    @property
     def weighs_bytes(self) -> bool:
         return bool(self.workers) and all(each.weighs_bytes for each in self.workers)
 
@@ -222,7 +221,7 @@ class CacheStats:
         workers = tuple(each.since(before[each.worker]) if each.worker in before else each for each in self.workers)
         living = Stats.total(before[each.worker] for each in self.workers if each.worker in before)
         # What the total had then, less what those had that live, had been counted by those that are gone by now.
-        gone = replace(self.exited_workers - (reset.total - living), size=0, weight=0)
+        gone = (self.exited_workers - (reset.total - living)).exited()
         return replace(self, workers=workers, exited_workers=gone, reset_at=reset.at)
 
 
@@ -245,15 +244,15 @@ class Reset:
 
     def as_json(self) -> dict[str, Any]:
         """What ``from_json`` makes the same of again."""
-        workers = {name: stats.as_dict() for name, stats in self.workers.items()}
-        return {"at": self.at, "total": self.total.as_dict(), "workers": workers}
+        workers = {name: stats.as_row() for name, stats in self.workers.items()}
+        return {"at": self.at, "total": self.total.as_row(), "workers": workers}
 
     @classmethod
     def from_json(cls, document: Any) -> Reset | None:
         """None if it cannot be read."""
         try:
-            workers = {name: stats_from_json(each) for name, each in document["workers"].items()}
-            return cls(_time(document["at"]), stats_from_json(document["total"]), workers)
+            workers = {name: Stats.from_row(each) for name, each in document["workers"].items()}
+            return cls(_time(document["at"]), Stats.from_row(document["total"]), workers)
         except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
             return None
 
@@ -321,7 +320,8 @@ class TimeSeries:
         at: seconds since 1970.
         hit_ratio: 0.0 to 1.0, None where there were no look-ups.
         requests, misses, evictions, expirations: a second.
-        entries: how many, weight: of all of them.
+        entries: how many.
+        memory: bytes that they take; None where it is not known.
         load_seconds: a load on average, None where there were none.
         started: how many workers began.
     """
@@ -332,7 +332,7 @@ class TimeSeries:
     requests: tuple[float, ...]
     misses: tuple[float, ...]
     entries: tuple[float, ...]
-    weight: tuple[float, ...]
+    memory: tuple[float | None, ...]
     evictions: tuple[float, ...]
     expirations: tuple[float, ...]
     load_seconds: tuple[float | None, ...]
@@ -364,7 +364,7 @@ class TimeSeries:
             requests=tuple(each.lookups / seconds for each in steps),
             misses=tuple(each.misses / seconds for each in steps),
             entries=tuple(each.entries for each in steps),
-            weight=tuple(each.weight for each in steps),
+            memory=tuple(each.memory or (None if each.entries else 0.0) for each in steps),
             evictions=tuple(each.evictions / seconds for each in steps),
             expirations=tuple(each.expirations / seconds for each in steps),
             load_seconds=tuple(each.load_seconds / each.loads if each.loads else None for each in steps),

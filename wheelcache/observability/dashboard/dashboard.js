@@ -55,8 +55,10 @@ function duration(s) {
   return s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
 }
 
+const bytePower = (n) => (n < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(n) / 10)));
+
 function bytes(n) {
-  const power = n < 1024 ? 0 : Math.min(4, Math.floor(Math.log2(n) / 10));
+  const power = bytePower(n);
   return `${threeDigits.format(n / 1024 ** power)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
 
@@ -134,6 +136,12 @@ function niceCeiling(n) {
   if (!(n > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(n));
   return power * [1, 2, 5, 10].find((step) => n <= step * power * (1 + 1e-9));
+}
+
+/** The same in the unit that ``bytes`` writes. */
+function niceBytes(n) {
+  const unit = 1024 ** bytePower(n);
+  return unit * niceCeiling(n / unit);
 }
 
 /** Sets the sizes of a chart whose lines have these labels. */
@@ -263,9 +271,9 @@ class TimeChart extends Plot {
     this.legend.append(this.span, ...this.keys);
   }
 
-  show(history, now, limit) {
+  show(history, now, total) {
     this.history = history;
-    this.limit = limit;
+    this.limit = total[this.spec.limit];
     this.end = now;
     const span = chosenSpan();
     this.start = Math.max(now - span, Math.min(history.at[0] ?? now, now - SHORTEST));
@@ -362,12 +370,12 @@ class TimeChart extends Plot {
 
   /** The values from bottom to top. A ratio near its ceiling is drawn as if through a lens: 99.7% beside 97%. */
   scale() {
-    const { series, axis, ceiling, lenses = [] } = this.spec;
+    const { series, axis, ceiling, ceilingOf = niceCeiling, lenses = [] } = this.spec;
     const known = series.flatMap((one) => this.inView(one));
     const most = known.reduce((a, b) => Math.max(a, b), 0);
     const least = known.reduce((a, b) => Math.min(a, b), Infinity);
-    const limit = this.spec.limit && this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
-    const top = ceiling ?? niceCeiling(Math.max(most, limit ?? 0));
+    const limit = this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
+    const top = ceiling ?? ceilingOf(Math.max(most, limit ?? 0));
     const floor = known.length ? lenses.find((lens) => lens <= least) ?? 0 : 0;
     return { known, limit, top, floor, format: axis };
   }
@@ -410,6 +418,21 @@ class TimeChart extends Plot {
   }
 }
 
+/** Taken as even inside its bucket, as Prometheus' histogram_quantile does; beyond the outer bounds it is unknown. */
+function percentile({ bounds, counts }, share) {
+  const sum = counts.reduce((a, b) => a + b, 0);
+  if (!sum) return NOTHING;
+  let left = sum * share;
+  for (const [i, high] of bounds.entries()) {
+    const low = bounds[i - 1] ?? 0;
+    const estimate = low + (high - low) * (left / counts[i]);
+    if (left <= counts[i] && !i) return `<${milliseconds(high * 1000)}`;
+    if (left <= counts[i]) return `≈${milliseconds(Number((estimate * 1000).toPrecision(2)))}`;
+    left -= counts[i];
+  }
+  return `>${milliseconds(bounds.at(-1) * 1000)}`;
+}
+
 /** How long loads took, as bars of buckets, with estimates of three percentiles. */
 class Histogram extends Plot {
   constructor(spec, cacheName) {
@@ -427,18 +450,8 @@ class Histogram extends Plot {
     this.fillTable();
   }
 
-  /** Taken as even inside its bucket, as Prometheus' histogram_quantile does; beyond the outer bounds it is unknown. */
   percentile(share) {
-    if (!this.sum) return NOTHING;
-    let left = this.sum * share;
-    for (const [i, high] of this.bounds.entries()) {
-      const low = this.bounds[i - 1] ?? 0;
-      const estimate = low + (high - low) * (left / this.counts[i]);
-      if (left <= this.counts[i] && !i) return `<${this.bound(0)}`;
-      if (left <= this.counts[i]) return `≈${milliseconds(Number((estimate * 1000).toPrecision(2)))}`;
-      left -= this.counts[i];
-    }
-    return `>${this.bound(this.bounds.length - 1)}`;
+    return percentile(this, share);
   }
 
   bound(i) {
@@ -504,8 +517,10 @@ const TIME_CHARTS = [
   { key: "requests", title: "Look-ups per second", heading: "Look-ups/s", format: rate, axis: compact,
     nothing: "No look-ups", series: [{ field: "requests_per_second", label: "All" },
       { field: "misses_per_second", label: "Misses" }] },
-  { key: "entries", title: "Entries", format: count, axis: compact, limit: true, nothing: "Nothing yet",
+  { key: "entries", title: "Entries", format: count, axis: compact, limit: "max_entries", nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
+  { key: "memory", title: "Memory", format: bytes, axis: bytes, ceilingOf: niceBytes, limit: "max_bytes", nothing: "Not known",
+    series: [{ field: "bytes", label: "Memory" }] },
   { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
     nothing: "Nothing yet", series: [{ field: "evictions_per_second", label: "Evicted" },
       { field: "expirations_per_second", label: "Expired" }] },
@@ -540,6 +555,11 @@ class Card {
     this.charts = TIME_CHARTS.map((spec) => new TimeChart(spec, name));
     this.histogram = new Histogram({ key: "load_buckets", title: "Load times", nothing: "No miss was followed by a set" }, name);
     part(this.root, "charts").append(...[...this.charts, this.histogram].map((chart) => chart.figure));
+    this.settings = part(this.root, "settings");
+    set(this.settings.querySelector(".scroll"), { "aria-label": `Settings of ${name}` });
+    this.save = this.root.querySelector('[data-action="save"]');
+    set(this.save, { "aria-label": `Save ${name} now` });
+    this.save.addEventListener("click", () => post(this.save, config.save, { cache: name }));
     this.workers = part(this.root, "workers");
     this.rows = new Map();
     this.heads = [...this.workers.querySelectorAll("thead th")];
@@ -581,7 +601,8 @@ class Card {
   show(cache, { at, since }) {
     this.cache = cache;
     this.summary = this.isUnused ? "never used"
-      : `${nowRatio(cache.now)} · ${unless(cache.now.requests_per_second, rate)}/s`;
+      : `${cache.store?.open_breakers ? "▲ store fails · " : ""}${nowRatio(cache.now)} · ${
+        unless(cache.now.requests_per_second, rate)}/s`;
     write(this.link.lastChild, this.summary);
     write(this.gist, this.isUnused ? "never used"
       : `${this.summary} in the last minute · ${plural(cache.total.entries, "entry", "entries")}`);
@@ -591,9 +612,12 @@ class Card {
     this.workers.dataset.seen = "true";
     this.showNow(cache, since, at);
     this.showTotals(cache.total);
-    for (const chart of this.charts) chart.show(cache.history, at, cache.total.max_entries);
+    this.showStore(cache);
+    for (const chart of this.charts) chart.show(cache.history, at, cache.total);
+    this.charts.find((chart) => chart.spec.key === "memory").figure.hidden = cache.total.bytes === null;
     this.histogram.show(cache.total.load_buckets);
     this.showWorkers(cache.workers, at);
+    this.showSettings(cache.settings);
     this.showAbout(cache, at);
   }
 
@@ -614,7 +638,15 @@ class Card {
     for (const [pid, row] of this.rows) if (!wanted.includes(row)) this.rows.delete(pid);
   }
 
-  showAbout({ cores, saved }, at) {
+  showSettings(settings) {
+    const body = this.settings.querySelector("tbody");
+    fillTable(body, settings.map(([name, value, , meaning]) => [name, value, meaning]));
+    settings.forEach(([, , isDefault], i) => body.rows[i].classList.toggle("set", !isDefault));
+    this.settings.hidden = !settings.length;
+  }
+
+  showAbout({ cores, saved, can_save: canSave }, at) {
+    this.save.hidden = !canSave;
     const age = saved === null ? "" : `last snapshot ${duration(Math.max(0, Math.round(at - saved)))} ago`;
     const core = cores.length ? `${cores.join(" and ")} core` : "";
     write(part(this.root, "about"), [core, age].filter(Boolean).join(" · "));
@@ -629,8 +661,8 @@ class Card {
     this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no look-ups");
     this.write("since", this.sinceWhen(since, at));
     this.write("requests_per_second", unless(now.requests_per_second, rate));
-    this.showMeter("entries", total.entries, total.max_entries, count, "max_entries");
-    this.showMeter("bytes", total.bytes, total.max_bytes, bytes, "max_bytes");
+    this.showMeter("entries", total.entries, total.max_entries, count, false);
+    this.showMeter("bytes", total.bytes, total.max_bytes, bytes, total.bytes_are_estimated);
   }
 
   /** The head of the page tells when all caches were reset together. */
@@ -647,14 +679,16 @@ class Card {
     return ` in ${plural(bounds.length, "worker")}${new Set(bounds).size === 1 ? `, ${format(bounds[0])} each` : ""}`;
   }
 
-  showMeter(name, value, most, format, field) {
+  showMeter(name, value, most, format, isEstimate) {
+    const field = `max_${name}`;
     const box = part(this.root, name);
     const meter = box.querySelector(".meter");
     box.hidden = value === null;
     meter.hidden = !most;
     if (box.hidden) return;
-    this.write(name, format(value));
-    this.write(`max_${name}`, most ? `of ${format(most)}${this.inWorkers(field, format)}` : "no limit");
+    this.write(name, `${isEstimate ? "≈" : ""}${format(value)}`);
+    const bound = isEstimate ? "estimated from samples, no limit" : "no limit";
+    this.write(`max_${name}`, most ? `of ${format(most)}${this.inWorkers(field, format)}` : bound);
     if (!most) return;
     set(meter, { "aria-label": `${name === "bytes" ? "Memory" : "Entries"} of ${this.name}`, "aria-valuemax": most,
       "aria-valuenow": value, "aria-valuetext": `${format(value)} of ${format(most)}` });
@@ -663,7 +697,7 @@ class Card {
 
   showTotals(total) {
     this.write("requests", count(total.hits + total.misses));
-    for (const name of ["hits", "misses", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts",
+    for (const name of ["hits", "misses", "puts", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts",
       "refreshes", "refreshes_dropped"]) {
       this.write(name, count(total[name]));
     }
@@ -676,29 +710,66 @@ class Card {
       this.write(cause, count(n));
       fillBar(this.figures.get(cause).nextElementSibling, n / (sum || 1));
     }
+    this.figures.get("evicted_bytes").parentElement.hidden = total.evicted_bytes === null;
+    if (total.evicted_bytes !== null) this.write("evicted_bytes", bytes(total.evicted_bytes));
+  }
+
+  /** How the store behind does, of a cache that has copies of one. */
+  showStore({ store, total }) {
+    part(this.root, "store").hidden = store === null;
+    if (store === null) return;
+    const { reads, writes, breakers, open_breakers: open, trackers, trusted } = store;
+    this.write("store_reads", count(reads.calls));
+    for (const p of [50, 90, 99]) this.write(`store_p${p}`, percentile(reads.buckets, p / 100));
+    this.write("store_writes", count(writes.calls));
+    this.write("store_write_time", writes.calls ? milliseconds((writes.seconds * 1000) / writes.calls) : NOTHING);
+    this.write("store_errors", count(reads.errors + writes.errors));
+    this.write("store_refused", count(reads.refused + writes.refused));
+    this.write("store_stale", count(total.stale_hits));
+    const closed = breakers ? "closed" : this.cache.worker_count ? "none, without FAIL_SAFE" : NOTHING;
+    this.mark("store_breaker", open, breakers, "open", closed);
+    this.mark("store_tracking", trackers - trusted, trackers, "not", "yes");
+    part(this.root, "tracking").hidden = !trackers;
+  }
+
+  /** A state of workers, marked where it is a ``bad`` one in some of them. */
+  mark(figure, bad, workers, word, good) {
+    this.write(figure, bad ? `${word} in ${count(bad)} of ${plural(workers, "worker")}` : good);
+    set(this.figures.get(figure), { "data-state": bad ? "bad" : "good" });
   }
 
   showWorkers(workers, at) {
+    const outliers = findOutliers(workers, at);
     const without = workers.filter((worker) => worker.thread === "refused").length;
     const late = Math.max(0, ...workers.map((worker) => worker.lag));
     const notes = [this.cache.is_shared ? plural(workers.length, "worker") : ALONE];
     if (without) notes.push(`${without} without a wheel thread`);
+    const open = workers.filter((worker) => worker.breaker_open).length;
+    if (open) notes.push(`${open} with an open breaker`);
     if (late >= 1) notes.push(`wheel up to ${duration(Math.round(late))} late`);
+    if (outliers.size) notes.push(`${plural(outliers.size, "worker")} unlike the others: ${[...outliers.keys()].join(", ")}`);
     write(part(this.root, "workers-summary"), notes.join(" · "));
-    for (const worker of workers) this.showWorker(worker, at);
+    for (const worker of workers) this.showWorker(worker, at, outliers.get(worker.pid) ?? new Map());
     this.arrangeWorkers(workers);
   }
 
-  showWorker(worker, at) {
+  showWorker(worker, at, outliers) {
     const { pid, now, total } = worker;
     if (!this.rows.has(pid)) this.rows.set(pid, node("tr", { "data-worker": pid }));
     const row = this.rows.get(pid);
     const age = duration(Math.max(0, Math.round(at - worker.published)));
-    fillRow(row, [String(pid), moment(worker.started, at), `${age} ago`, nowRatio(now), totalRatio(total),
+    const texts = [String(pid), moment(worker.started, at), `${age} ago`, nowRatio(now), totalRatio(total),
       unless(now.requests_per_second, rate), count(total.hits + total.misses), count(total.entries), worker.thread,
-      milliseconds(worker.lag * 1000)]);
+      milliseconds(worker.lag * 1000)];
+    fillRow(row, texts.map((text, column) => (outliers.has(column) ? `${outliers.get(column)} ${text}` : text)));
+    [...row.cells].forEach((cell, column) => {
+      const arrow = outliers.get(column);
+      cell.toggleAttribute("data-outlier", arrow !== undefined);
+      if (column) cell.title = arrow ? `Far ${arrow === "▲" ? "above" : "below"} the other workers` : "";
+    });
     set(row.cells[8], { "data-thread": worker.thread });
     row.toggleAttribute("data-this", worker.is_this);
+    row.toggleAttribute("data-breaker-open", worker.breaker_open);
     set(row.cells[0], { title: worker.is_this ? "The worker that answered last" : "" });
   }
 }
@@ -718,6 +789,35 @@ const WORKER_VALUES = [
   (worker) => THREADS.indexOf(worker.thread),
   (worker) => worker.lag,
 ];
+
+/** How far from the median of all workers a figure may be, by its column: ratios, a second, entries, seconds. */
+const ORDINARY = new Map([[3, () => 0.1], [5, (median) => Math.max(1, median / 2)],
+  [7, (median) => Math.max(100, median / 2)], [9, () => 1]]);
+const ENOUGH = 4; // workers: among fewer, none is the odd one
+const SETTLED = 60; // seconds: a worker that has just begun is unlike the others
+
+const middle = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+
+/**
+ * The workers that are unlike the others, by pid, with "▲" or "▼" by column: further from the median than is ordinary,
+ * and than four times the median of all distances, so that what spreads widely has none.
+ */
+function findOutliers(workers, at) {
+  const found = new Map();
+  const settled = workers.filter((worker) => at - worker.started >= SETTLED);
+  for (const [column, ordinary] of ORDINARY) {
+    const values = settled.map((worker) => [worker.pid, WORKER_VALUES[column](worker)]).filter(([, value]) => value >= 0);
+    if (values.length < ENOUGH) continue;
+    const median = middle(values.map(([, value]) => value));
+    const most = Math.max(ordinary(median), 4 * middle(values.map(([, value]) => Math.abs(value - median))));
+    for (const [pid, value] of values) {
+      if (Math.abs(value - median) <= most) continue;
+      if (!found.has(pid)) found.set(pid, new Map());
+      found.get(pid).set(column, value > median ? "▲" : "▼");
+    }
+  }
+  return found;
+}
 
 const nowRatio = (now) => (now.requests_per_second ? unless(now.hit_ratio, percent) : NOTHING);
 const totalRatio = (total) => (total.hits + total.misses ? percent(total.hit_ratio) : NOTHING);

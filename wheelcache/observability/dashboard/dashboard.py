@@ -1,8 +1,8 @@
-"""The page that shows the figures of a site's caches, and its two buttons; a framework only carries it.
+"""The page that shows the figures of a site's caches, and its buttons; a framework only carries it.
 
 The framework answers ``GET`` of the page itself, of ``figures.json`` and of the names in ``ASSETS``, and ``POST`` of
-``clear`` and ``reset``, all under one prefix that ends with a slash. It lets only operators in, and no ``POST`` without
-the token that the page was made with.
+``clear``, ``save`` and ``reset``, all under one prefix that ends with a slash. It lets only operators in, and no
+``POST`` without the token that the page was made with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib.resources import files
 from string import Template
 from typing import Any, Final
@@ -31,10 +31,10 @@ from wheelcache.observability.event_log import CLEARED, RESET, Event
 from wheelcache.observability.history import DAY, HOUR, Ring
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.worker_requests import CLEAR, RequestBox
+from wheelcache.observability.worker_requests import CLEAR, SAVE, RequestBox
 from wheelcache.observability.worker_stats import CacheStats
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import LOAD_BOUNDS, Stats
+from wheelcache.stats import LOAD_BOUNDS, CallStats, Stats, StoreStats
 
 ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """The files beside the page, and their types. They are in UTF-8."""
@@ -69,6 +69,13 @@ class UnknownCache(LookupError):
         return f"There is no cache {self.args[0]!r}"
 
 
+class NotKept(RuntimeError):
+    """No snapshots of the cache are configured."""
+
+    def __str__(self) -> str:
+        return f"The cache {self.args[0]!r} has no snapshots: set SNAPSHOT to a directory"
+
+
 class NotPublished(RuntimeError):
     """The caches do not publish their figures, so nothing can be noted for all pages."""
 
@@ -82,11 +89,18 @@ class Dashboard:
     Args:
         title: of the page.
         caches: tells the caches of the site in this process.
+        settings: tells those of the cache of a name, each as name, value, whether that is the default, and meaning.
     """
 
-    def __init__(self, title: str, caches: Callable[[], Iterable[ObservedCache]]) -> None:
+    def __init__(
+        self,
+        title: str,
+        caches: Callable[[], Iterable[ObservedCache]],
+        settings: Callable[[str], Sequence[tuple[str, str, bool, str]]],
+    ) -> None:
         self._title = title
         self._caches = caches
+        self._settings = settings
 
     def page(self, token_header: str, token: str, home: str = "/") -> str:
         """The page, in HTML.
@@ -98,6 +112,7 @@ class Dashboard:
         config = {
             "figures": "figures.json",
             "clear": "clear",
+            "save": "save",
             "reset": "reset",
             "token_header": token_header,
             "token": token,
@@ -119,11 +134,10 @@ class Dashboard:
         own = list(self._caches())
         found = collect(own)
         # A reset does not make it one that was never used.
-        unused = Stats()
         used = {
             each.name
             for each in found
-            if each.exited_workers != unused or any(worker.stats != unused for worker in each.workers)
+            if each.exited_workers.is_used or any(worker.stats.is_used for worker in each.workers)
         }
         at, figures = since_reset(found, own)
         ring = DAY if span == "day" else HOUR
@@ -140,7 +154,14 @@ class Dashboard:
             "caches": [
                 _card(each, is_shared(each.name, own))
                 | {"is_used": each.name in used}
-                | (_details(each, own, ring, at) if each.name in details else {})
+                | (
+                    {
+                        **_details(each, own, ring, at),
+                        "settings": self._settings(each.name),
+                    }
+                    if each.name in details
+                    else {}
+                )
                 for each in figures
             ],
         }
@@ -155,21 +176,36 @@ class Dashboard:
             UnknownCache: no process has it.
             FileUnusable, OSError: the other processes cannot be told.
         """
-        own = list(self._caches())
-        figures = next((each for each in collect(own) if each.name == name), None)
-        if figures is None:
-            raise UnknownCache(name)
-        here = [each for each in own if each.name == name]
-        tokens = {each.path: RequestBox(each.path).ask(CLEAR, name) for each in directories_of(here or own)}
-        for cache in here:
-            if cache.requests is not None and cache.publisher is not None:
-                cache.requests.note_done(CLEAR, tokens[cache.publisher.directory.path])
+
+        def clear(cache: ObservedCache) -> None:
             cache.clear_for(None)
             if cache.publisher is not None:
                 # The page shows it at once.
                 cache.publisher.run_now()
-        note_event(here or own, CLEARED, by, name)
-        return f"Cleared {name}. {_effect(figures, is_shared(name, own))}"
+
+        return f"Cleared {name}. {self._have_done(CLEAR, name, clear, CLEARED, by)}"
+
+    def save(self, name: str, by: str) -> str:
+        """Have all processes save a cache, which takes them seconds. What was done, in a sentence.
+
+        Args:
+            by: who asked, for the recent events.
+
+        Raises:
+            UnknownCache: no process has it.
+            NotKept: it has no snapshots.
+            FileUnusable, OSError: the other processes cannot be told.
+        """
+        own = list(self._caches())
+        _named(name, own)
+        if not _is_kept(name, own):
+            raise NotKept(name)
+
+        def save(cache: ObservedCache) -> None:
+            if cache.keeper is not None:
+                cache.keeper.run()
+
+        return f"{name} is being saved. {self._have_done(SAVE, name, save, SAVE, by)}"
 
     def reset(self, by: str) -> str:
         """Have the figures start from zero, on all pages. What was done, in a sentence.
@@ -191,6 +227,19 @@ class Dashboard:
         note_event(own, RESET, by)
         return "The figures start from zero."
 
+    def _have_done(self, action: str, name: str, act: Callable[[ObservedCache], object], event: str, by: str) -> str:
+        """Ask all processes for ``action`` on a cache, and call ``act`` for those here. Where it takes effect."""
+        own = list(self._caches())
+        figures = _named(name, own)
+        here = [each for each in own if each.name == name]
+        tokens = {each.path: RequestBox(each.path).ask(action, name) for each in directories_of(here or own)}
+        for cache in here:
+            if cache.requests is not None and cache.publisher is not None:
+                cache.requests.note_done(action, tokens[cache.publisher.directory.path])
+            act(cache)
+        note_event(here or own, event, by, name)
+        return _effect(figures, is_shared(name, own))
+
 
 def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
     """The status and the JSON that answer a request for the figures, or for one of the actions.
@@ -202,7 +251,7 @@ def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
         found = figures_or_message()
     except UnknownCache as error:
         return 404, {"error": str(error)}
-    except NotPublished as error:
+    except (NotKept, NotPublished) as error:
         return 409, {"error": str(error)}
     except (FileUnusable, OSError) as error:
         return 503, {"error": str(error)}
@@ -212,6 +261,22 @@ def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
 def asset(name: str) -> bytes:
     """A file of the page."""
     return _FOLDER.joinpath(name).read_bytes()
+
+
+def _named(name: str, own: Iterable[ObservedCache]) -> CacheStats:
+    """
+    Raises:
+        UnknownCache: no process has it.
+    """
+    for each in collect(own):
+        if each.name == name:
+            return each
+    raise UnknownCache(name)
+
+
+def _is_kept(name: str, own: Iterable[ObservedCache]) -> bool:
+    """Whether there are snapshots of a cache."""
+    return any(each.keeper is not None for each in own if each.name == name)
 
 
 def _effect(figures: CacheStats, shared: bool) -> str:
@@ -233,6 +298,7 @@ def _effect(figures: CacheStats, shared: bool) -> str:
 
 
 def _card(figures: CacheStats, shared: bool) -> dict[str, Any]:
+    total = figures.total
     return {
         "name": figures.name,
         "is_shared": shared,
@@ -240,8 +306,33 @@ def _card(figures: CacheStats, shared: bool) -> dict[str, Any]:
         "since": figures.counted_since,
         "reset_at": figures.reset_at,
         "now": _now(figures),
-        "total": _total(figures, figures.total),
+        "total": _total(figures, total),
+        "store": _store(total.store),
         "worker_count": len({each.pid for each in figures.workers}),
+    }
+
+
+def _store(stats: StoreStats | None) -> dict[str, Any] | None:
+    """Of the store behind a near cache; None of any other."""
+    if stats is None:
+        return None
+    return {
+        "reads": _calls(stats.reads),
+        "writes": _calls(stats.writes),
+        "breakers": stats.breakers,
+        "open_breakers": stats.open_breakers,
+        "trackers": stats.trackers,
+        "trusted": stats.trusted,
+    }
+
+
+def _calls(calls: CallStats) -> dict[str, Any]:
+    return {
+        "calls": calls.calls,
+        "errors": calls.errors,
+        "refused": calls.refused,
+        "seconds": calls.seconds,
+        "buckets": {"bounds": LOAD_BOUNDS, "counts": calls.buckets},
     }
 
 
@@ -249,6 +340,7 @@ def _details(figures: CacheStats, own: Iterable[ObservedCache], ring: Ring, rese
     series = time_series(figures, own, ring, since=figures.reset_at or reset_at)
     return {
         "saved": saved_at(figures.name, own),
+        "can_save": _is_kept(figures.name, own),
         "workers": [_worker(each) for each in figures.by_process()],
         "cores": sorted({each.core for each in figures.workers}),
         "history": {
@@ -258,6 +350,7 @@ def _details(figures: CacheStats, own: Iterable[ObservedCache], ring: Ring, rese
             "requests_per_second": series.requests,
             "misses_per_second": series.misses,
             "entries": series.entries,
+            "bytes": series.memory,
             "evictions_per_second": series.evictions,
             "expirations_per_second": series.expirations,
             "load_ms": [None if each is None else 1000 * each for each in series.load_seconds],
@@ -277,12 +370,13 @@ def _event(event: Event) -> dict[str, Any]:
 
 
 def _worker(figures: CacheStats) -> dict[str, Any]:
-    process = figures.process()
+    process, stats = figures.process(), figures.stats
     return {
         **process,
         "is_this": process["pid"] == os.getpid(),
         "now": _now(figures),
-        "total": _total(figures, figures.stats),
+        "total": _total(figures, stats),
+        "breaker_open": stats.store is not None and stats.store.open_breakers > 0,
     }
 
 
@@ -292,15 +386,16 @@ def _now(figures: CacheStats) -> dict[str, float | None]:
 
 
 def _total(figures: CacheStats, stats: Stats) -> dict[str, Any]:
-    counts = stats.as_dict()
     shown = ("hits", "misses", "loads", "load_failures", "load_timeouts", "load_seconds", "coalesced", "stale_hits")
     return {
-        **{name: counts[name] for name in (*shown, "refreshes", "refreshes_dropped")},
+        **{name: getattr(stats, name) for name in (*shown, "puts", "refreshes", "refreshes_dropped")},
         "hit_ratio": stats.hit_ratio,
         "removals": stats.removals,
+        "evicted_bytes": stats.evicted_weight if figures.weighs_bytes else None,
         "entries": stats.size,
         "max_entries": figures.max_entries,
-        "bytes": stats.weight if figures.weighs_bytes else None,
+        "bytes": figures.memory,
+        "bytes_are_estimated": not figures.weighs_bytes,
         "max_bytes": figures.max_weight if figures.weighs_bytes else None,
         "load_buckets": {"bounds": LOAD_BOUNDS, "counts": stats.load_buckets},
     }

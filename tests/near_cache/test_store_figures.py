@@ -1,0 +1,162 @@
+"""What the figures say of the store behind: its calls, their times and errors, the breaker, and trust in the copies."""
+
+import asyncio
+
+import pytest
+
+from tests.near_cache.stores import CALLS, FAIL_SAFE, Down, Store, near_cache
+from tests.runtime.forks import fork
+from tests.waiting import THREADS
+from wheelcache.loading.steps import drive, drive_async
+from wheelcache.near_cache.circuit_breaker import FAILURES
+from wheelcache.stats import LOAD_BOUNDS
+
+
+class Slow(Store):
+    """Takes a while to answer, also to fail."""
+
+    def __init__(self, clock, seconds, values=()):
+        super().__init__(values)
+        self.clock = clock
+        self.seconds = seconds
+
+    def _ask(self, what, answer):
+        self.clock.advance(self.seconds)
+        return super()._ask(what, answer)
+
+
+def figures(near):
+    return near.copies.stats().store
+
+
+def counted(calls):
+    return calls.calls, calls.errors, calls.refused
+
+
+def bucket(calls):
+    """The bound of the only bucket with any call."""
+    (found,) = (number for number, count in enumerate(calls.buckets) if count)
+    return LOAD_BOUNDS[found]
+
+
+@pytest.mark.parametrize("options", [{}, FAIL_SAFE], ids=["plain", "fail-safe"])
+def test_calls_of_the_store_are_counted_and_timed_and_hits_are_none(make, clock, options):
+    near = make(**options).beside(Slow(clock, 0.25, {"k": 1, "l": 2}))
+    for _ in range(3):
+        near.get("k")
+        near.get_many(["k", "l"])
+    near.has("m")
+    near.read("k")
+    near.store.seconds = 0.03
+    near.set("m", 3)
+    near.clear()
+    reads, writes = figures(near).reads, figures(near).writes
+    assert (counted(reads), counted(writes)) == ((4, 0, 0), (2, 0, 0))
+    assert (bucket(reads), bucket(writes)) == (0.25, 0.05)
+    assert (reads.seconds, writes.seconds) == (pytest.approx(1.0), pytest.approx(0.06, abs=1e-5))
+
+
+def test_without_fail_safe_every_error_is_counted_and_no_call_is_refused(make, clock):
+    near = make().beside(Slow(clock, 2.0))
+    near.store.error = Down("gone")
+    for call in [*CALLS.values()] * 3:
+        with pytest.raises(Down):
+            call(near)
+    stats = figures(near)
+    assert (counted(stats.reads), counted(stats.writes)) == ((12, 12, 0), (3, 3, 0))
+    assert bucket(stats.reads) == 2.5
+    assert (stats.breakers, stats.open_breakers) == (0, 0)
+
+
+def test_what_the_breaker_keeps_from_the_store_is_refused_and_its_state_is_told(make, store, clock):
+    near = make(**FAIL_SAFE)
+    assert (figures(near).breakers, figures(near).open_breakers) == (1, 0)
+    store.error = Down("gone")
+    for _ in range(10):
+        near.get("k")
+        near.set("k", 1, dropped=None)
+    stats = figures(near)
+    assert stats.reads.errors + stats.writes.errors == stats.reads.calls + stats.writes.calls == FAILURES
+    assert stats.reads.refused + stats.writes.refused == 20 - FAILURES
+    assert (stats.breakers, stats.open_breakers) == (1, 1)
+    store.error = None
+    clock.advance(10)
+    near.get("k")
+    assert figures(near).open_breakers == 0
+
+
+@pytest.mark.parametrize("error", [TypeError("unhashable"), ValueError("no number")])
+def test_an_error_about_the_key_or_the_value_is_none_of_the_store(make, store, error):
+    near = make(**FAIL_SAFE)
+    store.error = error
+    with pytest.raises(type(error)):
+        near.get("k")
+    assert counted(figures(near).reads) == (1, 0, 0)
+
+
+def test_the_figures_tell_whether_writes_are_told_where_they_are_to_be(make):
+    untold, near = make(), make(tracked=True, trusted=False)
+    near.set("k", 1)
+    for each in (untold, near):
+        assert (figures(each).trackers, figures(each).trusted) == (0, 0)
+        # Has the store tell, if it does.
+        each.get("k")
+    assert (figures(untold).trackers, figures(untold).trusted) == (0, 0)
+    for trusted in (False, True, False):
+        near.near.trust(trusted)
+        assert (figures(near).trackers, figures(near).trusted) == (1, trusted)
+
+
+def test_calls_that_are_cancelled_are_timed_until_they_end(clock):
+    """A read ends with its task, a write goes on."""
+    near = near_cache(clock, **FAIL_SAFE)
+    begun, released = asyncio.Event(), asyncio.Event()
+
+    async def slow():
+        clock.advance(0.5)
+        begun.set()
+        await released.wait()
+        clock.advance(0.5)
+
+    async def cancelled(steps):
+        begun.clear()
+        task = asyncio.create_task(drive_async(steps))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def main():
+        await cancelled(near.read(slow))
+        await cancelled(near.write(["k"], slow, dropped=None))
+        stats = near.cache.stats().store
+        assert (counted(stats.reads), stats.reads.seconds) == ((1, 0, 0), 0.5)
+        assert counted(stats.writes) == (0, 0, 0)
+        released.set()
+        while not near.cache.stats().store.writes.calls:
+            await asyncio.sleep(0)
+        stats = near.cache.stats().store
+        assert (counted(stats.writes), stats.writes.seconds) == ((1, 0, 0), 1.0)
+        assert stats.open_breakers == 0
+
+    asyncio.run(main())
+
+
+def test_the_counts_are_exact_under_threads_and_begin_at_zero_in_the_child_of_a_fork(clock, together):
+    near = near_cache(clock)
+
+    def run(number):
+        for each in range(100):
+            assert drive(near.read(lambda: number)) == number
+            drive(near.write([each], lambda: None))
+
+    assert together(run) == [None] * THREADS
+
+    def child():
+        drive(near.read(lambda: None))
+        stats = near.cache.stats().store
+        assert (counted(stats.reads), counted(stats.writes)) == ((1, 0, 0), (0, 0, 0))
+
+    assert fork(child)
+    stats = near.cache.stats().store
+    assert counted(stats.reads) == counted(stats.writes) == (100 * THREADS, 0, 0)

@@ -1,0 +1,105 @@
+"""How much memory the entries take: weighed with ``MAX_BYTES``, else estimated from samples."""
+
+import random
+
+import pytest
+
+from wheelcache import Cache
+from wheelcache.codec import Codec, Pickle, size_of
+from wheelcache.core import CoreClass
+from wheelcache.errors import Unloaded
+from wheelcache.observability.collect import collect, time_series
+from wheelcache.observability.memory_use import MemoryUse
+from wheelcache.observability.publisher import INTERVAL
+
+ENCODE = Codec(Pickle()).encode
+
+
+@pytest.fixture
+def fill(clock):
+    """Make a cache of these values, and let its jobs run."""
+
+    def filled(values, **options):
+        cache = Cache(clock=clock, jitter=0, log_interval=None, **options)
+        for number, value in enumerate(values):
+            cache.set(f"key {number}", value)
+        clock.advance(INTERVAL)
+        return cache
+
+    return filled
+
+
+def memory(cache):
+    return cache.figures().memory
+
+
+choose = random.Random(1)
+KINDS = [lambda: "x" * choose.randrange(2000), lambda: ENCODE({"row": choose.random()}), lambda: 17]
+MIXED = [choose.choice(KINDS)() for _ in range(20_000)]
+
+
+def test_an_estimate_is_near_what_weighing_all_entries_gives(fill, clock):
+    exact = memory(fill(MIXED, max_weight=2**40, weigher=size_of))
+    cache = fill(MIXED)
+    assert not cache.figures().weighs_bytes
+    clock.advance(20 * INTERVAL)
+    assert memory(cache) == pytest.approx(exact, rel=0.2)
+
+
+def test_a_few_entries_are_weighed_whole(fill, clock):
+    cache = fill(MIXED[:50])
+    # An entry that is weighed takes a few bytes more.
+    assert memory(cache) == pytest.approx(memory(fill(MIXED[:50], max_weight=2**40, weigher=size_of)), rel=0.02)
+    for number in range(49):
+        cache.delete(f"key {number}")
+    clock.advance(INTERVAL)
+    assert memory(cache) == memory(fill([None] * 49 + MIXED[49:50])) - memory(fill([None] * 49))
+
+
+def test_of_objects_that_are_kept_by_reference_it_is_not_known(fill, clock):
+    cache = fill([*range(60), {"of": "unknown size"}])
+    assert memory(cache) is None
+    cache.delete("key 60")
+    clock.advance(INTERVAL)
+    assert memory(cache) > 0
+    # One of many is seen by some looks. The others do not hide it.
+    cache = fill([*range(70), {"of": "unknown size"}])
+    clock.advance(40 * INTERVAL)
+    assert memory(cache) is None
+
+
+def test_weights_that_are_no_bytes_are_not_taken_for_it(fill):
+    cache = fill(["x" * 1000], max_weight=10, weigher=lambda key, value: 1)
+    assert memory(cache) > 1000
+
+
+def test_an_empty_cache_takes_nothing_and_one_that_was_not_looked_at_is_not_known(fill):
+    cache = fill([1])
+    assert memory(cache) > 0
+    cache.clear()
+    assert memory(cache) == 0
+    cache.set("key", "x" * 1000)
+    assert memory(Cache(log_interval=None)) == 0
+
+
+def test_while_a_snapshot_is_loaded_nothing_is_looked_at():
+    core = CoreClass()
+    memory_use = MemoryUse(core, INTERVAL, is_weighed=False)
+    core.set("key", 1, None)
+    core.gate(Unloaded)
+    memory_use.run()
+    assert memory_use() is None
+    core.gate(None)
+    memory_use.run()
+    assert memory_use() > 0
+
+
+@pytest.mark.parametrize("values", [["x" * 1000] * 10, [object()]])
+def test_the_history_has_it_unless_it_is_not_known(fill, clock, values):
+    cache = fill(values)
+    clock.advance(30.0)
+    (figures,) = collect([cache])
+    series = time_series(figures, [cache])
+    assert series.entries[-1] == len(values)
+    assert series.memory[-1] == memory(cache)
+    assert (memory(cache) is None) == (values[0] != "x" * 1000)
