@@ -72,7 +72,7 @@ from django.urls import include, path  # noqa: E402
 
 def visit(request):
     """Some use of the cache, as a site has. Which process it was."""
-    traffic.visit(lambda key, load: cache.get_or_set(key, load, 20))
+    traffic.visit(lambda key, load: cache.get_or_set(key, load, 120))
     return state(request)
 
 

@@ -44,7 +44,7 @@ def login():
 
 @application.get("/visit")
 def visit():
-    traffic.visit(lambda key, load: backend.get_or_load(key, load, 20))
+    traffic.visit(lambda key, load: backend.get_or_load(key, load, 120))
     return state()
 
 

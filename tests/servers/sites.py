@@ -20,7 +20,7 @@ COMMANDS = {
     "uvicorn": [*UVICORN, "--log-level=warning", "{site}:asgi_application"],
     "uvicorn with workers": [*UVICORN, "--workers=2", "{site}:asgi_application"],
     "gunicorn sync": [*WORKERS, "{site}:application"],
-    "gunicorn with max_requests": [*WORKERS, "--max-requests=10", "{site}:application"],
+    "gunicorn with max_requests": [*WORKERS, "--max-requests=8", "{site}:application"],
     "gunicorn gthread": [*WORKERS, "--threads=4", "{site}:application"],
     "gunicorn preload": [*WORKERS, "--preload", "{site}:application"],
     "gevent": [*SPECIAL, "gevent", "{port}"],
