@@ -233,6 +233,20 @@ def test_a_worker_that_exits_or_closes_takes_nothing_away_and_its_last_counts_co
     assert sum(after.requests) * STEP == pytest.approx(105)
 
 
+def test_the_entries_of_a_worker_that_exits_are_in_the_step_that_has_just_ended(make, clock):
+    here, there = make(), make()
+    clock.advance(3)
+    for cache in (here, there):
+        cache.set("a", 1)
+    clock.advance(18)
+    there.close()
+    clock.advance(28)
+    found = series(here)
+    entries = dict(zip(at(found), found.entries, strict=True))
+    assert (entries[10], entries[20], entries[30]) == (2, 2, 1)
+    assert found.memory[at(found).index(20)] == 2 * found.memory[at(found).index(30)]
+
+
 def test_caches_of_one_name_that_do_not_publish_are_added_up(clock):
     caches = [Cache("pages", clock=clock) for _ in range(2)]
     for cache in caches:

@@ -179,6 +179,7 @@ def test_without_rich_json_is_as_ever_and_a_table_says_what_to_install(site):
         (["save"], 1, "the option snapshot says where"),
         (["save", "--cache", "a"], None, "--cache"),
         (["--json", "save"], 1, "--json is for the figures and inspect"),
+        (["--cache", "a"], None, "--cache"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -87,8 +87,9 @@ class RecentFailures:
 
 
 def message_of(error: Exception) -> str:
-    """In one line, cut."""
+    """In one line, cut, in characters that UTF-8 has: names of files may have others."""
     try:
-        return " ".join(str(error)[: 2 * LONGEST].split())[:LONGEST]
+        message = " ".join(str(error)[: 2 * LONGEST].split())
+        return message.encode("utf-8", "backslashreplace").decode()[:LONGEST]
     except Exception:
         return ""

@@ -278,9 +278,11 @@ class History:
             self._last, self._at, self._reached = stats, at, now
 
     def finish(self) -> None:
-        """Add what was counted since the last sample, without the entries, which are not there at the end of a step."""
+        """Add what was counted since the last sample, without the entries, unless they were there as a step ended."""
         if self._last is not None and self._reached is not None:
-            step = _between(self._last, self._stats(), 1.0, 0)._replace(entries=0.0)
+            step = _between(self._last, self._stats(), 1.0, self._memory_use())
+            if floor(self._time() / STEP) <= self._reached:
+                step = step._replace(entries=0.0, memory=0.0)
             with suppress(OSError, FileUnusable):
                 self._add([self._reached + 1], step)
             self._last = None

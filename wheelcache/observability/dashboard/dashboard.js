@@ -795,6 +795,7 @@ const ORDINARY = new Map([[3, () => 0.1], [5, (median) => Math.max(1, median / 2
   [7, (median) => Math.max(100, median / 2)], [9, () => 1]]);
 const ENOUGH = 4; // workers: among fewer, none is the odd one
 const SETTLED = 60; // seconds: a worker that has just begun is unlike the others
+const TELLING = 0.5; // look-ups a second: a hit ratio of fewer in a minute is chance
 
 const middle = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
@@ -806,7 +807,8 @@ function findOutliers(workers, at) {
   const found = new Map();
   const settled = workers.filter((worker) => at - worker.started >= SETTLED);
   for (const [column, ordinary] of ORDINARY) {
-    const values = settled.map((worker) => [worker.pid, WORKER_VALUES[column](worker)]).filter(([, value]) => value >= 0);
+    const telling = column === 3 ? settled.filter(({ now }) => now.requests_per_second >= TELLING) : settled;
+    const values = telling.map((worker) => [worker.pid, WORKER_VALUES[column](worker)]).filter(([, value]) => value >= 0);
     if (values.length < ENOUGH) continue;
     const median = middle(values.map(([, value]) => value));
     const most = Math.max(ordinary(median), 4 * middle(values.map(([, value]) => Math.abs(value - median))));

@@ -58,12 +58,12 @@ class Command(BaseCommand):
     def _act(self, caches: Sequence[Cache], out: TextIO, **options: Any) -> None:
         action, as_json, watch = options["action"], options["json"], options["watch"]
         styled = not options["no_color"]
+        if options["cache"] is not None and action not in operator_commands.ACTIONS:
+            raise CommandError("--cache is for clear and reset.")
         if action is None:
             console.show(caches, out, watch=watch, as_json=as_json, styled=styled)
             return
         snapshot_commands.check(action, watch=watch, as_json=as_json)
-        if options["cache"] is not None and action not in operator_commands.ACTIONS:
-            raise CommandError("--cache is for clear and reset.")
         if action == "clear":
             operator_commands.clear(caches, options["cache"], out)
         elif action == "reset":
