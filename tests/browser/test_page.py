@@ -68,6 +68,20 @@ def test_a_cache_shows_its_core_and_the_age_of_its_snapshot(page, site, cores, s
     assert page.text('[data-part="about"]') == expected
 
 
+@pytest.mark.parametrize(
+    ("rate", "step", "expected"),
+    [
+        (0, 10.0, ["No look-ups", "No look-ups", "Nothing yet", "Nothing yet"]),
+        (5, 10.0, ["The first 10 s are not over yet"] * 4),
+        (5, 300.0, ["The first 5 min are not over yet"] * 4),
+    ],
+)
+def test_charts_without_a_step_do_not_say_that_there_was_nothing(page, site, rate, step, expected):
+    page.show(site.card(now={"requests_per_second": rate}, total={"hits": 5, "bytes": 0}, history={"step": step}))
+    said = [page.text(f'[data-chart="{key}"] .nothing') for key in ("hit_ratio", "requests", "entries", "memory")]
+    assert said == expected
+
+
 STORE = {"breakers": 3, "open_breakers": 0, "trackers": 0, "trusted": 0}
 
 

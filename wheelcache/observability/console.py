@@ -219,8 +219,8 @@ UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
     "hit ratio\nnow": lambda row: _share(row["hit_ratio_now"]),
     "hit ratio\nin all": lambda row: _share(row["hit_ratio"]),
-    "requests": lambda row: _count(row["requests"]),
-    "requests\na second": lambda row: f"{row['requests_per_second']:,.1f}",
+    "look-ups": lambda row: _count(row["requests"]),
+    "look-ups\na second": lambda row: f"{row['requests_per_second']:,.1f}",
     "entries": lambda row: _count(row["entries"], row["max_entries"]),
     "bytes": _bytes,
     "evicted": lambda row: _count(row["evictions"]),

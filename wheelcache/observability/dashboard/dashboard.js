@@ -157,6 +157,7 @@ function measure(labels) {
 class Plot {
   constructor(spec, cacheName) {
     this.spec = spec;
+    this.nothing = spec.nothing;
     this.width = 0;
     this.pointed = null; // the key of the point whose tooltip is shown
     this.figure = stamp("chart");
@@ -251,7 +252,7 @@ class Plot {
   /** Puts the chart into place, with the line that marks the point; or with words where there is nothing to draw. */
   put(drawn, empty) {
     const middle = { class: "nothing", x: LEFT + this.inner / 2, y: TOP + INNER / 2 + 4, "text-anchor": "middle" };
-    if (empty) drawn.push(svg("text", middle, this.spec.nothing));
+    if (empty) drawn.push(svg("text", middle, this.nothing));
     this.mark = svg("line", { class: "cursor", y1: TOP, y2: TOP + INNER, visibility: "hidden" });
     this.svg.replaceChildren(...drawn, this.mark);
   }
@@ -271,9 +272,12 @@ class TimeChart extends Plot {
     this.legend.append(this.span, ...this.keys);
   }
 
-  show(history, now, total) {
+  show({ history, now: lastMinute, total }, now) {
     this.history = history;
     this.limit = total[this.spec.limit];
+    // After a start or a reset nothing is drawn yet of what the last minute tells.
+    const isEarly = !history.at.length && lastMinute.requests_per_second > 0;
+    this.nothing = isEarly ? `The first ${duration(history.step)} are not over yet` : this.spec.nothing;
     this.end = now;
     const span = chosenSpan();
     this.start = Math.max(now - span, Math.min(history.at[0] ?? now, now - SHORTEST));
@@ -519,7 +523,7 @@ const TIME_CHARTS = [
       { field: "misses_per_second", label: "Misses" }] },
   { key: "entries", title: "Entries", format: count, axis: compact, limit: "max_entries", nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
-  { key: "memory", title: "Memory", format: bytes, axis: bytes, ceilingOf: niceBytes, limit: "max_bytes", nothing: "Not known",
+  { key: "memory", title: "Memory", format: bytes, axis: bytes, ceilingOf: niceBytes, limit: "max_bytes", nothing: "Nothing yet",
     series: [{ field: "bytes", label: "Memory" }] },
   { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
     nothing: "Nothing yet", series: [{ field: "evictions_per_second", label: "Evicted" },
@@ -613,7 +617,7 @@ class Card {
     this.showNow(cache, since, at);
     this.showTotals(cache.total);
     this.showStore(cache);
-    for (const chart of this.charts) chart.show(cache.history, at, cache.total);
+    for (const chart of this.charts) chart.show(cache, at);
     this.charts.find((chart) => chart.spec.key === "memory").figure.hidden = cache.total.bytes === null;
     this.histogram.show(cache.total.load_buckets);
     this.showWorkers(cache.workers, at);
