@@ -1,12 +1,14 @@
 """How much memory the entries take: weighed with ``MAX_BYTES``, else estimated from samples."""
 
 import random
+import time
 
 import pytest
 
 from wheelcache import Cache
 from wheelcache.codec import Codec, Pickle, size_of
 from wheelcache.core import CoreClass
+from wheelcache.core.contract import Record, Times
 from wheelcache.errors import Unloaded
 from wheelcache.observability.collect import collect, time_series
 from wheelcache.observability.memory_use import MemoryUse
@@ -92,6 +94,31 @@ def test_while_a_snapshot_is_loaded_nothing_is_looked_at():
     core.gate(None)
     memory_use.run()
     assert memory_use() > 0
+
+
+@pytest.mark.parametrize("seconds", [0.001, 0.05, 10.0])
+def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch, seconds):
+    now, weighed = [0.0], []
+
+    class Core:
+        entry_bytes = 100
+
+        def __len__(self):
+            return 1000
+
+        def sample(self, count):
+            for _ in range(count):
+                weighed.append(now[0])
+                now[0] += seconds
+                yield Record("key", 1, Times(0.0, 0.0, True), 0, None)
+
+    monkeypatch.setattr(time, "thread_time", lambda: now[0])
+    memory_use = MemoryUse(Core(), INTERVAL, is_weighed=False)
+    for _ in range(20_000):
+        memory_use.run()
+        now[0] += INTERVAL
+    assert memory_use() == 1000 * size_of("key", 1, entry_bytes=100)
+    assert 0 < len(weighed) * seconds / now[0] < 0.002
 
 
 @pytest.mark.parametrize("values", [["x" * 1000] * 10, [object()]])
