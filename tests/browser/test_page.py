@@ -68,6 +68,15 @@ def test_a_cache_shows_its_core_and_the_age_of_its_snapshot(page, site, cores, s
     assert page.text('[data-part="about"]') == expected
 
 
+@pytest.mark.parametrize(("age", "expected"), [(60, "last 10 s:"), (7200, "until ")])
+def test_the_caption_says_so_if_the_newest_step_is_an_old_one(page, site, age, expected):
+    newest = history(site)
+    page.show(site.card(history={**newest, "at": [each - age for each in newest["at"]]}))
+    assert page.text('[data-chart="entries"] .span').startswith(expected)
+    label = page.run("return document.querySelector('[data-chart=entries] svg').getAttribute('aria-label')")
+    assert ("last 10 s 1" in label) == (age == 60)
+
+
 @pytest.mark.parametrize(
     ("rate", "step", "expected"),
     [
@@ -392,8 +401,9 @@ def test_recent_events_are_text_and_say_nothing_yet_without_one(page, site):
     assert page.find("#events-none").is_displayed()
     at, hostile = site.figures["at"], "<img src=x onerror=alert(1)> \ud800 \u202e"
     told = {"at": at, "since": at - 3, "kind": "load failed", "cache": hostile, "text": hostile}
-    many = [{**told, "at": at - 1000, "since": at - 5000, "kind": "another", "cache": None, "text": "x" * 200}] * 29
-    site.figures["events"] = [told, *many]
+    many = [{**told, "at": at - 1000, "since": at - 5000, "kind": "another", "cache": None, "text": "x" * 200}] * 28
+    reset = {**told, "kind": "reset", "cache": None, "text": "by ann"}
+    site.figures["events"] = [told, *many, reset]
     page.look_again()
     assert until(lambda: len(page.all("#events tbody tr")) == 30, SOON)
     # Open as it was, and it scrolls.
@@ -405,6 +415,7 @@ def test_recent_events_are_text_and_say_nothing_yet_without_one(page, site):
     cells = [row.split("\t") for row in rows]
     assert cells[0][1:] == ["Load failed", hostile.replace("\ud800", "\ufffd"), hostile.replace("\ud800", "\ufffd")]
     assert cells[1][1:3] == ["another", ""]
+    assert cells[-1][1:] == ["Figures reset", "all", "by ann"]
     assert re.match("x{200} since .*\\d\\d:\\d\\d:\\d\\d$", cells[1][3])
     assert page.run("return document.documentElement.scrollWidth <= innerWidth")
 

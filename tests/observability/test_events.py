@@ -245,20 +245,21 @@ def test_clears_by_code_are_one_event_with_a_count_and_those_of_operators_have_t
 
 
 def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make, path, clock, tmp_path):
-    cache = make(snapshot_dir=tmp_path / "snapshots")
+    cache, other = make(snapshot_dir=tmp_path / "snapshots"), make("other")
     cache.set("a", 1)
+    other.set("a", 1)
     clock.advance(INTERVAL)
     out = StringIO()
     with pytest.raises(snapshot_commands.Undone):
         # The worker is this process, and saves later.
         snapshot_commands.save([cache], "snapshot", out, patience=0)
-    operator_commands.clear([cache], None, out)
+    operator_commands.clear([cache, other], None, out)
     operator_commands.reset([cache], "pages", out)
     operator_commands.reset([cache], None, out)
     by = f"by {pwd.getpwuid(os.geteuid()).pw_name}, in a terminal"
     assert [(each.kind, each.cache, each.sentence()) for each in told(path, "save", CLEARED, "reset")] == [
         ("save", "pages", by),
-        (CLEARED, "pages", by),
+        (CLEARED, None, by),
         ("reset", "pages", by),
         ("reset", None, by),
     ]

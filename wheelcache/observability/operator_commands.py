@@ -27,10 +27,11 @@ def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
     caches = list(caches)
     wanted = _wanted(caches, name)
     boxes = [RequestBox(directory.path) for directory in directories_of(caches)]
+    # One event, for any number of caches: the page shows thirty.
+    note_event(caches, CLEARED, user_name(), name)
     for each in wanted:
         for box in boxes:
             box.ask(CLEAR, each.name)
-        note_event(caches, CLEARED, user_name(), each.name)
         pids = sorted({worker.pid for worker in each.workers})
         many = f"{len(pids)} workers" if len(pids) > 1 else f"worker {pids[0]}"
         out.write(

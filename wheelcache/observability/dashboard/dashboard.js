@@ -10,6 +10,7 @@
 const config = JSON.parse(document.getElementById("config").textContent);
 
 const GAP = 2.5; // steps: a line does not bridge more
+const OVERDUE = 60; // seconds: a step is known sooner, however slow a worker is
 const SHORTEST = 600; // seconds on the time axis; a young history must not look like an old one
 const TABLE_ROWS = 60;
 // A chart's height and margins, in CSS pixels; they grow with the size of the text, as dashboard.css has it.
@@ -298,7 +299,11 @@ class TimeChart extends Plot {
   /** The gist, for readers that do not see the line, and the values now, for those that do. */
   say() {
     const { title, series, format } = this.spec;
-    write(this.span, this.history.at.length ? `last ${duration(this.history.step)}:` : "");
+    const { at, step } = this.history;
+    // An idle cache, or one whose workers are gone, has no newer steps.
+    const isOld = this.end - at.at(-1) > GAP * step + OVERDUE;
+    const when = isOld ? `until ${moment(at.at(-1), this.end)}` : `last ${duration(step)}`;
+    write(this.span, at.length ? `${when}:` : "");
     const said = series.map((one, i) => {
       const known = this.inView(one);
       const latest = unless(this.values(one).at(-1), format);
@@ -306,9 +311,8 @@ class TimeChart extends Plot {
       if (!known.length) return this.named(i, "nothing yet");
       const [least, most] = [Math.min(...known), Math.max(...known)].map(format);
       const range = least === most ? `always ${most}` : `between ${least} and ${most}`;
-      return this.named(i, `${range}, last ${duration(this.history.step)} ${latest === NOTHING ? "nothing" : latest}`);
+      return this.named(i, `${range}, ${when} ${latest === NOTHING ? "nothing" : latest}`);
     });
-    const { at } = this.history;
     const shown = this.end - Math.max(this.start, at[0] ?? 0);
     const span = at.length ? `, last ${shown > 7200 ? duration(shown) : plural(Math.ceil(shown / 60), "minute")}` : "";
     set(this.svg, { "aria-label": `${title}${span}: ${said.join("; ")}` });
@@ -832,13 +836,14 @@ const totalRatio = (total) => (total.hits + total.misses ? percent(total.hit_rat
 
 const KINDS = { cleared: "Cleared", reset: "Figures reset", save: "Save asked for", load: "Load asked for",
   "load failed": "Load failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
+const OF_ALL = new Set(["cleared", "reset"]); // if no cache is named
 const SPAN_WORTH_TELLING = 60; // seconds
 
 /** What happened lately, newest first; opened by the reader. */
 function showEvents({ events, at }) {
   const rows = events.map((event) => {
     const since = event.at - event.since > SPAN_WORTH_TELLING ? ` since ${moment(event.since, at)}` : "";
-    return [moment(event.at, at), KINDS[event.kind] ?? event.kind, event.cache ?? "", event.text + since];
+    return [moment(event.at, at), KINDS[event.kind] ?? event.kind, event.cache ?? (OF_ALL.has(event.kind) ? "all" : ""), event.text + since];
   });
   const body = byId("events").querySelector("tbody");
   fillTable(body, rows);
