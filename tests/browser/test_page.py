@@ -481,3 +481,9 @@ def test_a_memory_that_is_not_known_has_no_chart(page, site):
     page.show(site.card(total={"bytes": None}))
     assert not page.find('[data-chart="memory"]').is_displayed()
     assert not page.find('[data-part="bytes"]').is_displayed()
+
+
+def test_what_no_worker_has_added_to_for_a_while_is_no_figure_of_now(page, site):
+    at = site.figures["at"] - 3600
+    page.show(site.card(history={"at": [at - 10, at], "entries": [3, 3], "started": [1, 0]}))
+    assert page.text('[data-chart="entries"] [data-part="legend"]') == "\N{EN DASH}"

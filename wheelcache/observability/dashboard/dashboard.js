@@ -10,6 +10,7 @@
 const config = JSON.parse(document.getElementById("config").textContent);
 
 const GAP = 2.5; // steps: a line does not bridge more
+const FRESH = 6; // steps: the last one that every worker has reached is no older
 const SHORTEST = 600; // seconds on the time axis; a young history must not look like an old one
 const TABLE_ROWS = 60;
 // A chart's height and margins, in CSS pixels; they grow with the size of the text, as dashboard.css has it.
@@ -294,10 +295,12 @@ class TimeChart extends Plot {
   /** The gist, for readers that do not see the line, and the values now, for those that do. */
   say() {
     const { title, series, format } = this.spec;
-    write(this.span, this.history.at.length ? `last ${duration(this.history.step)}:` : "");
+    // What no worker has added to for a while is no figure of now.
+    const isNow = this.end - (this.history.at.at(-1) ?? 0) <= FRESH * this.history.step;
+    write(this.span, isNow ? `last ${duration(this.history.step)}:` : "");
     const said = series.map((one, i) => {
       const known = this.inView(one);
-      const latest = unless(this.values(one).at(-1), format);
+      const latest = isNow ? unless(this.values(one).at(-1), format) : NOTHING;
       write(this.keys[i], this.named(i, latest));
       if (!known.length) return this.named(i, "nothing yet");
       const [least, most] = [Math.min(...known), Math.max(...known)].map(format);
@@ -519,7 +522,7 @@ const TIME_CHARTS = [
       { field: "misses_per_second", label: "Misses" }] },
   { key: "entries", title: "Entries", format: count, axis: compact, limit: "max_entries", nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
-  { key: "memory", title: "Memory", format: bytes, axis: bytes, ceilingOf: niceBytes, limit: "max_bytes", nothing: "Not known",
+  { key: "memory", title: "Memory", format: bytes, axis: bytes, ceilingOf: niceBytes, limit: "max_bytes", nothing: "Nothing yet",
     series: [{ field: "bytes", label: "Memory" }] },
   { key: "removals", title: "Removals per second", heading: "Removals/s", format: rate, axis: compact,
     nothing: "Nothing yet", series: [{ field: "evictions_per_second", label: "Evicted" },
