@@ -68,15 +68,6 @@ def test_a_cache_shows_its_core_and_the_age_of_its_snapshot(page, site, cores, s
     assert page.text('[data-part="about"]') == expected
 
 
-@pytest.mark.parametrize(("age", "expected"), [(60, "last 10 s:"), (7200, "until ")])
-def test_the_caption_says_so_if_the_newest_step_is_an_old_one(page, site, age, expected):
-    newest = history(site)
-    page.show(site.card(history={**newest, "at": [each - age for each in newest["at"]]}))
-    assert page.text('[data-chart="entries"] .span').startswith(expected)
-    label = page.run("return document.querySelector('[data-chart=entries] svg').getAttribute('aria-label')")
-    assert ("last 10 s 1" in label) == (age == 60)
-
-
 @pytest.mark.parametrize(
     ("rate", "step", "expected"),
     [
@@ -507,3 +498,9 @@ def test_a_memory_that_is_not_known_has_no_chart(page, site):
     page.show(site.card(total={"bytes": None}))
     assert not page.find('[data-chart="memory"]').is_displayed()
     assert not page.find('[data-part="bytes"]').is_displayed()
+
+
+def test_what_no_worker_has_added_to_for_a_while_is_no_figure_of_now(page, site):
+    at = site.figures["at"] - 3600
+    page.show(site.card(history={"at": [at - 10, at], "entries": [3, 3], "started": [1, 0]}))
+    assert page.text('[data-chart="entries"] [data-part="legend"]') == "\N{EN DASH}"

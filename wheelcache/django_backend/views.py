@@ -127,27 +127,26 @@ def asset(request: HttpRequest, name: str) -> HttpResponse:
 
 @_action
 def clear(request: HttpRequest) -> HttpResponse:
-    name = request.POST.get("cache", "")
-    response = _answer(lambda: _dashboard(request).clear(name, request.user.get_username()))
-    if response.status_code == 200:
-        logger.info("%r cleared the cache %r from the dashboard", request.user.get_username(), name)
-    return response
+    return _done(request, _dashboard(request).clear, "%(user)r cleared the cache %(cache)r from the dashboard")
 
 
 @_action
 def save(request: HttpRequest) -> HttpResponse:
-    name = request.POST.get("cache", "")
-    response = _answer(lambda: _dashboard(request).save(name, request.user.get_username()))
-    if response.status_code == 200:
-        logger.info("%r had the cache %r saved from the dashboard", request.user.get_username(), name)
-    return response
+    return _done(request, _dashboard(request).save, "%(user)r had the cache %(cache)r saved from the dashboard")
 
 
 @_action
 def reset(request: HttpRequest) -> HttpResponse:
-    response = _answer(lambda: _dashboard(request).reset(request.user.get_username()))
+    dashboard = _dashboard(request)
+    return _done(request, lambda name, by: dashboard.reset(by), "%(user)r reset the figures of the dashboard")
+
+
+def _done(request: HttpRequest, act: Callable[[str, str], str], to_log: str) -> HttpResponse:
+    """Have ``act(cache, user)`` do what a button of the page asks for, and log it."""
+    name, by = request.POST.get("cache", ""), request.user.get_username()
+    response = _answer(lambda: act(name, by))
     if response.status_code == 200:
-        logger.info("%r reset the figures of the dashboard", request.user.get_username())
+        logger.info(to_log, {"user": by, "cache": name})
     return response
 
 

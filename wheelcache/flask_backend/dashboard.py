@@ -110,34 +110,25 @@ def _asset(name: str) -> Response:
 
 
 def _clear() -> Response:
-    if _is_forged():
-        return _refused("This page is older than your login, reload it")
-    name = request.form.get("cache", "")
-    by = _user()
-    response = _answer(lambda: _dashboard().clear(name, by))
-    if response.status_code == 200:
-        logger.info("The cache %r was cleared from the dashboard", name)
-    return response
+    return _done(_dashboard().clear, "The cache %(cache)r was cleared from the dashboard")
 
 
 def _save() -> Response:
-    if _is_forged():
-        return _refused("This page is older than your login, reload it")
-    name = request.form.get("cache", "")
-    by = _user()
-    response = _answer(lambda: _dashboard().save(name, by))
-    if response.status_code == 200:
-        logger.info("The cache %r was saved from the dashboard", name)
-    return response
+    return _done(_dashboard().save, "The cache %(cache)r was saved from the dashboard")
 
 
 def _reset() -> Response:
+    return _done(lambda name, by: _dashboard().reset(by), "The figures of the dashboard were reset")
+
+
+def _done(act: Callable[[str, str], str], to_log: str) -> Response:
+    """Have ``act(cache, user)`` do what a button of the page asks for, and log it."""
     if _is_forged():
         return _refused("This page is older than your login, reload it")
-    by = _user()
-    response = _answer(lambda: _dashboard().reset(by))
+    name, by = request.form.get("cache", ""), _user()
+    response = _answer(lambda: act(name, by))
     if response.status_code == 200:
-        logger.info("The figures of the dashboard were reset")
+        logger.info(to_log, {"cache": name})
     return response
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from wheelcache.runtime.clock import SystemClock
@@ -72,6 +72,11 @@ class RecentFailures:
 
     def __bool__(self) -> bool:
         return bool(self._found)
+
+    def copies(self) -> list[Failure]:
+        """Those since the last call of ``take``."""
+        with self._lock:
+            return [replace(each) for each in self._found.values()]
 
     def take(self) -> list[Failure]:
         """Those since the last call."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.loading.recent_failures import RecentFailures
+from wheelcache.loading.recent_failures import Failure, RecentFailures
 from wheelcache.observability.event_log import CLEARED, LOAD_FAILED, Event, EventLog, merged
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.runtime import lifecycle
@@ -47,6 +47,13 @@ class CacheEvents:
             first, _, count = self._clears.get(by, (now, now, 0))
             self._clears[by] = (first, now, count + 1)
 
+    def read(self, most: int) -> list[Event]:
+        """The newest, oldest first, also those that were not added to the log yet."""
+        with self._lock:
+            clears, unsaved = dict(self._clears), list(self._unsaved)
+        new = self._events(clears, self._failures.copies())
+        return merged(self.log.read(), merged(unsaved, new))[-most:]
+
     def begin(self) -> None:
         """There is nothing to prepare."""
 
@@ -57,7 +64,7 @@ class CacheEvents:
         with self._lock:
             clears, self._clears = self._clears, {}
             unsaved, self._unsaved = self._unsaved, []
-        events = merged(unsaved, self._events(clears))
+        events = merged(unsaved, self._events(clears, self._failures.take()))
         if events:
             try:
                 self.log.add(events)
@@ -76,11 +83,11 @@ class CacheEvents:
     def close(self) -> None:
         self.run()
 
-    def _events(self, clears: Mapping[str, tuple[float, float, int]]) -> Iterator[Event]:
+    def _events(self, clears: Mapping[str, tuple[float, float, int]], failures: Iterable[Failure]) -> Iterator[Event]:
         process, name = this_process(), self._name
         for by, (first, last, count) in clears.items():
             yield Event.of(CLEARED, last, process, since=first, cache=name, subject=by, count=count)
-        for each in self._failures.take():
+        for each in failures:
             yield Event.of(
                 LOAD_FAILED,
                 each.last,

@@ -104,9 +104,7 @@ def recent_events(own: Iterable[ObservedCache], most: int) -> list[Event]:
     found = [event for directory in directories_of(own) for event in EventsInFile(directory.path).read(most)]
     for each in own:
         if each.publisher is None:
-            # In memory: it writes no file.
-            each.events.run()
-            found += each.events.log.read(most)
+            found += each.events.read(most)
     return sorted(found, key=lambda event: event.at, reverse=True)[:most]
 
 

@@ -160,7 +160,7 @@ class Event:
         return found
 
     def _workers(self, one: str = "worker", many: str = "workers") -> str:
-        pids = [str(pid) for pid, _ in self.processes]
+        pids = [str(pid) for pid in sorted(pid for pid, _ in self.processes)]
         if len(pids) > LISTED:
             return f"{len(pids)} {many}"
         listed = " and ".join(filter(None, (", ".join(pids[:-1]), *pids[-1:])))

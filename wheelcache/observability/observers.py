@@ -148,6 +148,7 @@ class Observers:
             *self._log_jobs(),
             *self._history_jobs(),
             *self._publishing_jobs(actions, is_in_use),
+            *self._event_jobs(),
         ]
 
     def after_fork_in_child(self) -> None:
@@ -204,6 +205,9 @@ class Observers:
             yield self.publisher
             self.requests = WorkerRequests(RequestBox(directory.path), self._options.name, actions)
             yield self.requests
+
+    def _event_jobs(self) -> Iterator[PeriodicJob]:
+        if self.history is not None or self.publisher is not None:
             yield self.events
 
 

@@ -10,7 +10,7 @@
 const config = JSON.parse(document.getElementById("config").textContent);
 
 const GAP = 2.5; // steps: a line does not bridge more
-const OVERDUE = 60; // seconds: a step is known sooner, however slow a worker is
+const FRESH = 6; // steps: the last one that every worker has reached is no older
 const SHORTEST = 600; // seconds on the time axis; a young history must not look like an old one
 const TABLE_ROWS = 60;
 // A chart's height and margins, in CSS pixels; they grow with the size of the text, as dashboard.css has it.
@@ -299,20 +299,19 @@ class TimeChart extends Plot {
   /** The gist, for readers that do not see the line, and the values now, for those that do. */
   say() {
     const { title, series, format } = this.spec;
-    const { at, step } = this.history;
-    // An idle cache, or one whose workers are gone, has no newer steps.
-    const isOld = this.end - at.at(-1) > GAP * step + OVERDUE;
-    const when = isOld ? `until ${moment(at.at(-1), this.end)}` : `last ${duration(step)}`;
-    write(this.span, at.length ? `${when}:` : "");
+    // What no worker has added to for a while is no figure of now.
+    const isNow = this.end - (this.history.at.at(-1) ?? 0) <= FRESH * this.history.step;
+    write(this.span, isNow ? `last ${duration(this.history.step)}:` : "");
     const said = series.map((one, i) => {
       const known = this.inView(one);
-      const latest = unless(this.values(one).at(-1), format);
+      const latest = isNow ? unless(this.values(one).at(-1), format) : NOTHING;
       write(this.keys[i], this.named(i, latest));
       if (!known.length) return this.named(i, "nothing yet");
       const [least, most] = [Math.min(...known), Math.max(...known)].map(format);
       const range = least === most ? `always ${most}` : `between ${least} and ${most}`;
-      return this.named(i, `${range}, ${when} ${latest === NOTHING ? "nothing" : latest}`);
+      return this.named(i, `${range}, last ${duration(this.history.step)} ${latest === NOTHING ? "nothing" : latest}`);
     });
+    const { at } = this.history;
     const shown = this.end - Math.max(this.start, at[0] ?? 0);
     const span = at.length ? `, last ${shown > 7200 ? duration(shown) : plural(Math.ceil(shown / 60), "minute")}` : "";
     set(this.svg, { "aria-label": `${title}${span}: ${said.join("; ")}` });
@@ -843,7 +842,8 @@ const SPAN_WORTH_TELLING = 60; // seconds
 function showEvents({ events, at }) {
   const rows = events.map((event) => {
     const since = event.at - event.since > SPAN_WORTH_TELLING ? ` since ${moment(event.since, at)}` : "";
-    return [moment(event.at, at), KINDS[event.kind] ?? event.kind, event.cache ?? (OF_ALL.has(event.kind) ? "all" : ""), event.text + since];
+    const cache = event.cache ?? (OF_ALL.has(event.kind) ? "all" : "");
+    return [moment(event.at, at), KINDS[event.kind] ?? event.kind, cache, event.text + since];
   });
   const body = byId("events").querySelector("tbody");
   fillTable(body, rows);
