@@ -8,6 +8,7 @@ exceptions in it, and the first 200 characters of what an exception says; no oth
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -199,13 +200,14 @@ class EventsInMemory:
     __slots__ = ("_events",)
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
+        # As they came: to add some is one step, so no thread loses what another one adds.
+        self._events: deque[Event] = deque(maxlen=2 * MOST)
 
     def add(self, events: Iterable[Event]) -> None:
-        self._events = merged(self._events, events)
+        self._events.extend(list(events))
 
     def read(self, most: int = MOST) -> list[Event]:
-        return self._events[-most:]
+        return merged((), self._events.copy())[-most:]
 
 
 class EventsInFile:
