@@ -199,7 +199,8 @@ class Cache(CacheAccess):
             self._writer.evict_to(options.whole("size", size))
 
     def clear(self) -> None:
-        """Remove every entry. With a listener, it is told of each before this returns."""
+        """Remove every entry. A listener is told of each before this returns, but of those few that another thread,
+        which writes or advances the wheel, takes out of memory meanwhile: that thread tells of them."""
         self._parts.clear()
         self._parts.observers.events.note_clear()
 

@@ -12,9 +12,10 @@ from wheelcache.core.contract import Record, Times
 from wheelcache.errors import Unloaded
 from wheelcache.observability.collect import collect, time_series
 from wheelcache.observability.memory_use import MemoryUse
-from wheelcache.observability.publisher import INTERVAL
 
 ENCODE = Codec(Pickle()).encode
+PERIOD = 10.0
+"""Seconds between looks, as between samples: nothing is published."""
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def fill(clock):
         cache = Cache(clock=clock, jitter=0, log_interval=None, **options)
         for number, value in enumerate(values):
             cache.set(f"key {number}", value)
-        clock.advance(INTERVAL)
+        clock.advance(PERIOD)
         return cache
 
     return filled
@@ -44,7 +45,7 @@ def test_an_estimate_is_near_what_weighing_all_entries_gives(fill, clock):
     exact = memory(fill(MIXED, max_weight=2**40, weigher=size_of))
     cache = fill(MIXED)
     assert not cache.figures().weighs_bytes
-    clock.advance(20 * INTERVAL)
+    clock.advance(20 * PERIOD)
     assert memory(cache) == pytest.approx(exact, rel=0.2)
 
 
@@ -54,7 +55,7 @@ def test_a_few_entries_are_weighed_whole(fill, clock):
     assert memory(cache) == pytest.approx(memory(fill(MIXED[:50], max_weight=2**40, weigher=size_of)), rel=0.02)
     for number in range(49):
         cache.delete(f"key {number}")
-    clock.advance(INTERVAL)
+    clock.advance(PERIOD)
     assert memory(cache) == memory(fill([None] * 49 + MIXED[49:50])) - memory(fill([None] * 49))
 
 
@@ -62,11 +63,11 @@ def test_of_objects_that_are_kept_by_reference_it_is_not_known(fill, clock):
     cache = fill([*range(60), {"of": "unknown size"}])
     assert memory(cache) is None
     cache.delete("key 60")
-    clock.advance(INTERVAL)
+    clock.advance(PERIOD)
     assert memory(cache) > 0
     # One of many is seen by some looks. The others do not hide it.
     cache = fill([*range(70), {"of": "unknown size"}])
-    clock.advance(40 * INTERVAL)
+    clock.advance(40 * PERIOD)
     assert memory(cache) is None
 
 
@@ -86,7 +87,7 @@ def test_an_empty_cache_takes_nothing_and_one_that_was_not_looked_at_is_not_know
 
 def test_while_a_snapshot_is_loaded_nothing_is_looked_at():
     core = CoreClass()
-    memory_use = MemoryUse(core, INTERVAL, is_weighed=False)
+    memory_use = MemoryUse(core, PERIOD, is_weighed=False)
     core.set("key", 1, None)
     core.gate(Unloaded)
     memory_use.run()
@@ -113,10 +114,10 @@ def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch
                 yield Record("key", 1, Times(0.0, 0.0, True), 0, None)
 
     monkeypatch.setattr(time, "thread_time", lambda: now[0])
-    memory_use = MemoryUse(Core(), INTERVAL, is_weighed=False)
+    memory_use = MemoryUse(Core(), PERIOD, is_weighed=False)
     for _ in range(20_000):
         memory_use.run()
-        now[0] += INTERVAL
+        now[0] += PERIOD
     assert memory_use() == 1000 * size_of("key", 1, entry_bytes=100)
     assert 0 < len(weighed) * seconds / now[0] < 0.002
 

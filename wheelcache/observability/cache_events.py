@@ -9,7 +9,6 @@ from typing import Final
 from wheelcache.errors import FileUnusable
 from wheelcache.loading.recent_failures import Failure, RecentFailures
 from wheelcache.observability.event_log import CLEARED, LOAD_FAILED, Event, EventLog, merged
-from wheelcache.observability.publisher import INTERVAL
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.process_start import this_process
@@ -21,19 +20,20 @@ class CacheEvents:
 
     Args:
         name: of the cache.
+        period: seconds between two additions.
         log: of the site; where nothing is published, of this cache.
         failures: what its loaders raise.
     """
 
-    __slots__ = ("__weakref__", "_clears", "_failures", "_lock", "_name", "_unsaved", "log")
+    __slots__ = ("__weakref__", "_clears", "_failures", "_lock", "_name", "_unsaved", "log", "period")
 
     _clears: dict[str, tuple[float, float, int]]
     _unsaved: list[Event]
 
-    period: Final = INTERVAL
     matters: Final = 1
 
-    def __init__(self, name: str, log: EventLog, failures: RecentFailures) -> None:
+    def __init__(self, name: str, period: float, log: EventLog, failures: RecentFailures) -> None:
+        self.period = period
         self._name = name
         self.log = log
         self._failures = failures

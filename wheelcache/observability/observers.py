@@ -136,14 +136,15 @@ class Observers:
         self._options = options
         self.stats = stats
         self._driver = driver
-        # Once before each publication.
-        self.memory_use = MemoryUse(core, INTERVAL, is_weighed=self._weighs_bytes)
+        directory = options.figures_dir
+        # Once before each publication; where there is none, once before each sample.
+        period = INTERVAL if directory is not None or options.sample_interval is None else options.sample_interval
+        self.memory_use = MemoryUse(core, period, is_weighed=self._weighs_bytes)
         self.history: History | None = None
         self.publisher: Publisher | None = None
         self.requests: WorkerRequests | None = None
-        directory = options.figures_dir
         log = EventsInMemory() if directory is None else EventsInFile(directory)
-        self.events = CacheEvents(options.name, log, failures)
+        self.events = CacheEvents(options.name, period, log, failures)
         self.jobs: list[PeriodicJob] = [
             *self._log_jobs(),
             *self._history_jobs(),
