@@ -12,6 +12,7 @@ import pytest
 from tests.scripts import FORKING
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause, Timers
+from wheelcache.runtime.wheel_thread import WheelThread
 
 SILENT = {"log_interval": None, "sample_interval": None}
 
@@ -219,6 +220,23 @@ def test_of_a_mass_expiry_the_listener_is_told_batch_by_batch(clock):
     clock.advance(5)
     assert len(sizes) == 5_000
     assert all(size >= 5_000 - 1024 - told for told, size in enumerate(sizes))
+
+
+def test_a_thread_that_was_refused_once_is_there_when_it_can_start(monkeypatch, caplog):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    thread = WheelThread()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        thread.wake()
+        thread.wake()
+        assert thread.state == "refused"
+    thread.wake()
+    assert thread.state in ("running", "parked")
+    assert caplog.text.count("cannot start (can't start new thread)") == 1
+    thread.stop()
+    assert thread.state == "not started"
 
 
 def test_a_listener_that_exits_does_not_end_the_thread(caplog):

@@ -155,7 +155,7 @@ class WheelThread:
                 sleep.thread, sleep.ticket = thread, ticket
             # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
             threads.start(thread)
-            is_started = True
+            is_started, self._start_failed = True, False
         except RuntimeError as refused:
             error = refused
         finally:
