@@ -34,9 +34,6 @@ def pytest_collection_modifyitems(config, items):
         folder = item.path.parent.name
         if folder in FOLDERS:
             item.add_marker(folder)
-    # Files that take long go first, or one process would be at work on the last of them alone.
-    slow = {item.path for item in items if any(map(item.get_closest_marker, ("deep", *FOLDERS)))}
-    items.sort(key=lambda item: item.path not in slow)
     if config.getoption("--hypothesis-profile") == "quick":
         for machine in {item.cls for item in items if item.cls and issubclass(item.cls, unittest.TestCase)}:
             # State machines have settings of their own, which come before those of a profile.

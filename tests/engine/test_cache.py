@@ -232,21 +232,23 @@ def test_overwrites_and_deletes_with_long_ttls_leave_nothing_behind(make):
     cache = make(ttl=10**6, on_removal=None)
     cache.set_many(dict.fromkeys(range(1000)))
     cache.delete_many(range(1000))
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        for number in range(5000):
-            cache.set("overwritten", number)
-            cache.set(number, number)
-            cache.delete(number)
+
+    def growth():
         gc.collect()
-        after = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
+        tracemalloc.start()
+        try:
+            for number in range(5000):
+                cache.set("overwritten", number)
+                cache.set(number, number)
+                cache.delete(number)
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    # 8 bytes for each. Other threads of the process need some as well, but not each time.
+    assert min(growth() for _ in range(4)) < 40_000
     assert len(cache) == 1
-    # 8 bytes for each; other threads of the process need some as well.
-    assert after - before < 40_000
 
 
 # The end.
