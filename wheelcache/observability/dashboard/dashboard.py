@@ -197,8 +197,9 @@ class Dashboard:
             FileUnusable, OSError: the other processes cannot be told.
         """
         own = list(self._caches())
-        _named(name, own)
         if not _is_kept(name, own):
+            # Which of the two it is takes a look at the files of all workers.
+            _named(name, own)
             raise NotKept(name)
 
         def save(cache: ObservedCache) -> None:
