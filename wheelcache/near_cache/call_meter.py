@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import threading
-from math import floor
-from typing import Final
 
-from wheelcache.stats import CallStats, LoadTimes
-
-PARTS: Final = 2**20
-"""Of a second: about a microsecond each. Sums of whole parts are exact in any order, so that those of workers never go
-down by a bit when one exits."""
+from wheelcache.stats import CallStats, LoadTimes, whole_parts
 
 
 class CallMeter:
@@ -41,5 +35,5 @@ class CallMeter:
 
     def stats(self) -> CallStats:
         with self._lock:
-            seconds = floor(self._times.seconds * PARTS) / PARTS
+            seconds = whole_parts(self._times.seconds)
             return CallStats(self._errors, self._refused, seconds, tuple(self._times.buckets))

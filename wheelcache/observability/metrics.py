@@ -5,8 +5,8 @@ A counter must never go down: such a system takes that for a restart, and adds a
 - a request that found nothing fresh is a miss here and stays one, where ``Stats`` makes a hit of it as soon as a stale
   value is served, perhaps after a timeout. Those are counted by themselves;
 - of figures that other processes see, none is told before they see it too, for the next to be asked may be another;
-- seconds are whole parts of 2**-20. Sums of such are exact in any order, where those of other floats may be less by a
-  bit once a worker is counted among exited workers.
+- seconds are those of ``whole_parts``: sums of other floats may be less by a bit once a worker is counted among exited
+  workers.
 """
 
 from __future__ import annotations
@@ -17,17 +17,13 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from math import floor
 from typing import Final
 
 from wheelcache.errors import CacheClosed
 from wheelcache.observability.collect import collect
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.worker_stats import CacheStats
-from wheelcache.stats import CallStats, Stats, StoreStats
-
-_PARTS: Final = 2**20
-"""Of a second: about a microsecond each."""
+from wheelcache.stats import CallStats, Stats, StoreStats, whole_parts
 
 
 class Kind(Enum):
@@ -59,7 +55,7 @@ class Reading:
     def of(cls, figures: CacheStats) -> Reading:
         parts = (figures.exited_workers, *(each.stats for each in figures.workers))
         # Those of a store are exact: its CallMeter sees to that.
-        exact = (replace(each, load_seconds=floor(each.load_seconds * _PARTS) / _PARTS) for each in parts)
+        exact = (replace(each, load_seconds=whole_parts(each.load_seconds)) for each in parts)
         return cls(figures.name, Stats.total(exact), figures)
 
 
