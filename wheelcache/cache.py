@@ -201,8 +201,7 @@ class Cache(CacheAccess):
     def clear(self) -> None:
         """Remove every entry. A listener is told of each before this returns, but of those few that another thread,
         which writes or advances the wheel, takes out of memory meanwhile: that thread tells of them."""
-        self._parts.clear()
-        self._parts.observers.events.note_clear()
+        self.clear_for("")
 
     def clear_for(self, by: str | None) -> None:
         """``clear``, which the recent events ascribe to ``by``, not to the code of the site. None if they are not to

@@ -172,7 +172,6 @@ class CacheParts:
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()
-        self.observers.events.start_over()
 
     def _autosave(self) -> Autosave | None:
         options = self.options

@@ -171,7 +171,7 @@ def _figures(cache: CacheStats) -> dict[str, Any]:
         "expirations": stats.expirations,
         "loads": stats.loads,
         "load_failures": stats.load_failures,
-        "load_ms": 1000 * stats.load_seconds / loads if loads else None,
+        "load_ms": _mean_ms(stats.load_seconds, loads),
         "stampedes_prevented": stats.coalesced,
         "store": None if stats.store is None else _store(stats.store),
     }
@@ -181,13 +181,17 @@ def _store(stats: StoreStats) -> dict[str, Any]:
     reads, writes = stats.reads, stats.writes
     return {
         "reads": reads.calls,
-        "read_ms": 1000 * reads.seconds / reads.calls if reads.calls else None,
+        "read_ms": _mean_ms(reads.seconds, reads.calls),
         "writes": writes.calls,
-        "write_ms": 1000 * writes.seconds / writes.calls if writes.calls else None,
+        "write_ms": _mean_ms(writes.seconds, writes.calls),
         "errors": reads.errors + writes.errors,
         "refused": reads.refused + writes.refused,
         "open_breakers": stats.open_breakers,
     }
+
+
+def _mean_ms(seconds: float, count: int) -> float | None:
+    return 1000 * seconds / count if count else None
 
 
 def _worker(cache: CacheStats) -> dict[str, Any]:
@@ -342,8 +346,8 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
         if each.reset_at is not None and each.reset_at != since
     )
     text = f'Counted {counted}, also by workers that have exited; "now" and "a second" is the last minute.'
-    stores = [(each.name, _figures(each)["store"]) for each in found]
-    lines = [Text(store_in_words(name, store)) for name, store in stores if store is not None]
+    stores = [(each.name, each.total.store) for each in found]
+    lines = [Text(store_in_words(name, _store(store))) for name, store in stores if store is not None]
     return Group(shown, *lines, Text(text, style="dim"))
 
 

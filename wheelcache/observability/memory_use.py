@@ -24,7 +24,7 @@ LOOKS: Final = 16
 
 
 class MemoryUse:
-    """Tells the bytes that keys, values and their entries take. A job of ``periodic_jobs``.
+    """Tells the bytes that keys, values and their entries take. A job of ``periodic_jobs``, unless they are weighed.
 
     Args:
         core: the entries.
@@ -67,8 +67,7 @@ class MemoryUse:
             return
         # While a snapshot is loaded, the entries are shut off.
         with suppress(Unloaded):
-            if not self._is_weighed:
-                self._look()
+            self._look()
 
     def start_over(self) -> None:
         self._looks: deque[list[int | None]] = deque(maxlen=LOOKS)

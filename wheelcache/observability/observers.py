@@ -153,6 +153,7 @@ class Observers:
         ]
 
     def after_fork_in_child(self) -> None:
+        self.events.start_over()
         if self.stats.store is not None:
             self.stats.store.after_fork_in_child()
 
@@ -193,8 +194,9 @@ class Observers:
             path = self._options.figures_dir
             rings = RingsInMemory() if path is None else FiguresDirectory(path).rings(self._options.name)
             self.history = History(period, self._driver.clock, self.stats, self.memory_use, rings)
-            # First, so that the others have it.
-            yield self.memory_use
+            if not self._weighs_bytes:
+                # First, so that the others have it.
+                yield self.memory_use
             yield self.history
 
     def _publishing_jobs(
