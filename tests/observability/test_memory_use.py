@@ -1,5 +1,6 @@
 """How much memory the entries take: weighed with ``MAX_BYTES``, else estimated from samples."""
 
+import gc
 import random
 import time
 
@@ -16,6 +17,14 @@ from wheelcache.observability.memory_use import MemoryUse
 ENCODE = Codec(Pickle()).encode
 PERIOD = 10.0
 """Seconds between looks, as between samples: nothing is published."""
+
+
+@pytest.fixture(autouse=True)
+def _no_collection():
+    """A collection of all that other tests have left takes longer than a look may, which then ends early."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture
