@@ -24,6 +24,9 @@ cdef class CacheAccess:
     cdef WriteState writes
 
     def _bind(self, CompiledCore core not None, WriteState writes not None):
+        if self._core is not None:
+            # A call that is in progress may be reading the other one.
+            raise RuntimeError(f"this {type(self).__name__} has a core already")
         self._core = core
         self.writes = writes
 
@@ -128,7 +131,7 @@ cdef class CacheAccess:
         if type(key) is not str or not writes.is_plain or writes.leases.in_force:
             return self._delete(key) is not MISSING
         try:
-            return delete_plain(self._core, key) is not MISSING
+            return self._core.remove(key, MISSING, ALL, DELETED, 0, None) is not MISSING
         except Unloaded:
             self._load_snapshot()
             return self.delete(key)
@@ -172,10 +175,6 @@ cdef class PrefixAccess:
 cdef object unbound(object access):
     """What is raised in place of a read of memory that is not there."""
     return AttributeError(f"this {type(access).__name__} has no core yet, or no more")
-
-
-cdef inline object delete_plain(CompiledCore core, object key):
-    return remove_plain(&core.map, key, MISSING) if core.is_plain() else core.delete(key, MISSING)
 
 
 cdef inline bint is_usual(object ttl, double *seconds) except -1:

@@ -15,10 +15,13 @@ finds a key missing and then claims it, for a flight or a lease, watches it and 
 joins the claim of another only while its watch is neither broken nor ended; otherwise it looks again when that is over.
 
 **Keys** are hashed and compared by C code alone, and equal keys have equal hashes whatever their types. Other keys are
-replaced by proxies before they reach a core. **Values** are kept by reference and never compared, hashed or called.
+replaced by proxies before they reach a core; the compiled core refuses them with a TypeError. Keys that are not strings
+may share a hash by the choice of a visitor, as in a dict, and are then as slow as there. **Values** are kept by
+reference and never compared, hashed or called.
 
 **Arguments** are checked before the first change; in a ``*_many`` call, all of them. A weight out of range is an
-OverflowError, a slot that the stamps do not have an IndexError. What else is wrong is undefined.
+OverflowError, a slot that the stamps do not have an IndexError, a TTL that is not a number a ValueError. Any other
+invalid argument is undefined behavior.
 
 **Times** are floats, in seconds on the core's clock; ``inf`` means never. An entry is *fresh* before ``fresh_until``,
 then *stale* until ``expires_at``. With stamps, it is *current* while the table shows the stamp it was stored under.
@@ -159,9 +162,9 @@ class Core(Protocol):
 
     It is built with ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
     (seconds), ``interval`` (seconds a tick), ``slots`` (1 to 16,384), ``clock`` and ``stamps`` (see ``use_clock`` and
-    ``use_stamps``). Passing ticks without timers costs nothing. Times
-    up to ``interval * 2**52`` either way are told apart; a clock beyond is a ValueError. Safe under a lock are
-    ``times``, ``watch``, ``counts``, ``count``, ``now``, ``len`` and the attributes.
+    ``use_stamps``). Passing ticks without timers costs nothing. Times up to ``interval * 2**52`` either way are
+    distinguished; a clock beyond is a ValueError. Safe under a lock are ``times``, ``watch``, ``counts``, ``count``,
+    ``now``, ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
 
     Attributes:
         next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled.

@@ -7,7 +7,7 @@ cdef list get_each(CompiledCore core, list keys):
     cdef uint32_t index
     cdef double now
     for key in keys:
-        hash(key)
+        hash_of(<PyObject *>key)
     now = core.read_clock()
     if core.barrier:
         for key in keys:
@@ -37,7 +37,7 @@ cdef list put_each(CompiledCore core, list items, double ttl, list removed):
     if core.barrier:
         core.begin()
     collects = PyGC_Disable()
-    begin_removals(&gone)
+    begin_removals(&gone, removed)
     try:
         for key, value, weight, slot, seen in items:
             hash_of(<PyObject *>key)
@@ -55,7 +55,7 @@ cdef list put_each(CompiledCore core, list items, double ttl, list removed):
     finally:
         if collects:
             PyGC_Enable()
-        core.finish_set(TOLD, told, &gone, removed)
+        core.finish_set(TOLD, told, &gone)
     return outcomes
 
 
@@ -69,7 +69,7 @@ cdef int remove_each(CompiledCore core, list keys, list removed) except -1:
     if core.barrier:
         core.begin()
     collects = PyGC_Disable()
-    begin_removals(&gone)
+    begin_removals(&gone, removed)
     try:
         for key, slot in keys:
             hash_of(<PyObject *>key)
@@ -79,11 +79,11 @@ cdef int remove_each(CompiledCore core, list keys, list removed) except -1:
             watches = watches_on(core.watches, key, hash) if core.watches.count else None
             if not has_room(&gone):
                 raise MemoryError
-            value = remove(&core.map, key, hash, MISSING, now, ALL, DELETED, slot, watches, &gone)
+            value = remove(core, key, hash, MISSING, now, ALL, DELETED, slot, watches, &gone)
             deleted += value is not MISSING
     finally:
         if collects:
             PyGC_Enable()
         shrink(&core.map, 2 * gone.count)
-        finish(&gone, removed)
+        finish(&gone)
     return deleted
