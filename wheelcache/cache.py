@@ -82,14 +82,6 @@ class Cache(CacheAccess):
         self._gate.open()
         return self._writer.times(self._adapt(key)) is not None
 
-    def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
-        """The values of those keys that are there. One step of the core for every 1,024 keys."""
-        self._gate.open()
-        found: dict[Any, Any] = {}
-        for batch in batched((key, self._adapt(key)) for key in keys):
-            found.update(self._writer.get_many(batch))
-        return found
-
     def keys(self) -> list[Any]:
         """The keys that are there, least recently used first. A snapshot."""
         self._gate.open()
@@ -107,38 +99,6 @@ class Cache(CacheAccess):
             raise MissingKey(key)
         return None if times.fresh_until == inf else times.fresh_until - self._core.now()
 
-    def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Store ``value`` unless the key is there. Whether it was stored.
-
-        The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
-        """
-        self._gate.open()
-        key = self._adapt(key)
-        seconds = self.loading.seconds(ttl)
-        seen = self._writer.stamps.noted(key)
-        return bool(self._writer.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
-
-    def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
-        """``set`` for many. The keys that were not stored. One step of the core for every 1,024 keys.
-
-        Args:
-            jitter: False to keep the TTL exactly, as ``add`` does.
-        """
-        self._gate.open()
-        seconds = self.loading.seconds(ttl)
-        refused = []
-        for batch in batched(values.items()):
-            items = [(self._adapt(key), value) for key, value in batch]
-            outcomes = self._writer.set_many(items, seconds, exact=not jitter)
-            refused += [key for (key, _), outcome in zip(batch, outcomes, strict=True) if not outcome & STORED]
-        return refused
-
-    def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry a new TTL from now, exactly, without jitter. False if the key isn't there."""
-        self._gate.open()
-        key = self._adapt(key)
-        return self._writer.touch(key, self.loading.seconds(ttl))
-
     def renew(self, key: Hashable, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
         """Give an entry that has ``value`` already a new TTL from now, exactly. False if there is none.
 
@@ -146,15 +106,6 @@ class Cache(CacheAccess):
         """
         self._gate.open()
         return self._writer.renew(self._adapt(key), value, self.loading.seconds(ttl))
-
-    def incr(self, key: Hashable, delta: Any = 1) -> Any:
-        """Add ``delta`` to a value, keep its expiry, and return the sum. Atomic.
-
-        Raises:
-            MissingKey: (a KeyError) the key isn't there.
-            TypeError: the value and ``delta`` don't add up.
-        """
-        return self.update(key, lambda value: value + delta)
 
     def update(self, key: Hashable, function: Callable[[Any], Any]) -> Any:
         """Put ``function(value)`` in the place of a value, keep its expiry, and return the new value. Atomic.
@@ -502,6 +453,38 @@ class Cache(CacheAccess):
     def _delete(self, key: Any) -> Any:
         self._gate.open()
         return self._writer.delete(self._adapt(key))
+
+    def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
+        self._gate.open()
+        found: dict[Any, Any] = {}
+        for batch in batched((key, self._adapt(key)) for key in keys):
+            found.update(self._writer.get_many(batch))
+        return found
+
+    def _add(self, key: Any, value: Any, ttl: TTL) -> bool:
+        self._gate.open()
+        key = self._adapt(key)
+        seconds = self.loading.seconds(ttl)
+        seen = self._writer.stamps.noted(key)
+        return bool(self._writer.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
+
+    def _set_many(self, values: Mapping[Any, Any], ttl: TTL, *, jitter: bool) -> list[Any]:
+        self._gate.open()
+        seconds = self.loading.seconds(ttl)
+        refused = []
+        for batch in batched(values.items()):
+            items = [(self._adapt(key), value) for key, value in batch]
+            outcomes = self._writer.set_many(items, seconds, exact=not jitter)
+            refused += [key for (key, _), outcome in zip(batch, outcomes, strict=True) if not outcome & STORED]
+        return refused
+
+    def _touch(self, key: Any, ttl: TTL) -> bool:
+        self._gate.open()
+        key = self._adapt(key)
+        return self._writer.touch(key, self.loading.seconds(ttl))
+
+    def _incr(self, key: Any, delta: Any) -> Any:
+        return self.update(key, lambda value: value + delta)
 
     def _load_snapshot(self) -> None:
         self._gate.open()

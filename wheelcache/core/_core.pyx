@@ -40,7 +40,7 @@ cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
 """Above this, ``set`` evicts beyond its budget, so that one more weight never overflows the sum."""
 cdef double LATEST_TICKS = 2.0**52
 
-cdef int ANY = contract.ANY, SAME = contract.SAME, RESTORE = contract.RESTORE
+cdef int ANY = contract.ANY, ABSENT = contract.ABSENT, SAME = contract.SAME, RESTORE = contract.RESTORE
 cdef int ALL = contract.ALL, DEAD = contract.DEAD
 cdef int STORED = contract.STORED, WAKE = contract.WAKE, MORE = contract.MORE, TOLD = contract.TOLD
 cdef int PRESENT = contract.PRESENT, CHANGED = contract.CHANGED, OUTDATED = contract.OUTDATED
@@ -311,7 +311,7 @@ cdef class CompiledCore:
             mode == ANY and grace == 0.0 and watch is None and seen is None and removed is None and weight == 0
             and not exact
         ):
-            return self.store(key, value, as_seconds(<PyObject *>ttl), slot)
+            return self.store(key, value, as_seconds(<PyObject *>ttl), slot, ANY, False)
         write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
         write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), grace, exact
         write.weight, write.mode, write.expected, write.slot = weight, mode, <PyObject *>expected, slot
@@ -319,12 +319,12 @@ cdef class CompiledCore:
         write.now = self.read_clock()
         return self.store_under(watch, &write, removed)
 
-    cdef int store(self, object key, object value, double ttl, Py_ssize_t slot) except -1:
-        """``set`` of a value with a TTL alone. The gate is heeded."""
+    cdef int store(self, object key, object value, double ttl, Py_ssize_t slot, int mode, bint exact) except -1:
+        """``set`` of a value without grace and weight, as news."""
         cdef Write write
         memset(&write, 0, sizeof(Write))
         write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
-        write.ttl, write.slot, write.now = ttl, slot, self.read_clock()
+        write.ttl, write.slot, write.mode, write.exact, write.now = ttl, slot, mode, exact, self.read_clock()
         return self.store_under(None, &write, None)
 
     cdef int store_under(self, Watch watch, Write *write, list removed) except -1:

@@ -6,7 +6,7 @@ that is no string, a listener, a lease, the first use of a process) goes to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -66,7 +66,7 @@ class WriteState:
     def missed(self, key: Any) -> None:
         raise NotImplementedError
 
-    def announce(self, outcome: int, removed: Removals | None) -> None:
+    def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
         raise NotImplementedError
 
     def interrupted(self) -> None:
@@ -160,10 +160,57 @@ class CacheAccess:
             self._load_snapshot()
             return self.delete(key)
 
-    # Below: what ``Cache`` adds.
+    def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
+        """Return the values of those ``keys`` that are there, as a dict. One step of the core for every 1,024 keys."""
+        return self._get_many(keys)
+
+    def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
+        """Store ``value`` unless the key is there. Return whether it was stored.
+
+        The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
+        """
+        return self._add(key, value, ttl)
+
+    def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
+        """``set`` for many. Return the keys that were not stored. One step of the core for every 1,024 keys.
+
+        Args:
+            jitter: False to keep the TTL exactly, as ``add`` does.
+        """
+        return self._set_many(values, ttl, jitter=jitter)
+
+    def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
+        """Give an entry a new TTL from now, exactly, without jitter. Return False if the key is not there."""
+        return self._touch(key, ttl)
+
+    def incr(self, key: Hashable, delta: Any = 1) -> Any:
+        """Add ``delta`` to a value, keep its expiry, and return the sum. Atomic.
+
+        Raises:
+            MissingKey: (a KeyError) the key is not there.
+            TypeError: the value and ``delta`` cannot be added.
+        """
+        return self._incr(key, delta)
+
+    # Below: what ``Cache`` adds, the same calls without a short way among them.
 
     def _adapt(self, key: Any) -> Any:
-        """A key that the core takes in place of ``key``."""
+        """Return the key that the core uses for ``key``."""
+        raise NotImplementedError
+
+    def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
+        raise NotImplementedError
+
+    def _add(self, key: Any, value: Any, ttl: Any) -> bool:
+        raise NotImplementedError
+
+    def _set_many(self, values: Mapping[Any, Any], ttl: Any, *, jitter: bool) -> list[Any]:
+        raise NotImplementedError
+
+    def _touch(self, key: Any, ttl: Any) -> bool:
+        raise NotImplementedError
+
+    def _incr(self, key: Any, delta: Any) -> Any:
         raise NotImplementedError
 
     def _set(self, key: Any, value: Any, ttl: Any) -> bool:
@@ -230,6 +277,28 @@ class PrefixAccess:
             return None
         store = self._set_in_cache
         return store(cache_key, value if type(value) in self._atoms else self._encode(value), ttl)
+
+    # The calls for which only the compiled core has a short way. None or False: nothing has happened.
+
+    def _add_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
+        """``add`` of a usual key: whether the value was stored."""
+        return None
+
+    def _touch_at_once(self, key: Any, ttl: Any) -> bool | None:
+        """``touch`` of a usual key: whether it is there."""
+        return None
+
+    def _incr_at_once(self, key: Any, delta: Any) -> Any:
+        """``incr`` of a usual key whose value is an int."""
+        return None
+
+    def _get_many_at_once(self, keys: Sequence[Any]) -> list[Any] | None:
+        """The values of usual keys, in their order; MISSING for each miss."""
+        return None
+
+    def _set_many_at_once(self, data: Mapping[Any, Any], ttl: Any) -> bool:
+        """``set_many`` of usual keys: whether all values were stored."""
+        return False
 
 
 def is_simple(cache_key: Any) -> bool:

@@ -59,6 +59,33 @@ cdef list put_each(CompiledCore core, list items, double ttl, list removed):
     return outcomes
 
 
+cdef int put_all(CompiledCore core, list keys, list values, double ttl, bint exact) except -1:
+    """``set`` of at most BATCH values with one TTL, by the system's clock, where writes concern nothing but the core. The
+    keys were checked. All outcomes together."""
+    cdef list watches, told = []
+    cdef Write write
+    cdef Gone gone
+    cdef Py_ssize_t place
+    cdef int outcome = 0
+    cdef bint collects = PyGC_Disable()
+    memset(&write, 0, sizeof(Write))
+    write.ttl, write.exact, write.now = ttl, exact, exact_clock()
+    begin_removals(&gone, None)
+    try:
+        for place in range(len(keys)):
+            write.key, write.value = <PyObject *>keys[place], <PyObject *>values[place]
+            write.hash = hash_of_plain(write.key)
+            watches = watches_on(core.watches, keys[place], write.hash) if core.watches.count else None
+            if watches:
+                told += watches
+            outcome |= put(core, &write, watches, None, &gone)
+    finally:
+        if collects:
+            PyGC_Enable()
+        core.finish_set(TOLD, told, &gone)
+    return outcome
+
+
 cdef int remove_each(CompiledCore core, list keys, list removed) except -1:
     cdef list watches
     cdef Gone gone

@@ -141,9 +141,13 @@ class WheelCache(PrefixAccess, BaseCache):
         return (cache_key,)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+        ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        if version is None and not self._culls:
+            is_stored = self._add_at_once(key, value, ttl)
+            if is_stored is not None:
+                return is_stored
         cache_key = self._key(key, version)
         stored = self.store.codec.encode(value)
-        ttl = self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             if cache_key in self._cache:
                 return False
@@ -216,8 +220,12 @@ class WheelCache(PrefixAccess, BaseCache):
                 cache.set(cache_key, stored, ttl)
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
+        ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        if version is None:
+            is_there = self._touch_at_once(key, ttl)
+            if is_there is not None:
+                return is_there
         cache_key = self._key(key, version)
-        ttl = self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             return self._cache.delete(cache_key)
         return self._cache.touch(cache_key, ttl)
@@ -226,6 +234,10 @@ class WheelCache(PrefixAccess, BaseCache):
         return self._cache.delete(self._key(key, version))
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
+        keys = list(keys)
+        values = self._get_many_at_once(keys) if version is None else None
+        if values is not None:
+            return {key: value for key, value in zip(keys, values, strict=True) if value is not MISSING}
         cache_keys = [(key, self._key(key, version)) for key in keys]
         found = self._cache.get_many([cache_key for _, cache_key in cache_keys])
         restore = self.store.codec.decode
@@ -290,6 +302,10 @@ class WheelCache(PrefixAccess, BaseCache):
         return self._key(key, version) in self._cache
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        if version is None:
+            total: int | None = self._incr_at_once(key, delta)
+            if total is not None:
+                return total
         cache_key = self._key(key, version)
         store, restore = self.store.codec.encode, self.store.codec.decode
         try:
@@ -301,10 +317,12 @@ class WheelCache(PrefixAccess, BaseCache):
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
+        ttl = self._ttl(timeout)
+        if version is None and not self._culls and self._set_many_at_once(data, ttl):
+            return []
         originals = {self._key(key, version): key for key in data}
         store = self.store.codec.encode
         stored = {key: store(data[original]) for key, original in originals.items()}
-        ttl = self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return []

@@ -145,8 +145,12 @@ class WheelCache(EngineBackend):
         """The values of all ``keys``, None for those that are not there."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
-        found = self._cache.get_many([self._cache_key(key) for key in keys])
-        return [self._codec.decode(found.get(self._cache_key(key))) for key in keys]
+        values = self._get_many_at_once(keys)
+        if values is not None:
+            return [None if value is MISSING else value for value in values]
+        cache_keys = [self._cache_key(key) for key in keys]
+        found = self._cache.get_many(cache_keys)
+        return [self._codec.decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
@@ -165,7 +169,11 @@ class WheelCache(EngineBackend):
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """``set``, unless the key is there: then False. Atomic. The timeout is kept exactly, without jitter."""
-        cache_key, stored, ttl = self._cache_key(key), self._codec.encode(value), self._ttl(timeout)
+        ttl = self._ttl(timeout)
+        is_stored = self._add_at_once(key, value, ttl)
+        if is_stored is not None:
+            return is_stored
+        cache_key, stored = self._cache_key(key), self._codec.encode(value)
         if ttl is not None and ttl <= 0:
             if cache_key in self._cache:
                 return False
@@ -177,12 +185,14 @@ class WheelCache(EngineBackend):
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
         """The keys that were stored."""
         store, ttl = self._codec.encode, self._ttl(timeout)
+        # The values of a memoized function are found only while its version is there, so a version is not shortened.
+        has_versions = any(map(is_memoize_version, mapping))
+        if not has_versions and self._set_many_at_once(mapping, ttl):
+            return list(mapping)
         stored = {self._cache_key(key): store(value) for key, value in mapping.items()}
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return list(mapping)
-        # The values of a memoized function are found only while its version is there, so a version is not shortened.
-        has_versions = any(map(is_memoize_version, mapping))
         if has_versions:
             # Flask-Caching sets them again whenever a value was computed. As news, that would end all values of the
             # function in the other processes.
@@ -209,6 +219,9 @@ class WheelCache(EngineBackend):
 
         None if the new value alone exceeds ``max_bytes``: then it is not stored.
         """
+        total = self._incr_at_once(key, delta)
+        if total is not None:
+            return total
         cache_key, store, restore = self._cache_key(key), self._codec.encode, self._codec.decode
         while True:
             try:
