@@ -26,7 +26,8 @@ from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.steps import DRIVE, RUN, Call, Steps, StepsTo, ToTheEnd, result
 from wheelcache.loading.unstored import Unstored
-from wheelcache.near_cache.guarded_store import GuardedStore, is_about_the_value
+from wheelcache.near_cache.guarded_store import GuardedStore
+from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.runtime.clock import Clock
 
@@ -88,6 +89,7 @@ class NearCache:
         self,
         cache: Copies,
         timeout: float,
+        rule: OutageRule,
         *,
         epoch: TrustEpoch | None = None,
         fail_safe: bool = False,
@@ -105,8 +107,8 @@ class NearCache:
         if epoch is not None:
             epoch.is_told = False
         # Kept for as long as they may be needed, which is not served while the store answers.
-        self._policy = LoadPolicy(keep=grace) if fail_safe else PLAIN
-        self._store = GuardedStore(cache.name, cache.steady, epoch=epoch, watches_outages=fail_safe)
+        self._policy = LoadPolicy(keep=grace if fail_safe else 0.0, is_for_waiters=rule.is_of_the_call)
+        self._store = GuardedStore(cache.name, cache.steady, rule, epoch=epoch, watches_outages=fail_safe)
         cache.observe_store(self._store)
 
     # What tells of writes calls these: see ``redis_tracking.Listener``.
@@ -345,7 +347,7 @@ class NearCache:
                 self.cache.count_miss()
 
     def _check_may_fail(self, error: Exception) -> None:
-        if not self.fail_safe or is_about_the_value(error):
+        if not self.fail_safe or not self._store.rule.is_outage(error):
             raise error
 
     def _instead(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
@@ -354,7 +356,7 @@ class NearCache:
             # Counted when they began.
             raise error
         found = {}
-        if not is_about_the_value(error):
+        if self._store.rule.is_outage(error):
             found = {key: self.cache.loading.get_stale(key, MISSING) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}
         self._count_misses_if(True, [key for key in keys if key not in found])

@@ -7,6 +7,7 @@ from typing import Any
 
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.near_cache.near_cache import Copies, NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 
@@ -22,10 +23,11 @@ class WriteNews:
         stamps: those that the cache of the copies takes; None if nothing tells of writes.
     """
 
-    __slots__ = ("_epoch", "_tracking", "stamps")
+    __slots__ = ("_epoch", "_rule", "_tracking", "stamps")
 
     def __init__(self, store: Any, prefix: str, shared: Stamps | None) -> None:
         self._tracking = None if shared is not None else _tracking(store, prefix)
+        self._rule = OutageRule(store)
         self._epoch = None if self._tracking is None else TrustEpoch()
         self.stamps = self._epoch if shared is None else shared
 
@@ -43,6 +45,7 @@ class WriteNews:
         near_cache = NearCache(
             copies,
             checked["l1_timeout"],
+            self._rule,
             epoch=self._epoch,
             fail_safe=checked["fail_safe"],
             grace=checked["grace"],
