@@ -234,6 +234,7 @@ class TieredCache(WheelCache):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """As Django's, and however many callers of this process miss the key together, one calls ``default``."""
+        timeout = self._ttl(timeout)
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
@@ -241,6 +242,7 @@ class TieredCache(WheelCache):
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
+        timeout = self._ttl(timeout)
         found = await self.aget(key, MISSING, version)
         return await run_async(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 

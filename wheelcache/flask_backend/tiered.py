@@ -140,7 +140,7 @@ class TieredCache(EngineBackend):
         However many threads of this process miss the key together, one runs its loader, and the others get its value or
         its exception. None is a value like any other.
         """
-        cache_key = self._cache_key(key)
+        cache_key, timeout = self._cache_key(key), self._timeout(timeout)
         read = partial(self._read, key, or_none=True)
         stored = drive(self._level.get(cache_key, read))
         if stored is not MISSING:
@@ -236,7 +236,11 @@ class TieredCache(EngineBackend):
         return key if type(key) is str and not prefix else f"{prefix}{key}"
 
     def _timeout(self, timeout: Timeout) -> Any:
-        return self.default_timeout if timeout is None else timeout
+        """Return the timeout for the second level, in the form in which the caller gave it."""
+        if timeout is None:
+            return self.default_timeout
+        options.timeout("timeout", timeout)
+        return timeout
 
     def _for_waiters(self, value: Any, timeout: Timeout, is_stored: bool = True) -> Any:
         """What the callers that wait for a lease get; MISSING if the value is over at once."""
