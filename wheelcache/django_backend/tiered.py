@@ -29,6 +29,7 @@ from wheelcache.near_cache.socket_options import (
     well_known,
 )
 from wheelcache.near_cache.write_news import WriteNews
+from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.option_table import Options
 
@@ -48,6 +49,10 @@ SERVE_ALL_THREADS: Final = {
 Those over memcached are none of them: two threads on one connection of pymemcache read each other's answers, and with
 its pool the ``close`` at the end of one request still closes the connections of all.
 """
+
+
+SET_AGAIN: Final = (BaseCache.incr, BaseCache.aincr)
+"""Methods that set the new value with the default timeout. Those that replace them keep the timeout of the value."""
 
 
 class TieredStore(Store):
@@ -145,6 +150,7 @@ class TieredCache(WheelCache):
                 lambda: l2.add(key, value, ttl, version=version),
                 dropped=False,
                 value_of=lambda added: self._for_waiters(value, ttl) if added else MISSING,
+                new_timeout=NewTimeout(ttl, bool),
             )
         )
 
@@ -188,23 +194,36 @@ class TieredCache(WheelCache):
             lambda: l2.set(key, value, ttl, version=version),
             dropped=None,
             value_of=lambda _: self._for_waiters(value, ttl),
+            new_timeout=NewTimeout(ttl),
         )
 
     _store, aset = twins(_set)
 
-    def _write(self, dropped: Any, name: str, *args: Any, version: int | None, keys: list[Any]) -> StepsTo[Any]:
+    def _write(
+        self,
+        dropped: Any,
+        new_timeout: NewTimeout | None,
+        name: str,
+        *args: Any,
+        version: int | None,
+        keys: list[Any],
+    ) -> StepsTo[Any]:
         """Call the method ``name`` of the other cache, which writes ``keys``."""
         method = getattr((yield self._l2s), name)
         cache_keys = [self._key(key, version) for key in keys]
-        return (yield from self._level.write(cache_keys, lambda: method(*args, version=version), dropped=dropped))
+        if getattr(method, "__func__", None) in SET_AGAIN:
+            new_timeout = NewTimeout(self._l2.default_timeout)
+        write = partial(method, *args, version=version)
+        return (yield from self._level.write(cache_keys, write, dropped=dropped, new_timeout=new_timeout))
 
     def _touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[bool]:
-        return self._write(False, "touch", key, self._ttl(timeout), version=version, keys=[key])
+        ttl = self._ttl(timeout)
+        return self._write(False, NewTimeout(ttl, bool), "touch", key, ttl, version=version, keys=[key])
 
     touch, atouch = twins(_touch)
 
     def _delete(self, key: Any, version: int | None = None) -> StepsTo[bool]:
-        return self._write(False, "delete", key, version=version, keys=[key])
+        return self._write(False, NO_TIMEOUT, "delete", key, version=version, keys=[key])
 
     delete, adelete = twins(_delete)
 
@@ -265,7 +284,7 @@ class TieredCache(WheelCache):
 
     def _incr(self, key: Any, delta: int = 1, version: int | None = None) -> StepsTo[int]:
         """As Django's. There is no answer to make up: without the other cache its error reaches the caller."""
-        return self._write(MISSING, "incr", key, delta, version=version, keys=[key])
+        return self._write(MISSING, None, "incr", key, delta, version=version, keys=[key])
 
     incr, aincr = twins(_incr)
 
@@ -276,14 +295,15 @@ class TieredCache(WheelCache):
     def _set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> StepsTo[list[Any]]:
-        keys = list(data)
-        return self._write(keys, "set_many", dict(data), self._ttl(timeout), version=version, keys=keys)
+        keys, ttl = list(data), self._ttl(timeout)
+        new_timeout = NewTimeout(ttl, lambda failed: None if failed else True)
+        return self._write(keys, new_timeout, "set_many", dict(data), ttl, version=version, keys=keys)
 
     set_many, aset_many = twins(_set_many)
 
     def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> StepsTo[None]:
         keys = list(keys)
-        return self._write(None, "delete_many", keys, version=version, keys=keys)
+        return self._write(None, NO_TIMEOUT, "delete_many", keys, version=version, keys=keys)
 
     delete_many, adelete_many = twins(_delete_many)
 

@@ -26,6 +26,7 @@ from wheelcache.flask_backend.settings import check_known, checked_options, figu
 from wheelcache.loading.steps import StepsTo, drive, run
 from wheelcache.near_cache.socket_options import socket_options
 from wheelcache.near_cache.write_news import WriteNews
+from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import FLASK_TIERED as OPTIONS
 
 logger = logging.getLogger("wheelcache")
@@ -151,7 +152,7 @@ class TieredCache(EngineBackend):
 
     def delete(self, key: str) -> bool:
         """Whether the key was there, as far as the second level tells."""
-        return self._write([key], lambda: self.l2.delete(key), dropped=False)
+        return self._write([key], lambda: self.l2.delete(key), dropped=False, new_timeout=NO_TIMEOUT)
 
     def get_many(self, *keys: str) -> list[Any]:
         """The values of all ``keys``, None for those that are not there. The second level is asked at most once."""
@@ -172,8 +173,12 @@ class TieredCache(EngineBackend):
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, as far as the second level tells."""
         ttl = self._timeout(timeout)
-        return self._write(  # type: ignore[return-value]  # cachelib has some say None
-            [key], lambda: self.l2.set(key, value, ttl), dropped=False, value_of=lambda _: self._for_waiters(value, ttl)
+        return self._write(  # type: ignore[return-value]  # some of cachelib's return None
+            [key],
+            lambda: self.l2.set(key, value, ttl),
+            dropped=False,
+            value_of=lambda _: self._for_waiters(value, ttl),
+            new_timeout=_new_timeout(ttl, lambda stored: None if stored is False else True),
         )
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
@@ -187,16 +192,22 @@ class TieredCache(EngineBackend):
             lambda: self.l2.add(key, value, ttl),
             dropped=False,
             value_of=lambda added: self._for_waiters(value, ttl, added),
+            new_timeout=_new_timeout(ttl, bool),
         )
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
         """The keys that were stored."""
         ttl = self._timeout(timeout)
-        return self._write(mapping, lambda: self.l2.set_many(dict(mapping), ttl), dropped=list[Any]())
+        return self._write(
+            mapping,
+            lambda: self.l2.set_many(dict(mapping), ttl),
+            dropped=list[Any](),
+            new_timeout=_new_timeout(ttl, lambda stored: True if stored == list(mapping) else None),
+        )
 
     def delete_many(self, *keys: str) -> list[Any]:
         """Those ``keys`` that are not there any more."""
-        return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=list[Any]())
+        return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=list[Any](), new_timeout=NO_TIMEOUT)
 
     def has(self, key: str) -> bool:
         """Whether the key is there."""
@@ -213,6 +224,8 @@ class TieredCache(EngineBackend):
             lambda: self.l2.inc(key, delta),
             dropped=None,
             value_of=lambda value: self._for_waiters(value, None, value is not None),
+            # Redis keeps the timeout of a value. Others set the new one with the default timeout, or keep it.
+            new_timeout=None if hasattr(self.l2, "_write_client") else _new_timeout(self.l2.default_timeout, _unknown),
         )
 
     def _write(self, keys: Iterable[str], write: Callable[[], T], **given: Any) -> T:
@@ -253,6 +266,15 @@ class TieredCache(EngineBackend):
         if name == "serializer" and hasattr(self.l2, "serializer"):
             self.l2.serializer = value
         super().__setattr__(name, value)
+
+
+def _new_timeout(timeout: Any, took_effect: Callable[[Any], bool | None]) -> NewTimeout:
+    # cachelib's 0 means never; below 0, Redis takes it for never, and others store nothing.
+    return NewTimeout(options.timeout_or_none("timeout", timeout), took_effect)
+
+
+def _unknown(result: object) -> None:
+    """Return that it is unknown whether a write has set the timeout."""
 
 
 def _checked_level(l2: Any) -> cachelib.BaseCache:

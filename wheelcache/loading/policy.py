@@ -23,6 +23,8 @@ class LoadPolicy:
         negative_ttl: seconds that a None is kept; None for as long as any other value.
         is_for_waiters: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.
             None if they receive every ``Exception``.
+        longest: returns the seconds that the loaded value of a key may be fresh at most; 0.0 if it is not to be stored.
+            None for no limit beyond the TTL.
     """
 
     grace: float = 0.0
@@ -32,6 +34,7 @@ class LoadPolicy:
     negative_ttl: float | None = None
     keep: float = 0.0
     is_for_waiters: Callable[[BaseException], bool] | None = None
+    longest: Callable[[Any], float] | None = None
 
     def shares(self, error: BaseException) -> bool:
         """Return whether the waiters of a load learn of ``error``, which its loader raised."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wheelcache.errors import StoreUnavailable
@@ -12,6 +12,7 @@ from wheelcache.near_cache.call_meter import CallMeter
 from wheelcache.near_cache.circuit_breaker import CircuitBreaker
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
+from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import StoreStats
 
@@ -29,22 +30,34 @@ class GuardedStore:
         name: the name of the cache in front of it, for logs.
         clock: returns seconds.
         rule: decides which errors are outages.
+        timeouts: remembers the timeouts of the values that this process writes.
         epoch: shows whether a connection reports writes to the store; None if there is no such connection.
         watches_outages: whether the store is left alone after repeated failures. Otherwise every call is made.
 
     Attributes:
         on_call: called before each call.
-        rule: see above.
+        rule, timeouts: see above.
     """
 
-    __slots__ = ("_breaker", "_clock", "_epoch", "_name", "_reads", "_watches_outages", "_writes", "on_call", "rule")
+    __slots__ = (
+        *("_breaker", "_clock", "_epoch", "_name", "_reads", "_watches_outages", "_writes"),
+        *("on_call", "rule", "timeouts"),
+    )
 
     def __init__(
-        self, name: str, clock: Clock, rule: OutageRule, *, epoch: TrustEpoch | None, watches_outages: bool
+        self,
+        name: str,
+        clock: Clock,
+        rule: OutageRule,
+        timeouts: WrittenTimeouts,
+        *,
+        epoch: TrustEpoch | None,
+        watches_outages: bool,
     ) -> None:
         self._name = name
         self._clock = clock
         self.rule = rule
+        self.timeouts = timeouts
         self._epoch = epoch
         self._watches_outages = watches_outages
         self._breaker = CircuitBreaker()
@@ -60,9 +73,29 @@ class GuardedStore:
         """
         return self._call(function, self._reads)
 
-    def write(self, function: Callable[[], Any]) -> StepsTo[Any]:
-        """Return the result of ``function()``, which writes to the store, as ``read`` does."""
-        return self._call(function, self._writes)
+    def write(
+        self, function: Callable[[], Any], keys: Sequence[Any] = (), new_timeout: NewTimeout | None = None
+    ) -> StepsTo[Any]:
+        """Return the result of ``function()``, which writes to the store, as ``read`` does.
+
+        Args:
+            keys: the keys whose timeouts the write changes.
+            new_timeout: their new timeout; None if they keep theirs.
+        """
+        if new_timeout is None:
+            return (yield from self._call(function, self._writes))
+        write = self.timeouts.start()
+        took_effect: bool | None = None
+        try:
+            written = yield from self._call(function, self._writes)
+            took_effect = new_timeout.took_effect(written)
+        except StoreUnavailable:
+            took_effect = False
+            raise
+        finally:
+            if took_effect is not False:
+                self.timeouts.end(keys, write, new_timeout, is_certain=took_effect is True)
+        return written
 
     def stats(self) -> StoreStats:
         """Return the statistics of the store in this process."""
@@ -82,6 +115,7 @@ class GuardedStore:
         """Start counting from zero."""
         self._reads.count_from_zero()
         self._writes.count_from_zero()
+        self.timeouts.after_fork_in_child()
 
     def _call(self, function: Callable[[], Any], meter: CallMeter) -> StepsTo[Any]:
         self.on_call()

@@ -29,6 +29,7 @@ from wheelcache.loading.unstored import Unstored
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
+from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 from wheelcache.runtime.clock import Clock
 
 T = TypeVar("T")
@@ -107,8 +108,11 @@ class NearCache:
         if epoch is not None:
             epoch.is_told = False
         # Kept for as long as they may be needed, which is not served while the store answers.
-        self._policy = LoadPolicy(keep=grace if fail_safe else 0.0, is_for_waiters=rule.is_of_the_call)
-        self._store = GuardedStore(cache.name, cache.steady, rule, epoch=epoch, watches_outages=fail_safe)
+        timeouts = WrittenTimeouts(cache.loading.now)
+        self._policy = LoadPolicy(
+            keep=grace if fail_safe else 0.0, is_for_waiters=rule.is_of_the_call, longest=timeouts.left
+        )
+        self._store = GuardedStore(cache.name, cache.steady, rule, timeouts, epoch=epoch, watches_outages=fail_safe)
         cache.observe_store(self._store)
 
     # What tells of writes calls these: see ``redis_tracking.Listener``.
@@ -259,18 +263,28 @@ class NearCache:
     # Writing.
 
     def write(
-        self, keys: Iterable[Any], write: Callable[[], T], *, dropped: Any = MISSING, value_of: ValueOf = _no_value
+        self,
+        keys: Iterable[Any],
+        write: Callable[[], T],
+        *,
+        dropped: Any = MISSING,
+        value_of: ValueOf = _no_value,
+        new_timeout: NewTimeout | None = None,
     ) -> StepsTo[T]:
         """What ``write()`` returns, and no copies of ``keys`` after it; ``dropped`` if it failed and may be dropped.
 
         Args:
             dropped: if not given, it may not be dropped.
             value_of: of what ``write()`` returned, the value that the keys were set to, for the waiters of a lease.
+            new_timeout: the timeout that the write gives to the keys; None if they keep theirs.
         """
         keys = list(keys)
         value = MISSING
         try:
-            outcome = yield ToTheEnd(self._store.write(write), partial(self._written_after_all, keys))
+            # Of other keys there are no copies, and comparing them may run the site's code.
+            plain = [key for key in keys if type(key) is str]
+            steps = self._store.write(write, plain, new_timeout)
+            outcome = yield ToTheEnd(steps, partial(self._written_after_all, keys))
             if outcome[1] is None:
                 value = value_of(outcome[0])
         finally:
