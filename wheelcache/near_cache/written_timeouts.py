@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import count
 from math import inf
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from wheelcache.core.access import MAX_FAST_TTL
 from wheelcache.runtime.clock import Clock
@@ -31,7 +31,7 @@ SLACK: Final = 2.0
 """Seconds."""
 
 MOST: Final = 16_384
-"""The most keys that are remembered; the ones written longest ago are forgotten first."""
+"""The most keys that are remembered. Beyond it, keys are forgotten that were not written for as many writes."""
 
 
 def _always(result: object) -> bool:
@@ -57,30 +57,12 @@ class NewTimeout:
 NO_TIMEOUT: Final = NewTimeout(None)
 
 
-class Started(NamedTuple):
-    """A write in progress.
+Started = tuple[float, int]
+"""A write in progress: when it began, and its number among the beginnings and ends of writes."""
 
-    Attributes:
-        at: when it began.
-        number: counts the beginnings and ends of writes.
-    """
-
-    at: float
-    number: int
-
-
-class _Known(NamedTuple):
-    """What is known of the value of a key.
-
-    Attributes:
-        ends_at: from then on, no copy is kept.
-        is_over_at: from then on, the value was written by another process.
-        number: of the end of the latest write.
-    """
-
-    ends_at: float
-    is_over_at: float
-    number: int
+Known = tuple[float, float, int]
+"""What is known of the value of a key: from when on no copy is kept, from when on the value was written by another
+process, and the number of the end of the latest write. Tuples, because creating named ones doubles the cost."""
 
 
 class WrittenTimeouts:
@@ -94,7 +76,7 @@ class WrittenTimeouts:
 
     def __init__(self, now: Clock) -> None:
         self._now = now
-        self._known: OrderedDict[Any, _Known] = OrderedDict()
+        self._known: OrderedDict[Any, Known] = OrderedDict()
         self._numbers = count()
         self.after_fork_in_child()
 
@@ -103,12 +85,13 @@ class WrittenTimeouts:
         known = self._known.get(key)
         if known is None:
             return inf
+        ends_at, is_over_at, _ = known
         now = self._now()
-        return inf if now >= known.is_over_at else max(known.ends_at - now, 0.0)
+        return inf if now >= is_over_at else max(ends_at - now, 0.0)
 
     def start(self) -> Started:
         """Return the beginning of a write, for ``end``."""
-        return Started(self._now(), next(self._numbers))
+        return self._now(), next(self._numbers)
 
     def end(self, keys: Iterable[Any], write: Started, new: NewTimeout, *, is_certain: bool) -> None:
         """Record a write that has ended.
@@ -116,34 +99,41 @@ class WrittenTimeouts:
         Args:
             is_certain: whether the write took effect. Otherwise the values may also have their earlier timeouts.
         """
+        began, number_at_start = write
         now = self._now()
         with self._lock:
-            number = next(self._numbers)
+            latest = began + new.seconds, now + new.seconds + SLACK, next(self._numbers)
             for key in keys:
-                ends_at, is_over_at = write.at + new.seconds, now + new.seconds + SLACK
                 known = self._known.get(key)
-                if known is not None and now < known.is_over_at and not (is_certain and known.number < write.number):
-                    ends_at = min(ends_at, known.ends_at)
-                    is_over_at = known.is_over_at if is_over_at == inf else max(is_over_at, known.is_over_at)
-                if ends_at < inf:
-                    self._known[key] = _Known(ends_at, is_over_at, number)
-                    self._known.move_to_end(key)
+                if known is not None and (not is_certain or known[2] > number_at_start):
+                    self._remember(key, _earlier(known, latest, now), now)
                 else:
-                    self._known.pop(key, None)
-                self._forget_some(now)
+                    self._remember(key, latest, now)
 
     def after_fork_in_child(self) -> None:
         """Make a new lock: a thread that the child does not have may hold the old one."""
         # Re-entrant, since the garbage collector may run a finalizer that writes to the store.
         self._lock = threading.RLock()
 
-    def _forget_some(self, now: float) -> None:
-        """Look at the two oldest records, so that every record leaves in time, and keep to the bound."""
-        for _ in range(min(2, len(self._known))):
-            key = next(iter(self._known))
-            if now < self._known[key].is_over_at:
-                self._known.move_to_end(key)
+    def _remember(self, key: Any, known: Known, now: float) -> None:
+        all_known = self._known
+        if known[0] < inf:
+            all_known[key] = known
+            all_known.move_to_end(key)
+        else:
+            all_known.pop(key, None)
+        if all_known:
+            # Each write looks at the oldest record, so that records of values that are over leave in time.
+            oldest = next(iter(all_known))
+            if now >= all_known[oldest][1] or len(all_known) > MOST:
+                del all_known[oldest]
             else:
-                del self._known[key]
-        while len(self._known) > MOST:
-            self._known.popitem(last=False)
+                all_known.move_to_end(oldest)
+
+
+def _earlier(one: Known, other: Known, now: float) -> Known:
+    """Return what is known if the store has the value of either write; ``other`` ended later."""
+    if now >= one[1]:
+        return other
+    is_over_at = one[1] if other[1] == inf else max(one[1], other[1])
+    return min(one[0], other[0]), is_over_at, other[2]
