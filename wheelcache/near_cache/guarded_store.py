@@ -20,7 +20,7 @@ logger = logging.getLogger("wheelcache")
 
 
 def _nothing() -> None:
-    """Do nothing: no one observes the store."""
+    """Do nothing: the store has no observer."""
 
 
 class GuardedStore:
@@ -69,7 +69,7 @@ class GuardedStore:
         """Return the result of ``function()``, which reads from the store; in a task, the result is awaited.
 
         Raises:
-            StoreUnavailable: if the store failed recently and is not asked.
+            StoreUnavailable: if the store failed recently, so the call is not made.
         """
         return self._call(function, self._reads)
 
