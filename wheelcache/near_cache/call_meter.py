@@ -8,7 +8,7 @@ from wheelcache.stats import CallStats, LoadTimes, whole_parts
 
 
 class CallMeter:
-    """Counts the reads or the writes of one store. Any thread may count: it takes less than 1 us, a call at least 30."""
+    """Counts the reads or the writes of one store. Any thread may count: that takes less than 1 us, a call 30."""
 
     __slots__ = ("_errors", "_lock", "_refused", "_times")
 

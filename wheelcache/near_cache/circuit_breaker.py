@@ -1,7 +1,7 @@
 """A circuit breaker: after repeated failures, calls are not made for a while, so that no caller waits for them.
 
-The pattern is Michael Nygard's ("Release It!"). A closed breaker lets every call through. After ``FAILURES`` failures in
-a row it opens and lets no call through, except for an occasional try that shows whether the breaker can close again.
+The pattern is Michael Nygard's ("Release It!"). A closed breaker lets every call through. After ``FAILURES`` failures
+in a row it opens and lets no call through, except for an occasional try that shows whether the breaker can close again.
 """
 
 from __future__ import annotations

@@ -59,6 +59,6 @@ def well_known(kind: Any) -> str | None:
 
 
 def socket_options(kind: Any, seconds: float) -> dict[str, Any]:
-    """Return the options of a cache of class ``kind`` whose sockets wait at most ``seconds``; empty if it is unknown."""
+    """Return the options of a cache of class ``kind`` whose sockets wait at most ``seconds``; empty if unknown."""
     path = well_known(kind)
     return {} if path is None else SOCKET_OPTIONS[path].bounded(seconds)
