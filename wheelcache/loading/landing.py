@@ -72,7 +72,7 @@ class Landing:
         if policy.longest is not None:
             longest = policy.longest(flight.key)
             if longest <= 0.0:
-                # An older value that was kept past its time must not be served after this one.
+                # An older value that is kept past its time must not be returned after this one.
                 self._target.discard(flight.key)
                 return None
             ttl = longest if ttl is None else min(ttl, longest)
