@@ -47,7 +47,7 @@ class TieredCache(EngineBackend):
     the second level. Copies are isolated as values are in ``WheelCache``.
 
     cachelib's ``get`` does not distinguish None from a miss, so no copy of a None is kept, and the second level is
-    asked each time: once, or up to three times if ``fill_wait`` lets other callers wait for a key that may be set to None.
+    asked each time: once, or up to three times if ``fill_wait`` lets other callers wait for a key that may become None.
 
     Args:
         l2: the second level, any cachelib cache.
