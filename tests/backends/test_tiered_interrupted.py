@@ -58,14 +58,15 @@ def test_an_exception_that_is_not_the_stores_reaches_the_caller_of_every_method_
     assert not [record for record in caplog.records if record.name == "wheelcache"][1:]
 
 
+@pytest.mark.parametrize("name", ["get", "get_many"])
 @pytest.mark.parametrize("adapter", TIERS.values(), ids=TIERS)
-def test_the_threads_that_wait_for_the_read_of_an_interrupted_one_read_for_themselves(over, adapter, in_thread):
+def test_the_threads_that_wait_for_the_read_of_an_interrupted_one_read_for_themselves(over, adapter, in_thread, name):
     tier = over(adapter, fail_safe=True)
-    tier.behind.set("k", 1)
+    tier.behind.set("other", 1)
     reading, interrupted = threading.Event(), threading.Event()
-    read = tier.noted.get
+    read = getattr(tier.noted, name)
 
-    def get(self, *args, **kwargs):
+    def is_interrupted_once(self, *args, **kwargs):
         if not reading.is_set():
             reading.set()
             assert interrupted.wait(PATIENCE)
@@ -73,10 +74,10 @@ def test_the_threads_that_wait_for_the_read_of_an_interrupted_one_read_for_thems
         return read(self, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(tier.noted, "get", get)
-        leader = in_thread(tier.get, "k")
+        patched.setattr(tier.noted, name, is_interrupted_once)
+        leader = in_thread(CALLS[name], tier)
         assert reading.wait(PATIENCE)
-        waiter = in_thread(tier.get, "k")
+        waiter = in_thread(tier.get, "other")
         until_waiting()
         interrupted.set()
         assert waiter.result(PATIENCE) == 1
