@@ -81,7 +81,7 @@ class CacheParts:
         self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, weigher, self.stamps)
         self.loads = Loads(self.core, self.writer)
         self.fill_times = FillTimes(self.loads, self.driver.clock)
-        self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.stamps.noted)
+        self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.stamps.noted, self.core.now)
         self.groups = Groups()
         self.gate = Gate(name, self.core)
         self.leased = LeasedReads(self.core, self.gate.check, self.leases, self.writer, self.loads)

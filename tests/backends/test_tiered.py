@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from tests.backends.tiers import TIERS, WITH_ASYNC, made_tiers
+from tests.backends.wrong_timeouts import WRONG_TIMEOUTS, refused_timeout
 from tests.waiting import PATIENCE, THREADS, until, until_waiting
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
@@ -192,6 +193,28 @@ def test_the_cache_behind_gets_each_timeout_exactly(make):
             write(*ttl)
         seconds = next(iter(tier.timeout(*ttl).values())) if ttl else 300
         assert tier.noted.timeouts() == [seconds] * len(writes)
+
+
+@pytest.mark.parametrize("wrong", WRONG_TIMEOUTS, ids=repr)
+@with_async
+def test_a_wrong_timeout_is_a_type_error_that_names_it_and_never_reaches_the_cache_behind(make, wrong):
+    tier = make(fail_safe=True)
+    tier.set("k", 1)
+    assert tier.get("k") == 1
+    tier.noted.calls.clear()
+    calls = [
+        lambda: tier.set("k", 2, wrong),
+        lambda: tier.add("new", 2, wrong),
+        lambda: tier.set_many({"k": 2}, wrong),
+        lambda: tier.load("new", lambda: 2, wrong),
+        lambda: tier.load("k", lambda: 2, wrong),
+        *([lambda: tier.touch("k", wrong)] if hasattr(tier, "touch") else []),
+    ]
+    for call in calls:
+        with refused_timeout(tier, wrong):
+            call()
+    assert tier.noted.calls == []
+    assert tier.get("k") == 1
 
 
 @with_async

@@ -9,6 +9,7 @@ from wheelcache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.loading.steps import drive, drive_async, result
 from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 TIMEOUT = 60.0
@@ -21,7 +22,7 @@ def near_cache(clock, *, tracked=False, **options):
     """A near cache that is told of writes, but not trusted yet, if ``tracked``; else one that is told nothing."""
     epoch = TrustEpoch() if tracked else None
     cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
-    return NearCache(cache, TIMEOUT, epoch=epoch, **options)
+    return NearCache(cache, TIMEOUT, OutageRule(Store()), epoch=epoch, **options)
 
 
 class Down(ConnectionError):

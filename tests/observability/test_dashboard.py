@@ -13,6 +13,7 @@ from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import FileUnusable
 from wheelcache.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.observability.collect import note_reset
 from wheelcache.observability.dashboard.dashboard import (
     ASSETS,
@@ -211,7 +212,7 @@ def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, anoth
 
 def test_a_near_cache_of_which_the_store_was_always_down_is_published_and_was_used(make, clock):
     cache = make("copies")
-    near = NearCache(cache, 60.0, fail_safe=True)
+    near = NearCache(cache, 60.0, OutageRule(None), fail_safe=True)
     assert not only_card(dashboard(cache).figures())["is_used"]
 
     def fails():

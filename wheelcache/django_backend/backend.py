@@ -14,6 +14,7 @@ from django.core.cache.backends.base import (
 )
 from django.db import close_old_connections
 
+from wheelcache import options
 from wheelcache.codec import ATOMS
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import is_simple
@@ -204,6 +205,7 @@ class WheelCache(PrefixAccess, BaseCache):
                 self._fill_times.filled(f"{self._prefix}{key!s}")
             if self._set_at_once(key, value, ttl) is not None:
                 return
+        ttl = self._ttl(timeout)
         cache_key = self._key(key, version)
         cache = self._cache
         if self._missed_at:
@@ -356,7 +358,14 @@ class WheelCache(PrefixAccess, BaseCache):
         self.close(**kwargs)
 
     def _ttl(self, timeout: Any) -> Any:
-        return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        """Return the seconds that ``timeout`` stands for; None for no expiry, 0 or less if it is over immediately.
+
+        Raises:
+            TypeError: if ``timeout`` is not a number of seconds or None.
+        """
+        if timeout is DEFAULT_TIMEOUT:
+            return self.default_timeout
+        return timeout if type(timeout) is int else options.django_timeout("timeout", timeout)
 
     def _set_page(self, key: str, cache_key: Any, stored: Any, ttl: float | None, version: int | None) -> None:
         """``set`` of a page or of what Django keeps beside it: see ``pages``."""

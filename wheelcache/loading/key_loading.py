@@ -14,6 +14,7 @@ from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.request import LoadRequest
 from wheelcache.loading.steps import Steps
+from wheelcache.runtime.clock import Clock
 
 
 class KeyLoading:
@@ -24,15 +25,22 @@ class KeyLoading:
         keys: adapts the callers' keys.
         ttl: seconds that are meant by DEFAULT_TTL; None for ever.
         noted: forgets that a key was missed. A load answers that: what the caller sets after that is news.
+        now: the clock that entries expire by.
+
+    Attributes:
+        now: see above.
     """
 
-    __slots__ = ("_keys", "_noted", "_ttl", "loads")
+    __slots__ = ("_keys", "_noted", "_ttl", "loads", "now")
 
-    def __init__(self, loads: Loads, keys: KeyProxies, ttl: float | None, noted: Callable[[Any], object]) -> None:
+    def __init__(
+        self, loads: Loads, keys: KeyProxies, ttl: float | None, noted: Callable[[Any], object], now: Clock
+    ) -> None:
         self.loads = loads
         self._keys = keys
         self._ttl = ttl
         self._noted = noted
+        self.now = now
 
     def seconds(self, ttl: TTL) -> float | None:
         """

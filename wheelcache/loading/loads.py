@@ -231,8 +231,10 @@ class Loads:
         value, error = yield Call(request.loader, (flight.lead,))
         if error is None:
             value, error = self._landing.loaded(flight, request, value)
-        else:
+        elif request.policy.shares(error):
             self._landing.failed(flight, error)
+        else:
+            self._landing.abandon(flight)
         return (value, None) if error is None else self._stale_instead(request, error)
 
     def _wait(self, ticket: Ticket, request: LoadRequest, deadline: float | None) -> StepsTo[Outcome | None]:

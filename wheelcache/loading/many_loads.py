@@ -51,7 +51,7 @@ class ManyLoads:
             if error is None:
                 error = self._loaded_many(flights, keys, values, ttl, policy)
             if error is not None:
-                for flight in flights:
+                for flight in flights if policy.shares(error) else ():
                     if flight.outcome is None:
                         self._landing.failed(flight, error)
                 return None, error

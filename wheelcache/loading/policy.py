@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, TypedDict
@@ -21,6 +21,10 @@ class LoadPolicy:
         timeout: seconds that a caller waits for a load; None for as long as it takes.
         keep: seconds past its TTL for which a value stays, to be had by ``get_stale`` only.
         negative_ttl: seconds that a None is kept; None for as long as any other value.
+        is_for_waiters: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.
+            None if they receive every ``Exception``.
+        longest: returns the seconds that the loaded value of a key may be fresh at most; 0.0 if it is not to be stored.
+            None for no limit beyond the TTL.
     """
 
     grace: float = 0.0
@@ -29,6 +33,12 @@ class LoadPolicy:
     timeout: float | None = None
     negative_ttl: float | None = None
     keep: float = 0.0
+    is_for_waiters: Callable[[BaseException], bool] | None = None
+    longest: Callable[[Any], float] | None = None
+
+    def shares(self, error: BaseException) -> bool:
+        """Return whether the waiters of a load learn of ``error``, which its loader raised."""
+        return self.is_for_waiters is None or self.is_for_waiters(error)
 
 
 PLAIN: Final = LoadPolicy()
