@@ -147,7 +147,7 @@ class WheelCache(PrefixAccess, BaseCache):
             is_stored = self._add_at_once(key, value, ttl)
             if is_stored is not None:
                 return is_stored
-        cache_key = self._key(key, version)
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
         stored = self.store.codec.encode(value)
         if ttl is not None and ttl <= 0:
             if cache_key in self._cache:
@@ -227,7 +227,7 @@ class WheelCache(PrefixAccess, BaseCache):
             is_there = self._touch_at_once(key, ttl)
             if is_there is not None:
                 return is_there
-        cache_key = self._key(key, version)
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             return self._cache.delete(cache_key)
         return self._cache.touch(cache_key, ttl)
