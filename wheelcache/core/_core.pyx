@@ -83,12 +83,11 @@ cdef class CompiledCore:
     # Not ``__init__``, which may be left out, or called again.
     def __cinit__(
         self, *, max_entries=None, max_weight=None, double jitter=0.0, double max_jitter=60.0, interval=1.0,
-        slots=512, clock=None, stamps=None,
+        clock=None, stamps=None,
     ):
         cdef Map *map = &self.map
         self.watches = new_watch_table()
         interval = options.interval("interval", interval)
-        options.slots("slots", slots)
         self.told = deque()
         self.fork_lock = threading.Lock()
         map.max_entries = -1 if max_entries is None else min(max_entries, sys.maxsize)
