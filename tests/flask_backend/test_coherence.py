@@ -7,6 +7,8 @@ from itertools import count
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 pytestmark = pytest.mark.usefixtures("own_stamps")
 
 _names = map("coherent app {}".format, count())
@@ -45,7 +47,7 @@ class Process:
 
     def end(self):
         self.process.stdin.close()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(PATIENCE) == 0
         self.process.stdout.close()
 
 
