@@ -122,15 +122,6 @@ def test_what_is_loaded_may_use_the_cache():
     assert cache.loads == 1
 
 
-def test_to_clear_it_nothing_is_loaded_and_nothing_is_later():
-    cache = Lazy()
-    cache.lazy_load.skip()
-    cache.core.clear()
-    assert not cache.lazy_load.is_pending
-    assert cache.get("a") is None
-    assert cache.loads == 0
-
-
 def test_a_clear_waits_for_the_load_that_was_begun():
     slow = Slow()
     clearing = threading.Thread(target=lambda: (slow.cache.lazy_load.skip(), slow.cache.core.clear()))

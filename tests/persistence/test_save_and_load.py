@@ -445,9 +445,9 @@ def test_a_cache_that_is_closed_while_it_loads_says_so(path):
     assert len(other) == 0
 
 
-def test_what_is_saved_among_threads_that_write_was_there_at_some_time(together, tmp_path, wall):
+def test_what_is_saved_among_threads_was_there_at_some_time_and_all_that_stays_is_saved(together, tmp_path, wall):
     """A value says how long it may live: none is found under the time of another."""
-    cache = filled({key: (key, 1000) for key in range(500)}, 1000)
+    cache = filled({key: (key, 1000) for key in range(600)}, 1000)
     over = threading.Event()
     paths = [tmp_path / f"{number}.snapshot" for number in range(8)]
 
@@ -465,11 +465,15 @@ def test_what_is_saved_among_threads_that_write_was_there_at_some_time(together,
                 cache.set(key, (key, ttl), ttl)
                 if key % 7 == 0:
                     cache.delete(key)
+            # These stay, and may be anywhere in the order.
+            for key in range(500 + number, 600, 31):
+                assert cache.get(key) == (key, 1000)
 
     assert together(work) == [None] * 32
     for path in paths:
         other = kept()
-        assert other.load(path) > 300
+        assert other.load(path) > 400
+        assert {*range(500, 600)} <= {*other.keys()}
         for key, (found, ttl) in contents(other).items():
             assert found == key
             assert other.expires_in(key) == ttl
