@@ -60,7 +60,7 @@ def together():
                 return error
 
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(one, range(THREADS), timeout=60))
+            return list(pool.map(one, range(THREADS), timeout=PATIENCE))
 
     return run
 

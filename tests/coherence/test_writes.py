@@ -244,7 +244,7 @@ def test_beside_a_writer_in_a_tight_loop_the_readers_of_its_process_never_miss(p
         writer = pool.submit(keep_writing)
         readers = [pool.submit(read) for _ in range(2)]
         try:
-            assert [each.result(PATIENCE * 3) for each in readers] == [0, 0]
+            assert [each.result(PATIENCE) for each in readers] == [0, 0]
         finally:
             is_done.set()
         assert writer.result(PATIENCE) > 1
