@@ -154,8 +154,8 @@ def measure(step: Step) -> Section:
     return Section(
         "Django",
         f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls (aget: {ASYNC_CALLS}, get_many "
-        f"and set_many: {BATCH_CALLS}). Into a full cache: the mean, since LocMemCache drops a third of its entries now "
-        "and then.",
+        f"and set_many: {BATCH_CALLS}). Into a full cache: the mean, since LocMemCache drops a third of its entries "
+        "now and then.",
         [
             *medians("get, hit, str", gets, LocMemCache=by_core(compiled=25, python=8), DummyCache=5),
             costlier("get, hit, str", gets[OURS].median, FLOOR, gets[FLOOR].median, by_core(compiled=1, python=3.2)),
