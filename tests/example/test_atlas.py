@@ -166,6 +166,7 @@ def test_the_figures_of_the_cache_are_for_users_that_log_in(atlas, url):
         assert "no such user" in stranger.post(login.url, data={**form, "password": "x"}).text
         page = stranger.post(login.url, data={**form, "password": "demo"})
         assert (page.url.path, page.status_code) == ("/wheelcache/", 200)
+        assert '"may_operate": true' in page.text
         figures = stranger.get("/wheelcache/figures.json").json()
         assert {"atlas", "sessions"} <= {each["name"] for each in figures["caches"]}
         # A user that empties the cache does not have to log in again.

@@ -9,9 +9,11 @@ from typing import Any, Final
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured
 
 from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
+from wheelcache.django_backend.dashboard_guard import configured_guard
 from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
@@ -117,5 +119,21 @@ def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-CHECKS: Final = (check_locations, check_snapshots, check_misplaced_options, check_coherence, check_unnamed)
-"""Those of every ``check``. That of shared state is for ``--deploy``."""
+def check_dashboard_guard(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report a guard of the dashboard that cannot be called."""
+    try:
+        configured_guard()
+    except ImproperlyConfigured as error:
+        return [checks.Error(str(error), id="wheelcache.E002")]
+    return []
+
+
+CHECKS: Final = (
+    check_locations,
+    check_snapshots,
+    check_misplaced_options,
+    check_coherence,
+    check_unnamed,
+    check_dashboard_guard,
+)
+"""The checks of every ``check``; ``check_shared_state`` is for ``--deploy``."""

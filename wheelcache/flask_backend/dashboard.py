@@ -22,6 +22,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from wheelcache.cache import Cache
 from wheelcache.flask_backend.engine_backend import EngineBackend
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, answer, asset
+from wheelcache.observability.dashboard.permissions import NOT_AN_OPERATOR, REFUSED, Permission, granted_by
 from wheelcache.option_table import Setting
 
 logger = logging.getLogger("wheelcache")
@@ -42,9 +43,10 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
 
     Args:
         guard: called without arguments before every request to the dashboard, within it, so that it may look at
-            ``flask.request`` and ``session``; it may be a coroutine function. True lets in. A response, such as a
-            redirect to the login, is sent instead, and so is what it aborts with. All else is refused with 403:
-            False and None, but also a user or a 1, which are logged.
+            ``flask.request`` and ``session``; it may be a coroutine function. True or "operate" lets the user view
+            the figures and use the buttons; "view_figures" lets the user view the figures. A response, such as a
+            redirect to the login, is sent instead; the guard may also abort. Any other return value results in a 403,
+            and is logged unless it is False or None.
         name: of the blueprint, and so of its endpoints.
         user: called as ``guard`` is, when a button is pressed: the name of the user for the recent events. Without it,
             the name is that of HTTP authentication, or the address that the request comes from.
@@ -61,14 +63,13 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
     @blueprint.before_request
     def let_in() -> AnyResponse | None:
         verdict = current_app.ensure_sync(guard)()
-        if verdict is True:
-            g.wheelcache_user = user
-            return None
         if isinstance(verdict, AnyResponse):
             return verdict
-        if verdict is not None and verdict is not False:
-            logger.warning("The guard of the dashboard returned a %s, which lets no user in", type(verdict).__name__)
-        return _refused("You may not see this")
+        permission = granted_by(verdict)
+        if permission is None:
+            return _refused(REFUSED)
+        g.wheelcache_user, g.wheelcache_permission = user, permission
+        return None
 
     blueprint.add_url_rule("/", "page", _page)
     blueprint.add_url_rule("/figures.json", "figures", _figures)
@@ -83,16 +84,20 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
 def _page() -> Response:
     wtf = _flask_wtf()
     if wtf is not None:
-        header = current_app.config["WTF_CSRF_HEADERS"][0]
-        return _sent(Response(_dashboard().page(header, wtf.generate_csrf(), _home()), mimetype="text/html"))
-    # The same for all tabs.
+        return _page_with(current_app.config["WTF_CSRF_HEADERS"][0], wtf.generate_csrf())
+    # All tabs of a browser share one token.
     token = request.cookies.get(COOKIE, "")
     if not TOKEN.fullmatch(token):
         token = secrets.token_urlsafe(32)
-    response = Response(_dashboard().page(HEADER, token, _home()), mimetype="text/html")
-    # For the folder of the page, by its address in the browser: a proxy may have taken a part of that away.
+    response = _page_with(HEADER, token)
+    # Without a path, the cookie is for the folder of the page in the browser, which a proxy may have shortened here.
     response.set_cookie(COOKIE, token, path=None, secure=request.is_secure, httponly=True, samesite="Strict")
-    return _sent(response)
+    return response
+
+
+def _page_with(token_header: str, token: str) -> Response:
+    page = _dashboard().page(token_header, token, _home(), may_operate=_may_operate())
+    return _sent(Response(page, mimetype="text/html"))
 
 
 def _home() -> str:
@@ -122,7 +127,9 @@ def _reset() -> Response:
 
 
 def _done(act: Callable[[str, str], str], to_log: str) -> Response:
-    """Have ``act(cache, user)`` do what a button of the page asks for, and log it."""
+    """Call ``act(cache, user)`` for a button of the page, and log it."""
+    if not _may_operate():
+        return _refused(NOT_AN_OPERATOR)
     if _is_forged():
         return _refused("This page is older than your login, reload it")
     name, by = request.form.get("cache", ""), _user()
@@ -130,6 +137,10 @@ def _done(act: Callable[[str, str], str], to_log: str) -> Response:
     if response.status_code == 200:
         logger.info(to_log, {"cache": name})
     return response
+
+
+def _may_operate() -> bool:
+    return g.wheelcache_permission is Permission.OPERATE
 
 
 def _user() -> str:
