@@ -1,4 +1,7 @@
-"""The Python in README.md and docs/: it compiles, and every name in it is imported or defined there."""
+"""The Python in README.md and docs/: it compiles, and every name in it is imported or defined there.
+
+Until there is a release, nothing sends users to a package index, where anybody may register the name.
+"""
 
 import ast
 import logging.config
@@ -59,6 +62,18 @@ def test_every_name_of_wheelcache_that_a_snippet_imports_is_there():
     assert ("wheelcache.django_backend", "cache") in imported
     for module, name in imported:
         assert hasattr(__import__(module, fromlist=[name]), name), (module, name)
+
+
+FROM_AN_INDEX = re.compile(
+    r"""pypi\.org/\S*wheelcache|install\s+["']?wheelcache(?!\S* @ git)|wheelcache\[(?!\w+\] @ git)"""
+)
+
+
+def test_nothing_sends_users_to_a_package_index():
+    shipped = (each for folder in ("wheelcache", "docs", "example_project") for each in (ROOT / folder).rglob("*"))
+    texts = [ROOT / "README.md", ROOT / "Makefile", ROOT / "setup.py"]
+    texts += [each for each in shipped if each.suffix in (".py", ".html", ".js", ".css", ".md", ".json", ".yml")]
+    assert [str(each) for each in texts if FROM_AN_INDEX.search(each.read_text())] == []
 
 
 def test_the_logging_snippet_silences_no_logger_that_is_there():
