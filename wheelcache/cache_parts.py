@@ -18,6 +18,7 @@ from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
+from wheelcache.observability.core_log import log_core
 from wheelcache.observability.observers import IdleChecker, ObservedStore, Observers, StatsReader
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.persistence.autosave import Autosave
@@ -108,7 +109,8 @@ class CacheParts:
         failures.on_first = self.jobs.start
 
     def start(self) -> None:
-        """From here on the wheel thread, forks, and what freezes the time in tests, know of the cache."""
+        """Log the core, and register with the wheel thread, the fork hooks and the frozen-time support."""
+        log_core()
         self.driver.start()
         if unfrozen(self.options.clock) is SystemClock.monotonic:
             follow(self.driver)

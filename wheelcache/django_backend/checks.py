@@ -11,6 +11,7 @@ from django.core import checks
 from django.core.checks import CheckMessage
 from django.core.exceptions import ImproperlyConfigured
 
+from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
 from wheelcache.django_backend.dashboard_guard import configured_guard
@@ -128,6 +129,14 @@ def check_dashboard_guard(app_configs: Any, **kwargs: Any) -> list[CheckMessage]
     return []
 
 
+def check_core(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report that the slower core runs: an installation succeeds without a compiler, and pip does not show why."""
+    if IMPLEMENTATION == "compiled":
+        return []
+    message = f"{REPORT}: hits and writes take three to ten times as long as on the compiled one."
+    return [checks.Info(message, hint=HOW_TO_CHANGE, id="wheelcache.I001")]
+
+
 CHECKS: Final = (
     check_locations,
     check_snapshots,
@@ -135,5 +144,6 @@ CHECKS: Final = (
     check_coherence,
     check_unnamed,
     check_dashboard_guard,
+    check_core,
 )
 """The checks of every ``check``; ``check_shared_state`` is for ``--deploy``."""

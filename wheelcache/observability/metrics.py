@@ -230,7 +230,10 @@ LOAD_TIME: Final = "Seconds that loads took, also those that raised an exception
 STORE_TIME: Final = "Seconds that calls of the store behind a near cache took, also those that failed."
 
 
-INFO: Final = "Always 1: the version of wheelcache and the core in use."
+INFO: Final = (
+    "Always 1: the version of wheelcache and the core in use, compiled or python. WHEELCACHE_CORE in the environment "
+    "selects the core; the compiled one is there if there was a C compiler when wheelcache was installed."
+)
 
 
 def info_labels(reading: Reading) -> list[dict[str, str]]:

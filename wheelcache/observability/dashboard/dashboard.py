@@ -15,6 +15,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any, Final
 
+from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.collect import (
     collect,
@@ -122,7 +123,10 @@ class Dashboard:
         # In a script element nothing is markup but what begins with this.
         encoded = json.dumps(config).replace("<", "\\u003c")
         return Template(asset("page.html").decode()).safe_substitute(
-            title=html.escape(self._title), home=html.escape(home), config=encoded
+            title=html.escape(self._title),
+            home=html.escape(home),
+            config=encoded,
+            core=html.escape(f"{REPORT}. {HOW_TO_CHANGE}"),
         )
 
     def figures(self, details: Collection[str] | None = None, span: str = "hour") -> dict[str, Any]:
