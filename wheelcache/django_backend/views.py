@@ -34,7 +34,7 @@ logger = logging.getLogger("wheelcache")
 View = Callable[..., HttpResponse]
 
 Refusal = Callable[[HttpRequest, int], HttpResponse]
-"""Makes the response to a request that is refused, by its status: 401 without a login, otherwise 403."""
+"""A function that makes the response to a refused request. Its status is 401 without a login, otherwise 403."""
 
 WHY: Final = {401: "You have to log in", 403: REFUSED}
 
@@ -187,7 +187,7 @@ def _user_name(request: HttpRequest) -> str:
 
 
 def _dashboard(request: HttpRequest) -> Dashboard:
-    # As its users know the site: a settings module is often the same for staging and production.
+    # The title is the address of the site: staging and production often share a settings module.
     return Dashboard(f"{request.get_host()}{get_script_prefix().rstrip('/')}", engines, settings_of)
 
 
