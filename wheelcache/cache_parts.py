@@ -1,4 +1,4 @@
-"""The parts of a cache, and how they are put together: each gets what it needs, and knows nothing of the cache."""
+"""The parts of a cache and their connections: each part receives the parts that it needs, and none knows the cache."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
+from wheelcache.observability.core_log import log_core
 from wheelcache.observability.observers import IdleChecker, ObservedStore, Observers, StatsReader
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.persistence.autosave import Autosave
@@ -33,25 +34,25 @@ from wheelcache.writing.expiry import Expiry
 from wheelcache.writing.removal_listener import RemovalListener
 
 MAX_JITTER: Final = 60.0
-"""Seconds. What is set together expires over a minute at most: 5% of two weeks would end a session 16 hours early."""
+"""Seconds by which jitter may shorten a TTL: 5% of two weeks would end a session 16 hours early."""
 
 
 class CacheParts:
     """The parts of one cache.
 
     Attributes:
-        options: what they were made of: see ``cache_options.CacheOptions``.
+        options: the options of the cache: see ``cache_options.CacheOptions``.
         core: the entries.
         keys: adapts the callers' keys to the core.
-        driver: has the core advanced.
+        driver: advances the core.
         leases, leased: the right to fill a key, and the look-ups that wait for the value.
-        stamps, writer: what other processes write, and the way of a write.
-        loads, loading: what loads, by the core's keys and by the callers'.
-        groups: of the keys of memoized functions.
+        stamps, writer: the writes of other processes, and the path of a write.
+        loads, loading: the loads, by the core's keys and by the callers' keys.
+        groups: the groups of keys of memoized functions.
         gate: whether the cache is unloaded, open or closed.
-        snapshots, keeper: saves and loads the entries, when asked to and, if there is a ``snapshot_dir``, by itself.
-        is_closed: ``close`` is done.
-        observers, jobs: what looks at the cache from outside, and what is done every so many seconds.
+        snapshots, keeper: save and load the entries on request and, if there is a ``snapshot_dir``, periodically.
+        is_closed: whether ``close`` has finished.
+        observers, jobs: the parts that read the cache's figures, and the periodic jobs.
     """
 
     def __init__(self, options: Any) -> None:
@@ -68,7 +69,7 @@ class CacheParts:
             clock=unfrozen(options.clock),
             stamps=stamps,
         )
-        # Bytes are weighed with those of the entry, which only the core knows.
+        # The weight in bytes includes the entry itself, whose size only the core knows.
         weigher = options.weigher
         if weigher is size_of:
             weigher = partial(size_of, entry_bytes=self.core.entry_bytes)
@@ -107,59 +108,60 @@ class CacheParts:
         failures.on_first = self.jobs.start
 
     def start(self) -> None:
-        """From here on the wheel thread, forks, and what freezes the time in tests, know of the cache."""
+        """Log the core, and register with the wheel thread, the fork hooks and the frozen-time support."""
+        log_core()
         self.driver.start()
         if unfrozen(self.options.clock) is SystemClock.monotonic:
             follow(self.driver)
         lifecycle.HELD.add_weakly(self)
 
     def observe_store(self, store: ObservedStore) -> None:
-        """The entries are copies of what ``store`` has: its figures are among those of the cache."""
+        """Include the statistics of ``store``, whose copies are here, in the statistics of this cache."""
         self.observers.stats.store = store
-        # While it fails, nothing is written here that would start them.
+        # While the store fails, there is no write here that would start the jobs.
         store.on_call = self.jobs.start
 
     def delete_group(self, name: str) -> int:
-        """Delete every key of a group. How many were there."""
-        # First what is being loaded: what is stored in between is an entry by then.
+        """Delete every key of a group, and return their number."""
+        # Keys in progress come first: a load that ends in between has made an entry by then.
         keys = {key: None for key in self.loads.keys_in_progress() if group_of(unwrap(key)) == name}
         scan = self.core.scan()
         while some := scan.keys(BATCH):
             keys |= {key: None for key in some if group_of(unwrap(key)) == name}
-        # Which of them other processes have is not known.
+        # It is not known which of the keys other processes have.
         self.stamps.write_all()
         return self.writer.delete_many(keys)
 
     def clear(self) -> None:
-        """Remove every entry, and forget which loads failed."""
+        """Remove every entry, and forget the failed loads."""
         self.gate.skip_load()
         self.writer.clear()
         self.loads.forget_failures()
 
     def close(self) -> None:
-        """Drop all entries, and shut the gate for good."""
+        """Drop all entries, and close the gate forever."""
         if self._closing_thread == threading.get_ident():
-            # A listener closes the cache that is being closed: else it would be called within itself, batch by batch.
+            # A listener closes the cache that is being closed. It would be called within itself, batch by batch.
             return
         try:
             self._closing_thread = threading.get_ident()
-            # First, as what was counted is published once more.
+            # The jobs come first, since they publish the counts once more.
             self.jobs.close()
             self.loads.close()
             self.gate.close()
             self.leases.close()
             self.writer.clear(news=False)
-            # Last: an interrupted close is finished by the next one.
+            # This comes last, so that the next close finishes an interrupted one.
             self.is_closed = True
         finally:
             self._closing_thread = 0
 
     def before_fork(self) -> None:
-        """Return when no step of the core is in progress. Until ``after_fork``, no other thread begins one."""
+        """Wait until no step of the core is in progress. Until ``after_fork``, no other thread can begin one."""
         self.core.before_fork()
 
     def after_fork(self, *, in_child: bool) -> None:
-        """In the child: fresh locks, counts from zero, and no thread, task or waiter of the parent. Entries stay."""
+        """Give the child fresh locks and counts from zero, and drop the parent's threads, tasks and waiters."""
         self.core.after_fork(in_child=in_child)
         if not in_child:
             return
@@ -181,7 +183,7 @@ class CacheParts:
         return keeper
 
     def _actions(self) -> dict[str, Callable[[], object]]:
-        """What operators may ask for."""
+        """Return the actions that operators can request."""
         actions: dict[str, Callable[[], object]] = {CLEAR: self.clear}
         if self.keeper is not None:
             actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}

@@ -1,12 +1,13 @@
-"""What is told of caches to systems that collect metrics: which figures, and where they are read.
+"""The metrics for Prometheus and OpenTelemetry: which figures there are, and where they are read.
 
-A counter must never go down: such a system takes that for a restart, and adds all that had been counted once more. So
+A counter must never decrease: the collecting system would assume a restart and add the whole count again. So
 
-- a request that found nothing fresh is a miss here and stays one, where ``Stats`` makes a hit of it as soon as a stale
-  value is served, perhaps after a timeout. Those are counted by themselves;
-- of figures that other processes see, none is told before they see it too, for the next to be asked may be another;
-- seconds are those of ``whole_parts``: sums of other floats may be less by a bit once a worker is counted among exited
-  workers.
+- a request that found no fresh value is a miss here and stays one. In ``Stats`` it becomes a hit when a stale value is
+  served, perhaps after a timeout; here, stale hits have a counter of their own;
+- figures that processes share are not reported before all processes can see them, since another process may answer the
+  next request;
+- seconds are those of ``whole_parts``: sums of other floats may become smaller by a bit when a worker exits and its
+  figures are added to those of exited workers.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from wheelcache.stats import CallStats, Stats, StoreStats, whole_parts
 
 
 class Kind(Enum):
-    """How the values of several caches, or of several processes, are one.
+    """How the values of several caches or processes are combined.
 
-    COUNTER: they are added, and each only grows. LEVEL: they are added, and go up and down. WORST: the greatest counts.
+    COUNTER: they are added and only grow. LEVEL: they are added and go up and down. WORST: the greatest is reported.
     """
 
     COUNTER = "counter"
@@ -42,9 +43,9 @@ class Reading:
     """The figures of one cache.
 
     Attributes:
-        cache: its name, in characters that can be sent.
-        counted: by processes that live and by exited workers. ``size`` and ``weight`` are of those that live.
-        figures: of the processes that live.
+        cache: the name of the cache, in characters that can be encoded.
+        counted: the counts of live and exited workers. ``size`` and ``weight`` are those of live workers.
+        figures: the figures of live workers.
     """
 
     cache: str
@@ -54,7 +55,7 @@ class Reading:
     @classmethod
     def of(cls, figures: CacheStats) -> Reading:
         parts = (figures.exited_workers, *(each.stats for each in figures.workers))
-        # Those of a store are exact: its CallMeter sees to that.
+        # The seconds of a store are exact already, in its CallMeter.
         exact = (replace(each, load_seconds=whole_parts(each.load_seconds)) for each in parts)
         return cls(figures.name, Stats.total(exact), figures)
 
@@ -64,10 +65,10 @@ class Metric:
     """One metric, with a value for each cache, or several.
 
     Attributes:
-        name: without the prefix that all have, and without what a system adds for the kind and the unit.
-        unit: "seconds", "bytes", or what is counted, in the singular.
-        label: what tells the values of one cache apart; None if there is but one.
-        read: the values by what they have under ``label``, or under "". None at all where they mean nothing.
+        name: the name without the common prefix, and without the suffixes that a system adds for kind and unit.
+        unit: "seconds", "bytes", or the name of the counted thing, in the singular.
+        label: the label that distinguishes the values of one cache; None if there is only one value.
+        read: returns the values by their label, or one value under "". Empty if the metric does not apply.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Metric:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the unit is one of measure."""
+        """Whether the unit is a unit of measure."""
         return self.unit in ("seconds", "bytes")
 
 
@@ -100,7 +101,7 @@ def _of_store_calls(name: str) -> Callable[[Reading], Mapping[str, float]]:
 
 
 def store_calls(reading: Reading) -> Mapping[str, CallStats]:
-    """The calls of the store behind, by their operation; none if there is no such store."""
+    """Return the calls of the backing store by operation; empty if there is no such store."""
     store = reading.counted.store
     return {} if store is None else {"read": store.reads, "write": store.writes}
 
@@ -152,7 +153,7 @@ METRICS: Final = (
         "stampedes_prevented",
         "request",
         Kind.COUNTER,
-        "Callers that got a value which another caller computed meanwhile.",
+        "Callers that received a value which another caller was computing.",
         _count("coalesced"),
     ),
     Metric("refreshes", "load", Kind.COUNTER, "Loads that were started in the background.", _count("refreshes")),
@@ -160,7 +161,7 @@ METRICS: Final = (
         "refreshes_dropped",
         "load",
         Kind.COUNTER,
-        "Loads in the background that were not started, because too many were under way.",
+        "Loads in the background that were not started because too many were running.",
         _count("refreshes_dropped"),
     ),
     Metric("entries", "entry", Kind.LEVEL, "Entries in memory.", _count("size")),
@@ -189,7 +190,7 @@ METRICS: Final = (
         "wheel_lag",
         "seconds",
         Kind.WORST,
-        "Seconds by which the timing wheel that is the latest of all is late.",
+        "Lag of the slowest timing wheel, in seconds.",
         lambda reading: _if_any(max((each.lag for each in reading.figures.workers), default=None)),
     ),
     Metric(
@@ -204,7 +205,7 @@ METRICS: Final = (
         "store_refused",
         "call",
         Kind.COUNTER,
-        "Calls of the store behind a near cache that were not made, because it had failed lately.",
+        "Calls of the store behind a near cache that were not made because it had failed recently.",
         _of_store_calls("refused"),
         "operation",
     ),
@@ -212,29 +213,32 @@ METRICS: Final = (
         "store_breaker_open",
         "process",
         Kind.LEVEL,
-        "Processes that leave the store behind alone, because it fails; absent without a circuit breaker.",
+        "Processes that do not call the store behind because it fails; absent without a circuit breaker.",
         _of_store(lambda store: store.open_breakers if store.breakers else None),
     ),
     Metric(
         "store_tracking_lost",
         "process",
         Kind.LEVEL,
-        "Processes that the store behind does not tell of writes now; absent where it never does.",
+        "Processes that the store behind does not notify of writes at present; absent if it never does.",
         _of_store(lambda store: store.trackers - store.trusted if store.trackers else None),
     ),
 )
-"""What is told of every cache. How long loads take is told apart, for not all systems take a histogram."""
+"""The metrics of every cache. The times of loads are separate, since not all systems accept a histogram."""
 
-LOAD_TIME: Final = "Seconds that loads took, also those that raised an exception."
+LOAD_TIME: Final = "Seconds that loads took, including those that raised an exception."
 
-STORE_TIME: Final = "Seconds that calls of the store behind a near cache took, also those that failed."
+STORE_TIME: Final = "Seconds that calls of the store behind a near cache took, including those that failed."
 
 
-INFO: Final = "Always 1: the version of wheelcache and the core in use."
+INFO: Final = (
+    "Always 1: the version of wheelcache and the core in use, compiled or python. WHEELCACHE_CORE in the environment "
+    "selects the core; the compiled one is there if there was a C compiler when wheelcache was installed."
+)
 
 
 def info_labels(reading: Reading) -> list[dict[str, str]]:
-    """What the version and the core of a cache are told by: one for each core that its processes run."""
+    """Return the labels of ``INFO`` for a cache: one set for each core that its processes run."""
     cores = sorted({each.core for each in reading.figures.workers})
     return [{"cache": reading.cache, "core": core, "version": _version()} for core in cores]
 
@@ -244,17 +248,17 @@ def _version() -> str:
     try:
         return version("wheelcache")
     except PackageNotFoundError:
-        # A copy of the package in the site's own folder.
+        # The package was copied into the site's own folder, without its metadata.
         return "unknown"
 
 
 def read_site(caches: Iterable[ObservedCache]) -> list[Reading]:
-    """The figures of caches in all processes of the site, by name, as they were last published.
+    """Return the figures of caches in all processes of the site, by name, as they were last published.
 
-    A cache that does not publish, or cannot, is told by its own process.
+    A cache that does not or cannot publish is read in this process.
 
     Args:
-        caches: of this process.
+        caches: the caches of this process.
     """
     own = list(caches)
     unpublished = []
@@ -266,10 +270,10 @@ def read_site(caches: Iterable[ObservedCache]) -> list[Reading]:
 
 
 def read_process(caches: Iterable[ObservedCache]) -> list[Reading]:
-    """The figures of ``caches``, which are of this process, by name."""
+    """Return the figures of ``caches``, which belong to this process, by name."""
     found = []
     for cache in caches:
-        # Closed since they were listed.
+        # A cache may have been closed since it was listed.
         with suppress(CacheClosed):
             found.append(_alone(cache))
     return _readings(found)
@@ -283,7 +287,7 @@ def _alone(cache: ObservedCache) -> CacheStats:
 def _readings(found: Iterable[CacheStats]) -> list[Reading]:
     by_name: dict[str, CacheStats] = {}
     for each in found:
-        # A name may have halves of surrogate pairs, which no encoding takes.
+        # A name may have lone surrogates, which cannot be encoded.
         name = each.name.encode("utf-8", "backslashreplace").decode()
         before = by_name.get(name, CacheStats(name, ()))
         by_name[name] = CacheStats(name, (*before.workers, *each.workers), before.exited_workers + each.exited_workers)
