@@ -8,20 +8,21 @@ from contextlib import suppress
 from enum import Enum
 from math import inf
 from pathlib import Path
-from typing import Any, Unpack
+from types import SimpleNamespace
+from typing import Any
 
 from wheelcache import options
-from wheelcache.cache_options import CacheOptions, checked_options
 from wheelcache.cache_parts import CacheParts
+from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
-from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
+from wheelcache.core.access import DEFAULT_TTL, TTL
 from wheelcache.core.contract import ABSENT, MISSING, STORED
 from wheelcache.errors import MissingKey, Unloaded
 from wheelcache.keys import unwrap
 from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.memoize import F, Memoized, memoizer
-from wheelcache.loading.policy import LoadPolicy, PolicyArguments, load_policy
+from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.history import History
@@ -33,7 +34,7 @@ from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.option_table import ENGINE
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
-from wheelcache.writing.entry_writer import batched
+from wheelcache.writing.entry_writer import Weigher, batched
 from wheelcache.writing.removal_listener import Listener
 
 
@@ -47,19 +48,92 @@ class _Default(Enum):
 class Cache(CacheAccess):
     """A bounded map in memory whose entries expire on time, safe under threads and forks.
 
-    Its arguments are the fields of ``CacheOptions``. Keys are hashable. Values are kept by reference. ``len`` counts
-    what is in memory, which may for one interval include entries that are expired and no longer returned. No read
-    removes one. Every method but a hit or a miss of ``get`` takes the lock of the core, for a bounded time, and never
-    while a loader, a listener, a weigher or a key's own code runs.
+    >>> cache = Cache(max_entries=10_000, ttl=300)
+    >>> cache.set("user:7", "Ada")
+    True
+    >>> cache.get("user:7")
+    'Ada'
+    >>> cache.take("user:8", lambda: "Grace")  # loads a missing value once, however many threads ask for it
+    'Grace'
+
+    Keys are hashable. Values are kept by reference. ``len`` counts the entries in memory, which may for one interval
+    include expired ones, although no read returns them. Reading removes nothing. Every method except a hit or a miss of
+    ``get`` acquires the lock of the core for a bounded time, and never while a loader, a listener, a weigher or a key's
+    own code runs.
+
+    Args:
+        name: names the cache in log lines and figures.
+        max_entries: the most entries it holds; None for no bound. The least recently used leave first.
+        max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
+        weigher: ``weigher(key, value)`` returns the weight of an entry, an int >= 0.
+        ttl: seconds until an entry expires, unless ``set`` says otherwise; None for never.
+        jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
+            entries that were set together do not expire together. ``add`` and ``touch`` keep theirs exactly.
+        interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are exact regardless.
+        log_interval: seconds between lines on the logger ``wheelcache.stats``; None for no lines.
+        sample_interval: seconds between samples of ``stats()``, of which the last 360 are kept; None for no samples.
+        figures_dir: the directory in which the processes of a site publish their figures; None to publish none.
+        snapshot_dir: the directory in which the entries are kept from one process to the next; None to keep none. They
+            are loaded by the first call that reads, writes or counts entries (``stats``), but not by ``len``, ``clear``
+            or decorating a function.
+        snapshot_interval: seconds between two saves of the entries.
+        snapshot_key: signs the snapshots; None for no signature.
+        on_removal: ``on_removal(key, value, cause)`` is called for every entry that leaves, without a lock, by the
+            thread that removed it. An exception in it is logged with the key. Also an attribute, which may be set at
+            any time.
+        stamps: notify this cache of writes by other processes of the machine, and them of its own, by key, so that no
+            old value is returned after a write elsewhere. Keys are then strings, or tuples of values that look the
+            same in every process. Each cache needs an object of its own.
+        clock: returns seconds. Moving a ``ManualClock`` advances the wheel; with any other clock, a thread does.
 
     Raises:
-        TypeError, ValueError, FileUnusable: (a RuntimeError) naming the argument.
+        TypeError, ValueError, FileUnusable: (a RuntimeError) naming the argument, the value and the values it accepts.
     """
 
     __slots__ = ("_gate", "_keys", "_parts", "_writer", "keeper", "loading", "name")
 
-    def __init__(self, name: str = ENGINE["name"].default, **given: Unpack[CacheOptions]) -> None:
-        parts = CacheParts(checked_options(name, given))
+    def __init__(
+        self,
+        name: str = ENGINE["name"].default,
+        *,
+        max_entries: int | None = ENGINE["max_entries"].default,
+        max_weight: int | None = ENGINE["max_weight"].default,
+        weigher: Weigher | None = ENGINE["weigher"].default,
+        ttl: float | None = ENGINE["ttl"].default,
+        jitter: float = ENGINE["jitter"].default,
+        interval: float = ENGINE["interval"].default,
+        log_interval: float | None = ENGINE["log_interval"].default,
+        sample_interval: float | None = ENGINE["sample_interval"].default,
+        figures_dir: Path | None = ENGINE["figures_dir"].default,
+        snapshot_dir: Path | None = ENGINE["snapshot_dir"].default,
+        snapshot_interval: float = ENGINE["snapshot_interval"].default,
+        snapshot_key: str | bytes | None = ENGINE["snapshot_key"].default,
+        on_removal: Listener | None = ENGINE["on_removal"].default,
+        stamps: Stamps | None = ENGINE["stamps"].default,
+        clock: Clock = ENGINE["clock"].default,
+    ) -> None:
+        given = {
+            "name": name,
+            "max_entries": max_entries,
+            "max_weight": max_weight,
+            "weigher": weigher,
+            "ttl": ttl,
+            "jitter": jitter,
+            "interval": interval,
+            "log_interval": log_interval,
+            "sample_interval": sample_interval,
+            "figures_dir": figures_dir,
+            "snapshot_dir": snapshot_dir,
+            "snapshot_interval": snapshot_interval,
+            "snapshot_key": snapshot_key,
+            "on_removal": on_removal,
+            "stamps": stamps,
+            "clock": clock,
+        }
+        checked = SimpleNamespace(**ENGINE.checked(given))
+        if (max_weight is None) != (weigher is None):
+            raise TypeError("max_weight and weigher must be given together")
+        parts = CacheParts(checked)
         self.name = name
         self.loading = parts.loading
         self.keeper = parts.keeper
@@ -173,63 +247,40 @@ class Cache(CacheAccess):
 
     # Loading.
 
-    def take(
-        self,
-        key: Hashable,
-        loader: Callable[[], Any],
-        ttl: TTL = DEFAULT_TTL,
-        **given: Unpack[PolicyArguments],
-    ) -> Any:
-        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
-
-        However many threads and tasks miss a key together, one runs its loader, and the others get its value or its
-        exception. A failed load stores nothing. If the key is set or deleted meanwhile, the loaded value is for the
-        callers that waited by then, and is not stored.
-
-        Args:
-            grace: seconds past its TTL for which the value may still be returned while one refresh in the background
-                loads it anew. If that fails, the next caller gets what the loader raises.
-            refresh_ahead: a fraction of ``ttl``. The first hit past it starts a refresh.
-            fail_safe: if a refresh fails, the stale value is returned on, within its grace; the next try waits for 1
-                second, then 2, 4 ... 60. Needs ``grace``.
-            timeout: seconds to wait for a load, which runs in another thread, one of at most 32. After that the caller
-                gets the stale value, if there is one; the load goes on, and its value is stored. Where the system
-                refuses threads, the caller loads, for as long as it takes.
-            negative_ttl: seconds to remember that the loader returned None, in place of ``ttl`` and without grace.
-
-        Raises:
-            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
-            LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
-        """
-        found = self.find(key, MISSING)
-        if found is not MISSING and not given and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
-            return found
-        wanted = self._policy_of_load(key, found, ttl, given)
-        return found if wanted is None else run(self.loading.go_on(key, found, loader, ttl, wanted))
-
     async def atake(
         self,
         key: Hashable,
         loader: Callable[[], Any] | Callable[[], Awaitable[Any]],
         ttl: TTL = DEFAULT_TTL,
-        **given: Unpack[PolicyArguments],
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Any:
-        """``take`` for coroutines: what ``loader()`` returns is awaited if it can be, and waiting blocks no loop.
+        """``take`` for coroutines: an awaitable that ``loader()`` returns is awaited, and waiting blocks no event loop.
 
         Refreshes, and loads with a timeout, are tasks of the caller's event loop.
         """
         found = self.find(key, MISSING)
-        if found is not MISSING and not given and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+        if found is not MISSING and policy is PLAIN and ttl is DEFAULT_TTL:
             return found
-        wanted = self._policy_of_load(key, found, ttl, given)
-        return found if wanted is None else await run_async(self.loading.go_on(key, found, loader, ttl, wanted))
+        if not self._is_to_load(key, found, ttl, policy):
+            return found
+        return await run_async(self.loading.go_on(key, found, loader, ttl, policy))
 
     def memoize(
         self,
         ttl: TTL = DEFAULT_TTL,
         *,
         key: Callable[..., Hashable] | None = None,
-        **given: Unpack[PolicyArguments],
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Callable[[F], Memoized[F]]:
         """A decorator that caches what a function, method or coroutine function returns, by its arguments.
 
@@ -247,7 +298,8 @@ class Cache(CacheAccess):
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
         self.loading.seconds(ttl)
-        return memoizer(self, ttl, options.function_or_none("key", key), load_policy(given))
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+        return memoizer(self, ttl, options.function_or_none("key", key), policy)
 
     def group(self, name: str) -> str:
         """The group of the keys of a function called ``name``: see ``Groups.add``."""
@@ -435,11 +487,27 @@ class Cache(CacheAccess):
 
     # Below: for the calls above.
 
-    def _policy_of_load(self, key: Any, found: Any, ttl: TTL, given: PolicyArguments) -> LoadPolicy | None:
-        """By which ``key`` is to be loaded; None if ``found`` will do. What is wrong is wrong for a hit, too."""
+    def _take(
+        self,
+        key: Any,
+        found: Any,
+        loader: Callable[[], Any],
+        ttl: TTL,
+        grace: float | None,
+        refresh_ahead: float | None,
+        fail_safe: bool,
+        timeout: float | None,
+        negative_ttl: float | None,
+    ) -> Any:
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+        if not self._is_to_load(key, found, ttl, policy):
+            return found
+        return run(self.loading.go_on(key, found, loader, ttl, policy))
+
+    def _is_to_load(self, key: Any, found: Any, ttl: TTL, policy: LoadPolicy) -> bool:
+        """Whether ``found`` is missing or needs a refresh. A wrong ``ttl`` is an error for a hit, too."""
         self.loading.seconds(ttl)
-        policy = load_policy(given)
-        return policy if found is MISSING or self.loading.needs_refresh(key, found, ttl, policy) else None
+        return found is MISSING or self.loading.needs_refresh(key, found, ttl, policy)
 
     def _adapt(self, key: Any) -> Any:
         return key if type(key) is str else self._keys.adapt(key)

@@ -41,7 +41,7 @@ class CacheParts:
     """The parts of one cache.
 
     Attributes:
-        options: the options of the cache: see ``cache_options.CacheOptions``.
+        options: the arguments of ``Cache``, checked.
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: advances the core.

@@ -275,6 +275,43 @@ cdef class CacheAccess:
             raise
         return total
 
+    @cython.binding(True)
+    def take(
+        self, key, loader, ttl=OWN_TTL, *, grace=None, refresh_ahead=None, fail_safe=False, timeout=None,
+        negative_ttl=None,
+    ):
+        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
+
+        However many threads and tasks miss a key together, one runs its loader, and the others get its value or its
+        exception. A failed load stores nothing. If the key is set or deleted meanwhile, the loaded value is for the
+        callers that waited by then, and is not stored.
+
+        Args:
+            grace: seconds past its TTL for which the value may still be returned while one refresh in the background
+                loads it anew. If that fails, the next caller gets what the loader raises.
+            refresh_ahead: a fraction of ``ttl``. The first hit past it starts a refresh.
+            fail_safe: if a refresh fails, the stale value is returned on, within its grace; the next try waits for 1
+                second, then 2, 4 ... 60. Needs ``grace``.
+            timeout: seconds to wait for a load, which runs in another thread, one of at most 32. After that the caller
+                gets the stale value, if there is one; the load goes on, and its value is stored. Where the system
+                refuses threads, the caller loads, for as long as it takes.
+            negative_ttl: seconds to remember that the loader returned None, in place of ``ttl`` and without grace.
+
+        Raises:
+            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
+            LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
+        """
+        cdef double seconds
+        found = self.find(key, MISSING)
+        if (
+            found is not MISSING
+            and (ttl is OWN_TTL or (type(ttl) is int and is_usual(ttl, &seconds)))
+            and grace is None and refresh_ahead is None and timeout is None and negative_ttl is None
+            and fail_safe is False
+        ):
+            return found
+        return self._take(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+
     def delete(self, key):
         """Remove an entry. Whether it was there."""
         cdef WriteState writes = self.writes

@@ -192,6 +192,49 @@ class CacheAccess:
         """
         return self._incr(key, delta)
 
+    def take(
+        self,
+        key: Hashable,
+        loader: Callable[[], Any],
+        ttl: TTL = DEFAULT_TTL,
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        timeout: float | None = None,
+        negative_ttl: float | None = None,
+    ) -> Any:
+        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
+
+        However many threads and tasks miss a key together, one runs its loader, and the others get its value or its
+        exception. A failed load stores nothing. If the key is set or deleted meanwhile, the loaded value is for the
+        callers that waited by then, and is not stored.
+
+        Args:
+            grace: seconds past its TTL for which the value may still be returned while one refresh in the background
+                loads it anew. If that fails, the next caller gets what the loader raises.
+            refresh_ahead: a fraction of ``ttl``. The first hit past it starts a refresh.
+            fail_safe: if a refresh fails, the stale value is returned on, within its grace; the next try waits for 1
+                second, then 2, 4 ... 60. Needs ``grace``.
+            timeout: seconds to wait for a load, which runs in another thread, one of at most 32. After that the caller
+                gets the stale value, if there is one; the load goes on, and its value is stored. Where the system
+                refuses threads, the caller loads, for as long as it takes.
+            negative_ttl: seconds to remember that the loader returned None, in place of ``ttl`` and without grace.
+
+        Raises:
+            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
+            LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
+        """
+        found = self.find(key, MISSING)
+        if (
+            found is not MISSING
+            and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL))
+            and grace is refresh_ahead is timeout is negative_ttl is None
+            and fail_safe is False
+        ):
+            return found
+        return self._take(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+
     # Below: what ``Cache`` adds, the same calls without a short way among them.
 
     def _adapt(self, key: Any) -> Any:
@@ -211,6 +254,20 @@ class CacheAccess:
         raise NotImplementedError
 
     def _incr(self, key: Any, delta: Any) -> Any:
+        raise NotImplementedError
+
+    def _take(
+        self,
+        key: Any,
+        found: Any,
+        loader: Callable[[], Any],
+        ttl: Any,
+        grace: Any,
+        refresh_ahead: Any,
+        fail_safe: Any,
+        timeout: Any,
+        negative_ttl: Any,
+    ) -> Any:
         raise NotImplementedError
 
     def _set(self, key: Any, value: Any, ttl: Any) -> bool:

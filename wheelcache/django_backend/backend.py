@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.cache.backends.base import (
@@ -25,7 +25,7 @@ from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
 from wheelcache.leases.fill_scope import current_scope, end_request, forget_misses
-from wheelcache.loading.policy import PLAIN, BackendArguments, load_policy
+from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.steps import RUN, Call, Steps, StepsTo, drive, drive_async, run, run_async
 from wheelcache.runtime.worker_pool import cleanups
 
@@ -251,15 +251,21 @@ class WheelCache(PrefixAccess, BaseCache):
         default: Any,
         timeout: Any = DEFAULT_TIMEOUT,
         version: int | None = None,
-        **given: Unpack[BackendArguments],
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Any:
         """As Django's, and however many callers miss the key together, one of them calls ``default``.
 
         Args:
-            given: ``load_timeout``, which is the ``timeout`` of ``wheelcache.Cache.take``, and the others of its
-                arguments.
+            grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.take``.
+            load_timeout: its ``timeout``.
         """
-        return run(self._get_or_set(key, default, timeout, version, given))
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
+        return run(self._get_or_set(key, default, timeout, version, policy))
 
     async def aget_or_set(
         self,
@@ -267,13 +273,19 @@ class WheelCache(PrefixAccess, BaseCache):
         default: Any,
         timeout: Any = DEFAULT_TIMEOUT,
         version: int | None = None,
-        **given: Unpack[BackendArguments],
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Any:
         """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
-        return await run_async(self._get_or_set(key, default, timeout, version, given))
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
+        return await run_async(self._get_or_set(key, default, timeout, version, policy))
 
-    def _get_or_set(self, key: Any, default: Any, timeout: Any, version: int | None, given: BackendArguments) -> Steps:
-        cache_key, ttl, policy = self._key(key, version), self._ttl(timeout), load_policy(given, "load_timeout")
+    def _get_or_set(self, key: Any, default: Any, timeout: Any, version: int | None, policy: LoadPolicy) -> Steps:
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
         stored = self._cache.find(cache_key, MISSING)
         is_over = ttl is not None and ttl <= 0
         loading = self._cache.loading

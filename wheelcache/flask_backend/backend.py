@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 from flask import Flask
 
@@ -17,7 +17,7 @@ from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leas
 from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout, is_memoize_version
 from wheelcache.flask_backend.sessions import warn_of_sessions
 from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
-from wheelcache.loading.policy import BackendArguments, load_policy
+from wheelcache.loading.policy import load_policy
 from wheelcache.loading.steps import run
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.persistence.sigterm import exit_on_sigterm
@@ -113,7 +113,12 @@ class WheelCache(EngineBackend):
         key: str,
         loader: Callable[[], Any],
         timeout: Timeout = None,
-        **given: Unpack[BackendArguments],
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
 
@@ -123,11 +128,12 @@ class WheelCache(EngineBackend):
         ``load_timeout``, has one of its own, of the same app, which is torn down after it.
 
         Args:
-            given: ``load_timeout``, which is the ``timeout`` of ``wheelcache.Cache.take``, and the others of its
-                arguments.
+            grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.take``.
+            load_timeout: its ``timeout``.
         """
         cache_key, store, ttl = self._cache_key(key), self._codec.encode, self._ttl(timeout)
-        policy, loading = load_policy(given, "load_timeout"), self._cache.loading
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
+        loading = self._cache.loading
         stored = self._cache.find(cache_key, MISSING)
         if ttl is not None and ttl <= 0:
             stored = store(loader()) if stored is MISSING else stored
