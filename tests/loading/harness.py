@@ -177,7 +177,7 @@ class Site:
         self.core.set(key, value, ttl)
 
     def request(self, key, loader, ttl=TTL, **policy):
-        return LoadRequest(key, key, loader, ttl, LoadPolicy(**policy))
+        return LoadRequest(key, key, key, loader, ttl, LoadPolicy(**policy))
 
     def take(self, key, loader, ttl=TTL, **policy):
         found = self.core.find(key, MISSING)

@@ -46,9 +46,18 @@ class KeyLoading:
         return options.ttl("ttl", ttl)
 
     def load(self, key: Hashable, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy) -> Steps:
-        """The value of ``key``, after a ``find`` that missed. In a task, what ``loader()`` returns is awaited if it can
-        be."""
+        """Return the value of ``key``, after a ``find`` that missed. In a task, an awaitable result of ``loader()`` is
+        awaited."""
         return self.loads.load(self.request(key, loader, ttl, policy))
+
+    def load_apart(self, key: Hashable, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy) -> Steps:
+        """``load`` for callers that share their flights with each other and not with the callers of ``load``.
+
+        ``loader()`` returns an ``Unstored``. A write of ``key`` outdates its value, as it does in ``load``.
+        """
+        request = self.request(("load", key), loader, ttl, policy)
+        request.watched = self._keys.adapt(key)
+        return self.loads.load(request)
 
     def go_on(self, key: Hashable, found: Any, loader: Callable[[], Any], ttl: TTL, policy: LoadPolicy) -> Steps:
         """The value of ``key``, for which a ``find`` returned ``found``: loaded if that is MISSING, else refreshed."""
@@ -85,4 +94,4 @@ class KeyLoading:
         plain = self._keys.adapt(key)
         seconds = self.seconds(ttl)
         self._noted(plain)
-        return LoadRequest(plain, key, loader, seconds, policy)
+        return LoadRequest(plain, key, plain, loader, seconds, policy)

@@ -215,7 +215,7 @@ class Loads:
         self, ticket: Ticket, request: LoadRequest, deadline: float | None, background: Background
     ) -> StepsTo[Outcome | None]:
         flight = ticket.own
-        flight.watch = self._target.watch(request.key)
+        flight.watch = self._target.watch(request.watched)
         found = self._find(request)
         if found is not MISSING:
             # The waiters look again.
@@ -264,12 +264,10 @@ class Loads:
         return (None, error) if ticket.leads else None
 
     def _is_outdated(self, flight: Flight) -> bool:
-        """Whether the key was written, here or in another process, since the leader's watch began."""
+        """Return whether this or another process has written the key since the leader's watch began."""
         watch = flight.watch
         # Without a watch, the loader has not begun.
-        return flight.superseded or (
-            watch is not None and (watch.broken or self._target.seen(flight.key) != watch.seen)
-        )
+        return flight.superseded or (watch is not None and (watch.broken or self._target.seen(watch.key) != watch.seen))
 
     def _is_in_step(self) -> bool:
         """The garbage collector runs this code, in a step of the cache: what other threads load may wait for that."""
@@ -436,7 +434,7 @@ class Loads:
         flight = self._flights.flight(request.key, self._core.now())
         try:
             if self._flights.claim(flight):
-                flight.watch = self._target.watch(request.key)
+                flight.watch = self._target.watch(request.watched)
                 if self._is_wanted(request):
                     return (yield from self._load_in_background(flight, request, background, is_refresh=True))
                 self._landing.abandon(flight)

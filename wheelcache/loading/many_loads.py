@@ -75,7 +75,7 @@ class ManyLoads:
         for flight in flights:
             caller_key = keys[flight.key]
             if caller_key in values:
-                request = LoadRequest(flight.key, caller_key, _no_loader, ttl, policy)
+                request = LoadRequest(flight.key, caller_key, flight.key, _no_loader, ttl, policy)
                 _, error = self._landing.loaded(flight, request, values[caller_key])
                 if error is not None:
                     return error

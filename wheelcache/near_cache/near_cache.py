@@ -41,7 +41,7 @@ def _nothing() -> None:
 
 
 def _no_value(result: object) -> Any:
-    """What was written is not for the waiters."""
+    """Keep the written value from the callers that wait for a lease."""
     return MISSING
 
 
@@ -61,7 +61,7 @@ class Copies(Protocol):
     def clear(self) -> None: ...
     def clear_for(self, by: str | None) -> None: ...
     def leased(self, key: Hashable, wait: float, may_wait: bool = True) -> StepsTo[Any]: ...
-    def fill_lease(self, key: Hashable, value: Any) -> None: ...
+    def lease_fill(self, key: Hashable) -> Callable[[Any], object]: ...
     def invalidate(self, key: Hashable) -> None: ...
     def discard_stale(self, key: Hashable) -> None: ...
     def count_miss(self) -> None: ...
@@ -174,13 +174,14 @@ class NearCache:
             return self._instead(keys, error)
 
     def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> StepsTo[Any]:
-        """What another caller sets the missing ``key`` to while this one waits; else MISSING, with a lease on it."""
+        """Wait for another caller to set the missing ``key``, and return its value; otherwise MISSING, with a lease."""
         stored = yield from self.cache.leased(key, wait, may_wait)
         if stored is MISSING:
-            # With the lease in hand: another process, or an earlier holder, may have set it by now.
+            # This caller holds the lease now. Another process, or an earlier holder, may have set the key meanwhile.
+            fill = self.cache.lease_fill(key)
             stored = yield from self.read(read, key)
             if stored is not MISSING:
-                self.cache.fill_lease(key, stored)
+                fill(stored)
         return stored
 
     def has(self, key: Any, ask: Callable[[], Any]) -> StepsTo[bool]:
@@ -212,19 +213,20 @@ class NearCache:
         return value
 
     def load(self, key: Any, loader: Callable[[], Any]) -> Steps:
-        """What ``loader()`` returns, once for all callers of this together for ``key``. No copy of it is kept.
+        """Return the result of ``loader()``, which runs once for all callers of this method that miss ``key`` together.
+        No copy of it is kept.
 
-        Callers that ``get`` the key are apart: they wait for the store behind, not for a loader, which may take long,
-        raise an error of its own, or look for the key itself.
+        Callers that ``get`` the key do not share it: they wait for the store behind, not for a loader, which may take
+        long, raise an error of its own, or look up the key itself.
         """
 
         def load() -> Steps:
             value, error = yield Call(loader)
-            # What is loaded is no copy of what the store has.
+            # The loader's result is no copy of the store's value.
             return Unstored(value), error
 
         run = yield RUN
-        return (yield from self.cache.loading.load(("load", key), lambda: run(load()), self.timeout, PLAIN))
+        return (yield from self.cache.loading.load_apart(key, lambda: run(load()), self.timeout, PLAIN))
 
     def get_or_add(
         self,
@@ -259,21 +261,25 @@ class NearCache:
     def write(
         self, keys: Iterable[Any], write: Callable[[], T], *, dropped: Any = MISSING, value_of: ValueOf = _no_value
     ) -> StepsTo[T]:
-        """What ``write()`` returns, and no copies of ``keys`` after it; ``dropped`` if it failed and may be dropped.
+        """Return the result of ``write()``, after which there are no copies of ``keys``. Return ``dropped`` if it
+        failed and may be dropped.
 
         Args:
-            dropped: if not given, it may not be dropped.
-            value_of: of what ``write()`` returned, the value that the keys were set to, for the waiters of a lease.
+            dropped: if not given, the write may not be dropped.
+            value_of: returns the value that the keys were set to, for the callers that wait for a lease. Its argument
+                is the result of ``write()``.
         """
         keys = list(keys)
-        value = MISSING
+        fills = [] if value_of is _no_value else [self.cache.lease_fill(key) for key in keys]
         try:
             outcome = yield ToTheEnd(self._store.write(write), partial(self._written_after_all, keys))
-            if outcome[1] is None:
-                value = value_of(outcome[0])
+            value = MISSING if outcome[1] is not None else value_of(outcome[0])
+            if value is not MISSING:
+                for fill in fills:
+                    fill(value)
         finally:
-            # Also after a failure: what the store made of it is not known.
-            self._written(keys, value)
+            # Also after a failure, since the store may have done the write.
+            self._written(keys)
         try:
             return result(outcome)  # type: ignore[no-any-return]
         except Exception as error:
@@ -289,10 +295,8 @@ class NearCache:
         finally:
             self.cache.clear()
 
-    def _written(self, keys: list[Any], value: Any) -> None:
+    def _written(self, keys: list[Any]) -> None:
         for key in keys:
-            if value is not MISSING:
-                self.cache.fill_lease(key, value)
             self.cache.delete(key)
 
     def _written_after_all(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
@@ -300,7 +304,7 @@ class NearCache:
             # Asked for, or asyncio would log that it was never retrieved. The writer is gone.
             done.exception()
         with suppress(CacheClosed):
-            self._written(keys, MISSING)
+            self._written(keys)
 
     # The store behind.
 
