@@ -5,7 +5,7 @@ from contextvars import Context
 
 import pytest
 
-from tests.near_cache.stores import TIMEOUT, Calls, held, near_cache
+from tests.near_cache.stores import LONG, TIMEOUT, Calls, Store, held, near_cache
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
@@ -79,6 +79,30 @@ def coherent_pair(tmp_path, clock):
         Cache(stamps=SharedStamps("test", tmp_path), clock=clock, jitter=0, log_interval=None, sample_interval=None)
         for _ in range(2)
     ]
+
+
+def test_a_value_that_was_read_before_a_write_of_another_process_is_not_for_callers_of_a_later_lease(
+    tmp_path, clock, store, pool
+):
+    ours, theirs = coherent_pair(tmp_path, clock)
+    first = Calls(NearCache(ours, TIMEOUT), store)
+    second = first.beside(Store())
+    contexts = [Context() for _ in range(3)]
+    store.values["k"] = "old"
+    early = held(store, pool, contexts[0].run, first.lease, "k")
+    theirs.delete("k")
+    second.store.values["k"] = "new"
+    # The first lease ends.
+    clock.advance(LONG)
+    heir = held(second.store, pool, contexts[1].run, second.lease, "k")
+    late = pool.submit(contexts[2].run, second.lease, "k")
+    until_waiting()
+    store.released.set()
+    assert early.result(PATIENCE) == "old"
+    second.store.released.set()
+    assert (heir.result(PATIENCE), late.result(PATIENCE)) == ("new", "new")
+    ours.close()
+    theirs.close()
 
 
 LATER = {

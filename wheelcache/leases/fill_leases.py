@@ -105,7 +105,7 @@ class Waiter:
 
     Attributes:
         deadline: the time, in seconds, at which the caller goes on without the value.
-        is_late: another process wrote the key after the lease began, and perhaps before the caller asked.
+        is_late: the stamps showed a write since the watch of the lease began, perhaps from before the caller asked.
         is_filled: the key was set to ``value``.
         has_lease: the lease has passed to the caller.
         looks_again: the wait is over, and the caller looks the key up again.
@@ -247,11 +247,15 @@ class FillLeases:
                 told.remove(watch)
         self.wake()
 
-    def fill(self, watch: Watch, value: Any) -> None:
+    def fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
         """Give ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for its
-        key. If the watch is broken, a caller may have joined after a newer write: none receives the value, and the
-        running scope gives up the lease if it has it."""
-        self._surely(self._fill, watch, value)
+        key. If the key was written since, a caller may have joined after that: none receives the value, and the running
+        scope gives up the lease if it has it.
+
+        Args:
+            seen: returns what the stamps show for a key now.
+        """
+        self._surely(self._fill, watch, seen, value)
 
     def found(self, key: Hashable, scope: FillScope) -> None:
         """End the lease on ``key`` if ``scope``, which has found a value, has it. The waiters look again."""
@@ -350,11 +354,12 @@ class FillLeases:
             self.wake()
             raise
 
-    def _fill(self, watch: Watch, value: Any) -> None:
+    def _fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
         now = self._clock()
         with self._lock:
+            is_outdated = watch.broken or seen(watch.key) != watch.seen
             lease = self.in_force.get(watch.key)
-            if lease is not None and not watch.broken:
+            if lease is not None and not is_outdated:
                 self._end(lease, value)
             elif lease is not None and lease.is_of(running_scope()):
                 self._pass_on(lease, now)

@@ -71,12 +71,13 @@ class LeasedReads:
     def fill(self, key: Any) -> Callable[[Any], None]:
         """Return a function that gives a value to the callers that wait for a lease on ``key``, without storing it.
 
-        The value must be read or written elsewhere after this call. No caller receives it if ``key`` is written here in
+        The value must be read or written elsewhere after this call. No caller receives it if ``key`` is written in
         between, or if nobody has a lease on ``key`` yet.
         """
         if key not in self._leases.in_force:
             return _for_nobody
-        return partial(self._leases.fill, self._writer.stamps.watch(key))
+        stamps = self._writer.stamps
+        return partial(self._leases.fill, stamps.watch(key), stamps.seen)
 
     def _find_or_wait(self, key: Any, wait: float, may_wait: bool, deadline: float | None) -> tuple[Any, Waiter | None]:
         """Return the value, after a look-up that missed, and the waiter if the caller has to wait for it."""
