@@ -1,14 +1,14 @@
-"""A cache in front of another one: what is read is kept here, what is written goes there, and what changes there is
-dropped here.
+"""A cache in front of another one: values that were read are kept here, writes go to the store behind, and values that
+change there are dropped here.
 
 The store behind is the truth. A copy is kept for ``timeout`` seconds at most, and only until its key is known to be
-written: ``SharedStamps`` tell what the processes of this machine write, ``redis_tracking`` what any client writes to a
-Redis. A caller that reads while a key is written may get the old value. A caller that begins to read when the write,
-and the word of it, have arrived does not: a copy that was read before that is not kept.
+written: ``SharedStamps`` report the writes of the processes of this machine, ``redis_tracking`` those of any client of
+a Redis. A caller that reads while a key is written may get the old value. A caller that begins to read after the write
+and its invalidation have arrived does not: a value that was read before is neither kept nor shared with that caller.
 
-The store behind is reached by functions that the backends give. Whatever they raise is an outage, unless it is about
-the key or the value: TypeError, ValueError, LookupError, AttributeError, what pickle raises, and what Redis or
-Memcached say of a command.
+The store behind is reached by functions that the backends give. Any exception from them is an outage, unless it is
+about the key or the value: TypeError, ValueError, LookupError, AttributeError, the errors of pickle, and errors with
+which Redis or Memcached answer a command.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from wheelcache.runtime.clock import Clock
 T = TypeVar("T")
 
 ValueOf = Callable[[Any], Any]
-"""Makes of what a write returned the value that was written, or MISSING."""
+"""Returns the value that was written, or MISSING, given the result of the write."""
 
 
 def _nothing() -> None:
-    """Nothing tells of writes that could be started."""
+    """Start nothing, where no connection reports writes."""
 
 
 def _no_value(result: object) -> Any:
@@ -46,7 +46,7 @@ def _no_value(result: object) -> Any:
 
 
 class Copies(Protocol):
-    """The cache that the copies are kept in, as far as this module is concerned: see ``wheelcache.Cache``."""
+    """The part of the cache of the copies that this module needs: see ``wheelcache.Cache``."""
 
     @property
     def name(self) -> str: ...
@@ -72,16 +72,16 @@ class NearCache:
     """The copies of one process.
 
     Args:
-        cache: where they are kept.
-        timeout: seconds that a copy is kept at most; the jitter of ``cache`` shortens them.
-        epoch: the stamps of ``cache`` if a connection tells this process of every write, and can be lost.
+        cache: the cache with the copies.
+        timeout: the seconds for which a copy is kept at most; the jitter of ``cache`` shortens them.
+        epoch: the stamps of ``cache``, if a connection, which can be lost, reports every write to this process.
         fail_safe: while the store behind fails, old copies are returned, for ``grace`` seconds past their time.
-        drop_writes: with ``fail_safe``, a write that fails is dropped; else its error reaches the caller.
+        drop_writes: with ``fail_safe``, a write that fails is dropped; otherwise its error reaches the caller.
 
     Attributes:
-        trusted: whether copies may be used. With an epoch, ``trust`` says so.
-        start_tracking: called where copies may not be used; cheap if it was called before.
-        stop_tracking: for the owner to call when the copies are not used any more.
+        trusted: whether copies may be used. With an epoch, ``trust`` sets it.
+        start_tracking: is called where copies may not be used; cheap if it was called before.
+        stop_tracking: the owner calls it when the copies are no longer used.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class NearCache:
         self._epoch = epoch
         if epoch is not None:
             epoch.is_told = False
-        # Kept for as long as they may be needed, which is not served while the store answers.
+        # Copies are kept for as long as they may be needed. Old ones are not returned while the store answers.
         self._policy = LoadPolicy(keep=grace) if fail_safe else PLAIN
         self._store = GuardedStore(cache.name, cache.steady, epoch=epoch, watches_outages=fail_safe)
         cache.observe_store(self._store)
 
-    # What tells of writes calls these: see ``redis_tracking.Listener``.
+    # For the connection that reports writes: see ``redis_tracking.Listener``.
 
     def invalidated(self, keys: list[bytes]) -> None:
         for raw in keys:
@@ -119,24 +119,25 @@ class NearCache:
         self.cache.clear_for("a flush of the server behind it")
 
     def trust(self, trusted: bool) -> None:
-        # No lock is taken to distrust: it may be a fork that says so.
+        # Distrusting acquires no lock, since it may be called during a fork.
         self.trusted = False
         if self._epoch is not None:
             self._epoch.is_told = False
             self._epoch.write_all()
         if trusted:
             if not self.fail_safe:
-                # Else what is suspect stays for an outage.
+                # With ``fail_safe``, suspect copies stay for an outage.
                 self.cache.clear_for(None)
             if self._epoch is not None:
                 self._epoch.is_told = True
             self.trusted = True
 
-    # Reading. Everything below is steps, for threads and tasks: see ``loading.steps``. In a task, what is given to read
-    # and to write may be awaited.
+    # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the functions that
+    # read and write may return awaitables.
 
     def get(self, key: Any, read: Callable[[], Any]) -> StepsTo[Any]:
-        """The copy of ``key``; else what ``read()`` returns, once for all callers that miss it, kept unless MISSING."""
+        """Return the copy of ``key``; otherwise the result of ``read()``, which runs once for all callers that miss the
+        key. Keep a copy of the result unless it is MISSING."""
         try:
             if self.trusted:
                 stored = self.cache.find(key, MISSING)
@@ -155,10 +156,10 @@ class NearCache:
         return stored
 
     def get_many(self, keys: Iterable[Any], read: Callable[[list[Any]], Any]) -> StepsTo[dict[Any, Any]]:
-        """The copies of ``keys``; of those that are not here what ``read(keys)`` returns, in one call."""
+        """Return the copies of ``keys``; for keys without a copy the result of ``read(keys)``, in one call."""
         keys = list(keys)
         if not keys:
-            # Which Redis calls an error.
+            # Redis refuses a command without keys.
             return {}
         try:
             if not self.trusted:
@@ -185,7 +186,7 @@ class NearCache:
         return stored
 
     def has(self, key: Any, ask: Callable[[], Any]) -> StepsTo[bool]:
-        """Whether there is a copy of ``key``; else what ``ask()`` returns."""
+        """Return True if there is a copy of ``key``; otherwise the result of ``ask()``."""
         if self.trusted and key in self.cache:
             return True
         try:
@@ -198,10 +199,10 @@ class NearCache:
         return found
 
     def read(self, read: Callable[[], Any], key: Any = MISSING) -> StepsTo[Any]:
-        """What ``read()`` returns, without a look at the copies; MISSING if it fails and may.
+        """Return the result of ``read()``, without a look at the copies; MISSING if it fails and may fail.
 
         Args:
-            key: what is read, if there may be a copy of it.
+            key: the key that is read, if there may be a copy of it.
         """
         try:
             value = yield from self._store.read(read)
@@ -236,10 +237,11 @@ class NearCache:
         add: Callable[[Any], StepsTo[bool]],
         codec: Codec,
     ) -> Steps:
-        """What ``read()`` returns; else what ``loader()`` does, once for all callers together, which ``add`` stores."""
+        """Return the result of ``read()``; otherwise that of ``loader()``, which runs once for all callers together and
+        is stored by ``add``."""
 
         def compute() -> Steps:
-            # A caller that came while another computed finds it there.
+            # A caller that came while another one computed the value finds it there.
             stored = yield from self.read(read, key)
             if stored is MISSING:
                 value, error = yield Call(loader)
@@ -289,7 +291,7 @@ class NearCache:
             return dropped  # type: ignore[no-any-return]
 
     def clear(self, write: Callable[[], Any]) -> StepsTo[Any]:
-        """``write`` for all keys."""
+        """Clear the store by ``write()``, and drop all copies."""
         try:
             return (yield from self.write((), write, dropped=None))
         finally:
@@ -301,7 +303,7 @@ class NearCache:
 
     def _written_after_all(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
-            # Asked for, or asyncio would log that it was never retrieved. The writer is gone.
+            # The writer is gone. Without this, asyncio would log that the exception was never retrieved.
             done.exception()
         with suppress(CacheClosed):
             self._written(keys)
@@ -313,7 +315,7 @@ class NearCache:
         return Unstored(MISSING) if value is MISSING else value, None
 
     def _read_one(self, key: Any, read: Callable[[], Any]) -> StepsTo[dict[Any, Any]]:
-        """What a read of many would return."""
+        """Read one key, and return the result in the form of a read of many."""
         value = yield from self._store.read(read)
         return {} if value is MISSING else {key: value}
 
@@ -323,9 +325,9 @@ class NearCache:
         return result((yield from steps))
 
     def _get_untrusted(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
-        """What ``read(keys)`` returns. With ``fail_safe`` copies of it are kept, for an outage only.
+        """Return the result of ``read(keys)``. With ``fail_safe``, copies are kept, for an outage only.
 
-        It is read for this caller alone: nothing tells whether the key was written since another caller began to read.
+        The read is for this caller alone, since the keys may have been written after another caller began to read.
         """
         self.start_tracking()
         if not self.fail_safe:
@@ -336,14 +338,15 @@ class NearCache:
         return self._without_stale(keys, found)
 
     def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
-        """``found``; what is not is gone, whatever was kept of it."""
+        """Drop the stale copies of keys that were not found, and return ``found``."""
         for key in keys:
             if key not in found:
                 self.cache.discard_stale(key)
         return found
 
     def _count_misses_if(self, is_known: bool, keys: list[Any]) -> None:
-        """With ``fail_safe``, a look-up that fails may yet be a stale hit, so it is counted when it has ended."""
+        """Count a miss for each key if ``is_known``. With ``fail_safe``, a look-up that fails may still be a stale hit,
+        so it is counted when it has ended."""
         if is_known:
             for _ in keys:
                 self.cache.count_miss()
@@ -353,7 +356,7 @@ class NearCache:
             raise error
 
     def _instead(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
-        """The copies that are kept for an outage. This ends the look-ups, and counts them."""
+        """Return the copies that are kept for an outage. End the look-ups and count them."""
         if not self.fail_safe:
             # Counted when they began.
             raise error
