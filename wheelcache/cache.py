@@ -340,16 +340,18 @@ class Cache(CacheAccess):
         """What a backend tells of its misses and writes, to time what callers compute in between."""
         return self._parts.fill_times
 
-    def fill_lease(self, key: Hashable, value: Any) -> None:
-        """Give ``value`` to the callers that wait for a lease on ``key``, without storing it."""
-        self._parts.leases.fill(self._adapt(key), value)
+    def lease_fill(self, key: Hashable) -> Callable[[Any], None]:
+        """Return a function that gives a value, read or written elsewhere after this call, to the callers that wait for
+        a lease on ``key``: see ``LeasedReads.fill``."""
+        return self._parts.leased.fill(self._adapt(key))
 
     # Beside a store that this cache is in front of.
 
     def invalidate(self, key: Hashable) -> None:
-        """``delete``, because ``key`` was written in the store: a caller that waits for a lease may find it there."""
-        self._parts.leases.refuse(self._adapt(key))
+        """``delete``, since ``key`` was written in the store: a caller that waits for a lease may find it there."""
         self.delete(key)
+        # Last: the next holder's ``lease_fill`` must not be outdated by this very delete.
+        self._parts.leases.refuse(self._adapt(key))
 
     def discard_stale(self, key: Hashable) -> None:
         """``key`` is gone from the store: what was kept of it past its time is dropped."""

@@ -274,11 +274,26 @@ def test_a_lease_that_ends_after_its_value_is_stored_and_before_that_is_told_giv
     core = CoreClass(clock=clock)
     leases = FillLeases(core, clock)
     holder, other = FillScope(), FillScope()
-    assert leases.miss("k", 0, holder, LONG, may_wait=True) is None
-    waiter = leases.miss("k", 0, other, LONG, may_wait=True)
+    assert leases.miss("k", 0, None, holder, LONG, may_wait=True) is None
+    waiter = leases.miss("k", 0, None, other, LONG, may_wait=True)
     core.set("k", "it", 10)
     holder.end()
     assert (waiter.is_filled, waiter.value, waiter.has_lease) == (True, "it", False)
+
+
+def test_a_caller_that_joined_after_a_write_elsewhere_looks_again_when_a_value_is_set(clock):
+    core = CoreClass(clock=clock)
+    leases = FillLeases(core, clock)
+    scopes = [FillScope() for _ in range(3)]
+    assert leases.miss("k", 0, None, scopes[0], LONG, may_wait=True) is None
+    early = leases.miss("k", 0, None, scopes[1], LONG, may_wait=True)
+    # The stamps show a write that the watch of the lease has not seen.
+    late = leases.miss("k", 0, (1, 1), scopes[2], LONG, may_wait=True)
+    core.set("k", "it", 10)
+    assert leases.is_done(early)
+    assert leases.is_done(late)
+    assert (early.is_filled, early.value, early.looks_again) == (True, "it", False)
+    assert (late.is_filled, late.value, late.looks_again) == (False, None, True)
 
 
 # The end of the cache, and of callers without a word.

@@ -15,6 +15,9 @@ from wheelcache.near_cache.trust_epoch import TrustEpoch
 TIMEOUT = 60.0
 """Seconds that a copy is kept."""
 
+LONG = 100.0
+"""Seconds of a wait for a lease whose end no test sees."""
+
 FAIL_SAFE = {"fail_safe": True, "grace": 100.0}
 
 
@@ -94,6 +97,9 @@ class Calls:
 
     def has(self, key):
         return self._drive(self.near.has(key, self._call(self.store.has, key)))
+
+    def lease(self, key):
+        return self._drive(self.near.lease(key, self._call(self.store.read, key), wait=LONG))
 
     def read(self, key):
         return self._drive(self.near.read(self._call(self.store.read, key), key))

@@ -355,7 +355,7 @@ FILLING = {
     "set": lambda cache: cache.set("k", 7),
     "set_many": lambda cache: cache.set_many({"k": 7}),
     "take": lambda cache: cache.take("k", lambda: 7),
-    "fill_lease": lambda cache: cache.fill_lease("k", 7),
+    "lease_fill": lambda cache: cache.lease_fill("k")(7),
 }
 
 

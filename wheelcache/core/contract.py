@@ -12,7 +12,8 @@ and the move to the young end may follow the look-up, so a concurrent eviction m
 **Lock order.** A core is a leaf: it calls no other part and never waits for one. A caller that holds a lock of its own
 uses only the members that are safe under a lock; every other call may drop the last reference to a value. A part that
 finds a key missing and then claims it, for a flight or a lease, watches it and looks again *after* the claim. A caller
-joins the claim of another only while its watch is neither broken nor ended; otherwise it looks again when that is over.
+that joins the claim of another shares its value only if the watch was neither broken (for a flight) nor ended (for a
+lease) when the caller joined; otherwise it looks again. Neither shows the writes of other processes: ``seen`` does.
 
 **Keys** are hashed and compared by C code alone, and equal keys have equal hashes whatever their types. Other keys are
 replaced by proxies before they reach a core; the compiled core refuses them with a TypeError. Keys that are not strings

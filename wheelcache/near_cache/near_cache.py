@@ -61,7 +61,7 @@ class Copies(Protocol):
     def clear(self) -> None: ...
     def clear_for(self, by: str | None) -> None: ...
     def leased(self, key: Hashable, wait: float, may_wait: bool = True) -> StepsTo[Any]: ...
-    def fill_lease(self, key: Hashable, value: Any) -> None: ...
+    def lease_fill(self, key: Hashable) -> Callable[[Any], object]: ...
     def invalidate(self, key: Hashable) -> None: ...
     def discard_stale(self, key: Hashable) -> None: ...
     def count_miss(self) -> None: ...
@@ -182,13 +182,14 @@ class NearCache:
             return self._instead(keys, error)
 
     def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> StepsTo[Any]:
-        """Wait for another caller to set the missing ``key`` and return that value; otherwise MISSING, with a lease."""
+        """Wait for another caller to set the missing ``key``, and return its value; otherwise MISSING, with a lease."""
         stored = yield from self.cache.leased(key, wait, may_wait)
         if stored is MISSING:
-            # Now that this caller has the lease: another process or an earlier holder may have set the key.
+            # This caller holds the lease now. Another process, or an earlier holder, may have set the key meanwhile.
+            fill = self.cache.lease_fill(key)
             stored = yield from self.read(read, key)
             if stored is not MISSING:
-                self.cache.fill_lease(key, stored)
+                fill(stored)
         return stored
 
     def has(self, key: Any, ask: Callable[[], Any]) -> StepsTo[bool]:
@@ -232,7 +233,7 @@ class NearCache:
             return Unstored(value), error
 
         run = yield RUN
-        return (yield from self.cache.loading.load(("load", key), lambda: run(load()), self.timeout, PLAIN))
+        return (yield from self.cache.loading.load_apart(key, lambda: run(load()), self.timeout, PLAIN))
 
     def get_or_add(
         self,
@@ -283,17 +284,19 @@ class NearCache:
             new_timeout: the timeout that the write gives to the keys; None if they keep theirs.
         """
         keys = list(keys)
-        value = MISSING
+        fills = [] if value_of is _no_value else [self.cache.lease_fill(key) for key in keys]
         try:
             # Of other keys there are no copies, and comparing them may run the site's code.
             plain = [key for key in keys if type(key) is str]
             steps = self._store.write(write, plain, new_timeout)
             outcome = yield ToTheEnd(steps, partial(self._written_after_all, keys))
-            if outcome[1] is None:
-                value = value_of(outcome[0])
+            value = MISSING if outcome[1] is not None else value_of(outcome[0])
+            if value is not MISSING:
+                for fill in fills:
+                    fill(value)
         finally:
             # Also after a failure: whether the store applied the write is unknown.
-            self._written(keys, value)
+            self._written(keys)
         try:
             return result(outcome)  # type: ignore[no-any-return]
         except Exception as error:
@@ -309,10 +312,8 @@ class NearCache:
         finally:
             self.cache.clear()
 
-    def _written(self, keys: list[Any], value: Any) -> None:
+    def _written(self, keys: list[Any]) -> None:
         for key in keys:
-            if value is not MISSING:
-                self.cache.fill_lease(key, value)
             self.cache.delete(key)
 
     def _written_after_all(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
@@ -320,7 +321,7 @@ class NearCache:
             # Otherwise asyncio would log that the exception was never retrieved. The writer is gone.
             done.exception()
         with suppress(CacheClosed):
-            self._written(keys, MISSING)
+            self._written(keys)
 
     # The store.
 
