@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from contextlib import suppress
 from enum import Enum
 from math import inf
 from pathlib import Path
@@ -17,21 +16,19 @@ from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL
 from wheelcache.core.contract import ABSENT, MISSING, STORED
-from wheelcache.errors import MissingKey, Unloaded
+from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
-from wheelcache.leases.fill_scope import current_scope
-from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
+from wheelcache.loading.steps import drive, drive_async, run, run_async
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.history import History
 from wheelcache.observability.observed import observed_caches, registry
-from wheelcache.observability.observers import ObservedStore
 from wheelcache.observability.publisher import Publisher
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.observability.worker_stats import WorkerStats
 from wheelcache.option_table import ENGINE
+from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
 from wheelcache.writing.entry_writer import Weigher, batched
@@ -86,11 +83,15 @@ class Cache(CacheAccess):
             same in every process. Each cache needs an object of its own.
         clock: returns seconds. Moving a ``ManualClock`` advances the wheel; with any other clock, a thread does.
 
+    Attributes:
+        name: see above.
+        parts: for backends and operators' tools: see ``cache_parts``. It may change from release to release.
+
     Raises:
         TypeError, ValueError, FileUnusable: (a RuntimeError) naming the argument, the value and the values it accepts.
     """
 
-    __slots__ = ("_gate", "_keys", "_parts", "_writer", "keeper", "loading", "name")
+    __slots__ = ("_gate", "_keys", "_writer", "name", "parts")
 
     def __init__(
         self,
@@ -135,11 +136,9 @@ class Cache(CacheAccess):
             raise TypeError("max_weight and weigher must be given together")
         parts = CacheParts(checked)
         self.name = name
-        self.loading = parts.loading
-        self.keeper = parts.keeper
         self._bind(parts.core, parts.writer)
         self._ttl = parts.options.ttl
-        self._parts = parts
+        self.parts = parts
         self._gate, self._keys, self._writer = parts.gate, parts.keys, parts.writer
         parts.start()
         registry.add(self)
@@ -172,14 +171,6 @@ class Cache(CacheAccess):
         if times is None:
             raise MissingKey(key)
         return None if times.fresh_until == inf else times.fresh_until - self._core.now()
-
-    def renew(self, key: Hashable, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry that has ``value`` already a new TTL from now, exactly. False if there is none.
-
-        Unlike ``touch``, this is no news: it leaves the entries of other processes as they are.
-        """
-        self._gate.open()
-        return self._writer.renew(self._adapt(key), value, self.loading.seconds(ttl))
 
     def update(self, key: Hashable, function: Callable[[Any], Any]) -> Any:
         """Put ``function(value)`` in the place of a value, keep its expiry, and return the new value. Atomic.
@@ -216,24 +207,12 @@ class Cache(CacheAccess):
     def delete_group(self, name: str) -> int:
         """Delete every key that is a tuple whose first item is ``name``. How many were there."""
         self._gate.open()
-        return self._parts.delete_group(name)
-
-    def evict_to(self, size: int) -> None:
-        """Evict the least recently used entries until at most ``size``, an int >= 0, are left. Loads no snapshot."""
-        with suppress(Unloaded):
-            self._writer.evict_to(options.whole("size", size))
+        return self.parts.delete_group(name)
 
     def clear(self) -> None:
         """Remove every entry. A listener is told of each before this returns, but of those few that another thread,
         which writes or advances the wheel, takes out of memory meanwhile: that thread tells of them."""
-        self.clear_for("")
-
-    def clear_for(self, by: str | None) -> None:
-        """``clear``, which the recent events ascribe to ``by``, not to the code of the site. None if they are not to
-        tell of it."""
-        self._parts.clear()
-        if by is not None:
-            self._parts.observers.events.note_clear(by)
+        self.parts.clear_for("")
 
     @property
     def on_removal(self) -> Listener | None:
@@ -269,7 +248,7 @@ class Cache(CacheAccess):
             return found
         if not self._is_to_load(key, found, ttl, policy):
             return found
-        return await run_async(self.loading.go_on(key, found, loader, ttl, policy))
+        return await run_async(self.parts.loading.go_on(key, found, loader, ttl, policy))
 
     def memoize(
         self,
@@ -297,13 +276,17 @@ class Cache(CacheAccess):
         """
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
-        self.loading.seconds(ttl)
+        self.parts.loading.seconds(ttl)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
-        return memoizer(self, ttl, options.function_or_none("key", key), policy)
-
-    def group(self, name: str) -> str:
-        """The group of the keys of a function called ``name``: see ``Groups.add``."""
-        return self._parts.groups.add(name)
+        return memoizer(
+            self,
+            self.parts.loading,
+            self.parts.groups,
+            self.delete_group,
+            ttl,
+            options.function_or_none("key", key),
+            policy,
+        )
 
     # Leases.
 
@@ -318,56 +301,13 @@ class Cache(CacheAccess):
             wait: seconds > 0, at most.
             may_wait: False where the holder of the lease may need the very thread that would wait.
         """
-        found = drive(self.leased(key, wait, may_wait))
+        found = drive(self.parts.look_up_leased(key, wait, may_wait))
         return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
         """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
-        found = await drive_async(self.leased(key, wait))
+        found = await drive_async(self.parts.look_up_leased(key, wait))
         return default if found is MISSING else found
-
-    def leased(self, key: Hashable, wait: float, may_wait: bool = True) -> StepsTo[Any]:
-        """The steps of ``get_or_lease``, which returns what they do; MISSING in place of ``default``."""
-        self._gate.open()
-        return self._parts.leased.get(self._adapt(key), options.seconds("wait", wait), may_wait)
-
-    def is_leased(self, key: Hashable) -> bool:
-        """Whether the running thread or task has a lease on ``key``."""
-        return self._parts.leases.is_of(self._adapt(key), current_scope())
-
-    @property
-    def fill_times(self) -> FillTimes:
-        """What a backend tells of its misses and writes, to time what callers compute in between."""
-        return self._parts.fill_times
-
-    def lease_fill(self, key: Hashable) -> Callable[[Any], None]:
-        """Return a function that gives a value, read or written elsewhere after this call, to the callers that wait for
-        a lease on ``key``: see ``LeasedReads.fill``."""
-        return self._parts.leased.fill(self._adapt(key))
-
-    # Beside a store that this cache is in front of.
-
-    def invalidate(self, key: Hashable) -> None:
-        """``delete``, since ``key`` was written in the store: a caller that waits for a lease may find it there."""
-        self.delete(key)
-        # Last: the next holder's ``lease_fill`` must not be outdated by this very delete.
-        self._parts.leases.refuse(self._adapt(key))
-
-    def discard_stale(self, key: Hashable) -> None:
-        """``key`` is gone from the store: what was kept of it past its time is dropped."""
-        self._writer.discard(self._adapt(key))
-
-    def weigh(self, key: Hashable, value: Any) -> int:
-        """What an entry of ``key`` and ``value`` weighs; 0 without a weigher."""
-        return self._writer.weigh(self._adapt(key), value)
-
-    def count_miss(self) -> None:
-        """A caller had to look elsewhere, without looking here."""
-        self._core.count(misses=1)
-
-    def observe_store(self, store: ObservedStore) -> None:
-        """Tell the figures of ``store``, whose copies are here, with those of this cache."""
-        self._parts.observe_store(store)
 
     # Files.
 
@@ -395,7 +335,7 @@ class Cache(CacheAccess):
             SnapshotRefused: this is Windows.
         """
         self._gate.open()
-        return self._parts.snapshots.save(path, secret=secret, seconds=seconds)
+        return self.parts.snapshots.save(path, secret=secret, seconds=seconds)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Restore the entries of a file that ``save`` wrote, except those that have expired since. How many.
@@ -413,14 +353,14 @@ class Cache(CacheAccess):
             CacheClosed: the cache was closed.
         """
         self._gate.open()
-        return self._parts.snapshots.load(Path(path), options.secret_or_none("secret", secret))
+        return self.parts.snapshots.load(Path(path), options.secret_or_none("secret", secret))
 
     # Figures.
 
     def stats(self) -> Stats:
         """The figures since the cache was made."""
         self._gate.open()
-        return self._parts.observers.stats()
+        return self.parts.observers.stats()
 
     def figures(self) -> WorkerStats:
         """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot.
@@ -429,42 +369,50 @@ class Cache(CacheAccess):
             CacheClosed: the cache was closed.
         """
         self._gate.check()
-        return self._parts.observers.figures()
+        return self.parts.observers.figures()
 
     @property
     def publisher(self) -> Publisher | None:
         """Publishes the figures, if there is a ``figures_dir``."""
-        return self._parts.observers.publisher
+        return self.parts.observers.publisher
 
     @property
     def history(self) -> History | None:
         """Takes the samples, unless ``sample_interval`` is None."""
-        return self._parts.observers.history
+        return self.parts.observers.history
 
     @property
     def requests(self) -> WorkerRequests | None:
         """Runs what operators ask for, if there is a ``figures_dir``."""
-        return self._parts.observers.requests
+        return self.parts.observers.requests
+
+    @property
+    def keeper(self) -> Autosave | None:
+        """Saves the entries and loads them, if there is a ``snapshot_dir``."""
+        return self.parts.keeper
+
+    def clear_for(self, by: str | None) -> None:
+        """See ``CacheParts.clear_for``."""
+        self.parts.clear_for(by)
+
+    def is_in_use(self) -> bool:
+        """Whether it was used, and not closed since."""
+        return self._gate.is_in_use()
 
     @property
     def events(self) -> CacheEvents:
         """What operators may want to know."""
-        return self._parts.observers.events
+        return self.parts.observers.events
 
     @property
     def lag(self) -> float:
         """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        return self._parts.driver.lag
+        return self.parts.driver.lag
 
     @property
     def thread_state(self) -> str:
         """That of what advances the wheel: see ``WheelThread.state``."""
-        return self._parts.driver.thread_state
-
-    @property
-    def steady(self) -> Clock:
-        """The clock that was given, which no test freezes."""
-        return self._parts.driver.clock
+        return self.parts.driver.thread_state
 
     @property
     def is_coherent(self) -> bool:
@@ -476,16 +424,12 @@ class Cache(CacheAccess):
         """Whether ``close`` was called."""
         return self._gate.is_closed
 
-    def is_in_use(self) -> bool:
-        """Whether it was used, and not closed since."""
-        return self._gate.is_in_use()
-
     # The end.
 
     def close(self) -> None:
         """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
-        if not self._parts.is_closed:
-            self._parts.close()
+        if not self.parts.is_closed:
+            self.parts.close()
 
     # Below: for the calls above.
 
@@ -504,12 +448,12 @@ class Cache(CacheAccess):
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
         if not self._is_to_load(key, found, ttl, policy):
             return found
-        return run(self.loading.go_on(key, found, loader, ttl, policy))
+        return run(self.parts.loading.go_on(key, found, loader, ttl, policy))
 
     def _is_to_load(self, key: Any, found: Any, ttl: TTL, policy: LoadPolicy) -> bool:
         """Whether ``found`` is missing or needs a refresh. A wrong ``ttl`` is an error for a hit, too."""
-        self.loading.seconds(ttl)
-        return found is MISSING or self.loading.needs_refresh(key, found, ttl, policy)
+        self.parts.loading.seconds(ttl)
+        return found is MISSING or self.parts.loading.needs_refresh(key, found, ttl, policy)
 
     def _adapt(self, key: Any) -> Any:
         return key if type(key) is str else self._keys.adapt(key)
@@ -517,7 +461,7 @@ class Cache(CacheAccess):
     def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
         self._gate.open()
         key = self._adapt(key)
-        seconds = self.loading.seconds(ttl)
+        seconds = self.parts.loading.seconds(ttl)
         return bool(self._writer.set(key, value, seconds, seen=self._writer.stamps.noted(key)) & STORED)
 
     def _delete(self, key: Any) -> Any:
@@ -534,13 +478,13 @@ class Cache(CacheAccess):
     def _add(self, key: Any, value: Any, ttl: TTL) -> bool:
         self._gate.open()
         key = self._adapt(key)
-        seconds = self.loading.seconds(ttl)
+        seconds = self.parts.loading.seconds(ttl)
         seen = self._writer.stamps.noted(key)
         return bool(self._writer.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
 
     def _set_many(self, values: Mapping[Any, Any], ttl: TTL, *, jitter: bool) -> list[Any]:
         self._gate.open()
-        seconds = self.loading.seconds(ttl)
+        seconds = self.parts.loading.seconds(ttl)
         refused = []
         for batch in batched(values.items()):
             items = [(self._adapt(key), value) for key, value in batch]
@@ -551,7 +495,7 @@ class Cache(CacheAccess):
     def _touch(self, key: Any, ttl: TTL) -> bool:
         self._gate.open()
         key = self._adapt(key)
-        return self._writer.touch(key, self.loading.seconds(ttl))
+        return self._writer.touch(key, self.parts.loading.seconds(ttl))
 
     def _incr(self, key: Any, delta: Any) -> Any:
         return self.update(key, lambda value: value + delta)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import CoreClass
+from wheelcache.core.access import DEFAULT_TTL, TTL
 from wheelcache.core.contract import BATCH, Core
+from wheelcache.errors import Unloaded
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases
+from wheelcache.leases.fill_scope import current_scope
 from wheelcache.leases.leased_reads import LeasedReads
 from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
+from wheelcache.loading.steps import StepsTo
 from wheelcache.observability.core_log import log_core
 from wheelcache.observability.observers import IdleChecker, ObservedStore, Observers, StatsReader
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
+from wheelcache.options import seconds, whole
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshots import Snapshots
@@ -45,7 +51,7 @@ class CacheParts:
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: advances the core.
-        leases, leased: the right to fill a key, and the look-ups that wait for the value.
+        leases, leased_reads: the right to fill a key, and the look-ups that wait for the value.
         stamps, writer: the writes of other processes, and the path of a write.
         loads, loading: the loads, by the core's keys and by the callers' keys.
         groups: the groups of keys of memoized functions.
@@ -84,7 +90,7 @@ class CacheParts:
         self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.stamps.noted, self.core.now)
         self.groups = Groups()
         self.gate = Gate(name, self.core)
-        self.leased = LeasedReads(self.core, self.gate.check, self.leases, self.writer, self.loads)
+        self.leased_reads = LeasedReads(self.core, self.gate.check, self.leases, self.writer, self.loads)
         self.snapshots = Snapshots(
             name,
             self.core,
@@ -131,6 +137,58 @@ class CacheParts:
         # It is not known which of the keys other processes have.
         self.stamps.write_all()
         return self.writer.delete_many(keys)
+
+    # For backends and near caches, by the callers' keys.
+
+    def look_up_leased(self, key: Any, wait: float, may_wait: bool = True) -> StepsTo[Any]:
+        """Return the steps of ``Cache.get_or_lease``. They return MISSING in place of its ``default``."""
+        self.gate.open()
+        return self.leased_reads.get(self.keys.adapt(key), seconds("wait", wait), may_wait)
+
+    def lease_fill(self, key: Any) -> Callable[[Any], None]:
+        """Return a function that gives a value, read or written elsewhere after this call, to the callers that wait for
+        a lease on ``key``: see ``LeasedReads.fill``."""
+        return self.leased_reads.fill(self.keys.adapt(key))
+
+    def is_leased(self, key: Any) -> bool:
+        """Return whether the running thread or task has a lease on ``key``."""
+        return self.leases.is_of(self.keys.adapt(key), current_scope())
+
+    def invalidate(self, key: Any) -> None:
+        """Delete ``key``, since it was written in the store behind. A caller that waits for a lease looks there."""
+        key = self.keys.adapt(key)
+        self.gate.open()
+        self.writer.delete(key)
+        # Last: the next holder's ``lease_fill`` must not be outdated by this very delete.
+        self.leases.refuse(key)
+
+    def discard_stale(self, key: Any) -> None:
+        """Drop the copy of ``key`` that is past its time: the key is no longer in the store behind."""
+        self.writer.discard(self.keys.adapt(key))
+
+    def renew(self, key: Any, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
+        """Give an entry that has ``value`` already a new TTL from now, exactly. Return False if there is none.
+
+        Unlike ``touch``, this leaves the entries of other processes as they are.
+        """
+        self.gate.open()
+        return self.writer.renew(self.keys.adapt(key), value, self.loading.seconds(ttl))
+
+    def weigh(self, key: Any, value: Any) -> int:
+        """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
+        return self.writer.weigh(self.keys.adapt(key), value)
+
+    def evict_to(self, size: int) -> None:
+        """Evict the least recently used entries until at most ``size``, an int >= 0, are left. Load no snapshot."""
+        with suppress(Unloaded):
+            self.writer.evict_to(whole("size", size))
+
+    def clear_for(self, by: str | None) -> None:
+        """Clear the cache, and let the recent events name ``by``; the code of the site, if that is empty. Pass None to
+        leave the clear out of the events."""
+        self.clear()
+        if by is not None:
+            self.observers.events.note_clear(by)
 
     def clear(self) -> None:
         """Remove every entry, and forget the failed loads."""

@@ -54,7 +54,7 @@ class OnFlask(Adapter):
     def end_request(self):
         # The end of an app context calls these, which is tested by apps.
         forget_misses()
-        self.engine.fill_times.forget()
+        self.engine.parts.fill_times.forget()
 
     @staticmethod
     def spelled(option):

@@ -32,7 +32,7 @@ def make_waiting_app(make_app):
 
 def held(backend, *keys):
     """Which of the keys the running thread or task is to fill."""
-    return [key for key in keys if engine(backend).is_leased(key)]
+    return [key for key in keys if engine(backend).parts.is_leased(key)]
 
 
 @pytest.fixture

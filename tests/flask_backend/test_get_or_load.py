@@ -199,7 +199,7 @@ def test_the_context_of_a_loader_takes_its_own_leases_with_it_and_leaves_its_cal
     backend = app.extensions["cache"][cache]
 
     def leased():
-        return [key for key in ("page", "another") if engine(backend).is_leased(key)]
+        return [key for key in ("page", "another") if engine(backend).parts.is_leased(key)]
 
     def load():
         assert cache.get("another") is None

@@ -110,7 +110,7 @@ def test_a_caller_that_comes_after_a_write_gets_no_value_that_was_stored_before_
     assert asked_before.result(PATIENCE) == "old"
     filling.result(PATIENCE)
     # It has the lease, and the next caller waits for its value.
-    assert late.does(cache.is_leased, "k")
+    assert late.does(cache.parts.is_leased, "k")
     asked_again = early.asks("k")
     until_waiting()
     late.does(cache.set, "k", "newer")
@@ -145,7 +145,7 @@ def test_a_caller_that_comes_after_a_write_of_another_process_gets_no_value_that
 def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_deletion(cache, stop, caller_of):
     """The key was set before the holder got its lease, and deleted after the holder found the value."""
     finder, late = caller_of(cache), caller_of(cache)
-    core = cache._parts.core
+    core = cache.parts.core
 
     class Finding:
         """The core, in which another thread writes after each look-up of the finder."""
@@ -168,7 +168,7 @@ def test_a_value_that_the_holder_finds_is_not_for_a_caller_that_comes_after_its_
             self.asked = late.asks("k")
             assert until(lambda: self.asked.done() or waiting() == 1)
 
-    cache._parts.leased._core = finding = Finding()
+    cache.parts.leased_reads._core = finding = Finding()
     assert finder.gets("k") == "old"
     assert finding.asked.result(PATIENCE) == MISS
-    assert late.does(cache.is_leased, "k")
+    assert late.does(cache.parts.is_leased, "k")

@@ -29,7 +29,7 @@ def load_many(cache, request):
 
 
 def steps(cache, keys, loader):
-    return cache.loading.load_many(keys, loader, 10, LoadPolicy())
+    return cache.parts.loading.load_many(keys, loader, 10, LoadPolicy())
 
 
 def loaded(cache, keys, loader):
@@ -58,7 +58,7 @@ def test_an_error_reaches_the_caller_and_the_waiters(cache, pool):
     until_waiting()
     loader.release()
     assert many.exception(PATIENCE) is waiting.exception(PATIENCE) is loader.value
-    assert cache.loading.loads.is_idle
+    assert cache.parts.loading.loads.is_idle
     assert_counts(cache, misses=1, load_failures=2)
 
 
@@ -88,7 +88,7 @@ def test_it_does_not_wait_for_a_load_in_progress_and_neither_value_is_kept(cache
 
 @pytest.mark.parametrize("moment", ["before_set", "after_set"])
 def test_a_load_beside_which_another_value_is_read_amid_its_store_is_not_kept(moments, cache, moment):
-    setattr(moments, moment, lambda: cache.loading.read_beside("k", "other"))
+    setattr(moments, moment, lambda: cache.parts.loading.read_beside("k", "other"))
     assert cache.take("k", returns("single")) == "single"
     assert cache.get("k") is None
 
@@ -102,13 +102,13 @@ class Incomparable:
 
 def test_a_value_that_was_read_beside_an_entry_drops_it_if_it_differs_or_may_differ(cache):
     cache.set("incomparable", Incomparable())
-    cache.loading.read_beside("incomparable", Incomparable())
+    cache.parts.loading.read_beside("incomparable", Incomparable())
     assert cache.get("incomparable") is None
     cache.set("same", [1])
     cache.set("other", 1)
-    cache.loading.read_beside("same", [1])
-    cache.loading.read_beside("other", 2)
-    cache.loading.read_beside("missing", 1)
+    cache.parts.loading.read_beside("same", [1])
+    cache.parts.loading.read_beside("other", 2)
+    cache.parts.loading.read_beside("missing", 1)
     assert cache.get("same") == [1]
     assert cache.get("other") is None
 
@@ -136,7 +136,7 @@ def test_a_weigher_that_raises_ends_all_flights(make, way):
     cache = make(max_weight=10, weigher=weigh)
     with pytest.raises(ValueError, match="a"):
         way(steps(cache, ["a", "b"], returns({"a": 1, "b": 2})))
-    assert cache.loading.loads.is_idle
+    assert cache.parts.loading.loads.is_idle
 
 
 def test_a_coroutine_that_is_closed_while_it_loads_many_leaves_no_flight(cache):
@@ -146,8 +146,8 @@ def test_a_coroutine_that_is_closed_while_it_loads_many_leaves_no_flight(cache):
     async def main():
         coroutine = run_async(steps(cache, ["a", "b"], forever))
         coroutine.send(None)
-        assert not cache.loading.loads.is_idle
+        assert not cache.parts.loading.loads.is_idle
         coroutine.close()
-        assert cache.loading.loads.is_idle
+        assert cache.parts.loading.loads.is_idle
 
     asyncio.run(main())

@@ -96,8 +96,8 @@ class WheelCache(PrefixAccess, BaseCache):
         self._look_up_in(self._cache)
         self._loads, self._encode = self.store.codec.loads, self.store.codec.encode
         self._atoms = ATOMS if self.store.keeps_atoms else frozenset()
-        self._missed_at = self._cache.fill_times.missed_at
-        self._fill_times = self._cache.fill_times
+        self._missed_at = self._cache.parts.fill_times.missed_at
+        self._fill_times = self._cache.parts.fill_times
         self._checks_keys = True
         self._culls = self.store.cull_frequency is not None
         self._fill_waits = self.store.fill_waits
@@ -177,7 +177,7 @@ class WheelCache(PrefixAccess, BaseCache):
         wait = self._fill_wait(key)
         if wait:
             act_for_request()
-            stored = yield from self._cache.leased(cache_key, wait, may_wait=not shares_its_thread())
+            stored = yield from self._cache.parts.look_up_leased(cache_key, wait, may_wait=not shares_its_thread())
         else:
             stored = self._cache.get(cache_key, MISSING)
         return self._found_or(default, cache_key, stored)
@@ -288,7 +288,7 @@ class WheelCache(PrefixAccess, BaseCache):
         cache_key, ttl = self._key(key, version), self._ttl(timeout)
         stored = self._cache.find(cache_key, MISSING)
         is_over = ttl is not None and ttl <= 0
-        loading = self._cache.loading
+        loading = self._cache.parts.loading
         if stored is MISSING or (not is_over and loading.needs_refresh(cache_key, stored, ttl, policy)):
             if not callable(default):
                 value, default = default, lambda: value
@@ -381,7 +381,7 @@ class WheelCache(PrefixAccess, BaseCache):
 
     def _set_page(self, key: str, cache_key: Any, stored: Any, ttl: float | None, version: int | None) -> None:
         """``set`` of a page or of what Django keeps beside it: see ``pages``."""
-        if page_leases.is_headers(key) and self._cache.is_leased(cache_key):
+        if page_leases.is_headers(key) and self._cache.parts.is_leased(cache_key):
             current_scope().held_back[self._cache, cache_key] = partial(self._cache.set, cache_key, stored, ttl)
             return
         self._cache.set(cache_key, stored, ttl)
@@ -398,4 +398,4 @@ class WheelCache(PrefixAccess, BaseCache):
         frequency, most = self.store.cull_frequency, self.store.max_entries
         size = len(self._cache)
         if most is not None and size >= most and any(key not in self._cache for key in keys):
-            self._cache.evict_to(size - size // frequency if frequency else 0)
+            self._cache.parts.evict_to(size - size // frequency if frequency else 0)

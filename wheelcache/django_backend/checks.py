@@ -77,8 +77,8 @@ def check_snapshots(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     stores: defaultdict[tuple[str, Path], dict[Any, list[str]]] = defaultdict(dict)
     for alias, cache in wheel_caches():
         engine = cache.store.cache
-        if engine.keeper is not None:
-            stores[engine.name, engine.keeper.directory].setdefault(cache.store, []).append(alias)
+        if engine.parts.keeper is not None:
+            stores[engine.name, engine.parts.keeper.directory].setdefault(cache.store, []).append(alias)
     return [
         checks.Error(
             f"The caches {' and '.join(repr(names[0]) for names in by_store.values())} do not share their entries, but "

@@ -342,7 +342,7 @@ class TieredCache(WheelCache):
             bool(self._fill_waits)
             and type(key) is str
             and page_leases.is_headers(key)
-            and self._cache.is_leased(cache_key)
+            and self._cache.parts.is_leased(cache_key)
         )
 
 

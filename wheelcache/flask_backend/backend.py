@@ -68,8 +68,8 @@ class WheelCache(EngineBackend):
         # Of a subclass, such as a member of an Enum, a plain string: what is compiled takes no other.
         self._prefix = f"{checked['key_prefix']}"
         self._max_bytes = checked["max_weight"]
-        self._fill_times = engine.fill_times
-        self._missed_at = engine.fill_times.missed_at
+        self._fill_times = engine.parts.fill_times
+        self._missed_at = engine.parts.fill_times.missed_at
         self._look_up_in(engine)
 
     @classmethod
@@ -88,7 +88,7 @@ class WheelCache(EngineBackend):
         with naming(given["name"]):
             backend = cls(**given)
         backend.serve(app)
-        if backend.engine.keeper is not None:
+        if backend.engine.parts.keeper is not None:
             _check_snapshots(app, backend.engine)
             exit_on_sigterm()
             exit_after_uvicorn()
@@ -133,7 +133,7 @@ class WheelCache(EngineBackend):
         """
         cache_key, store, ttl = self._cache_key(key), self._codec.encode, self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
-        loading = self._cache.loading
+        loading = self._cache.parts.loading
         stored = self._cache.find(cache_key, MISSING)
         if ttl is not None and ttl <= 0:
             stored = store(loader()) if stored is MISSING else stored
@@ -240,13 +240,13 @@ class WheelCache(EngineBackend):
                     return delta
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
-        return isinstance(stored, str | bytes) and self._cache.renew(cache_key, stored, ttl)
+        return isinstance(stored, str | bytes) and self._cache.parts.renew(cache_key, stored, ttl)
 
     def _cache_key(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
 
     def _fits(self, cache_key: str, stored: Any) -> bool:
-        return self._max_bytes is None or self._cache.weigh(cache_key, stored) <= self._max_bytes
+        return self._max_bytes is None or self._cache.parts.weigh(cache_key, stored) <= self._max_bytes
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Seconds to live, None for ever; below zero if it is over at once."""
@@ -265,4 +265,4 @@ def _check_snapshots(app: Flask, cache: Cache) -> None:
 
 
 def _snapshots_of(cache: Cache) -> tuple[str, Path | None]:
-    return cache.name, None if cache.keeper is None else cache.keeper.directory
+    return cache.name, None if cache.parts.keeper is None else cache.parts.keeper.directory

@@ -17,10 +17,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from wheelcache.cache_parts import CacheParts
 from wheelcache.codec import Codec
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import CacheClosed
-from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.steps import DRIVE, RUN, Call, Steps, StepsTo, ToTheEnd, result
 from wheelcache.loading.unstored import Unstored
@@ -28,7 +28,6 @@ from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
-from wheelcache.runtime.clock import Clock
 
 T = TypeVar("T")
 
@@ -51,21 +50,12 @@ class Copies(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def steady(self) -> Clock: ...
-    @property
-    def loading(self) -> KeyLoading: ...
+    def parts(self) -> CacheParts: ...
 
     def __contains__(self, key: Hashable) -> bool: ...
     def find(self, key: Hashable, default: Any = None) -> Any: ...
     def delete(self, key: Hashable) -> bool: ...
     def clear(self) -> None: ...
-    def clear_for(self, by: str | None) -> None: ...
-    def leased(self, key: Hashable, wait: float, may_wait: bool = True) -> StepsTo[Any]: ...
-    def lease_fill(self, key: Hashable) -> Callable[[Any], object]: ...
-    def invalidate(self, key: Hashable) -> None: ...
-    def discard_stale(self, key: Hashable) -> None: ...
-    def count_miss(self) -> None: ...
-    def observe_store(self, store: GuardedStore) -> None: ...
 
 
 class NearCache:
@@ -107,21 +97,23 @@ class NearCache:
         if epoch is not None:
             epoch.is_told = False
         # Copies past their end stay for outages. They are not returned while the store answers.
-        timeouts = WrittenTimeouts(cache.loading.now)
+        timeouts = WrittenTimeouts(cache.parts.loading.now)
         self._policy = LoadPolicy(
             keep=grace if fail_safe else 0.0, is_for_waiters=rule.is_of_the_call, longest=timeouts.left
         )
-        self._store = GuardedStore(cache.name, cache.steady, rule, timeouts, epoch=epoch, watches_outages=fail_safe)
-        cache.observe_store(self._store)
+        self._store = GuardedStore(
+            cache.name, cache.parts.driver.clock, rule, timeouts, epoch=epoch, watches_outages=fail_safe
+        )
+        cache.parts.observe_store(self._store)
 
     # The tracking calls these: see ``redis_tracking.Listener``.
 
     def invalidated(self, keys: list[bytes]) -> None:
         for raw in keys:
-            self.cache.invalidate(raw.decode(errors="surrogateescape"))
+            self.cache.parts.invalidate(raw.decode(errors="surrogateescape"))
 
     def flushed(self) -> None:
-        self.cache.clear_for("a flush of the server behind it")
+        self.cache.parts.clear_for("a flush of the server behind it")
 
     def trust(self, trusted: bool) -> None:
         # Without a lock: the fork hook may be the caller.
@@ -132,7 +124,7 @@ class NearCache:
         if trusted:
             if not self.fail_safe:
                 # Otherwise suspect copies stay for an outage.
-                self.cache.clear_for(None)
+                self.cache.parts.clear_for(None)
             if self._epoch is not None:
                 self._epoch.is_told = True
             self.trusted = True
@@ -151,7 +143,7 @@ class NearCache:
                 if stored is not MISSING:
                     return stored
                 run = yield RUN
-                load = self.cache.loading.load(key, lambda: run(self._read(read)), self.timeout, self._policy)
+                load = self.cache.parts.loading.load(key, lambda: run(self._read(read)), self.timeout, self._policy)
                 stored = result((yield from load))
             else:
                 found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read))
@@ -159,7 +151,7 @@ class NearCache:
         except Exception as error:
             return self._instead([key], error).get(key, MISSING)
         if stored is MISSING:
-            self.cache.discard_stale(key)
+            self.cache.parts.discard_stale(key)
         return stored
 
     def get_many(self, keys: Iterable[Any], read: Callable[[list[Any]], Any]) -> StepsTo[dict[Any, Any]]:
@@ -183,10 +175,10 @@ class NearCache:
 
     def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> StepsTo[Any]:
         """Wait for another caller to set the missing ``key``, and return its value; otherwise MISSING, with a lease."""
-        stored = yield from self.cache.leased(key, wait, may_wait)
+        stored = yield from self.cache.parts.look_up_leased(key, wait, may_wait)
         if stored is MISSING:
             # This caller holds the lease now. Another process, or an earlier holder, may have set the key meanwhile.
-            fill = self.cache.lease_fill(key)
+            fill = self.cache.parts.lease_fill(key)
             stored = yield from self.read(read, key)
             if stored is not MISSING:
                 fill(stored)
@@ -200,9 +192,9 @@ class NearCache:
             found: bool = yield from self._store.read(ask)
         except Exception as error:
             self._check_may_fail(error)
-            return self.cache.loading.get_stale(key, MISSING) is not MISSING
+            return self.cache.parts.loading.get_stale(key, MISSING) is not MISSING
         if not found:
-            self.cache.discard_stale(key)
+            self.cache.parts.discard_stale(key)
         return found
 
     def read(self, read: Callable[[], Any], key: Any = MISSING) -> StepsTo[Any]:
@@ -217,7 +209,7 @@ class NearCache:
             self._check_may_fail(error)
             return MISSING
         if key is not MISSING and self.fail_safe and not self.trusted:
-            self.cache.loading.read_beside(key, value)
+            self.cache.parts.loading.read_beside(key, value)
         return value
 
     def load(self, key: Any, loader: Callable[[], Any]) -> Steps:
@@ -233,7 +225,7 @@ class NearCache:
             return Unstored(value), error
 
         run = yield RUN
-        return (yield from self.cache.loading.load_apart(key, lambda: run(load()), self.timeout, PLAIN))
+        return (yield from self.cache.parts.loading.load_apart(key, lambda: run(load()), self.timeout, PLAIN))
 
     def get_or_add(
         self,
@@ -284,7 +276,7 @@ class NearCache:
             new_timeout: the timeout that the write gives to the keys; None if they keep theirs.
         """
         keys = list(keys)
-        fills = [] if value_of is _no_value else [self.cache.lease_fill(key) for key in keys]
+        fills = [] if value_of is _no_value else [self.cache.parts.lease_fill(key) for key in keys]
         try:
             # Of other keys there are no copies, and comparing them may run the site's code.
             plain = [key for key in keys if type(key) is str]
@@ -336,7 +328,7 @@ class NearCache:
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[Any]:
         drive = yield DRIVE
-        steps = self.cache.loading.load_many(keys, lambda keys: drive(read(keys)), self.timeout, self._policy)
+        steps = self.cache.parts.loading.load_many(keys, lambda keys: drive(read(keys)), self.timeout, self._policy)
         return result((yield from steps))
 
     def _get_untrusted(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
@@ -356,7 +348,7 @@ class NearCache:
         """Drop the stale copies of ``keys`` that were not found, and return ``found``."""
         for key in keys:
             if key not in found:
-                self.cache.discard_stale(key)
+                self.cache.parts.discard_stale(key)
         return found
 
     def _count_misses_if(self, is_known: bool, keys: list[Any]) -> None:
@@ -364,7 +356,7 @@ class NearCache:
         counted when it has ended."""
         if is_known:
             for _ in keys:
-                self.cache.count_miss()
+                self.cache.parts.core.count(misses=1)
 
     def _check_may_fail(self, error: Exception) -> None:
         if not self.fail_safe or not self._store.rule.is_outage(error):
@@ -381,7 +373,7 @@ class NearCache:
             raise error
         found = {}
         if self._store.rule.is_outage(error):
-            found = {key: self.cache.loading.get_stale(key, MISSING) for key in keys}
+            found = {key: self.cache.parts.loading.get_stale(key, MISSING) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}
         self._count_misses_if(True, [key for key in keys if key not in found])
         self._check_may_fail(error)
