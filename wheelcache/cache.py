@@ -460,9 +460,7 @@ class Cache(CacheAccess):
 
     def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
         self._gate.open()
-        key = self._adapt(key)
-        seconds = self.parts.loading.seconds(ttl)
-        return bool(self._writer.set(key, value, seconds, seen=self._writer.stamps.noted(key)) & STORED)
+        return bool(self._writer.set(self._adapt(key), value, self.parts.loading.seconds(ttl)) & STORED)
 
     def _delete(self, key: Any) -> Any:
         self._gate.open()
@@ -477,10 +475,8 @@ class Cache(CacheAccess):
 
     def _add(self, key: Any, value: Any, ttl: TTL) -> bool:
         self._gate.open()
-        key = self._adapt(key)
         seconds = self.parts.loading.seconds(ttl)
-        seen = self._writer.stamps.noted(key)
-        return bool(self._writer.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
+        return bool(self._writer.set(self._adapt(key), value, seconds, exact=True, mode=ABSENT) & STORED)
 
     def _set_many(self, values: Mapping[Any, Any], ttl: TTL, *, jitter: bool) -> list[Any]:
         self._gate.open()
