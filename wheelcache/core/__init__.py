@@ -1,14 +1,19 @@
-"""The entries of a cache, in Python and compiled: see ``contract`` for what both do. Which one runs is decided here.
+"""The data structure of a cache, in Python and compiled. ``contract`` defines both; this module chooses one.
+
+The compiled core may be installed but unusable: without the GIL, and in subinterpreters. Its modules load in the first
+interpreter of a process that imports them and in no other, and from Python 3.12 on in no isolated one. Then the Python
+core runs, and a line on the log gives the reason.
 
 Attributes:
-    IMPLEMENTATION: "compiled" or "python". The first, if it is installed; ``WHEELCACHE_CORE`` in the environment, which
-        is read once, at the import, asks for one of them.
+    IMPLEMENTATION: "compiled" if that core can be used, otherwise "python". ``WHEELCACHE_CORE`` in the environment
+        asks for one of the two; it is read once, at the import.
     CoreClass: the class of the cores.
-    CacheAccess, PrefixAccess, WriteState, Timer, TimingWheel: of the same make.
+    CacheAccess, PrefixAccess, WriteState, Timer, TimingWheel: the classes that belong to this core.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -19,6 +24,8 @@ from wheelcache.core.timing_wheel import Timer, TimingWheel
 
 __all__ = ["IMPLEMENTATION", "CacheAccess", "CoreClass", "PrefixAccess", "Timer", "TimingWheel", "WriteState"]
 
+logger = logging.getLogger("wheelcache")
+
 ASKED: Final = os.environ.get("WHEELCACHE_CORE") or None
 IMPLEMENTATION = "python"
 
@@ -27,7 +34,7 @@ if ASKED not in (None, "python", "compiled"):
 
 if ASKED != "python" and not TYPE_CHECKING:
     try:
-        # Both, before either is used.
+        # Import both before either is used.
         import_module("wheelcache.core._core")
         import_module("wheelcache.core._timing_wheel")
         from wheelcache.core._core import CacheAccess, PrefixAccess, WriteState
@@ -38,3 +45,5 @@ if ASKED != "python" and not TYPE_CHECKING:
     except ImportError as error:
         if ASKED == "compiled":
             raise ImportError(f"WHEELCACHE_CORE is compiled, and there is no such core: {error}") from error
+        if not isinstance(error, ModuleNotFoundError):
+            logger.warning("The compiled core cannot be used (%s); the Python core is used instead.", error)

@@ -242,7 +242,7 @@ class Tracking:
     def start(self) -> None:
         """Connect, in a thread of its own. Nothing happens if that runs, or after ``stop()``."""
         ticket = object()
-        thread = threading.Thread(target=self._run, args=(ticket,), name="wheelcache-tracking", daemon=True)
+        thread = threads.make("wheelcache-tracking", self._run, ticket)
         try:
             with self._lock.get():
                 if self._stopped or self._thread is not None:
