@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from math import inf
-from pathlib import Path
 from typing import Any, Unpack
 
 from wheelcache import options
@@ -408,7 +407,9 @@ class Cache(CacheAccess):
             CacheClosed: the cache was closed.
         """
         self._gate.open()
-        return self._parts.snapshots.load(Path(path), options.secret_or_none("secret", secret))
+        return self._parts.snapshots.load(
+            options.encodable_path("path", path), options.secret_or_none("secret", secret)
+        )
 
     # Figures.
 
