@@ -26,7 +26,11 @@ def run(script, asked=None):
 
 
 @pytest.mark.parametrize(
-    ("asked", "runs"), [(None, "compiled"), ("", "compiled"), ("compiled", "compiled"), ("python", "python")]
+    ("asked", "runs"),
+    [
+        *(pytest.param(asked, "compiled", marks=pytest.mark.compiled) for asked in (None, "", "compiled")),
+        ("python", "python"),
+    ],
 )
 def test_the_core_that_runs_is_the_one_that_was_asked_for_and_says_so(asked, runs):
     assert run(USE, asked).stdout == f"{runs} 2\n"
@@ -46,6 +50,7 @@ for of in Cache, django_backend.WheelCache, flask_backend.WheelCache, flask_back
 """
 
 
+@pytest.mark.compiled
 def test_all_methods_have_the_same_signatures_over_both_as_mocks_and_tracers_ask_for_them():
     compiled, python = run(SIGNATURES, "compiled"), run(SIGNATURES, "python")
     assert (compiled.stderr, python.stderr) == ("", "")
@@ -64,6 +69,12 @@ def test_where_the_compiled_core_cannot_run_the_one_in_python_does(how):
     assert done.stdout == "python 2\nPythonCore wheelcache.core.timing_wheel\n"
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize(("how", "warnings"), [(WITHOUT, 0), (GIL_OFF, 1)], ids=["not installed", "free-threaded"])
+def test_a_compiled_core_that_is_installed_and_cannot_run_is_reported(how, warnings):
+    assert run(how + USE).stderr.count("The compiled core cannot be used (") == warnings
+
+
 @pytest.mark.parametrize("how", [WITHOUT, GIL_OFF], ids=["not installed", "free-threaded"])
 def test_where_the_compiled_core_cannot_run_and_is_asked_for_an_error_says_so(how):
     assert "ImportError: WHEELCACHE_CORE is compiled, and there is no such core: " in run(how + USE, "compiled").stderr
@@ -74,6 +85,7 @@ def test_another_core_is_an_error_that_names_both():
     assert done.stderr.endswith('ValueError: WHEELCACHE_CORE must be "python" or "compiled", not \'rust\'\n')
 
 
+@pytest.mark.compiled
 def test_the_extension_itself_refuses_to_run_without_the_interpreter_lock():
     done = run(GIL_OFF + "import wheelcache.core._core")
     assert "ImportError: the compiled core of wheelcache needs the global interpreter lock" in done.stderr

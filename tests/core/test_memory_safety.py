@@ -9,6 +9,7 @@ from copy import copy
 import pytest
 
 from tests.core.advancing import advance_all
+from tests.core.implementations import COMPILED
 from tests.core.stamps import LocalStamps
 from wheelcache.core.contract import MISSING
 
@@ -16,7 +17,7 @@ SLOTS = 64
 # ``make sanitize`` takes more.
 FUZZED_STEPS = int(os.environ.get("FUZZED_STEPS", 3000))
 
-compiled = pytest.mark.parametrize("core_class", ["compiled"], indirect=True)
+compiled = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
 """What the contract leaves open, or what Python itself sees to in the other one."""
 
 
