@@ -60,7 +60,7 @@ def make():
 # By hand.
 
 
-def test_keys_of_every_kind_are_loaded_in_order_of_use_with_the_time_that_is_left(make, path):
+def test_keys_of_every_kind_are_loaded_in_order_of_use_with_the_time_that_is_left(make, path, wall):
     cache = make(ttl=100, jitter=0.5)
     values = {Point(1): "point", ("a", Point(2)): "tuple", "text": b"bytes", 5: 1.5, None: [1, 2], frozenset({3}): {}}
     cache.set_many(values)
