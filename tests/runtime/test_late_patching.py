@@ -38,7 +38,7 @@ def others_go_on(seconds=0.3):
 """
 
 
-GEVENTS_OWN = r"(?s)Exception ignored in: <bound method _ForkHooks\.after_fork_in_child.*?_set_done\(\).*?\n"
+GEVENTS_OWN = r"(?s)Exception ignored in[^\n]*<bound method _ForkHooks\.after_fork_in_child.*?_set_done\(\).*?\n"
 """What gevent prints in the child of a fork on Python >= 3.13 if any thread was started before it patched."""
 
 
