@@ -1,8 +1,8 @@
 """Saves every cache when the process exits, in a thread of its own.
 
-A value that takes for ever to be pickled must not keep the process from exiting, so the exit waits for that thread, and
-only so long. The thread is started early, since some interpreters start none while they exit. It ends before a fork,
-and starts again in the parent.
+A value that takes forever to pickle must not keep the process from exiting, so the exit waits for that thread only for
+a limited time. The thread starts early, since some interpreters start none during the exit. It ends before a fork and
+starts again in the parent.
 """
 
 from __future__ import annotations
