@@ -4,20 +4,18 @@ Attributes:
     IMPLEMENTATION: "compiled" or "python". The first, if it is installed; ``WHEELCACHE_CORE`` in the environment, which
         is read once, at the import, asks for one of them.
     CoreClass: the class of the cores.
-    CacheAccess, PrefixAccess, WriteState, Timer, TimingWheel: of the same make.
+    CacheAccess, PrefixAccess, WriteState: the classes that belong to it.
 """
 
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from wheelcache.core.access import CacheAccess, PrefixAccess, WriteState
 from wheelcache.core.python_core import PythonCore as CoreClass
-from wheelcache.core.timing_wheel import Timer, TimingWheel
 
-__all__ = ["IMPLEMENTATION", "CacheAccess", "CoreClass", "PrefixAccess", "Timer", "TimingWheel", "WriteState"]
+__all__ = ["IMPLEMENTATION", "CacheAccess", "CoreClass", "PrefixAccess", "WriteState"]
 
 ASKED: Final = os.environ.get("WHEELCACHE_CORE") or None
 IMPLEMENTATION = "python"
@@ -27,12 +25,8 @@ if ASKED not in (None, "python", "compiled"):
 
 if ASKED != "python" and not TYPE_CHECKING:
     try:
-        # Both, before either is used.
-        import_module("wheelcache.core._core")
-        import_module("wheelcache.core._timing_wheel")
         from wheelcache.core._core import CacheAccess, PrefixAccess, WriteState
         from wheelcache.core._core import CompiledCore as CoreClass
-        from wheelcache.core._timing_wheel import Timer, TimingWheel
 
         IMPLEMENTATION = "compiled"
     except ImportError as error:
