@@ -175,10 +175,10 @@ class TimerWheel:
     def remove_all(self) -> Removals:
         """Remove the keyed timers and return them."""
         removed: Removals = []
-        scan = self.timers.scan()
+        delete, scan = self.timers.delete, self.timers.scan()
         while keys := scan.keys(BATCH):
             for key in keys:
-                self.timers.delete(key, removed=removed)
+                delete(key, removed=removed)
         return removed
 
     def pending(self) -> list[Record]:
