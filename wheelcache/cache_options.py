@@ -24,7 +24,6 @@ class CacheOptions(TypedDict, total=False):
         jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
             what is set together does not expire together. ``add`` and ``touch`` keep theirs exactly.
         interval: seconds a tick of the wheel: how soon an expired entry leaves memory. Reads are exact whatever it is.
-        slots: ticks that the wheel's finest level spans.
         log_interval: seconds between lines on the logger ``wheelcache.stats``; None for none.
         sample_interval: seconds between samples of ``stats()``, of which the last 360 are kept; None for none.
         figures_dir: where to publish the figures of this process every three seconds, and see those of the others: see
@@ -48,7 +47,6 @@ class CacheOptions(TypedDict, total=False):
     ttl: float | None
     jitter: float
     interval: float
-    slots: int
     log_interval: float | None
     sample_interval: float | None
     figures_dir: Path | None

@@ -65,7 +65,6 @@ class CacheParts:
             jitter=options.jitter,
             max_jitter=MAX_JITTER,
             interval=options.interval,
-            slots=options.slots,
             clock=unfrozen(options.clock),
             stamps=stamps,
         )

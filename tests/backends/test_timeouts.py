@@ -107,7 +107,7 @@ def test_a_new_value_has_a_new_timeout_and_a_counter_keeps_its_own(make, clock):
 
 
 def test_interval_is_how_soon_an_expired_entry_leaves_memory_though_no_caller_touches_it(make, clock):
-    cache = make(interval=30, slots=2)
+    cache = make(interval=30)
     cache.set("key", 1, 10)
     clock.advance(29)
     assert (cache.get("other"), len(cache.engine)) == (None, 1)

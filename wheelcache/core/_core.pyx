@@ -84,12 +84,11 @@ cdef class CompiledCore:
     # Not ``__init__``, which may be left out, or called again.
     def __cinit__(
         self, *, max_entries=None, max_weight=None, double jitter=0.0, double max_jitter=60.0, interval=1.0,
-        slots=512, clock=None, stamps=None,
+        clock=None, stamps=None,
     ):
         cdef Map *map = &self.map
         self.watches = new_watch_table()
         interval = options.interval("interval", interval)
-        options.slots("slots", slots)
         max_entries = options.count_or_none("max_entries", max_entries)
         max_weight = options.count_or_none("max_weight", max_weight)
         jitter = options.fraction("jitter", jitter)

@@ -161,10 +161,10 @@ class Core(Protocol):
     """A core, which lives as long as its cache: callers may keep its bound methods.
 
     It is built with ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
-    (seconds), ``interval`` (seconds a tick), ``slots`` (1 to 16,384), ``clock`` and ``stamps`` (see ``use_clock`` and
-    ``use_stamps``). Passing ticks without timers costs nothing. Times up to ``interval * 2**52`` either way are
-    distinguished; a clock beyond is a ValueError. Safe under a lock are ``times``, ``watch``, ``counts``, ``count``,
-    ``now``, ``len`` and the attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
+    (seconds), ``interval`` (seconds per tick), ``clock`` and ``stamps`` (see ``use_clock`` and ``use_stamps``). Passing
+    ticks without timers costs nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond
+    raises a ValueError. Safe under a lock are ``times``, ``watch``, ``counts``, ``count``, ``now``, ``len`` and the
+    attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
 
     Attributes:
         next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled.

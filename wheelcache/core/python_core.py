@@ -41,7 +41,7 @@ from wheelcache.core.python_scan import KeyScan, OrderedScan, Scans
 from wheelcache.core.refusals import Refusals, check_weight
 from wheelcache.core.stamp_words import StampWords
 from wheelcache.core.tally import read_tally
-from wheelcache.core.timing_wheel import TimingWheel
+from wheelcache.core.timing_wheel import FINEST_SLOTS, TimingWheel
 from wheelcache.core.watches import Watch, Watches
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
@@ -70,7 +70,6 @@ class PythonCore:
         jitter: float = 0.0,
         max_jitter: float = 60.0,
         interval: float = 1.0,
-        slots: int = 512,
         clock: Callable[[], float] | None = None,
         stamps: Stamps | None = None,
     ) -> None:
@@ -81,7 +80,7 @@ class PythonCore:
         self._clock: Callable[[], float] = time.monotonic if clock is None else clock
         self._max_entries: float = inf if max_entries is None else max_entries
         self._max_weight: float = inf if max_weight is None else max_weight
-        wheel = TimingWheel(interval, slots, self._clock())
+        wheel = TimingWheel(interval, FINEST_SLOTS, self._clock())
         self._map = EntryMap(self._max_entries, max_weight is not None, wheel)
         self._map.use_stamps(None if stamps is None else StampWords(stamps))
         self._jitter = options.fraction("jitter", jitter)
