@@ -7,11 +7,11 @@ from itertools import count
 import pytest
 
 from tests.loading.harness import Held, Site, outcome, returns
-from tests.runtime.interruptions import Delivery, Worker, quiet
+from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache.runtime.worker_pool import WorkerPool
 
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, compiled_core]
 
 KEYS = ("k", "other", "stale")
 

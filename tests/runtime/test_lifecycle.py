@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import wheelcache
-from tests.runtime.interruptions import Delivery, Worker
+from tests.runtime.interruptions import Delivery, Worker, compiled_core
 from tests.scripts import FORKING
 from wheelcache.runtime.held_lock import HeldLock
 
@@ -30,6 +30,7 @@ def test_no_other_module_registers_a_hook():
 
 
 @pytest.mark.deep
+@compiled_core
 def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(tmp_path):
     """In a process of its own: the hooks go through every cache that other tests have left."""
     tmp_path.chmod(0o700)
@@ -40,6 +41,7 @@ def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent
     assert done.returncode == 0, done.stderr
 
 
+@compiled_core
 @pytest.mark.parametrize("taken_before", [False, True])
 def test_a_held_lock_is_released_whatever_interrupts_it(taken_before):
     """The forking thread may have the lock already: a finalizer forks amid a step."""

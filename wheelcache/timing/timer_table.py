@@ -1,6 +1,6 @@
 """The timers of one ``Timers``: keyed ones, broadcasts and periodic jobs, in one wheel under one lock.
 
-A change is atomic as in ``core.entry_map``: CPython switches threads, collects garbage and delivers exceptions from
+A change is atomic: CPython switches threads, collects garbage and delivers exceptions from
 outside after a call, at the start of a function and where a loop goes back, so a change is a few lines that neither
 call nor loop. What is due moves to ``taken_out``, and leaves that when it runs: no timer is ever in neither.
 """
