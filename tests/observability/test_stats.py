@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.core.tally import Tally
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.steps import run
-from wheelcache.stats import COUNTS, LOAD_BOUNDS, CallStats, LoadTimes, Stats, StoreStats, Tally
+from wheelcache.stats import COUNTS, LOAD_BOUNDS, CallStats, LoadTimes, Stats, StoreStats
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 

@@ -6,12 +6,12 @@ from itertools import count
 
 import pytest
 
-from tests.runtime.interruptions import Delivery, Worker, quiet
+from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import until
 from wheelcache import Cache, ManualClock, Timers
 from wheelcache.runtime import worker_pool
 
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, compiled_core]
 
 worker = Worker()
 
