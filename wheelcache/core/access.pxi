@@ -199,10 +199,10 @@ cdef class CacheAccess:
                 refused += self.set_many(batch, ttl, jitter=jitter)
                 let_others_run()
             return refused
-        keys = list(values)
+        keys, stored = keys_and_values(values)
         if not self.writes_at_once() or not are_usual(keys):
             return self._set_many(values, ttl, jitter=jitter)
-        self.store_all(keys, list(values.values()), seconds, not jitter)
+        self.store_all(keys, stored, seconds, not jitter)
         return refused
 
     cdef int store_all(self, list keys, list values, double seconds, bint exact) except -1:
@@ -407,11 +407,12 @@ cdef class PrefixAccess:
             return False
         if self.cache is None or self._prefix is None:
             return False
-        for key in data:
+        keys, values = keys_and_values(data)
+        for key in keys:
             if type(key) is not str or not self.is_storable(key):
                 return False
-        keys = [PyUnicode_Concat(self._prefix, key) for key in data]
-        values = [value if type(value) in self._atoms else self._encode(value) for value in data.values()]
+        keys = [PyUnicode_Concat(self._prefix, key) for key in keys]
+        values = [value if type(value) in self._atoms else self._encode(value) for value in values]
         # What serializes may be Python code.
         if not self.cache.writes_at_once():
             return False
@@ -436,6 +437,16 @@ cdef inline void let_others_run() noexcept:
     """Between two steps of a long call: give the global interpreter lock to a thread that waits for it."""
     with nogil:
         pass
+
+
+cdef tuple keys_and_values(dict data):
+    """Two lists. The collector is paused, since a finalizer could change ``data`` before the second one."""
+    cdef bint collects = PyGC_Disable()
+    try:
+        return list(data), list(data.values())
+    finally:
+        if collects:
+            PyGC_Enable()
 
 
 cdef inline bint are_usual(list keys) except -1:
