@@ -28,7 +28,7 @@ class Pending:
         self.clock = clock
         self.fired = []
         self.runs = 0
-        self.timers = Timers(1.0, 8, lambda key, value: self.fired.append(key), clock=clock)
+        self.timers = Timers(1.0, lambda key, value: self.fired.append(key), clock=clock)
 
     def fill(self):
         self.timers.set_timer("a", 1, 5)
