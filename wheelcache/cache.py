@@ -23,13 +23,8 @@ from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import LoadPolicy, PolicyArguments, load_policy
 from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
-from wheelcache.observability.cache_events import CacheEvents
-from wheelcache.observability.history import History
 from wheelcache.observability.observed import observed_caches, registry
-from wheelcache.observability.observers import ObservedStore
-from wheelcache.observability.publisher import Publisher
-from wheelcache.observability.worker_requests import WorkerRequests
-from wheelcache.observability.worker_stats import WorkerStats
+from wheelcache.observability.observers import ObservedStore, Observer
 from wheelcache.option_table import ENGINE
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
@@ -208,7 +203,7 @@ class Cache(CacheAccess):
         tell of it."""
         self._parts.clear()
         if by is not None:
-            self._parts.observers.events.note_clear(by)
+            self._parts.observer.events.note_clear(by)
 
     @property
     def on_removal(self) -> Listener | None:
@@ -415,36 +410,12 @@ class Cache(CacheAccess):
     def stats(self) -> Stats:
         """The figures since the cache was made."""
         self._gate.open()
-        return self._parts.observers.stats()
-
-    def figures(self) -> WorkerStats:
-        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot.
-
-        Raises:
-            CacheClosed: the cache was closed.
-        """
-        self._gate.check()
-        return self._parts.observers.figures()
+        return self._parts.observer.stats()
 
     @property
-    def publisher(self) -> Publisher | None:
-        """Publishes the figures, if there is a ``figures_dir``."""
-        return self._parts.observers.publisher
-
-    @property
-    def history(self) -> History | None:
-        """Takes the samples, unless ``sample_interval`` is None."""
-        return self._parts.observers.history
-
-    @property
-    def requests(self) -> WorkerRequests | None:
-        """Runs what operators ask for, if there is a ``figures_dir``."""
-        return self._parts.observers.requests
-
-    @property
-    def events(self) -> CacheEvents:
-        """What operators may want to know."""
-        return self._parts.observers.events
+    def observer(self) -> Observer:
+        """The figures beyond ``stats()``, published or not, the recent events, and the requests of operators."""
+        return self._parts.observer
 
     @property
     def lag(self) -> float:

@@ -18,7 +18,7 @@ from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
-from wheelcache.observability.observers import IdleChecker, ObservedStore, Observers, StatsReader
+from wheelcache.observability.observers import IdleChecker, ObservedStore, Observer, StatsReader
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
@@ -51,7 +51,7 @@ class CacheParts:
         gate: whether the cache is unloaded, open or closed.
         snapshots, keeper: saves and loads the entries, when asked to and, if there is a ``snapshot_dir``, by itself.
         is_closed: ``close`` is done.
-        observers, jobs: what looks at the cache from outside, and what is done every so many seconds.
+        observer, jobs: what looks at the cache from outside, and what is done every so many seconds.
     """
 
     def __init__(self, options: Any) -> None:
@@ -99,8 +99,8 @@ class CacheParts:
         stats = StatsReader(self.core, self.loads)
         failures = self.loads.failures
         actions, in_use = self._actions(), self.gate.is_in_use
-        self.observers = Observers(options, self.core, stats, failures, self.driver, actions, in_use)
-        jobs = self.observers.jobs if self.keeper is None else [*self.observers.jobs, self.keeper]
+        self.observer = Observer(options, self.core, stats, failures, self.driver, actions, in_use)
+        jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
         idle_checker = IdleChecker(stats, self.writer.expect_first_write)
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
         self.writer.on_first_write = self.jobs.start
@@ -116,7 +116,7 @@ class CacheParts:
 
     def observe_store(self, store: ObservedStore) -> None:
         """The entries are copies of what ``store`` has: its figures are among those of the cache."""
-        self.observers.stats.store = store
+        self.observer.stats.store = store
         # While it fails, nothing is written here that would start them.
         store.on_call = self.jobs.start
 
@@ -168,7 +168,7 @@ class CacheParts:
         self.driver.after_fork_in_child()
         self.leases.after_fork_in_child()
         self.loads.after_fork_in_child()
-        self.observers.after_fork_in_child()
+        self.observer.after_fork_in_child()
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()

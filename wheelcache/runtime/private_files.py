@@ -191,11 +191,12 @@ def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bo
 
 
 @contextmanager
-def locked_file(path: Path, patience: float | None = None) -> Iterator[int]:
+def locked_file(path: Path, patience: float | None = None, *, shared: bool = False) -> Iterator[int]:
     """A private file, made if it isn't there, open to read and write, that no other thread or process has locked.
 
     Args:
         patience: seconds to wait for the lock, 0.0 for not at all; 5 if not given.
+        shared: whether others may have the lock in the same way.
 
     Raises:
         FileUnusable: it cannot be opened, is not this user's alone, or another process has locked it for that long.
@@ -207,7 +208,7 @@ def locked_file(path: Path, patience: float | None = None) -> Iterator[int]:
     not_for_children.add(file)
     try:
         check_private(path, os.fstat(file), stat.S_ISREG, "a file")
-        _lock(path, file, LOCK_PATIENCE if patience is None else patience)
+        _lock(path, file, LOCK_PATIENCE if patience is None else patience, shared=shared)
         yield file
     finally:
         # Closing would not do where the file is mapped: the map has a descriptor of its own.
@@ -216,11 +217,12 @@ def locked_file(path: Path, patience: float | None = None) -> Iterator[int]:
         os.close(file)
 
 
-def _lock(path: Path, file: int, patience: float) -> None:
+def _lock(path: Path, file: int, patience: float, *, shared: bool = False) -> None:
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     until = SystemClock.steady() + patience
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, how | fcntl.LOCK_NB)
         except BlockingIOError:
             # Held for microseconds, unless its holder was stopped in the middle.
             if SystemClock.steady() >= until:
@@ -231,8 +233,8 @@ def _lock(path: Path, file: int, patience: float) -> None:
 
 
 not_for_children: Final[set[int]] = set()
-"""Descriptors with locks that are held for a moment. The child of a fork in that moment would hold them as well, and
-go on holding them after its parent was killed."""
+"""Descriptors with locks of this process. The child of a fork would hold them as well, and go on holding them after its
+parent was killed."""
 
 
 def _close_in_child() -> None:

@@ -1,0 +1,546 @@
+"""The figures of a site, as its processes have published them. Reading writes nothing and runs nothing.
+
+Whichever process answers, the answer is the same, and sums never go down. So the unpublished figures of this process
+count only if no process has published anything about a cache of that name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import namedtuple
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property, partial
+from math import floor, inf
+from typing import TYPE_CHECKING, Any, Final
+
+from wheelcache.core import IMPLEMENTATION
+from wheelcache.errors import CacheClosed, FileUnusable
+from wheelcache.observability.event_log import Event, add_events, events_in
+from wheelcache.observability.observed import ObservedCache
+from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.recorder import MINUTE, Steps, last_steps
+from wheelcache.observability.site_file import (
+    DAY,
+    GAUGES,
+    HOUR,
+    LEVELS,
+    LONG_STEP,
+    STEP,
+    USE,
+    SiteFile,
+    encoded,
+    lives,
+)
+from wheelcache.observability.worker_requests import add_request
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.process_start import this_process
+from wheelcache.stats import COUNTS, NOTHING, STORE_GAUGES, Row, Stats, added, subtracted
+
+if TYPE_CHECKING:
+    import sqlite3
+
+SETTLED: Final = INTERVAL + 1.0
+"""Seconds after the end of a step by which a worker that began in it has published."""
+
+AT_WORK: Final = 2.5 * INTERVAL
+"""Seconds since its last publication after which a process is not waited for: it is idle, or was stopped."""
+
+Step = namedtuple("Step", (*LEVELS, *COUNTS))  # type: ignore[misc]  # the names are those of a table
+"""What all workers counted in a step, with the entries and bytes at its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Look-ups in a time.
+
+    Attributes:
+        seconds: how long it is: shorter than a minute if the cache is younger.
+    """
+
+    hits: int = 0
+    stale_hits: int = 0
+    misses: int = 0
+    seconds: float = 0.0
+
+    @property
+    def requests(self) -> int:
+        return self.hits + self.stale_hits + self.misses
+
+    @property
+    def requests_per_second(self) -> float:
+        return self.requests / self.seconds if self.seconds else 0.0
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """0.0 to 1.0; None without requests."""
+        return self.hits / self.requests if self.requests else None
+
+    @property
+    def stale_ratio(self) -> float | None:
+        """0.0 to 1.0; None without requests."""
+        return self.stale_hits / self.requests if self.requests else None
+
+
+@dataclass(slots=True)
+class WorkerFigures:
+    """One cache in one process.
+
+    Attributes:
+        worker: distinguishes it from all others, also from those of a later process with the same number.
+        started, published: when the process was started, and when the figures were published. Seconds since 1970.
+        thread: the wheel thread of the process: "running", "parked", "not started", or "refused" by the system.
+        lag: seconds since the wheel should have been advanced.
+        core: which one the process runs, "compiled" or "python".
+        max_entries, max_weight: None for no bound.
+        weighs_bytes: whether weights are bytes.
+        memory: bytes that the entries take: an estimate unless ``weighs_bytes``; None if it is not known.
+        stats: the figures, since the reset.
+        minute: the last minute.
+    """
+
+    worker: str
+    pid: int
+    started: float
+    published: float
+    thread: str
+    lag: float
+    core: str
+    max_entries: int | None
+    max_weight: int | None
+    weighs_bytes: bool
+    memory: int | None
+    stats: Stats
+    minute: Rate
+
+
+@dataclass(slots=True)
+class CacheFigures:
+    """One cache in all processes of a site.
+
+    Attributes:
+        counted: all that was counted, also by processes that are gone; the gauges are those of living workers.
+        stats: the same since the reset.
+        minute: the last minute: six whole steps.
+        workers: how many processes have the cache.
+        since: when the first process started whose counts are included, in seconds since 1970; None without one.
+        reset_at: when the figures were reset; None if they never were.
+        max_entries, max_weight: of all workers together; without a living worker those of one. None for no bound.
+        weighs_bytes: whether weights are bytes.
+        memory: bytes that the entries take in all workers; None if it is not known of one.
+        lag: the worst of all workers, in seconds; None without a living one.
+        cores: those that the processes run.
+    """
+
+    name: str
+    counted: Stats
+    stats: Stats
+    minute: Rate
+    workers: int
+    since: float | None
+    reset_at: float | None
+    max_entries: int | None
+    max_weight: int | None
+    weighs_bytes: bool
+    memory: int | None
+    lag: float | None
+    cores: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What is found about one cache in one directory, or in this process."""
+
+    counts: Row = NOTHING
+    base: Row = NOTHING
+    since: float = inf
+    reset_at: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    workers: int = 0
+    gauges: tuple[float, ...] = (0,) * len(GAUGES)
+    memory: float | None = 0
+    lag: float = 0.0
+    max_entries: float | None = 0
+    max_weight: float | None = 0
+    weighs_bytes: bool = True
+    has_store: bool = False
+    cores: frozenset[str] = frozenset()
+    minute: tuple[float, ...] = (0, 0, 0)
+    seconds: float = 0.0
+
+    def add(self, other: _Sum) -> None:
+        self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
+        self.since = min(self.since, other.since)
+        self.reset_at = max((each for each in (self.reset_at, other.reset_at) if each is not None), default=None)
+        self.settings = self.settings or other.settings
+        self.workers += other.workers
+        self.gauges = added(self.gauges, other.gauges)
+        for name in ("memory", "max_entries", "max_weight"):
+            one, two = getattr(self, name), getattr(other, name)
+            setattr(self, name, None if one is None or two is None else one + two)
+        self.lag = max(self.lag, other.lag)
+        self.weighs_bytes &= other.weighs_bytes
+        self.has_store |= other.has_store
+        self.cores |= other.cores
+        self.minute = added(self.minute, other.minute)
+        self.seconds = max(self.seconds, other.seconds)
+
+    def figures(self, name: str) -> CacheFigures:
+        lives, settings = self.workers > 0, self.settings
+        size, weight, *of_store = self.gauges
+        has_store = self.has_store if lives else bool(settings.get("has_store"))
+        gauges = dict(zip(STORE_GAUGES, of_store, strict=True)) if has_store else {}
+        since_reset = self.counts if self.reset_at is None else subtracted(self.counts, self.base)
+        gauges = {**gauges, "size": size, "weight": weight}
+        return CacheFigures(
+            name,
+            Stats.of(self.counts, has_store=has_store, **gauges),
+            Stats.of(since_reset, has_store=has_store, **gauges),
+            _rate(self.minute, self.seconds),
+            self.workers,
+            None if self.since == inf else self.since,
+            self.reset_at,
+            _whole(self.max_entries if lives else settings.get("max_entries")),
+            _whole(self.max_weight if lives else settings.get("max_weight")),
+            self.weighs_bytes if lives else bool(settings.get("weighs_bytes")),
+            _whole(self.memory),
+            self.lag if lives else None,
+            tuple(sorted(self.cores)),
+        )
+
+
+class Own(Enum):
+    """Which figures of this process are added to the published ones.
+
+    NONE: none, as this process only looks. UNPUBLISHED: those of a cache that does not publish, or cannot. UNSEEN: also
+    those of a cache about which nobody has published anything.
+    """
+
+    NONE = 1
+    UNPUBLISHED = 2
+    UNSEEN = 3
+
+
+class Site:
+    """What there is to see of a site from this process, and what operators do to it.
+
+    Args:
+        own: the caches of this process, which publish where the others do.
+        include: which figures of this process are added to the published ones.
+
+    Attributes:
+        own: the same.
+        files: the databases where they publish.
+        time: the end of the steps, in seconds since 1970.
+    """
+
+    def __init__(self, own: Iterable[ObservedCache], include: Own = Own.UNSEEN) -> None:
+        self.own = list(own)
+        publications = [each.observer.publication for each in self.own]
+        files = {each.publisher.file.path: each.publisher.file for each in publications if each is not None}
+        self.files = list(files.values())
+        # That of a ManualClock, if there is one.
+        self.time = max((each.observer.recorder.time() for each in self.own), default=SystemClock.time())
+        self._include = include
+
+    # The figures.
+
+    @cached_property
+    def caches(self) -> list[CacheFigures]:
+        """The figures of all caches, by name.
+
+        Raises:
+            FileUnusable: another process has held the database for too long.
+        """
+        found: dict[str, _Sum] = {}
+        for file in self.files:
+            for name, one in file.read(partial(self._read, file), dict[str, _Sum]).items():
+                found.setdefault(name, _Sum()).add(one)
+        known = frozenset(found)
+        for cache in self.own:
+            if self._is_added(cache, known):
+                with suppress(CacheClosed):
+                    found.setdefault(cache.name, _Sum()).add(alone(cache))
+        return [found[name].figures(name) for name in sorted(found)]
+
+    def _is_added(self, cache: ObservedCache, known: Collection[str]) -> bool:
+        """Whether the figures of a cache of this process are added to those that are published."""
+        publication = cache.observer.publication
+        if self._include is Own.NONE:
+            return False
+        if publication is None or publication.cannot_publish():
+            return True
+        return self._include is Own.UNSEEN and cache.name not in known
+
+    @cached_property
+    def reset_at(self) -> float | None:
+        """When all figures were reset together, in seconds since 1970."""
+        times = [at for file in self.files for at in file.read(_reset_at, list[float])]
+        return max(times, default=None)
+
+    def workers(self, name: str) -> list[WorkerFigures]:
+        """A cache in each living process, oldest first."""
+        found = [
+            each for file in self.files for each in file.read(partial(_workers_in, file, name), list[WorkerFigures])
+        ]
+        known = {each.name for each in self.caches if each.workers} if found else ()
+        found += [_own_worker(each) for each in self.own if each.name == name and self._is_added(each, known)]
+        return sorted(found, key=lambda each: (each.started, each.pid))
+
+    def steps(self, name: str, *, day: bool = False, since: float = 0.0) -> tuple[int, dict[int, Step]]:
+        """How a cache went: the seconds of a step, and the steps that are over by their start, oldest first.
+
+        Args:
+            day: whether to go back by a day instead of an hour.
+            since: the time of a reset: only steps that began after it are returned.
+        """
+        seconds, kept = (LONG_STEP, DAY) if day else (STEP, HOUR)
+        found: dict[int, Row] = {}
+
+        def add(rows: Mapping[int, Row]) -> None:
+            for start, row in rows.items():
+                found[start] = added(found[start], row) if start in found else row
+
+        for file in self.files:
+            add(file.read(partial(self._steps, file, name, seconds, kept), dict[int, Row]))
+        for cache in self.own:
+            observer = cache.observer
+            if cache.name == name and observer.publication is None and observer.keeps_history:
+                with USE:
+                    steps: Steps = dict(observer.recorder.steps)
+                end = floor(self.time / STEP) * STEP
+                add(last_steps(steps, seconds, end - kept, end - seconds + 1))
+        return seconds, {start: Step._make(found[start]) for start in sorted(found) if start >= since}
+
+    def _edge(self, published: Iterable[float]) -> int:
+        """The end of the last step that is complete: each process at work has published since."""
+        at_work = [each for each in published if each > self.time - AT_WORK]
+        return floor(min([self.time - SETTLED, *at_work]) / STEP) * STEP
+
+    def _steps(self, file: SiteFile, name: str, seconds: int, kept: int, db: sqlite3.Connection) -> dict[int, Row]:
+        edge = self._edge(_processes(db, file)[0].values())
+        rows = db.execute(
+            f"SELECT start, {_STEP} FROM steps WHERE seconds = ? AND cache = (SELECT id FROM caches WHERE name = ?)"
+            " AND start >= ? AND start <= ?",
+            (seconds, encoded(name), edge - kept, edge - seconds),
+        )
+        return {start: tuple(row) for start, *row in rows}
+
+    def _read(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, _Sum]:
+        living, dead = _processes(db, file)
+        edge = self._edge(living.values())
+        names = {number: bytes(name).decode(errors="surrogatepass") for number, name in db.execute(_NAMES)}
+        found = {number: _Sum(weighs_bytes=True) for number in names}
+        for number, settings in db.execute("SELECT id, settings FROM caches"):
+            found[number].settings = json.loads(settings)
+        for number, since, *row in db.execute(f"SELECT cache, since, {_COUNTS} FROM totals"):
+            if number in found:
+                found[number].counts, found[number].since = tuple(row), since
+        for number, at, *row in db.execute(f"SELECT cache, at, {_COUNTS} FROM resets WHERE cache != 0"):
+            if number in found:
+                found[number].base, found[number].reset_at = tuple(row), at
+        query = _WORKERS.format(", ".join("?" * len(dead)))
+        for number, workers, core, lag, weighs, has_store, *rest in db.execute(query, dead):
+            one = found[number]
+            one.workers, one.cores, one.lag = workers, frozenset(core.split(",")), lag
+            one.weighs_bytes, one.has_store = bool(weighs), bool(has_store)
+            one.memory, one.max_entries, one.max_weight, *gauges = rest
+            one.gauges = tuple(gauges)
+        for number, first, *sums in db.execute(_MINUTE, (edge - MINUTE * STEP, edge)):
+            one = found[number]
+            one.minute = tuple(each or 0 for each in sums)
+            one.seconds = 0 if first is None else max(0, min(MINUTE * STEP, edge - first))
+        return {names[number]: one for number, one in found.items()}
+
+    # Events, requests, resets.
+
+    def is_shared(self, name: str) -> bool:
+        """Whether the workers of the site notify each other about the cache ``name``."""
+        own = [each.observer.publication for each in self.own if each.name == name]
+        return None not in own and bool(self.files)
+
+    def saved_at(self, name: str) -> float | None:
+        """When a process last saved the cache ``name``, in seconds since 1970; None if none has."""
+        keepers = {each.keeper.directory: each.keeper for each in self.own if each.name == name and each.keeper}
+        times = []
+        for keeper in keepers.values():
+            for path in keeper.snapshots()[:1]:
+                # Replaced at this moment.
+                with suppress(OSError):
+                    times.append(path.lstat().st_mtime)
+        return max(times, default=None)
+
+    def events(self, most: int) -> list[Event]:
+        """The recent events, newest first."""
+        found = [event for file in self.files for event in file.read(partial(events_in, most=most), list[Event])]
+        for each in self.own:
+            if each.observer.publication is None:
+                found += each.observer.recent_events()
+        return sorted(found, key=lambda event: event.at, reverse=True)[:most]
+
+    def note(self, kind: str, by: str, name: str | None = None) -> None:
+        """An operator did something to the cache ``name``, or to all: note it as an event, if that is possible."""
+        event = Event.of(kind, SystemClock.time(), cache=name, subject=by)
+        for file in self.files:
+            with suppress(OSError, FileUnusable):
+                file.write(lambda db: add_events(db, [event]))
+        if not self.files:
+            for each in self.own:
+                if each.name == name:
+                    each.observer.memory_log.add([event])
+
+    def ask(self, action: str, name: str) -> Mapping[SiteFile, str]:
+        """Ask all workers that live now for ``action`` on the cache ``name``.
+
+        Returns:
+            The token of the request in each database.
+
+        Raises:
+            OSError, FileUnusable: the workers cannot be asked.
+        """
+        own = [each for each in self.own if each.name == name]
+        files = Site(own).files if own else self.files
+        return {file: file.write(lambda db: add_request(db, encoded(name), action)) for file in files}
+
+    def reset(self, name: str | None = None) -> None:
+        """Have the figures start from zero, for all readers.
+
+        Args:
+            name: of the cache; None for all.
+
+        Raises:
+            OSError, FileUnusable: it cannot be noted.
+        """
+        # What a killed worker has counted is what it published, so that is what the reset starts from.
+        which = "" if name is None else "WHERE cache = (SELECT id FROM caches WHERE name = :name)"
+        given = {"at": SystemClock.time(), **({} if name is None else {"name": encoded(name)})}
+
+        def reset(db: sqlite3.Connection) -> None:
+            db.execute(f"INSERT OR REPLACE INTO resets SELECT cache, :at, {_COUNTS} FROM totals {which}", given)
+            db.execute(f"UPDATE workers SET base = counts {which}", given)
+            if name is None:
+                db.execute("INSERT OR REPLACE INTO resets (cache, at) VALUES (0, :at)", given)
+
+        for file in self.files:
+            file.write(reset)
+
+
+_COUNTS: Final = ", ".join(COUNTS)
+_STEP: Final = ", ".join(Step._fields)
+_NAMES: Final = "SELECT id, name FROM caches"
+_OR_NULL: Final = [
+    f"CASE WHEN count({name}) = count(*) THEN sum({name}) END" for name in ("memory", "max_entries", "max_weight")
+]
+_WORKERS: Final = f"""
+    SELECT cache, count(DISTINCT process), group_concat(DISTINCT core), max(lag), min(weighs_bytes), max(has_store),
+        {", ".join((*_OR_NULL, *(f"sum({name})" for name in GAUGES)))}
+    FROM workers JOIN processes USING (process) WHERE process NOT IN ({{}}) GROUP BY cache"""
+_MINUTE: Final = """
+    SELECT id, (SELECT min(start) FROM steps WHERE seconds = 10 AND cache = id),
+        sum(hits), sum(stale_hits), sum(misses)
+    FROM caches LEFT JOIN steps ON seconds = 10 AND cache = id AND start >= ? AND start < ? GROUP BY id"""
+
+
+def _processes(db: sqlite3.Connection, file: SiteFile) -> tuple[dict[str, float], list[str]]:
+    """When each process that lives has published, and the processes that are gone."""
+    living, dead = {}, []
+    for process, published in db.execute("SELECT process, published FROM processes"):
+        if lives(file.alive(process)):
+            living[process] = published
+        else:
+            dead.append(process)
+    return living, dead
+
+
+_FIELDS: Final = ("worker", "pid", "started", "published", "thread", "lag", "core", "max_entries", "max_weight")
+
+
+def _reset_at(db: sqlite3.Connection) -> list[float]:
+    return [at for (at,) in db.execute("SELECT at FROM resets WHERE cache = 0")]
+
+
+def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[WorkerFigures]:
+    living, _ = _processes(db, file)
+    rows = db.execute(
+        "SELECT process, weighs_bytes, memory, counts, base, minute, has_store, size, weight,"
+        " worker, pid, started, workers.published, thread, lag, core, max_entries, max_weight,"
+        f" {', '.join(STORE_GAUGES)}"
+        " FROM workers JOIN processes USING (process) WHERE cache = (SELECT id FROM caches WHERE name = ?)",
+        (encoded(name),),
+    )
+    found = []
+    for process, weighs, memory, counts, base, minute, has_store, size, weight, *rest in rows:
+        if process in living:
+            row = json.loads(counts)
+            if base:
+                row = subtracted(row, json.loads(base))
+            fields, of_store = rest[: -len(STORE_GAUGES)], rest[-len(STORE_GAUGES) :]
+            gauges = dict(zip(STORE_GAUGES, of_store, strict=True)) if has_store else {}
+            stats = Stats.of(row, has_store=bool(has_store), size=size, weight=weight, **gauges)
+            given: dict[str, Any] = dict(zip(_FIELDS, fields, strict=True))
+            rate = _rate(*json.loads(minute))
+            found.append(WorkerFigures(**given, weighs_bytes=bool(weighs), memory=memory, stats=stats, minute=rate))
+    return found
+
+
+def alone(cache: ObservedCache) -> _Sum:
+    """The figures of a cache in this process only.
+
+    Raises:
+        CacheClosed: the cache was closed.
+    """
+    worker = _own_worker(cache)
+    stats, store = worker.stats, worker.stats.store
+    gauges = () if store is None else tuple(getattr(store, name) for name in STORE_GAUGES)
+    rate = worker.minute
+    return _Sum(
+        counts=stats.counts(),
+        since=worker.started,
+        workers=1,
+        gauges=(stats.size, stats.weight, *(gauges or (0,) * len(STORE_GAUGES))),
+        memory=worker.memory,
+        lag=worker.lag,
+        max_entries=worker.max_entries,
+        max_weight=worker.max_weight,
+        weighs_bytes=worker.weighs_bytes,
+        has_store=store is not None,
+        cores=frozenset((worker.core,)),
+        minute=(rate.hits, rate.stale_hits, rate.misses),
+        seconds=rate.seconds,
+    )
+
+
+def own_figures(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
+    """The figures of ``caches`` in this process only, by name."""
+    found: dict[str, _Sum] = {}
+    for each in caches:
+        # Closed since they were listed.
+        with suppress(CacheClosed):
+            found.setdefault(each.name, _Sum()).add(alone(each))
+    return [found[name].figures(name) for name in sorted(found)]
+
+
+def _own_worker(cache: ObservedCache) -> WorkerFigures:
+    if cache.is_closed:
+        raise CacheClosed(f"the cache {cache.name!r} was closed")
+    observer = cache.observer
+    pid, started = this_process()
+    with USE:
+        gauges, minute = observer.gauges(), observer.recorder.minute()
+    worker = f"{pid}-{id(cache)}" if observer.publication is None else observer.publication.worker
+    time = observer.recorder.time()
+    return WorkerFigures(
+        *(worker, pid, started, time, observer.thread(), gauges.lag, IMPLEMENTATION),
+        *(gauges.max_entries, gauges.max_weight, gauges.weighs_bytes, gauges.memory, observer.stats(), _rate(*minute)),
+    )
+
+
+def _rate(counts: Iterable[float], seconds: float) -> Rate:
+    hits, stale_hits, misses = map(int, counts)
+    return Rate(hits, stale_hits, misses, seconds)
+
+
+def _whole(number: float | None) -> int | None:
+    return None if number is None else int(number)
