@@ -22,7 +22,6 @@ from wheelcache.flask_backend import dashboard as flask_dashboard
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
 from wheelcache.observability.site import Site
 
-
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
 PAGE = "/wheelcache/"
 FIGURES = f"{PAGE}figures.json"

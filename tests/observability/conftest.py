@@ -1,9 +1,5 @@
-import os
-from dataclasses import replace
-
 import pytest
 
-from tests.observability.published import FiguresDirectory
 from wheelcache import Cache
 
 
@@ -13,14 +9,17 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def directory(path):
-    return FiguresDirectory(path)
-
-
-@pytest.fixture
 def make(path, clock):
     """Make a cache that publishes in ``path``, on the test's clock."""
-    return lambda name="pages", **options: Cache(name, **{"clock": clock, "jitter": 0, "figures_dir": path, **options})
+    made = []
+
+    def make_cache(name="pages", **options):
+        made.append(Cache(name, **{"clock": clock, "jitter": 0, "figures_dir": path, **options}))
+        return made[-1]
+
+    yield make_cache
+    for each in made:
+        each.close()
 
 
 @pytest.fixture
@@ -40,18 +39,3 @@ def make_exported(caches, clock):
     yield make_cache
     for each in caches:
         each.close()
-
-
-@pytest.fixture
-def another_worker():
-    """Publishes figures of a cache as if another process had it, which lives until the test ends."""
-    files = []
-
-    def publish(cache, pid, **stats):
-        figures = cache.figures()
-        changed = replace(figures, worker=f"{pid}-elsewhere", pid=pid, stats=replace(figures.stats, **stats))
-        files.append(cache.publisher.directory.publish(changed))
-
-    yield publish
-    for file in files:
-        os.close(file)

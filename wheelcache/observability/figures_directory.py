@@ -34,7 +34,10 @@ def figures_directory_or_none(option: str, value: Any) -> Path | None:
         TypeError, ValueError, FileUnusable: naming the option.
     """
     path = private_directory_or_none(option, value)
-    return None if path is None else SiteFile(path).directory
+    try:
+        return None if path is None else SiteFile(path).directory
+    except FileUnusable as error:
+        raise FileUnusable(f"{option} must be None here: {error}") from error
 
 
 def directory_of(site: str) -> Path | None:
@@ -50,7 +53,7 @@ def directory_of(site: str) -> Path | None:
         make_private(directory)
     except (FileUnusable, AttributeError) as error:
         # The system may know no users, as Windows does.
-        logger.warning("Each worker shows its own figures only: %s", error)
+        logger.warning("The figures of the caches are not published, so each worker shows its own only: %s", error)
         return None
     return directory
 

@@ -31,8 +31,7 @@ def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
     site.note(CLEARED, user_name(), name)
     for each in wanted:
         site.ask(CLEAR, each.name)
-        pids = sorted({worker.pid for worker in site.workers(each.name)})
-        many = f"{len(pids)} workers" if len(pids) > 1 else f"worker {pids[0]}"
+        many = f"{each.workers} workers" if each.workers > 1 else f"worker {each.pids[0]}"
         out.write(
             f"{each.name!r}: asked {many} to remove {each.stats.size:,} entries, within {2 * INTERVAL:g} seconds.\n"
         )

@@ -81,15 +81,14 @@ class _Batch(NamedTuple):
     """A publication.
 
     Attributes:
-        gone: workers that are removed.
-        events: how many of those that wait are in it.
+        gone, events: the workers that are removed, and the events: the first of those that wait.
         stays: the process is in the database afterwards.
     """
 
     number: int
     parts: list[_Part]
     gone: list[str]
-    events: int
+    events: list[Event]
     stays: bool
 
 
@@ -164,9 +163,11 @@ class SitePublisher:
             doubtful, self._in_doubt = self._in_doubt, None
             if doubtful is not None and found == (doubtful.number,):
                 self._settle(doubtful)
-            every = publications if closed is None else [*publications, closed]
+            # One may have been closed by another thread since.
+            open_ = [each for each in publications if not each.is_closed]
+            every = open_ if closed is None else [*open_, closed]
             # The file may be a new one.
-            batch = self._collect(every, stays=stays, is_new=found is None and self.is_known)
+            batch = self._collect(every, stays=stays and bool(open_), is_new=found is None and self.is_known)
             self._write(db, batch, closed)
             self._tidy(db)
             requests = requests_in(db)
@@ -180,10 +181,10 @@ class SitePublisher:
             self._in_doubt = None
             raise
         with USE:
-            self._in_doubt = None
             if batch is not None:
                 self._settle(batch)
-        if not stays:
+            self._in_doubt = None
+        if batch is not None and not batch.stays:
             self._hide()
 
     def end(self) -> None:
@@ -205,17 +206,18 @@ class SitePublisher:
                     before = NOTHING if is_new else each.published
                     parts.append(_Part(each, before, each.recorder.row, dict(each.recorder.steps)))
             self._events += each.events.taken()
-        return _Batch(self._number + 1, parts, list(self._gone), len(self._events), stays)
+        return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays)
 
     def _settle(self, batch: _Batch) -> None:
-        """``batch`` is in the database."""
+        """``batch`` is in the database. If this is interrupted, it goes on when it is called again."""
         self._number = batch.number
         for part in batch.parts:
             part.publication.published = part.now
             part.publication.recorder.published(part.steps)
-        for _ in batch.gone:
-            self._gone.popleft()
-        del self._events[: batch.events]
+        while batch.gone:
+            del batch.gone[-1], self._gone[0]
+        while batch.events:
+            del batch.events[-1], self._events[0]
         self.is_known = batch.stays
         self._has_started |= batch.stays
 
@@ -233,7 +235,7 @@ class SitePublisher:
         db.executemany(_ADD_TO_STEPS, map(_storable, steps))
         db.executemany(_PUT_WORKER, map(_storable, workers))
         db.executemany("DELETE FROM workers WHERE worker = ?", ((worker,) for worker in batch.gone))
-        events = self._events[: batch.events]
+        events = list(batch.events)
         if batch.stays:
             time = max(part.publication.recorder.time() for part in batch.parts)
             thread = batch.parts[0].publication.thread()
@@ -288,8 +290,9 @@ class SitePublisher:
         add_events(db, (Event.of(KILLED, published, (pid, started)) for _, pid, started, published in dead))
         for table in ("processes", "workers"):
             db.executemany(f"DELETE FROM {table} WHERE process = ?", ((process,) for process, *_ in dead))
-        known = {process for process, *_ in found} | {self.process}
-        _remove_files(self.file, known - {process for process, *_ in dead})
+        for process, *_ in dead:
+            self.file.alive(process).unlink(missing_ok=True)
+        _remove_files(self.file, {self.process, *(process for process, *_ in found)})
         time = SystemClock.time()
         for seconds, kept in ((STEP, HOUR), (LONG_STEP, DAY)):
             db.execute(

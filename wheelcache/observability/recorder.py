@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from math import floor
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from wheelcache.observability.site_file import DAY, HOUR, LEVELS, LONG_STEP, STEP, USE
 from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
@@ -36,6 +37,10 @@ class Gauges(NamedTuple):
     max_entries: int | None
     max_weight: int | None
     weighs_bytes: bool
+
+
+_epochs: Final[WeakKeyDictionary[ManualClock, float]] = WeakKeyDictionary()
+"""When each ``ManualClock`` showed 0, in seconds since 1970."""
 
 
 class Recorder:
@@ -90,7 +95,7 @@ class Recorder:
         self._clock = clock
         self._keeps_steps = keeps_steps
         # A ManualClock may run ahead of the time, so that one is read once.
-        self._epoch = SystemClock.time() - clock()
+        self._epoch = _epochs.setdefault(clock, SystemClock.time() - clock()) if isinstance(clock, ManualClock) else 0.0
         self.start_over()
 
     def start_over(self) -> None:
@@ -145,8 +150,9 @@ class Recorder:
         return tuple(map(sum, zip(*parts, strict=True))) if parts else (0, 0, 0), len(parts) * STEP
 
     def published(self, steps: Steps) -> None:
-        """``steps`` are in the database, and no longer to be published."""
-        for place, row in steps.items():
+        """``steps`` are in the database: they are taken out of ``steps``, and are no longer published."""
+        while steps:
+            place, row = steps.popitem()
             if self.steps.get(place) is row:
                 del self.steps[place]
             else:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property, partial
+from functools import partial
 from math import floor, inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -132,6 +132,7 @@ class CacheFigures:
         memory: bytes that the entries take in all workers; None if it is not known of one.
         lag: the worst of all workers, in seconds; None without a living one.
         cores: those that the processes run.
+        pids: the numbers of the processes.
     """
 
     name: str
@@ -147,6 +148,7 @@ class CacheFigures:
     memory: int | None
     lag: float | None
     cores: tuple[str, ...]
+    pids: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -167,6 +169,7 @@ class _Sum:
     weighs_bytes: bool = True
     has_store: bool = False
     cores: frozenset[str] = frozenset()
+    pids: frozenset[int] = frozenset()
     minute: tuple[float, ...] = (0, 0, 0)
     seconds: float = 0.0
 
@@ -184,6 +187,7 @@ class _Sum:
         self.weighs_bytes &= other.weighs_bytes
         self.has_store |= other.has_store
         self.cores |= other.cores
+        self.pids |= other.pids
         self.minute = added(self.minute, other.minute)
         self.seconds = max(self.seconds, other.seconds)
 
@@ -208,6 +212,7 @@ class _Sum:
             _whole(self.memory),
             self.lag if lives else None,
             tuple(sorted(self.cores)),
+            tuple(sorted(self.pids)),
         )
 
 
@@ -244,16 +249,23 @@ class Site:
         # That of a ManualClock, if there is one.
         self.time = max((each.observer.recorder.time() for each in self.own), default=SystemClock.time())
         self._include = include
+        self._caches: list[CacheFigures] | None = None
 
     # The figures.
 
-    @cached_property
+    @property
     def caches(self) -> list[CacheFigures]:
-        """The figures of all caches, by name.
+        """The figures of all caches, by name, at the first look.
 
         Raises:
             FileUnusable: another process has held the database for too long.
         """
+        # No cached_property: it holds a lock of its class meanwhile, which the child of a fork would never get.
+        if self._caches is None:
+            self._caches = self._look()
+        return self._caches
+
+    def _look(self) -> list[CacheFigures]:
         found: dict[str, _Sum] = {}
         for file in self.files:
             for name, one in file.read(partial(self._read, file), dict[str, _Sum]).items():
@@ -274,7 +286,7 @@ class Site:
             return True
         return self._include is Own.UNSEEN and cache.name not in known
 
-    @cached_property
+    @property
     def reset_at(self) -> float | None:
         """When all figures were reset together, in seconds since 1970."""
         times = [at for file in self.files for at in file.read(_reset_at, list[float])]
@@ -342,8 +354,9 @@ class Site:
             if number in found:
                 found[number].base, found[number].reset_at = tuple(row), at
         query = _WORKERS.format(", ".join("?" * len(dead)))
-        for number, workers, core, lag, weighs, has_store, *rest in db.execute(query, dead):
+        for number, workers, core, pids, lag, weighs, has_store, *rest in db.execute(query, dead):
             one = found[number]
+            one.pids = frozenset(map(int, pids.split(",")))
             one.workers, one.cores, one.lag = workers, frozenset(core.split(",")), lag
             one.weighs_bytes, one.has_store = bool(weighs), bool(has_store)
             one.memory, one.max_entries, one.max_weight, *gauges = rest
@@ -434,7 +447,8 @@ _OR_NULL: Final = [
     f"CASE WHEN count({name}) = count(*) THEN sum({name}) END" for name in ("memory", "max_entries", "max_weight")
 ]
 _WORKERS: Final = f"""
-    SELECT cache, count(DISTINCT process), group_concat(DISTINCT core), max(lag), min(weighs_bytes), max(has_store),
+    SELECT cache, count(DISTINCT process), group_concat(DISTINCT core), group_concat(DISTINCT pid), max(lag),
+        min(weighs_bytes), max(has_store),
         {", ".join((*_OR_NULL, *(f"sum({name})" for name in GAUGES)))}
     FROM workers JOIN processes USING (process) WHERE process NOT IN ({{}}) GROUP BY cache"""
 _MINUTE: Final = """
@@ -507,6 +521,7 @@ def alone(cache: ObservedCache) -> _Sum:
         weighs_bytes=worker.weighs_bytes,
         has_store=store is not None,
         cores=frozenset((worker.core,)),
+        pids=frozenset((worker.pid,)),
         minute=(rate.hits, rate.stale_hits, rate.misses),
         seconds=rate.seconds,
     )

@@ -190,9 +190,7 @@ def check_sqlite() -> None:
     try:
         import sqlite3
     except ImportError as error:
-        raise FileUnusable(
-            f"figures are shared through the module sqlite3, which this Python does not have: {error}"
-        ) from None
+        raise FileUnusable(f"figures are shared through sqlite3, which this Python does not have: {error}") from None
     if sqlite3.sqlite_version_info < OLDEST:
         raise FileUnusable(
             f"figures are shared through SQLite {'.'.join(map(str, OLDEST))} or newer, and this Python has "

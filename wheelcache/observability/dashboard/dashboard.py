@@ -268,12 +268,11 @@ def _effect(figures: CacheFigures, site: Site) -> str:
             f"Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, so other "
             "workers are not notified."
         )
-    others = figures.workers - 1
-    if others > 8:
-        return f"Takes effect in all {others + 1} workers of this machine, within {WITHIN:g} seconds."
-    pids = sorted({each.pid for each in site.workers(figures.name)} - {os.getpid()})
+    pids = [pid for pid in figures.pids if pid != os.getpid()]
     if not pids:
         return f"Takes effect in worker {os.getpid()}, the only one."
+    if len(pids) > 8:
+        return f"Takes effect in all {len(pids) + 1} workers of this machine, within {WITHIN:g} seconds."
     return (
         f"Takes effect in worker {os.getpid()} at once, and in {' and '.join(map(str, pids))} within "
         f"{WITHIN:g} seconds."
@@ -284,7 +283,8 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
     return {
         "name": figures.name,
         "is_shared": site.is_shared(figures.name),
-        "is_used": any(figures.counted.counts()),
+        "is_used": any(figures.counted.counts()) or figures.stats.size > 0,
+        "clear_effect": _effect(figures, site),
         "since": figures.since,
         "reset_at": figures.reset_at,
         "now": documents.last_minute(figures.minute),
@@ -303,7 +303,6 @@ def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
     else:
         shown = hour
     return {
-        "clear_effect": _effect(figures, site),
         "saved": site.saved_at(name),
         "can_save": _is_kept(name, site.own),
         "workers": [_worker(each) for each in site.workers(name)],
