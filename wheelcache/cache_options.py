@@ -26,9 +26,10 @@ class CacheOptions(TypedDict, total=False):
         interval: seconds a tick of the wheel: how soon an expired entry leaves memory. Reads are exact whatever it is.
         slots: ticks that the wheel's finest level spans.
         log_interval: seconds between lines on the logger ``wheelcache.stats``; None for none.
-        sample_interval: seconds between samples of ``stats()``, of which the last 360 are kept; None for none.
+        sample_interval: seconds between looks at the memory that the entries take, where nothing is published; None for
+            no such looks, and no steps for charts.
         figures_dir: where to publish the figures of this process every three seconds, and see those of the others: see
-            ``figures_directory``. None for not.
+            ``site_file``. None for not.
         snapshot_dir: where to keep the entries from one process to the next: see ``autosave``. They are loaded
             when the cache is first used: by whatever asks for an entry, writes one, or counts them (``stats``), but
             not by ``len`` or ``clear``, nor by decorating a function. None for not.

@@ -1,6 +1,7 @@
 import pytest
 
-from wheelcache import Cache
+from wheelcache import Cache, ManualClock
+from wheelcache.observability import publisher
 
 
 @pytest.fixture
@@ -38,4 +39,35 @@ def make_exported(caches, clock):
 
     yield make_cache
     for each in caches:
+        each.close()
+
+
+@pytest.fixture
+def another_worker(path, monkeypatch):
+    """Publish a cache as if another process had it, which lives until the test ends."""
+    made = []
+
+    def publish(name, pid, hits=0, entries=0, use=None):
+        clock = ManualClock()
+        with monkeypatch.context() as patch:
+            # This process has another publisher for them.
+            patch.setattr(publisher, "_publishers", {})
+            cache = Cache(name, clock=clock, jitter=0, log_interval=None, figures_dir=path)
+        made.append(cache)
+        for key in range(entries):
+            cache.set(key, "value")
+        for _ in range(hits):
+            cache.get(0)
+        if use is not None:
+            use(cache, clock)
+        publication = cache.observer.publication
+        publication.has_begun = True
+        publication.run_now()
+        process = publication.publisher.process
+        publication.publisher.file.write(
+            lambda db: db.execute("UPDATE processes SET pid = ? WHERE process = ?", (pid, process))
+        )
+
+    yield publish
+    for each in made:
         each.close()

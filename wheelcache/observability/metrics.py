@@ -9,7 +9,7 @@ A counter must never go down: such a system takes that for a restart, and adds a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -202,14 +202,14 @@ def read_site(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
     Args:
         caches: of this process.
     """
-    return _with_names_to_send(Site(caches, Own.UNPUBLISHED).caches)
+    return Site(caches, Own.UNPUBLISHED).look(_to_be_sent)
 
 
 def read_process(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
     """The figures of ``caches``, which are of this process, by name."""
-    return _with_names_to_send(own_figures(caches))
+    return own_figures(caches, _to_be_sent)
 
 
-def _with_names_to_send(found: Iterable[CacheFigures]) -> list[CacheFigures]:
+def _to_be_sent(name: str) -> str:
     # A name may have halves of surrogate pairs, which no encoding takes.
-    return [replace(each, name=each.name.encode("utf-8", "backslashreplace").decode()) for each in found]
+    return name.encode("utf-8", "backslashreplace").decode()

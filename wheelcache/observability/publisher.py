@@ -61,7 +61,7 @@ SOONEST: Final = 0.75 * INTERVAL
 TIDY_EVERY: Final = 60.0
 """Seconds between two looks for processes that were killed, and for rows that are too old."""
 
-LAST_PATIENCE: Final = 2.0
+LAST_PATIENCE: Final = 5.0
 """Seconds that the exit waits for other processes that exit at the same time. There is no other try."""
 
 LEFT_OVER: Final = 60.0

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import namedtuple
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from math import floor, inf
@@ -115,6 +115,29 @@ class WorkerFigures:
     stats: Stats
     minute: Rate
 
+    def together_with(self, other: WorkerFigures) -> WorkerFigures:
+        """Both, which are caches of one name in one process."""
+        stats, others, rate = self.stats, other.stats, other.minute
+        stores = [each.store for each in (stats, others) if each.store is not None]
+        gauges = {name: sum(getattr(store, name) for store in stores) for name in STORE_GAUGES} if stores else {}
+        gauges |= {"size": stats.size + others.size, "weight": stats.weight + others.weight}
+        return replace(
+            self,
+            published=max(self.published, other.published),
+            lag=max(self.lag, other.lag),
+            max_entries=_sum_or_none(self.max_entries, other.max_entries),
+            max_weight=_sum_or_none(self.max_weight, other.max_weight),
+            weighs_bytes=self.weighs_bytes and other.weighs_bytes,
+            memory=_sum_or_none(self.memory, other.memory),
+            stats=Stats.of(added(stats.counts(), others.counts()), has_store=bool(stores), **gauges),
+            minute=Rate(
+                self.minute.hits + rate.hits,
+                self.minute.stale_hits + rate.stale_hits,
+                self.minute.misses + rate.misses,
+                max(self.minute.seconds, rate.seconds),
+            ),
+        )
+
 
 @dataclass(slots=True)
 class CacheFigures:
@@ -160,7 +183,7 @@ class _Sum:
     since: float = inf
     reset_at: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    workers: int = 0
+    processes: frozenset[str] = frozenset()
     gauges: tuple[float, ...] = (0,) * len(GAUGES)
     memory: float | None = 0
     lag: float = 0.0
@@ -178,11 +201,10 @@ class _Sum:
         self.since = min(self.since, other.since)
         self.reset_at = max((each for each in (self.reset_at, other.reset_at) if each is not None), default=None)
         self.settings = self.settings or other.settings
-        self.workers += other.workers
+        self.processes |= other.processes
         self.gauges = added(self.gauges, other.gauges)
         for name in ("memory", "max_entries", "max_weight"):
-            one, two = getattr(self, name), getattr(other, name)
-            setattr(self, name, None if one is None or two is None else one + two)
+            setattr(self, name, _sum_or_none(getattr(self, name), getattr(other, name)))
         self.lag = max(self.lag, other.lag)
         self.weighs_bytes &= other.weighs_bytes
         self.has_store |= other.has_store
@@ -192,7 +214,7 @@ class _Sum:
         self.seconds = max(self.seconds, other.seconds)
 
     def figures(self, name: str) -> CacheFigures:
-        lives, settings = self.workers > 0, self.settings
+        lives, settings = bool(self.processes), self.settings
         size, weight, *of_store = self.gauges
         has_store = self.has_store if lives else bool(settings.get("has_store"))
         gauges = dict(zip(STORE_GAUGES, of_store, strict=True)) if has_store else {}
@@ -203,7 +225,7 @@ class _Sum:
             Stats.of(self.counts, has_store=has_store, **gauges),
             Stats.of(since_reset, has_store=has_store, **gauges),
             _rate(self.minute, self.seconds),
-            self.workers,
+            len(self.processes),
             None if self.since == inf else self.since,
             self.reset_at,
             _whole(self.max_entries if lives else settings.get("max_entries")),
@@ -262,19 +284,22 @@ class Site:
         """
         # No cached_property: it holds a lock of its class meanwhile, which the child of a fork would never get.
         if self._caches is None:
-            self._caches = self._look()
+            self._caches = self.look(str)
         return self._caches
 
-    def _look(self) -> list[CacheFigures]:
+    def look(self, spelled: Callable[[str], str]) -> list[CacheFigures]:
+        """The figures of all caches, by ``spelled(name)``: caches for which that is the same are one."""
         found: dict[str, _Sum] = {}
+        known: set[str] = set()
         for file in self.files:
             for name, one in file.read(partial(self._read, file), dict[str, _Sum]).items():
-                found.setdefault(name, _Sum()).add(one)
-        known = frozenset(found)
+                known.add(name)
+                found.setdefault(spelled(name), _Sum()).add(one)
         for cache in self.own:
             if self._is_added(cache, known):
                 with suppress(CacheClosed):
-                    found.setdefault(cache.name, _Sum()).add(alone(cache))
+                    one = alone(cache)
+                    found.setdefault(spelled(cache.name), _Sum()).add(one)
         return [found[name].figures(name) for name in sorted(found)]
 
     def _is_added(self, cache: ObservedCache, known: Collection[str]) -> bool:
@@ -299,7 +324,12 @@ class Site:
         ]
         known = {each.name for each in self.caches if each.workers} if found else ()
         found += [_own_worker(each) for each in self.own if each.name == name and self._is_added(each, known)]
-        return sorted(found, key=lambda each: (each.started, each.pid))
+        by_process: dict[tuple[int, float], WorkerFigures] = {}
+        for each in sorted(found, key=lambda each: (each.started, each.pid)):
+            # A process may have several caches of a name.
+            process = each.pid, each.started
+            by_process[process] = by_process[process].together_with(each) if process in by_process else each
+        return list(by_process.values())
 
     def steps(self, name: str, *, day: bool = False, since: float = 0.0) -> tuple[int, dict[int, Step]]:
         """How a cache went: the seconds of a step, and the steps that are over by their start, oldest first.
@@ -354,10 +384,10 @@ class Site:
             if number in found:
                 found[number].base, found[number].reset_at = tuple(row), at
         query = _WORKERS.format(", ".join("?" * len(dead)))
-        for number, workers, core, pids, lag, weighs, has_store, *rest in db.execute(query, dead):
+        for number, processes, core, pids, lag, weighs, has_store, *rest in db.execute(query, dead):
             one = found[number]
             one.pids = frozenset(map(int, pids.split(",")))
-            one.workers, one.cores, one.lag = workers, frozenset(core.split(",")), lag
+            one.processes, one.cores, one.lag = frozenset(processes.split(",")), frozenset(core.split(",")), lag
             one.weighs_bytes, one.has_store = bool(weighs), bool(has_store)
             one.memory, one.max_entries, one.max_weight, *gauges = rest
             one.gauges = tuple(gauges)
@@ -447,7 +477,7 @@ _OR_NULL: Final = [
     f"CASE WHEN count({name}) = count(*) THEN sum({name}) END" for name in ("memory", "max_entries", "max_weight")
 ]
 _WORKERS: Final = f"""
-    SELECT cache, count(DISTINCT process), group_concat(DISTINCT core), group_concat(DISTINCT pid), max(lag),
+    SELECT cache, group_concat(DISTINCT process), group_concat(DISTINCT core), group_concat(DISTINCT pid), max(lag),
         min(weighs_bytes), max(has_store),
         {", ".join((*_OR_NULL, *(f"sum({name})" for name in GAUGES)))}
     FROM workers JOIN processes USING (process) WHERE process NOT IN ({{}}) GROUP BY cache"""
@@ -505,14 +535,14 @@ def alone(cache: ObservedCache) -> _Sum:
     Raises:
         CacheClosed: the cache was closed.
     """
-    worker = _own_worker(cache)
+    worker, publication = _own_worker(cache), cache.observer.publication
     stats, store = worker.stats, worker.stats.store
     gauges = () if store is None else tuple(getattr(store, name) for name in STORE_GAUGES)
     rate = worker.minute
     return _Sum(
         counts=stats.counts(),
         since=worker.started,
-        workers=1,
+        processes=frozenset((str(worker.pid) if publication is None else publication.publisher.process,)),
         gauges=(stats.size, stats.weight, *(gauges or (0,) * len(STORE_GAUGES))),
         memory=worker.memory,
         lag=worker.lag,
@@ -527,13 +557,14 @@ def alone(cache: ObservedCache) -> _Sum:
     )
 
 
-def own_figures(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
-    """The figures of ``caches`` in this process only, by name."""
+def own_figures(caches: Iterable[ObservedCache], spelled: Callable[[str], str] = str) -> list[CacheFigures]:
+    """The figures of ``caches`` in this process only, by ``spelled(name)``."""
     found: dict[str, _Sum] = {}
     for each in caches:
         # Closed since they were listed.
         with suppress(CacheClosed):
-            found.setdefault(each.name, _Sum()).add(alone(each))
+            one = alone(each)
+            found.setdefault(spelled(each.name), _Sum()).add(one)
     return [found[name].figures(name) for name in sorted(found)]
 
 
@@ -555,6 +586,10 @@ def _own_worker(cache: ObservedCache) -> WorkerFigures:
 def _rate(counts: Iterable[float], seconds: float) -> Rate:
     hits, stale_hits, misses = map(int, counts)
     return Rate(hits, stale_hits, misses, seconds)
+
+
+def _sum_or_none(one: Any, other: Any) -> Any:
+    return None if one is None or other is None else one + other
 
 
 def _whole(number: float | None) -> int | None:

@@ -306,7 +306,7 @@ def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
         "saved": site.saved_at(name),
         "can_save": _is_kept(name, site.own),
         "workers": [_worker(each) for each in site.workers(name)],
-        "cores": figures.cores,
+        "cores": list(figures.cores),
         "history": {
             "step": seconds,
             "at": [start + seconds for start in shown],
