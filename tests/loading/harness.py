@@ -200,6 +200,6 @@ class Site:
         """The figures that are not 0."""
         counted = self.core.counts()
         stats = self.loads.stats()._asdict()
-        stats |= {"hits": counted.hits + stats["stale_hits"], "misses": counted.misses}
+        stats |= {"hits": counted.hits, "misses": counted.misses}
         del stats["load_times"]
         return {name: value for name, value in stats.items() if value}

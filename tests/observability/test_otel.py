@@ -15,7 +15,6 @@ COUNTER, LEVEL, GAUGE = "counter", "up-down counter", "gauge"
 
 INSTRUMENTS = {
     "wheelcache.requests": (COUNTER, "{request}", {"cache", "result"}),
-    "wheelcache.stale_hits": (COUNTER, "{request}", {"cache"}),
     "wheelcache.puts": (COUNTER, "{entry}", {"cache"}),
     "wheelcache.removals": (COUNTER, "{entry}", {"cache", "cause"}),
     "wheelcache.evicted_bytes": (COUNTER, "By", {"cache"}),

@@ -14,7 +14,9 @@ from tests.observability.published import INTERVAL, Site, counted, look, only, s
 from tests.waiting import PATIENCE
 from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
-from wheelcache.observability.site import Own, Rate
+from wheelcache.observability import publisher, tidying
+from wheelcache.observability.figures import Rate
+from wheelcache.observability.site import Own
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_BOUNDS
 
@@ -187,7 +189,7 @@ def test_a_cache_that_is_dropped_without_being_closed_is_no_worker_and_leaves_no
     del cache
     gc.collect()
     assert (only(path).workers, counted(path)) == (0, {"pages": 1})
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_who_is_killed_is_dead_and_who_is_stopped_lives(path, make, clock):
@@ -511,7 +513,7 @@ def test_several_directories_are_put_together(make, clock, tmp_path):
     clock.advance(24)
     site = Site(caches)
     (found,) = site.caches
-    assert (found.stats.hits, found.stats.size, len(site.workers("pages"))) == (2, 2, 2)
+    assert (found.stats.hits, found.stats.size, len(site.workers("pages"))) == (2, 2, 1)
     assert sum(step.hits for step in site.steps("pages")[1].values()) == 2
 
 
@@ -627,9 +629,7 @@ def test_many_processes_that_publish_as_fast_as_they_can_lose_nothing_and_reader
 
 
 def test_names_do_not_pile_up(make, path, clock, monkeypatch):
-    from wheelcache.observability import publisher
-
-    monkeypatch.setattr(publisher, "NAMES", 5)
+    monkeypatch.setattr(tidying, "NAMES", 5)
     monkeypatch.setattr(publisher, "TIDY_EVERY", 0.0)
     for number in range(8):
         cache = make(f"name {number}")

@@ -30,9 +30,10 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from wheelcache.observability import documents
+from wheelcache.observability.figures import CacheFigures, WorkerFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.site import CacheFigures, Own, Site, WorkerFigures
+from wheelcache.observability.site import Own, Site
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import Stats, StoreStats
 

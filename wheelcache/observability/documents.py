@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from wheelcache.observability.site import CacheFigures, Rate, WorkerFigures
+from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
 from wheelcache.stats import COUNTERS, LOAD_BOUNDS, Buckets, CallStats, Stats, StoreStats
 
 # The weights that were evicted are told as bytes, if they are bytes.

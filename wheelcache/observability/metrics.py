@@ -15,8 +15,9 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.observed import ObservedCache
-from wheelcache.observability.site import CacheFigures, Own, Site, own_figures
+from wheelcache.observability.site import Own, Site, own_figures
 from wheelcache.stats import CallStats, Stats, StoreStats
 
 

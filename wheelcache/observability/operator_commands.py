@@ -7,9 +7,10 @@ from typing import Final, TextIO
 
 from wheelcache.observability.console import nothing_found, user_name
 from wheelcache.observability.event_log import CLEARED, RESET
+from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.site import CacheFigures, Own, Site
+from wheelcache.observability.site import Own, Site
 from wheelcache.observability.snapshot_commands import Undone
 from wheelcache.observability.worker_requests import CLEAR
 

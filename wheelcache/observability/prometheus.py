@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.utils import floatToGoString
 
+from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.metrics import (
     INFO,
     LOAD_TIME,
@@ -22,7 +23,6 @@ from wheelcache.observability.metrics import (
     store_calls,
 )
 from wheelcache.observability.observed import ObservedCache, observed_caches
-from wheelcache.observability.site import CacheFigures
 from wheelcache.stats import LOAD_BOUNDS
 
 _BOUNDS: Final = tuple(map(floatToGoString, (*LOAD_BOUNDS, float("inf"))))

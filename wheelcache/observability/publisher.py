@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import secrets
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.cache_events import CacheEvents
-from wheelcache.observability.event_log import EXITED, KILLED, STARTED, Event, add_events
+from wheelcache.observability.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.observability.figures_directory import remove_forgotten
 from wheelcache.observability.recorder import Recorder, Steps
 from wheelcache.observability.site_file import (
-    ALIVE,
-    DAY,
-    GAUGES,
-    HOUR,
-    LEVELS,
-    LONG_STEP,
-    NAMES,
     PATIENCE,
-    STEP,
     USE,
     SiteFile,
-    encoded,
-    lives,
 )
+from wheelcache.observability.site_rows import (
+    ADD_TO_STEPS,
+    ADD_TO_TOTALS,
+    PUT_PROCESS,
+    PUT_WORKER,
+    ids_of,
+    storable,
+    worker_row,
+)
+from wheelcache.observability.tidying import tidy
 from wheelcache.observability.worker_requests import WorkerRequests, requests_in
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock
 from wheelcache.runtime.private_files import is_in_ours, not_for_children
 from wheelcache.runtime.process_start import this_process
 from wheelcache.runtime.weak_registry import WeakRegistry
-from wheelcache.stats import COUNTS, NOTHING, STORE_GAUGES, Row, subtracted
+from wheelcache.stats import NOTHING, Row, subtracted
 
 if TYPE_CHECKING:
     import sqlite3
@@ -63,9 +62,6 @@ TIDY_EVERY: Final = 60.0
 
 LAST_PATIENCE: Final = 5.0
 """Seconds that the exit waits for other processes that exit at the same time. There is no other try."""
-
-LEFT_OVER: Final = 60.0
-"""Seconds after which the file of a process that has no lock on it is removed, if the process never published."""
 
 
 class _Part(NamedTuple):
@@ -223,23 +219,23 @@ class SitePublisher:
 
     def _write(self, db: sqlite3.Connection, batch: _Batch, closed: Publication | None) -> None:
         pid, started = this_process()
-        ids = _ids(db, [part.publication for part in batch.parts])
+        ids = ids_of(db, [part.publication.recorder for part in batch.parts])
         totals, steps, workers = [], [], []
         for publication, before, now, new_steps in batch.parts:
             cache = ids[publication.recorder.name]
             totals.append((cache, started, *subtracted(now, before)))
             steps += [(seconds, cache, start, *row) for (seconds, start), row in new_steps.items()]
             if batch.stays and publication is not closed:
-                workers.append(publication.as_row(self.process, cache))
-        db.executemany(_ADD_TO_TOTALS, map(_storable, totals))
-        db.executemany(_ADD_TO_STEPS, map(_storable, steps))
-        db.executemany(_PUT_WORKER, map(_storable, workers))
+                workers.append(worker_row(publication.worker, self.process, cache, publication.recorder))
+        db.executemany(ADD_TO_TOTALS, map(storable, totals))
+        db.executemany(ADD_TO_STEPS, map(storable, steps))
+        db.executemany(PUT_WORKER, map(storable, workers))
         db.executemany("DELETE FROM workers WHERE worker = ?", ((worker,) for worker in batch.gone))
         events = list(batch.events)
         if batch.stays:
             time = max(part.publication.recorder.time() for part in batch.parts)
             thread = batch.parts[0].publication.thread()
-            db.execute(_PUT_PROCESS, (self.process, pid, started, time, batch.number, thread, IMPLEMENTATION))
+            db.execute(PUT_PROCESS, (self.process, pid, started, time, batch.number, thread, IMPLEMENTATION))
             if not self._has_started:
                 events.append(Event.of(STARTED, started, this_process()))
         else:
@@ -282,32 +278,11 @@ class SitePublisher:
     def _tidy(self, db: sqlite3.Connection) -> None:
         """Once a minute, remove what killed processes have left, and what is too old."""
         now = SystemClock.steady()
-        if now < self._tidied_at + TIDY_EVERY:
-            return
-        is_first, self._tidied_at = self._tidied_at == -inf, now
-        found = db.execute("SELECT process, pid, started, published FROM processes").fetchall()
-        dead = [each for each in found if each[0] != self.process and not lives(self.file.alive(each[0]))]
-        add_events(db, (Event.of(KILLED, published, (pid, started)) for _, pid, started, published in dead))
-        for table in ("processes", "workers"):
-            db.executemany(f"DELETE FROM {table} WHERE process = ?", ((process,) for process, *_ in dead))
-        for process, *_ in dead:
-            self.file.alive(process).unlink(missing_ok=True)
-        _remove_files(self.file, {self.process, *(process for process, *_ in found)})
-        time = SystemClock.time()
-        for seconds, kept in ((STEP, HOUR), (LONG_STEP, DAY)):
-            db.execute(
-                "DELETE FROM steps WHERE seconds = ? AND cache IN (SELECT id FROM caches) AND (start < ? OR start > ?)",
-                (seconds, time - kept - LONG_STEP, time + HOUR),
-            )
-        db.execute(
-            "DELETE FROM caches WHERE id NOT IN (SELECT cache FROM workers)"
-            " AND id NOT IN (SELECT id FROM caches ORDER BY published DESC LIMIT ?)",
-            (NAMES,),
-        )
-        for table in ("totals", "resets", "steps"):
-            db.execute(f"DELETE FROM {table} WHERE cache != 0 AND cache NOT IN (SELECT id FROM caches)")
-        if is_first and is_in_ours(self.file.directory):
-            remove_forgotten()
+        if now >= self._tidied_at + TIDY_EVERY:
+            is_first, self._tidied_at = self._tidied_at == -inf, now
+            tidy(db, self.file, self.process)
+            if is_first and is_in_ours(self.file.directory):
+                remove_forgotten()
 
 
 class Publication:
@@ -419,83 +394,6 @@ class Publication:
             self.publisher.forget(self.worker)
             with suppress(FileUnusable, OSError):
                 self.publisher.publish(LAST_PATIENCE, closed=self)
-
-    def as_row(self, process: str, cache: int) -> tuple[Any, ...]:
-        """The row of ``workers``, in the order of ``_WORKER``."""
-        recorder = self.recorder
-        stats, gauges = recorder.stats, recorder.gauges()
-        store = stats.store
-        return (
-            *(self.worker, process, cache, recorder.time(), stats.size, stats.weight),
-            *((0,) * len(STORE_GAUGES) if store is None else (getattr(store, name) for name in STORE_GAUGES)),
-            *gauges,
-            *(store is not None, json.dumps(recorder.minute()), json.dumps(recorder.row)),
-        )
-
-
-_WORKER: Final = (
-    *("worker", "process", "cache", "published", *GAUGES),
-    *("memory", "lag", "max_entries", "max_weight", "weighs_bytes", "has_store", "minute", "counts"),
-)
-
-
-def _upsert(table: str, key: Iterable[str], columns: Iterable[str], *, adds: bool = False) -> str:
-    key, columns = list(key), list(columns)
-    change = ", ".join(f"{name} = {f'{name} + ' if adds else ''}excluded.{name}" for name in columns)
-    names = [*key, *columns]
-    return (
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-        f" ON CONFLICT ({', '.join(key)}) DO UPDATE SET {change}"
-    )
-
-
-_ADD_TO_TOTALS: Final = _upsert("totals", ["cache"], ["since", *COUNTS], adds=True).replace(
-    "since = since + excluded.since", "since = min(since, excluded.since)"
-)
-_ADD_TO_STEPS: Final = _upsert("steps", ["seconds", "cache", "start"], [*LEVELS, *COUNTS], adds=True)
-_PUT_WORKER: Final = _upsert("workers", ["worker"], _WORKER[1:])
-_PUT_PROCESS: Final = _upsert("processes", ["process"], ["pid", "started", "published", "seq", "thread", "core"])
-_PUT_CACHE: Final = _upsert("caches", ["name"], ["settings", "published"])
-
-
-def _ids(db: sqlite3.Connection, publications: Iterable[Publication]) -> Mapping[str, int]:
-    """The numbers of the caches, with their settings put into the database."""
-    rows = {}
-    for each in publications:
-        gauges = each.recorder.gauges()
-        settings = {
-            "max_entries": gauges.max_entries,
-            "max_weight": gauges.max_weight,
-            "weighs_bytes": gauges.weighs_bytes,
-            "has_store": each.recorder.stats.store is not None,
-        }
-        rows[each.recorder.name] = (encoded(each.recorder.name), json.dumps(settings), each.recorder.time())
-    db.executemany(_PUT_CACHE, rows.values())
-    found = dict(db.execute("SELECT name, id FROM caches"))
-    return {name: found[encoded(name)] for name in rows}
-
-
-def _storable(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``row``, with integers that SQLite does not have as floats."""
-    return tuple(float(each) if isinstance(each, int) and not -_MOST < each < _MOST else each for each in row)
-
-
-_MOST: Final = 1 << 62
-
-
-def _remove_files(file: SiteFile, living: Iterable[str]) -> None:
-    """Remove the files of processes that are gone, and databases of other versions that nobody uses."""
-    kept = {f"{process}{ALIVE}" for process in living}
-    time = SystemClock.time()
-    for path in file.directory.iterdir():
-        with suppress(OSError):
-            age = time - path.lstat().st_mtime
-            if (
-                (path.suffix == ALIVE and path.name not in kept and age > LEFT_OVER and not lives(path))
-                or (path.suffix == ".new" and age > LEFT_OVER)
-                or (path.name.startswith("figures-") and path != file.path and age > DAY)
-            ):
-                path.unlink()
 
 
 _publishers: Final[dict[Path, SitePublisher]] = {}

@@ -10,15 +10,15 @@ import json
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from math import floor, inf
+from math import floor
 from typing import TYPE_CHECKING, Any, Final
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.event_log import Event, add_events, events_in
+from wheelcache.observability.figures import CacheFigures, Sum, WorkerFigures, rate_of
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import MINUTE, Steps, last_steps
@@ -37,7 +37,7 @@ from wheelcache.observability.site_file import (
 from wheelcache.observability.worker_requests import add_request
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.process_start import this_process
-from wheelcache.stats import COUNTS, NOTHING, STORE_GAUGES, Row, Stats, added, subtracted
+from wheelcache.stats import COUNTS, STORE_GAUGES, Row, Stats, added, subtracted
 
 if TYPE_CHECKING:
     import sqlite3
@@ -52,190 +52,8 @@ Step = namedtuple("Step", (*LEVELS, *COUNTS))  # type: ignore[misc]  # the names
 """What all workers counted in a step, with the entries and bytes at its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Look-ups in a time.
-
-    Attributes:
-        seconds: how long it is: shorter than a minute if the cache is younger.
-    """
-
-    hits: int = 0
-    stale_hits: int = 0
-    misses: int = 0
-    seconds: float = 0.0
-
-    @property
-    def requests(self) -> int:
-        return self.hits + self.stale_hits + self.misses
-
-    @property
-    def requests_per_second(self) -> float:
-        return self.requests / self.seconds if self.seconds else 0.0
-
-    @property
-    def hit_ratio(self) -> float | None:
-        """0.0 to 1.0; None without requests."""
-        return self.hits / self.requests if self.requests else None
-
-    @property
-    def stale_ratio(self) -> float | None:
-        """0.0 to 1.0; None without requests."""
-        return self.stale_hits / self.requests if self.requests else None
-
-
-@dataclass(slots=True)
-class WorkerFigures:
-    """One cache in one process.
-
-    Attributes:
-        worker: distinguishes it from all others, also from those of a later process with the same number.
-        started, published: when the process was started, and when the figures were published. Seconds since 1970.
-        thread: the wheel thread of the process: "running", "parked", "not started", or "refused" by the system.
-        lag: seconds since the wheel should have been advanced.
-        core: which one the process runs, "compiled" or "python".
-        max_entries, max_weight: None for no bound.
-        weighs_bytes: whether weights are bytes.
-        memory: bytes that the entries take: an estimate unless ``weighs_bytes``; None if it is not known.
-        stats: the figures, since the reset.
-        minute: the last minute.
-    """
-
-    worker: str
-    pid: int
-    started: float
-    published: float
-    thread: str
-    lag: float
-    core: str
-    max_entries: int | None
-    max_weight: int | None
-    weighs_bytes: bool
-    memory: int | None
-    stats: Stats
-    minute: Rate
-
-    def together_with(self, other: WorkerFigures) -> WorkerFigures:
-        """Both, which are caches of one name in one process."""
-        stats, others, rate = self.stats, other.stats, other.minute
-        stores = [each.store for each in (stats, others) if each.store is not None]
-        gauges = {name: sum(getattr(store, name) for store in stores) for name in STORE_GAUGES} if stores else {}
-        gauges |= {"size": stats.size + others.size, "weight": stats.weight + others.weight}
-        return replace(
-            self,
-            published=max(self.published, other.published),
-            lag=max(self.lag, other.lag),
-            max_entries=_sum_or_none(self.max_entries, other.max_entries),
-            max_weight=_sum_or_none(self.max_weight, other.max_weight),
-            weighs_bytes=self.weighs_bytes and other.weighs_bytes,
-            memory=_sum_or_none(self.memory, other.memory),
-            stats=Stats.of(added(stats.counts(), others.counts()), has_store=bool(stores), **gauges),
-            minute=Rate(
-                self.minute.hits + rate.hits,
-                self.minute.stale_hits + rate.stale_hits,
-                self.minute.misses + rate.misses,
-                max(self.minute.seconds, rate.seconds),
-            ),
-        )
-
-
-@dataclass(slots=True)
-class CacheFigures:
-    """One cache in all processes of a site.
-
-    Attributes:
-        counted: all that was counted, also by processes that are gone; the gauges are those of living workers.
-        stats: the same since the reset.
-        minute: the last minute: six whole steps.
-        workers: how many processes have the cache.
-        since: when the first process started whose counts are included, in seconds since 1970; None without one.
-        reset_at: when the figures were reset; None if they never were.
-        max_entries, max_weight: of all workers together; without a living worker those of one. None for no bound.
-        weighs_bytes: whether weights are bytes.
-        memory: bytes that the entries take in all workers; None if it is not known of one.
-        lag: the worst of all workers, in seconds; None without a living one.
-        cores: those that the processes run.
-        pids: the numbers of the processes.
-    """
-
-    name: str
-    counted: Stats
-    stats: Stats
-    minute: Rate
-    workers: int
-    since: float | None
-    reset_at: float | None
-    max_entries: int | None
-    max_weight: int | None
-    weighs_bytes: bool
-    memory: int | None
-    lag: float | None
-    cores: tuple[str, ...]
-    pids: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class _Sum:
-    """What is found about one cache in one directory, or in this process."""
-
-    counts: Row = NOTHING
-    base: Row = NOTHING
-    since: float = inf
-    reset_at: float | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    processes: frozenset[str] = frozenset()
-    gauges: tuple[float, ...] = (0,) * len(GAUGES)
-    memory: float | None = 0
-    lag: float = 0.0
-    max_entries: float | None = 0
-    max_weight: float | None = 0
-    weighs_bytes: bool = True
-    has_store: bool = False
-    cores: frozenset[str] = frozenset()
-    pids: frozenset[int] = frozenset()
-    minute: tuple[float, ...] = (0, 0, 0)
-    seconds: float = 0.0
-
-    def add(self, other: _Sum) -> None:
-        self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
-        self.since = min(self.since, other.since)
-        self.reset_at = max((each for each in (self.reset_at, other.reset_at) if each is not None), default=None)
-        self.settings = self.settings or other.settings
-        self.processes |= other.processes
-        self.gauges = added(self.gauges, other.gauges)
-        for name in ("memory", "max_entries", "max_weight"):
-            setattr(self, name, _sum_or_none(getattr(self, name), getattr(other, name)))
-        self.lag = max(self.lag, other.lag)
-        self.weighs_bytes &= other.weighs_bytes
-        self.has_store |= other.has_store
-        self.cores |= other.cores
-        self.pids |= other.pids
-        self.minute = added(self.minute, other.minute)
-        self.seconds = max(self.seconds, other.seconds)
-
-    def figures(self, name: str) -> CacheFigures:
-        lives, settings = bool(self.processes), self.settings
-        size, weight, *of_store = self.gauges
-        has_store = self.has_store if lives else bool(settings.get("has_store"))
-        gauges = dict(zip(STORE_GAUGES, of_store, strict=True)) if has_store else {}
-        since_reset = self.counts if self.reset_at is None else subtracted(self.counts, self.base)
-        gauges = {**gauges, "size": size, "weight": weight}
-        return CacheFigures(
-            name,
-            Stats.of(self.counts, has_store=has_store, **gauges),
-            Stats.of(since_reset, has_store=has_store, **gauges),
-            _rate(self.minute, self.seconds),
-            len(self.processes),
-            None if self.since == inf else self.since,
-            self.reset_at,
-            _whole(self.max_entries if lives else settings.get("max_entries")),
-            _whole(self.max_weight if lives else settings.get("max_weight")),
-            self.weighs_bytes if lives else bool(settings.get("weighs_bytes")),
-            _whole(self.memory),
-            self.lag if lives else None,
-            tuple(sorted(self.cores)),
-            tuple(sorted(self.pids)),
-        )
+OWN: Final = ""
+"""Stands for this process, whatever it is called in each of several databases."""
 
 
 class Own(Enum):
@@ -266,6 +84,7 @@ class Site:
     def __init__(self, own: Iterable[ObservedCache], include: Own = Own.UNSEEN) -> None:
         self.own = list(own)
         publications = [each.observer.publication for each in self.own]
+        self._own_processes = {each.publisher.process for each in publications if each is not None}
         files = {each.publisher.file.path: each.publisher.file for each in publications if each is not None}
         self.files = list(files.values())
         # That of a ManualClock, if there is one.
@@ -289,17 +108,17 @@ class Site:
 
     def look(self, spelled: Callable[[str], str]) -> list[CacheFigures]:
         """The figures of all caches, by ``spelled(name)``: caches for which that is the same are one."""
-        found: dict[str, _Sum] = {}
+        found: dict[str, Sum] = {}
         known: set[str] = set()
         for file in self.files:
-            for name, one in file.read(partial(self._read, file), dict[str, _Sum]).items():
+            for name, one in file.read(partial(self._read, file), dict[str, Sum]).items():
                 known.add(name)
-                found.setdefault(spelled(name), _Sum()).add(one)
+                found.setdefault(spelled(name), Sum()).add(one)
         for cache in self.own:
             if self._is_added(cache, known):
                 with suppress(CacheClosed):
                     one = alone(cache)
-                    found.setdefault(spelled(cache.name), _Sum()).add(one)
+                    found.setdefault(spelled(cache.name), Sum()).add(one)
         return [found[name].figures(name) for name in sorted(found)]
 
     def _is_added(self, cache: ObservedCache, known: Collection[str]) -> bool:
@@ -370,11 +189,11 @@ class Site:
         )
         return {start: tuple(row) for start, *row in rows}
 
-    def _read(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, _Sum]:
+    def _read(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, Sum]:
         living, dead = _processes(db, file)
         edge = self._edge(living.values())
         names = {number: bytes(name).decode(errors="surrogatepass") for number, name in db.execute(_NAMES)}
-        found = {number: _Sum(weighs_bytes=True) for number in names}
+        found = {number: Sum(weighs_bytes=True) for number in names}
         for number, settings in db.execute("SELECT id, settings FROM caches"):
             found[number].settings = json.loads(settings)
         for number, since, *row in db.execute(f"SELECT cache, since, {_COUNTS} FROM totals"):
@@ -387,7 +206,8 @@ class Site:
         for number, processes, core, pids, lag, weighs, has_store, *rest in db.execute(query, dead):
             one = found[number]
             one.pids = frozenset(map(int, pids.split(",")))
-            one.processes, one.cores, one.lag = frozenset(processes.split(",")), frozenset(core.split(",")), lag
+            one.processes = frozenset(OWN if each in self._own_processes else each for each in processes.split(","))
+            one.cores, one.lag = frozenset(core.split(",")), lag
             one.weighs_bytes, one.has_store = bool(weighs), bool(has_store)
             one.memory, one.max_entries, one.max_weight, *gauges = rest
             one.gauges = tuple(gauges)
@@ -524,25 +344,25 @@ def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[Worke
             gauges = dict(zip(STORE_GAUGES, of_store, strict=True)) if has_store else {}
             stats = Stats.of(row, has_store=bool(has_store), size=size, weight=weight, **gauges)
             given: dict[str, Any] = dict(zip(_FIELDS, fields, strict=True))
-            rate = _rate(*json.loads(minute))
+            rate = rate_of(*json.loads(minute))
             found.append(WorkerFigures(**given, weighs_bytes=bool(weighs), memory=memory, stats=stats, minute=rate))
     return found
 
 
-def alone(cache: ObservedCache) -> _Sum:
+def alone(cache: ObservedCache) -> Sum:
     """The figures of a cache in this process only.
 
     Raises:
         CacheClosed: the cache was closed.
     """
-    worker, publication = _own_worker(cache), cache.observer.publication
+    worker = _own_worker(cache)
     stats, store = worker.stats, worker.stats.store
     gauges = () if store is None else tuple(getattr(store, name) for name in STORE_GAUGES)
     rate = worker.minute
-    return _Sum(
+    return Sum(
         counts=stats.counts(),
         since=worker.started,
-        processes=frozenset((str(worker.pid) if publication is None else publication.publisher.process,)),
+        processes=frozenset((OWN,)),
         gauges=(stats.size, stats.weight, *(gauges or (0,) * len(STORE_GAUGES))),
         memory=worker.memory,
         lag=worker.lag,
@@ -559,12 +379,12 @@ def alone(cache: ObservedCache) -> _Sum:
 
 def own_figures(caches: Iterable[ObservedCache], spelled: Callable[[str], str] = str) -> list[CacheFigures]:
     """The figures of ``caches`` in this process only, by ``spelled(name)``."""
-    found: dict[str, _Sum] = {}
+    found: dict[str, Sum] = {}
     for each in caches:
         # Closed since they were listed.
         with suppress(CacheClosed):
             one = alone(each)
-            found.setdefault(spelled(each.name), _Sum()).add(one)
+            found.setdefault(spelled(each.name), Sum()).add(one)
     return [found[name].figures(name) for name in sorted(found)]
 
 
@@ -579,18 +399,12 @@ def _own_worker(cache: ObservedCache) -> WorkerFigures:
     time = observer.recorder.time()
     return WorkerFigures(
         *(worker, pid, started, time, observer.thread(), gauges.lag, IMPLEMENTATION),
-        *(gauges.max_entries, gauges.max_weight, gauges.weighs_bytes, gauges.memory, observer.stats(), _rate(*minute)),
+        *(
+            gauges.max_entries,
+            gauges.max_weight,
+            gauges.weighs_bytes,
+            gauges.memory,
+            observer.stats(),
+            rate_of(*minute),
+        ),
     )
-
-
-def _rate(counts: Iterable[float], seconds: float) -> Rate:
-    hits, stale_hits, misses = map(int, counts)
-    return Rate(hits, stale_hits, misses, seconds)
-
-
-def _sum_or_none(one: Any, other: Any) -> Any:
-    return None if one is None or other is None else one + other
-
-
-def _whole(number: float | None) -> int | None:
-    return None if number is None else int(number)

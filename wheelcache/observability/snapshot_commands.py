@@ -32,9 +32,10 @@ from wheelcache.observability.console import (
     user_name,
     width_of,
 )
+from wheelcache.observability.figures import WorkerFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.site import Own, Site, WorkerFigures
+from wheelcache.observability.site import Own, Site
 from wheelcache.observability.worker_requests import LOAD, SAVE
 from wheelcache.persistence.autosave import SUFFIX, Autosave, stem_of
 from wheelcache.persistence.saving import KIND

@@ -291,6 +291,11 @@ class TimeChart extends Plot {
     return this.history[series.field] ?? [];
   }
 
+  /** Whether a series is drawn: one that is optional, only if it has anything but zeros. */
+  isDrawn(series) {
+    return !series.optional || this.values(series).some(Boolean);
+  }
+
   /** Those that the axis spans. */
   inView(series) {
     return this.values(series).filter((value, i) => value !== null && value !== undefined && this.history.at[i] >= this.start);
@@ -298,7 +303,9 @@ class TimeChart extends Plot {
 
   /** The gist, for readers that do not see the line, and the values now, for those that do. */
   say() {
-    const { title, series, format } = this.spec;
+    const { title, format } = this.spec;
+    const series = this.spec.series.filter((one) => this.isDrawn(one));
+    this.spec.series.forEach((one, i) => { this.keys[i].hidden = !this.isDrawn(one); });
     // What no worker has added to for a while is no figure of now.
     const isNow = this.end - (this.history.at.at(-1) ?? 0) <= FRESH * this.history.step;
     write(this.span, isNow ? `last ${duration(this.history.step)}:` : "");
@@ -319,7 +326,7 @@ class TimeChart extends Plot {
 
   /** With the label of its series, where there is more than one. */
   named(i, text) {
-    return this.spec.series.length > 1 ? `${this.spec.series[i].label} ${text}` : text;
+    return this.spec.series.filter((one) => this.isDrawn(one)).length > 1 ? `${this.spec.series[i].label} ${text}` : text;
   }
 
   points() {
@@ -346,11 +353,12 @@ class TimeChart extends Plot {
     const [time, ...values] = this.row(place);
     const began = this.history.started?.[place];
     const news = began ? [`${plural(began, "worker")} began`] : [];
-    return [time, ...values.map((value, i) => this.named(i, value)), ...news];
+    const drawn = values.map((value, i) => this.named(i, value)).filter((_, i) => this.isDrawn(this.spec.series[i]));
+    return [time, ...drawn, ...news];
   }
 
   paint() {
-    const { series } = this.spec;
+    const series = this.spec.series.filter((one) => this.isDrawn(one));
     const { known, limit, top, floor } = this.scale();
     const y = (value) => TOP + INNER * (1 - (value - floor) / (top - floor));
     const drawn = [...this.levels(), ...this.hours(), ...this.began()];
@@ -378,7 +386,7 @@ class TimeChart extends Plot {
   /** The values from bottom to top. A ratio near its ceiling is drawn as if through a lens: 99.7% beside 97%. */
   scale() {
     const { series, axis, ceiling, ceilingOf = niceCeiling, lenses = [] } = this.spec;
-    const known = series.flatMap((one) => this.inView(one));
+    const known = series.filter((one) => this.isDrawn(one)).flatMap((one) => this.inView(one));
     const most = known.reduce((a, b) => Math.max(a, b), 0);
     const least = known.reduce((a, b) => Math.min(a, b), Infinity);
     const limit = this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
@@ -520,10 +528,10 @@ class Histogram extends Plot {
 const TIME_CHARTS = [
   { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${threeDigits.format(n * 100)}%`, ceiling: 1,
     lenses: [0.99, 0.9, 0.5],
-    nothing: "No look-ups", series: [{ field: "hit_ratio", label: "Hits" }, { field: "stale_ratio", label: "Stale" }] },
+    nothing: "No look-ups", series: [{ field: "hit_ratio", label: "Hit ratio" }, { field: "stale_ratio", label: "Stale", optional: true }] },
   { key: "requests", title: "Look-ups per second", heading: "Look-ups/s", format: rate, axis: compact,
     nothing: "No look-ups", series: [{ field: "requests_per_second", label: "All" },
-      { field: "misses_per_second", label: "Misses" }, { field: "stale_per_second", label: "Stale" }] },
+      { field: "misses_per_second", label: "Misses" }, { field: "stale_per_second", label: "Stale", optional: true }] },
   { key: "entries", title: "Entries", format: count, axis: compact, limit: "max_entries", nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
   { key: "memory", title: "Memory", format: bytes, axis: bytes, ceilingOf: niceBytes, limit: "max_bytes", nothing: "Nothing yet",

@@ -19,10 +19,11 @@ from typing import Any, Final
 from wheelcache.errors import FileUnusable
 from wheelcache.observability import documents
 from wheelcache.observability.event_log import CLEARED, RESET, Event
+from wheelcache.observability.figures import CacheFigures, WorkerFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import MINUTE, sum_of
-from wheelcache.observability.site import CacheFigures, Site, Step, WorkerFigures
+from wheelcache.observability.site import Site, Step
 from wheelcache.observability.worker_requests import CLEAR, SAVE
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import Stats
