@@ -23,8 +23,10 @@ CALLS = 1_000
 ROUNDS = 100
 ASYNC_CALLS = 100
 """LocMemCache goes to a thread and back for each."""
+BATCH_CALLS = 10
+"""Of 100 keys each."""
 MAX_ENTRIES = 10_000
-STEPS = 6 * ROUNDS
+STEPS = 11 * ROUNDS
 
 LOCMEM = "LocMemCache"
 DUMMY = "DummyCache"
@@ -43,6 +45,7 @@ DICT = {"id": 1, "name": "Ada Lovelace", "tags": ["mathematics", "engines"], "ac
 
 keys = [f"user:{number}:profile" for number in range(KEYS)]
 dict_keys = [f"{key}:dict" for key in keys]
+number_keys = [f"{key}:visits" for key in keys]
 
 
 class Floor:
@@ -112,6 +115,25 @@ def measure(step: Step) -> Section:
     new_sets = interleaved(
         [_filled(name, alias) for name, alias in ((OURS, "full"), (LOCMEM, "full-locmem"))], ROUNDS, step
     )
+    for cache in (ours, locmem):
+        cache.set_many(dict.fromkeys(number_keys, 1))
+    small = {
+        what: interleaved(
+            [
+                Contender(name, round_of(getattr(cache, method)), arguments)
+                for name, cache in ((OURS, ours), (LOCMEM, locmem))
+            ],
+            ROUNDS,
+            step,
+        )
+        for what, method, round_of, arguments in (
+            ("get_many, 100 keys", "get_many", calling, _repeated([keys], BATCH_CALLS)),
+            ("set_many, 100 keys", "set_many", calling, _repeated([dict.fromkeys(keys, VALUE)], BATCH_CALLS)),
+            ("add, existing key", "add", calling_with_two, _repeated(pairs)),
+            ("incr", "incr", calling, _repeated(number_keys)),
+            ("touch", "touch", calling, _repeated(keys)),
+        )
+    }
     with asyncio.Runner() as runner:
         agets = interleaved(
             [
@@ -131,8 +153,9 @@ def measure(step: Step) -> Section:
 
     return Section(
         "Django",
-        f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls (aget: {ASYNC_CALLS}). "
-        "Into a full cache: the mean, since LocMemCache drops a third of its entries now and then.",
+        f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls (aget: {ASYNC_CALLS}, get_many "
+        f"and set_many: {BATCH_CALLS}). Into a full cache: the mean, since LocMemCache drops a third of its entries "
+        "now and then.",
         [
             *medians("get, hit, str", gets, LocMemCache=by_core(compiled=25, python=8), DummyCache=5),
             costlier("get, hit, str", gets[OURS].median, FLOOR, gets[FLOOR].median, by_core(compiled=1, python=3.2)),
@@ -153,6 +176,11 @@ def measure(step: Step) -> Section:
                 new_sets[LOCMEM].mean,
                 by_core(compiled=5),
             ),
+            *(
+                row
+                for (what, timings), target in zip(small.items(), (8, 8, 5, 4, 5), strict=True)
+                for row in medians(what, timings, LocMemCache=by_core(compiled=target))
+            ),
             *medians("aget, hit, str", agets, LocMemCache=30),
             costlier("get, hit, str, with FILL_WAIT", gets[FILL_WAIT].median, WITHOUT, gets[OURS].median, 1.05),
             costlier("set, str, existing key, with FILL_WAIT", sets[FILL_WAIT].median, WITHOUT, sets[OURS].median),
@@ -166,6 +194,7 @@ def measure(step: Step) -> Section:
             "get dict": dict_gets,
             "set": sets,
             "set new key into full cache": new_sets,
+            **small,
             "aget": agets,
         },
     )

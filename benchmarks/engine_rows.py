@@ -17,17 +17,21 @@ import cachetools
 import moka_py
 import theine
 
-from benchmarks.report import Section, by_core, faster
-from benchmarks.timing import Contender, Step, calling, calling_with_two, interleaved
+from benchmarks.report import Section, by_core, costlier, faster
+from benchmarks.timing import Contender, Step, Timing, calling, calling_with_two, interleaved
 from wheelcache import Cache
 
 CALLS = 1_000
 ROUNDS = 100
 MAX_ENTRIES = 10_000
 TTL = 300
-STEPS = 3 * ROUNDS
+BATCH_KEYS = 100
+BATCHES = 10
+STEPS = 5 * ROUNDS
 
 OURS = "wheelcache"
+ONE_BY_ONE = f"a dict of {BATCH_KEYS} get"
+SET_ONE_BY_ONE = f"{BATCH_KEYS} set"
 LOCKED = "cachetools.TTLCache + lock"
 
 VTTL = "cachebox.VTTLCache"
@@ -129,6 +133,7 @@ def measure(step: Step) -> Section:
     )
     new_sets = interleaved([_filled(name, set_) for name, (_, set_) in make_all(MAX_ENTRIES).items()], ROUNDS, step)
 
+    reads, writes = _batches(step)
     rows = []
     for what, timings, targets in (
         ("get, hit", gets, {LOCKED: 4.0, VTTL: by_core(compiled=1.5), DICT: by_core(compiled=1 / 1.6)}),
@@ -147,9 +152,54 @@ def measure(step: Step) -> Section:
         "Engine",
         f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls; into a full cache, the mean. "
         "theine and moka-py admit new keys by frequency, so not every set of theirs stores something.",
-        rows,
-        {"get": gets, "set": sets, "set new key into full cache": new_sets},
+        [
+            *rows,
+            costlier(
+                f"get_many, {BATCH_KEYS} keys",
+                reads[OURS].median,
+                ONE_BY_ONE,
+                reads[ONE_BY_ONE].median,
+                by_core(compiled=0.6),
+            ),
+            costlier(
+                f"set_many, {BATCH_KEYS} keys",
+                writes[OURS].median,
+                SET_ONE_BY_ONE,
+                writes[SET_ONE_BY_ONE].median,
+                by_core(compiled=0.9),
+            ),
+        ],
+        {
+            "get": gets,
+            "set": sets,
+            "set new key into full cache": new_sets,
+            "get_many": reads,
+            "set_many": writes,
+        },
     )
+
+
+def _batches(step: Step) -> tuple[dict[str, Timing], dict[str, Timing]]:
+    """``get_many`` and ``set_many`` beside the loop that they replace."""
+    cache = Cache("batches", max_entries=MAX_ENTRIES, ttl=TTL)
+    keys = [f"user:{number}:profile" for number in range(BATCH_KEYS)]
+    values = dict.fromkeys(keys, VALUE)
+    cache.set_many(values)
+    get, set_ = cache.get, cache.set
+
+    def set_each(values: dict[str, str]) -> None:
+        for key, value in values.items():
+            set_(key, value)
+
+    reads = [
+        Contender(OURS, calling(cache.get_many), lambda: [keys] * BATCHES),
+        Contender(ONE_BY_ONE, calling(lambda keys: {key: get(key) for key in keys}), lambda: [keys] * BATCHES),
+    ]
+    writes = [
+        Contender(OURS, calling(cache.set_many), lambda: [values] * BATCHES),
+        Contender(SET_ONE_BY_ONE, calling(set_each), lambda: [values] * BATCHES),
+    ]
+    return interleaved(reads, ROUNDS, step), interleaved(writes, ROUNDS, step)
 
 
 def _filled(name: str, set_: Set) -> Contender:

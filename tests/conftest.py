@@ -14,6 +14,7 @@ from tests.memcached_server import memcached_server
 from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import ManualClock
+from wheelcache.observability.core_log import log_core
 from wheelcache.runtime.alarm import Alarm
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides
@@ -27,6 +28,10 @@ FOLDERS = {"browser", "conformance", "servers"}
 """Each of the same name as the marker of all its tests."""
 
 settings.register_profile("quick", max_examples=20, stateful_step_count=30, deadline=None)
+
+
+# The first cache of a process logs its core: not during the test that happens to make it.
+log_core()
 
 
 def pytest_collection_modifyitems(config, items):
@@ -60,7 +65,7 @@ def together():
                 return error
 
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(one, range(THREADS), timeout=60))
+            return list(pool.map(one, range(THREADS), timeout=PATIENCE))
 
     return run
 

@@ -106,9 +106,9 @@ def test_the_arrows_of_the_picture_make_no_circle():
         arrows = {arrow for arrow in arrows if arrow[0] not in top}
 
 
-def test_only_the_backends_import_the_cache():
+def test_only_the_layers_above_the_cache_import_it():
     _, _, arrows = picture()
-    assert {start for start, to in arrows if to == "Cache"} == {"backends"}
+    assert {start for start, to in arrows if to == "Cache"} == {"backends", "near_cache"}
 
 
 def test_no_part_imports_a_backend():

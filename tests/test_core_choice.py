@@ -1,8 +1,11 @@
 """Which core runs: the compiled one, unless it is not there or the other is asked for."""
 
+import html
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -74,14 +77,85 @@ def test_another_core_is_an_error_that_names_both():
     assert done.stderr.endswith('ValueError: WHEELCACHE_CORE must be "python" or "compiled", not \'rust\'\n')
 
 
+REPORTS = """
+import logging
+logging.basicConfig(format="log: %(name)s %(levelname)s %(message)s", level=logging.INFO)
+
+import flask, flask_caching
+from wheelcache import Cache
+app = flask.Flask("shop")
+flask_caching.Cache(app, config={"CACHE_TYPE": "wheelcache.flask_backend.WheelCache"})
+Cache("another one")
+
+import django
+from django.conf import settings
+settings.configure(
+    CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache"}},
+    INSTALLED_APPS=["wheelcache.django_backend"], LOGGING_CONFIG=None, SILENCED_SYSTEM_CHECKS=SILENCED,
+)
+django.setup()
+from django.core import checks
+from django.core.cache import cache
+cache.get("key")
+for each in checks.run_checks():
+    if not each.is_silenced():
+        print("check:", each.id, each.level == checks.INFO, each.msg, each.hint)
+
+from wheelcache.observability.dashboard.dashboard import Dashboard
+from wheelcache.observability import metrics
+print("page:", Dashboard("a site", lambda: [], lambda name: []).page("header", "token", may_operate=False))
+print("metric:", metrics.INFO)
+"""
+COMPILER = "apt-get install gcc python3-dev"
+
+
+def reports(asked=None, how="", silenced=()):
+    """Return the reports of a process on its core: the lines of the log, the system checks, and the page."""
+    done = run(f"{how}\nSILENCED = {list(silenced)}\n{REPORTS}", asked)
+    assert done.returncode == 0, done.stderr
+    found = {kind: re.findall(rf"^{kind}: (.*)", done.stdout + done.stderr, re.MULTILINE) for kind in ("log", "check")}
+    (page,) = re.findall(r'<p[^>]* id="core">(.*?)</p>', done.stdout, re.DOTALL)
+    assert "WHEELCACHE_CORE" in done.stdout.partition("metric: ")[2]
+    return found["log"], found["check"], html.unescape(page)
+
+
+@pytest.mark.parametrize(
+    ("asked", "how", "reason"),
+    [
+        (None, "import sys; sys.modules['wheelcache.core._core'] = None", COMPILER),
+        (None, GIL_OFF, "PYTHON_GIL=1"),
+        ("python", "", "WHEELCACHE_CORE=python"),
+    ],
+    ids=["not installed", "free-threaded", "asked for"],
+)
+def test_the_core_in_python_is_reported_once_with_a_way_to_change_it(asked, how, reason):
+    log, (check,), page = reports(asked, how)
+    assert len(log) == 1
+    assert log[0].startswith("wheelcache INFO wheelcache runs on its python core. ")
+    assert check.startswith("wheelcache.I001 True wheelcache runs on its python core")
+    assert page.startswith("wheelcache runs on its python core")
+    assert all(reason in each for each in (log[0], check, page))
+
+
+def test_the_compiled_core_is_reported_and_is_nothing_to_check():
+    log, check, page = reports("compiled")
+    assert log == [f"wheelcache INFO {page}"]
+    assert page.startswith("wheelcache runs on its compiled core. WHEELCACHE_CORE=python ")
+    assert check == []
+
+
+def test_the_system_check_can_be_silenced():
+    assert reports("python", silenced=["wheelcache.I001"])[1] == []
+
+
 def test_the_extension_itself_refuses_to_run_without_the_interpreter_lock():
     done = run(GIL_OFF + "import wheelcache.core._core")
     assert "ImportError: the compiled core of wheelcache needs the global interpreter lock" in done.stderr
 
 
-def test_without_a_compiler_the_build_succeeds_and_says_once_that_the_core_is_in_python(tmp_path):
+def build_without_compiler(*command):
     done = subprocess.run(
-        [sys.executable, "setup.py", "build_ext", "--build-lib", tmp_path, "--build-temp", tmp_path / "objects"],
+        [sys.executable, "setup.py", *map(str, command)],
         env={**os.environ, "CC": "/bin/false"},
         cwd=ROOT,
         stdout=subprocess.PIPE,
@@ -90,5 +164,25 @@ def test_without_a_compiler_the_build_succeeds_and_says_once_that_the_core_is_in
         timeout=100,
     )
     assert done.returncode == 0, done.stdout
-    assert done.stdout.count("wheelcache has the Python core.") == 1
+    return done.stdout
+
+
+def test_without_a_compiler_the_build_succeeds_and_says_once_that_the_core_is_in_python(tmp_path):
+    printed = build_without_compiler("build_ext", "--build-lib", tmp_path, "--build-temp", tmp_path / "objects")
+    assert printed.count("wheelcache has the Python core.") == 1
     assert not [*tmp_path.rglob("*.so")]
+
+
+def test_a_wheel_without_the_compiled_core_is_tagged_for_every_python_and_platform(tmp_path):
+    """Otherwise installers would prefer it to a source distribution where there is a compiler."""
+    folders = ("--bdist-dir", tmp_path / "wheel", "--dist-dir", tmp_path / "dist")
+    printed = build_without_compiler("build", "--build-base", tmp_path / "build", "bdist_wheel", *folders)
+    assert printed.count("wheelcache has the Python core.") == 1
+    (wheel,) = (tmp_path / "dist").iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (about,) = [archive.read(each).decode() for each in names if each.endswith(".dist-info/WHEEL")]
+    assert "Root-Is-Purelib: true" in about
+    assert {"wheelcache/core/python_core.py", "wheelcache/django_backend/migrations/0001_initial.py"} <= {*names}
+    assert not [each for each in names if each.endswith((".so", ".c", ".pyx", ".pxi"))]

@@ -1,8 +1,12 @@
-"""The Python in README.md and docs/: it compiles, and every name in it is imported or defined there."""
+"""The Python in README.md and docs/: it compiles, and every name in it is imported or defined there.
+
+Until there is a release, nothing sends users to a package index, where anybody may register the name.
+"""
 
 import ast
 import logging.config
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from wheelcache import option_table
+from wheelcache.core import IMPLEMENTATION
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,6 +64,27 @@ def test_every_name_of_wheelcache_that_a_snippet_imports_is_there():
     assert ("wheelcache.django_backend", "cache") in imported
     for module, name in imported:
         assert hasattr(__import__(module, fromlist=[name]), name), (module, name)
+
+
+FROM_AN_INDEX = re.compile(
+    r"""pypi\.org/\S*wheelcache|pip install (?:-\S+ )*["']?wheelcache(?!\S* @ git)|wheelcache\[(?!\w+\] @ git)"""
+)
+
+
+def test_nothing_sends_users_to_a_package_index():
+    shipped = (each for folder in ("wheelcache", "docs", "example_project") for each in (ROOT / folder).rglob("*"))
+    texts = [ROOT / "README.md", ROOT / "Makefile", ROOT / "setup.py"]
+    texts += [each for each in shipped if each.suffix in (".py", ".html", ".js", ".css", ".md", ".json", ".yml")]
+    assert [str(each) for each in texts if FROM_AN_INDEX.search(each.read_text())] == []
+
+
+def test_the_check_of_the_core_asks_the_installed_package_also_in_a_checkout(tmp_path):
+    (tmp_path / "wheelcache").mkdir()
+    (tmp_path / "wheelcache" / "__init__.py").write_text("print('the checkout was imported')")
+    (line,) = re.findall(r"^python (.*IMPLEMENTATION.*?)   #", (ROOT / "README.md").read_text(), re.MULTILINE)
+    command = [sys.executable, *shlex.split(line)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == f"{IMPLEMENTATION}\n"
 
 
 def test_the_logging_snippet_silences_no_logger_that_is_there():

@@ -8,8 +8,8 @@ import time
 from wheelcache.runtime.alarm import Alarm
 
 THREADS = 32
-PATIENCE = 10
-"""Seconds."""
+PATIENCE = 60
+"""Seconds that a test waits for an event before it fails. On a busy machine a thread may not run for many seconds."""
 
 
 def until(condition, seconds=PATIENCE):

@@ -1,14 +1,14 @@
-"""What must be so where a wheel was installed, and nothing else: ``make wheel`` and cibuildwheel run it."""
+"""Checks of an installed wheel: ``make wheel`` and cibuildwheel run this file where nothing else is installed."""
 
 import sys
 from pathlib import Path
 
 import wheelcache
-from wheelcache.core import IMPLEMENTATION
+from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION
 
 package = Path(wheelcache.__file__).parent
 assert package.is_relative_to(sys.prefix), package
-assert IMPLEMENTATION == "compiled"
+assert IMPLEMENTATION == "compiled", f"the wheel has no compiled core. {HOW_TO_CHANGE}"
 assert (package / "py.typed").exists()
 assert {each.suffix for each in (package / "observability" / "dashboard").iterdir()} >= {".css", ".html", ".js"}
 assert not [each for each in package.rglob("*") if each.suffix in (".pyx", ".pxi", ".c")]

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from contextlib import suppress
 from enum import Enum
 from math import inf
 from pathlib import Path
-from typing import Any, Unpack
+from types import SimpleNamespace
+from typing import Any
 
 from wheelcache import options
-from wheelcache.cache_options import CacheOptions, checked_options
 from wheelcache.cache_parts import CacheParts
+from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
-from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
+from wheelcache.core.access import DEFAULT_TTL, TTL
 from wheelcache.core.contract import ABSENT, MISSING, STORED
-from wheelcache.errors import MissingKey, Unloaded
+from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
-from wheelcache.leases.fill_scope import current_scope
-from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.memoize import F, Memoized, memoizer
-from wheelcache.loading.policy import LoadPolicy, PolicyArguments, load_policy
-from wheelcache.loading.steps import StepsTo, drive, drive_async, run, run_async
+from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
+from wheelcache.loading.steps import drive, drive_async, run, run_async
 from wheelcache.observability.observed import observed_caches, registry
-from wheelcache.observability.observers import ObservedStore, Observer
+from wheelcache.observability.observers import Observer
 from wheelcache.option_table import ENGINE
+from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
-from wheelcache.writing.entry_writer import batched
+from wheelcache.writing.entry_writer import Weigher, batched
 from wheelcache.writing.removal_listener import Listener
 
 
@@ -42,25 +41,101 @@ class _Default(Enum):
 class Cache(CacheAccess):
     """A bounded map in memory whose entries expire on time, safe under threads and forks.
 
-    Its arguments are the fields of ``CacheOptions``. Keys are hashable. Values are kept by reference. ``len`` counts
-    what is in memory, which may for one interval include entries that are expired and no longer returned. No read
-    removes one. Every method but a hit or a miss of ``get`` takes the lock of the core, for a bounded time, and never
-    while a loader, a listener, a weigher or a key's own code runs.
+    >>> cache = Cache(max_entries=10_000, ttl=300)
+    >>> cache.set("user:7", "Ada")
+    True
+    >>> cache.get("user:7")
+    'Ada'
+    >>> cache.take("user:8", lambda: "Grace")  # loads a missing value once, however many threads ask for it
+    'Grace'
+
+    Keys are hashable. Values are kept by reference. ``len`` counts the entries in memory, which may for one interval
+    include expired ones, although no read returns them. Reading removes nothing. Every method except a hit or a miss of
+    ``get`` acquires the lock of the core for a bounded time, and never while a loader, a listener, a weigher or a key's
+    own code runs.
+
+    Args:
+        name: names the cache in log lines and figures.
+        max_entries: the most entries it holds; None for no bound. The least recently used leave first.
+        max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
+        weigher: ``weigher(key, value)`` returns the weight of an entry, an int >= 0.
+        ttl: seconds until an entry expires, unless ``set`` says otherwise; None for never.
+        jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
+            entries that were set together do not expire together. ``add`` and ``touch`` keep theirs exactly.
+        interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are exact regardless.
+        log_interval: seconds between lines on the logger ``wheelcache.stats``; None for no lines.
+        sample_interval: seconds between looks at the memory that the entries take, where nothing is published; None for
+            no such looks, and no steps for charts.
+        figures_dir: the directory in which the processes of a site publish their figures; None to publish none.
+        snapshot_dir: the directory in which the entries are kept from one process to the next; None to keep none. They
+            are loaded by the first call that reads, writes or counts entries (``stats``), but not by ``len``, ``clear``
+            or decorating a function.
+        snapshot_interval: seconds between two saves of the entries.
+        snapshot_key: signs the snapshots; None for no signature.
+        on_removal: ``on_removal(key, value, cause)`` is called for every entry that leaves, without a lock, by the
+            thread that removed it. An exception in it is logged with the key. Also an attribute, which may be set at
+            any time.
+        stamps: notify this cache of writes by other processes of the machine, and them of its own, by key, so that no
+            old value is returned after a write elsewhere. Keys are then strings, or tuples of values that look the
+            same in every process. Each cache needs an object of its own.
+        clock: returns seconds. Moving a ``ManualClock`` advances the wheel; with any other clock, a thread does.
+
+    Attributes:
+        name: see above.
+        parts: for backends and operators' tools: see ``cache_parts``. It may change from release to release.
 
     Raises:
-        TypeError, ValueError, FileUnusable: (a RuntimeError) naming the argument.
+        TypeError, ValueError, FileUnusable: (a RuntimeError) naming the argument, the value and the values it accepts.
     """
 
-    __slots__ = ("_gate", "_keys", "_parts", "_writer", "keeper", "loading", "name")
+    __slots__ = ("_gate", "_keys", "_writer", "name", "parts")
 
-    def __init__(self, name: str = ENGINE["name"].default, **given: Unpack[CacheOptions]) -> None:
-        parts = CacheParts(checked_options(name, given))
+    def __init__(
+        self,
+        name: str = ENGINE["name"].default,
+        *,
+        max_entries: int | None = ENGINE["max_entries"].default,
+        max_weight: int | None = ENGINE["max_weight"].default,
+        weigher: Weigher | None = ENGINE["weigher"].default,
+        ttl: float | None = ENGINE["ttl"].default,
+        jitter: float = ENGINE["jitter"].default,
+        interval: float = ENGINE["interval"].default,
+        log_interval: float | None = ENGINE["log_interval"].default,
+        sample_interval: float | None = ENGINE["sample_interval"].default,
+        figures_dir: Path | None = ENGINE["figures_dir"].default,
+        snapshot_dir: Path | None = ENGINE["snapshot_dir"].default,
+        snapshot_interval: float = ENGINE["snapshot_interval"].default,
+        snapshot_key: str | bytes | None = ENGINE["snapshot_key"].default,
+        on_removal: Listener | None = ENGINE["on_removal"].default,
+        stamps: Stamps | None = ENGINE["stamps"].default,
+        clock: Clock = ENGINE["clock"].default,
+    ) -> None:
+        given = {
+            "name": name,
+            "max_entries": max_entries,
+            "max_weight": max_weight,
+            "weigher": weigher,
+            "ttl": ttl,
+            "jitter": jitter,
+            "interval": interval,
+            "log_interval": log_interval,
+            "sample_interval": sample_interval,
+            "figures_dir": figures_dir,
+            "snapshot_dir": snapshot_dir,
+            "snapshot_interval": snapshot_interval,
+            "snapshot_key": snapshot_key,
+            "on_removal": on_removal,
+            "stamps": stamps,
+            "clock": clock,
+        }
+        checked = SimpleNamespace(**ENGINE.checked(given))
+        if (max_weight is None) != (weigher is None):
+            raise TypeError("max_weight and weigher must be given together")
+        parts = CacheParts(checked)
         self.name = name
-        self.loading = parts.loading
-        self.keeper = parts.keeper
         self._bind(parts.core, parts.writer)
         self._ttl = parts.options.ttl
-        self._parts = parts
+        self.parts = parts
         self._gate, self._keys, self._writer = parts.gate, parts.keys, parts.writer
         parts.start()
         registry.add(self)
@@ -76,14 +151,6 @@ class Cache(CacheAccess):
     def __contains__(self, key: Hashable) -> bool:
         self._gate.open()
         return self._writer.times(self._adapt(key)) is not None
-
-    def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
-        """The values of those keys that are there. One step of the core for every 1,024 keys."""
-        self._gate.open()
-        found: dict[Any, Any] = {}
-        for batch in batched((key, self._adapt(key)) for key in keys):
-            found.update(self._writer.get_many(batch))
-        return found
 
     def keys(self) -> list[Any]:
         """The keys that are there, least recently used first. A snapshot."""
@@ -101,55 +168,6 @@ class Cache(CacheAccess):
         if times is None:
             raise MissingKey(key)
         return None if times.fresh_until == inf else times.fresh_until - self._core.now()
-
-    def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Store ``value`` unless the key is there. Whether it was stored.
-
-        The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
-        """
-        self._gate.open()
-        key = self._adapt(key)
-        seconds = self.loading.seconds(ttl)
-        seen = self._writer.stamps.noted(key)
-        return bool(self._writer.set(key, value, seconds, exact=True, mode=ABSENT, seen=seen) & STORED)
-
-    def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
-        """``set`` for many. The keys that were not stored. One step of the core for every 1,024 keys.
-
-        Args:
-            jitter: False to keep the TTL exactly, as ``add`` does.
-        """
-        self._gate.open()
-        seconds = self.loading.seconds(ttl)
-        refused = []
-        for batch in batched(values.items()):
-            items = [(self._adapt(key), value) for key, value in batch]
-            outcomes = self._writer.set_many(items, seconds, exact=not jitter)
-            refused += [key for (key, _), outcome in zip(batch, outcomes, strict=True) if not outcome & STORED]
-        return refused
-
-    def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry a new TTL from now, exactly, without jitter. False if the key isn't there."""
-        self._gate.open()
-        key = self._adapt(key)
-        return self._writer.touch(key, self.loading.seconds(ttl))
-
-    def renew(self, key: Hashable, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry that has ``value`` already a new TTL from now, exactly. False if there is none.
-
-        Unlike ``touch``, this is no news: it leaves the entries of other processes as they are.
-        """
-        self._gate.open()
-        return self._writer.renew(self._adapt(key), value, self.loading.seconds(ttl))
-
-    def incr(self, key: Hashable, delta: Any = 1) -> Any:
-        """Add ``delta`` to a value, keep its expiry, and return the sum. Atomic.
-
-        Raises:
-            MissingKey: (a KeyError) the key isn't there.
-            TypeError: the value and ``delta`` don't add up.
-        """
-        return self.update(key, lambda value: value + delta)
 
     def update(self, key: Hashable, function: Callable[[Any], Any]) -> Any:
         """Put ``function(value)`` in the place of a value, keep its expiry, and return the new value. Atomic.
@@ -186,24 +204,12 @@ class Cache(CacheAccess):
     def delete_group(self, name: str) -> int:
         """Delete every key that is a tuple whose first item is ``name``. How many were there."""
         self._gate.open()
-        return self._parts.delete_group(name)
-
-    def evict_to(self, size: int) -> None:
-        """Evict the least recently used entries until at most ``size``, an int >= 0, are left. Loads no snapshot."""
-        with suppress(Unloaded):
-            self._writer.evict_to(options.whole("size", size))
+        return self.parts.delete_group(name)
 
     def clear(self) -> None:
         """Remove every entry. A listener is told of each before this returns, but of those few that another thread,
         which writes or advances the wheel, takes out of memory meanwhile: that thread tells of them."""
-        self.clear_for("")
-
-    def clear_for(self, by: str | None) -> None:
-        """``clear``, which the recent events ascribe to ``by``, not to the code of the site. None if they are not to
-        tell of it."""
-        self._parts.clear()
-        if by is not None:
-            self._parts.observer.events.note_clear(by)
+        self.parts.clear_for("")
 
     @property
     def on_removal(self) -> Listener | None:
@@ -217,63 +223,40 @@ class Cache(CacheAccess):
 
     # Loading.
 
-    def take(
-        self,
-        key: Hashable,
-        loader: Callable[[], Any],
-        ttl: TTL = DEFAULT_TTL,
-        **given: Unpack[PolicyArguments],
-    ) -> Any:
-        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
-
-        However many threads and tasks miss a key together, one runs its loader, and the others get its value or its
-        exception. A failed load stores nothing. If the key is set or deleted meanwhile, the loaded value is for the
-        callers that waited by then, and is not stored.
-
-        Args:
-            grace: seconds past its TTL for which the value may still be returned while one refresh in the background
-                loads it anew. If that fails, the next caller gets what the loader raises.
-            refresh_ahead: a fraction of ``ttl``. The first hit past it starts a refresh.
-            fail_safe: if a refresh fails, the stale value is returned on, within its grace; the next try waits for 1
-                second, then 2, 4 ... 60. Needs ``grace``.
-            timeout: seconds to wait for a load, which runs in another thread, one of at most 32. After that the caller
-                gets the stale value, if there is one; the load goes on, and its value is stored. Where the system
-                refuses threads, the caller loads, for as long as it takes.
-            negative_ttl: seconds to remember that the loader returned None, in place of ``ttl`` and without grace.
-
-        Raises:
-            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
-            LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
-        """
-        found = self.find(key, MISSING)
-        if found is not MISSING and not given and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
-            return found
-        wanted = self._policy_of_load(key, found, ttl, given)
-        return found if wanted is None else run(self.loading.go_on(key, found, loader, ttl, wanted))
-
     async def atake(
         self,
         key: Hashable,
         loader: Callable[[], Any] | Callable[[], Awaitable[Any]],
         ttl: TTL = DEFAULT_TTL,
-        **given: Unpack[PolicyArguments],
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Any:
-        """``take`` for coroutines: what ``loader()`` returns is awaited if it can be, and waiting blocks no loop.
+        """``take`` for coroutines: an awaitable that ``loader()`` returns is awaited, and waiting blocks no event loop.
 
         Refreshes, and loads with a timeout, are tasks of the caller's event loop.
         """
         found = self.find(key, MISSING)
-        if found is not MISSING and not given and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL)):
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+        if found is not MISSING and policy is PLAIN and ttl is DEFAULT_TTL:
             return found
-        wanted = self._policy_of_load(key, found, ttl, given)
-        return found if wanted is None else await run_async(self.loading.go_on(key, found, loader, ttl, wanted))
+        if not self._is_to_load(key, found, ttl, policy):
+            return found
+        return await run_async(self.parts.loading.go_on(key, found, loader, ttl, policy))
 
     def memoize(
         self,
         ttl: TTL = DEFAULT_TTL,
         *,
         key: Callable[..., Hashable] | None = None,
-        **given: Unpack[PolicyArguments],
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Callable[[F], Memoized[F]]:
         """A decorator that caches what a function, method or coroutine function returns, by its arguments.
 
@@ -290,12 +273,17 @@ class Cache(CacheAccess):
         """
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
-        self.loading.seconds(ttl)
-        return memoizer(self, ttl, options.function_or_none("key", key), load_policy(given))
-
-    def group(self, name: str) -> str:
-        """The group of the keys of a function called ``name``: see ``Groups.add``."""
-        return self._parts.groups.add(name)
+        self.parts.loading.seconds(ttl)
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+        return memoizer(
+            self,
+            self.parts.loading,
+            self.parts.groups,
+            self.delete_group,
+            ttl,
+            options.function_or_none("key", key),
+            policy,
+        )
 
     # Leases.
 
@@ -310,54 +298,13 @@ class Cache(CacheAccess):
             wait: seconds > 0, at most.
             may_wait: False where the holder of the lease may need the very thread that would wait.
         """
-        found = drive(self.leased(key, wait, may_wait))
+        found = drive(self.parts.look_up_leased(key, wait, may_wait))
         return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
         """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
-        found = await drive_async(self.leased(key, wait))
+        found = await drive_async(self.parts.look_up_leased(key, wait))
         return default if found is MISSING else found
-
-    def leased(self, key: Hashable, wait: float, may_wait: bool = True) -> StepsTo[Any]:
-        """The steps of ``get_or_lease``, which returns what they do; MISSING in place of ``default``."""
-        self._gate.open()
-        return self._parts.leased.get(self._adapt(key), options.seconds("wait", wait), may_wait)
-
-    def is_leased(self, key: Hashable) -> bool:
-        """Whether the running thread or task has a lease on ``key``."""
-        return self._parts.leases.is_of(self._adapt(key), current_scope())
-
-    @property
-    def fill_times(self) -> FillTimes:
-        """What a backend tells of its misses and writes, to time what callers compute in between."""
-        return self._parts.fill_times
-
-    def fill_lease(self, key: Hashable, value: Any) -> None:
-        """Give ``value`` to the callers that wait for a lease on ``key``, without storing it."""
-        self._parts.leases.fill(self._adapt(key), value)
-
-    # Beside a store that this cache is in front of.
-
-    def invalidate(self, key: Hashable) -> None:
-        """``delete``, because ``key`` was written in the store: a caller that waits for a lease may find it there."""
-        self._parts.leases.refuse(self._adapt(key))
-        self.delete(key)
-
-    def discard_stale(self, key: Hashable) -> None:
-        """``key`` is gone from the store: what was kept of it past its time is dropped."""
-        self._writer.discard(self._adapt(key))
-
-    def weigh(self, key: Hashable, value: Any) -> int:
-        """What an entry of ``key`` and ``value`` weighs; 0 without a weigher."""
-        return self._writer.weigh(self._adapt(key), value)
-
-    def count_miss(self) -> None:
-        """A caller had to look elsewhere, without looking here."""
-        self._core.count(misses=1)
-
-    def observe_store(self, store: ObservedStore) -> None:
-        """Tell the figures of ``store``, whose copies are here, with those of this cache."""
-        self._parts.observe_store(store)
 
     # Files.
 
@@ -385,7 +332,7 @@ class Cache(CacheAccess):
             SnapshotRefused: this is Windows.
         """
         self._gate.open()
-        return self._parts.snapshots.save(path, secret=secret, seconds=seconds)
+        return self.parts.snapshots.save(path, secret=secret, seconds=seconds)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Restore the entries of a file that ``save`` wrote, except those that have expired since. How many.
@@ -403,34 +350,42 @@ class Cache(CacheAccess):
             CacheClosed: the cache was closed.
         """
         self._gate.open()
-        return self._parts.snapshots.load(Path(path), options.secret_or_none("secret", secret))
+        return self.parts.snapshots.load(Path(path), options.secret_or_none("secret", secret))
 
     # Figures.
 
     def stats(self) -> Stats:
         """The figures since the cache was made."""
         self._gate.open()
-        return self._parts.observer.stats()
+        return self.parts.observer.stats()
 
     @property
     def observer(self) -> Observer:
         """The figures beyond ``stats()``, published or not, the recent events, and the requests of operators."""
-        return self._parts.observer
+        return self.parts.observer
+
+    @property
+    def keeper(self) -> Autosave | None:
+        """Saves the entries and loads them, if there is a ``snapshot_dir``."""
+        return self.parts.keeper
+
+    def clear_for(self, by: str | None) -> None:
+        """See ``CacheParts.clear_for``."""
+        self.parts.clear_for(by)
+
+    def is_in_use(self) -> bool:
+        """Whether it was used, and not closed since."""
+        return self._gate.is_in_use()
 
     @property
     def lag(self) -> float:
         """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        return self._parts.driver.lag
+        return self.parts.driver.lag
 
     @property
     def thread_state(self) -> str:
         """That of what advances the wheel: see ``WheelThread.state``."""
-        return self._parts.driver.thread_state
-
-    @property
-    def steady(self) -> Clock:
-        """The clock that was given, which no test freezes."""
-        return self._parts.driver.clock
+        return self.parts.driver.thread_state
 
     @property
     def is_coherent(self) -> bool:
@@ -442,37 +397,77 @@ class Cache(CacheAccess):
         """Whether ``close`` was called."""
         return self._gate.is_closed
 
-    def is_in_use(self) -> bool:
-        """Whether it was used, and not closed since."""
-        return self._gate.is_in_use()
-
     # The end.
 
     def close(self) -> None:
         """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
-        if not self._parts.is_closed:
-            self._parts.close()
+        if not self.parts.is_closed:
+            self.parts.close()
 
     # Below: for the calls above.
 
-    def _policy_of_load(self, key: Any, found: Any, ttl: TTL, given: PolicyArguments) -> LoadPolicy | None:
-        """By which ``key`` is to be loaded; None if ``found`` will do. What is wrong is wrong for a hit, too."""
-        self.loading.seconds(ttl)
-        policy = load_policy(given)
-        return policy if found is MISSING or self.loading.needs_refresh(key, found, ttl, policy) else None
+    def _take(
+        self,
+        key: Any,
+        found: Any,
+        loader: Callable[[], Any],
+        ttl: TTL,
+        grace: float | None,
+        refresh_ahead: float | None,
+        fail_safe: bool,
+        timeout: float | None,
+        negative_ttl: float | None,
+    ) -> Any:
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+        if not self._is_to_load(key, found, ttl, policy):
+            return found
+        return run(self.parts.loading.go_on(key, found, loader, ttl, policy))
+
+    def _is_to_load(self, key: Any, found: Any, ttl: TTL, policy: LoadPolicy) -> bool:
+        """Whether ``found`` is missing or needs a refresh. A wrong ``ttl`` is an error for a hit, too."""
+        self.parts.loading.seconds(ttl)
+        return found is MISSING or self.parts.loading.needs_refresh(key, found, ttl, policy)
 
     def _adapt(self, key: Any) -> Any:
         return key if type(key) is str else self._keys.adapt(key)
 
     def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
         self._gate.open()
-        key = self._adapt(key)
-        seconds = self.loading.seconds(ttl)
-        return bool(self._writer.set(key, value, seconds, seen=self._writer.stamps.noted(key)) & STORED)
+        return bool(self._writer.set(self._adapt(key), value, self.parts.loading.seconds(ttl)) & STORED)
 
     def _delete(self, key: Any) -> Any:
         self._gate.open()
         return self._writer.delete(self._adapt(key))
+
+    def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
+        self._gate.open()
+        found: dict[Any, Any] = {}
+        for batch in batched((key, self._adapt(key)) for key in keys):
+            found.update(self._writer.get_many(batch))
+        return found
+
+    def _add(self, key: Any, value: Any, ttl: TTL) -> bool:
+        self._gate.open()
+        seconds = self.parts.loading.seconds(ttl)
+        return bool(self._writer.set(self._adapt(key), value, seconds, exact=True, mode=ABSENT) & STORED)
+
+    def _set_many(self, values: Mapping[Any, Any], ttl: TTL, *, jitter: bool) -> list[Any]:
+        self._gate.open()
+        seconds = self.parts.loading.seconds(ttl)
+        refused = []
+        for batch in batched(values.items()):
+            items = [(self._adapt(key), value) for key, value in batch]
+            outcomes = self._writer.set_many(items, seconds, exact=not jitter)
+            refused += [key for (key, _), outcome in zip(batch, outcomes, strict=True) if not outcome & STORED]
+        return refused
+
+    def _touch(self, key: Any, ttl: TTL) -> bool:
+        self._gate.open()
+        key = self._adapt(key)
+        return self._writer.touch(key, self.parts.loading.seconds(ttl))
+
+    def _incr(self, key: Any, delta: Any) -> Any:
+        return self.update(key, lambda value: value + delta)
 
     def _load_snapshot(self) -> None:
         self._gate.open()

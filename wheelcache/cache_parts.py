@@ -1,25 +1,32 @@
-"""The parts of a cache, and how they are put together: each gets what it needs, and knows nothing of the cache."""
+"""The parts of a cache and their connections: each part receives the parts that it needs, and none knows the cache."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import CoreClass
+from wheelcache.core.access import DEFAULT_TTL, TTL
 from wheelcache.core.contract import BATCH, Core
+from wheelcache.errors import Unloaded
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases
+from wheelcache.leases.fill_scope import current_scope
 from wheelcache.leases.leased_reads import LeasedReads
 from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
+from wheelcache.loading.steps import StepsTo
+from wheelcache.observability.core_log import log_core
 from wheelcache.observability.observers import IdleChecker, ObservedStore, Observer, StatsReader
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
+from wheelcache.options import seconds, whole
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.persistence.gate import Gate
 from wheelcache.persistence.snapshots import Snapshots
@@ -33,25 +40,25 @@ from wheelcache.writing.expiry import Expiry
 from wheelcache.writing.removal_listener import RemovalListener
 
 MAX_JITTER: Final = 60.0
-"""Seconds. What is set together expires over a minute at most: 5% of two weeks would end a session 16 hours early."""
+"""Seconds by which jitter may shorten a TTL: 5% of two weeks would end a session 16 hours early."""
 
 
 class CacheParts:
     """The parts of one cache.
 
     Attributes:
-        options: what they were made of: see ``cache_options.CacheOptions``.
+        options: the arguments of ``Cache``, checked.
         core: the entries.
         keys: adapts the callers' keys to the core.
-        driver: has the core advanced.
-        leases, leased: the right to fill a key, and the look-ups that wait for the value.
-        stamps, writer: what other processes write, and the way of a write.
-        loads, loading: what loads, by the core's keys and by the callers'.
-        groups: of the keys of memoized functions.
+        driver: advances the core.
+        leases, leased_reads: the right to fill a key, and the look-ups that wait for the value.
+        stamps, writer: the writes of other processes, and the path of a write.
+        loads, loading: the loads, by the core's keys and by the callers' keys.
+        groups: the groups of keys of memoized functions.
         gate: whether the cache is unloaded, open or closed.
-        snapshots, keeper: saves and loads the entries, when asked to and, if there is a ``snapshot_dir``, by itself.
-        is_closed: ``close`` is done.
-        observer, jobs: what looks at the cache from outside, and what is done every so many seconds.
+        snapshots, keeper: save and load the entries on request and, if there is a ``snapshot_dir``, periodically.
+        is_closed: whether ``close`` has finished.
+        observer, jobs: the parts that read the cache's figures, and the periodic jobs.
     """
 
     def __init__(self, options: Any) -> None:
@@ -65,11 +72,10 @@ class CacheParts:
             jitter=options.jitter,
             max_jitter=MAX_JITTER,
             interval=options.interval,
-            slots=options.slots,
             clock=unfrozen(options.clock),
             stamps=stamps,
         )
-        # Bytes are weighed with those of the entry, which only the core knows.
+        # The weight in bytes includes the entry itself, whose size only the core knows.
         weigher = options.weigher
         if weigher is size_of:
             weigher = partial(size_of, entry_bytes=self.core.entry_bytes)
@@ -81,10 +87,10 @@ class CacheParts:
         self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, weigher, self.stamps)
         self.loads = Loads(self.core, self.writer)
         self.fill_times = FillTimes(self.loads, self.driver.clock)
-        self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.stamps.noted)
+        self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.stamps.noted, self.core.now)
         self.groups = Groups()
         self.gate = Gate(name, self.core)
-        self.leased = LeasedReads(self.core, self.gate.check, self.leases, self.writer, self.loads)
+        self.leased_reads = LeasedReads(self.core, self.gate.check, self.leases, self.writer, self.loads)
         self.snapshots = Snapshots(
             name,
             self.core,
@@ -108,59 +114,112 @@ class CacheParts:
         failures.on_first = self.jobs.start
 
     def start(self) -> None:
-        """From here on the wheel thread, forks, and what freezes the time in tests, know of the cache."""
+        """Log the core, and register with the wheel thread, the fork hooks and the frozen-time support."""
+        log_core()
         self.driver.start()
         if unfrozen(self.options.clock) is SystemClock.monotonic:
             follow(self.driver)
         lifecycle.HELD.add_weakly(self)
 
     def observe_store(self, store: ObservedStore) -> None:
-        """The entries are copies of what ``store`` has: its figures are among those of the cache."""
+        """Include the statistics of ``store``, whose copies are here, in the statistics of this cache."""
         self.observer.stats.store = store
-        # While it fails, nothing is written here that would start them.
+        # While the store fails, there is no write here that would start the jobs.
         store.on_call = self.jobs.start
 
     def delete_group(self, name: str) -> int:
-        """Delete every key of a group. How many were there."""
-        # First what is being loaded: what is stored in between is an entry by then.
+        """Delete every key of a group, and return their number."""
+        # Keys in progress come first: a load that ends in between has made an entry by then.
         keys = {key: None for key in self.loads.keys_in_progress() if group_of(unwrap(key)) == name}
         scan = self.core.scan()
         while some := scan.keys(BATCH):
             keys |= {key: None for key in some if group_of(unwrap(key)) == name}
-        # Which of them other processes have is not known.
+        # It is not known which of the keys other processes have.
         self.stamps.write_all()
         return self.writer.delete_many(keys)
 
+    # For backends and near caches, by the callers' keys.
+
+    def look_up_leased(self, key: Any, wait: float, may_wait: bool = True) -> StepsTo[Any]:
+        """Return the steps of ``Cache.get_or_lease``. They return MISSING in place of its ``default``."""
+        self.gate.open()
+        return self.leased_reads.get(self.keys.adapt(key), seconds("wait", wait), may_wait)
+
+    def lease_fill(self, key: Any) -> Callable[[Any], None]:
+        """Return a function that gives a value, read or written elsewhere after this call, to the callers that wait for
+        a lease on ``key``: see ``LeasedReads.fill``."""
+        return self.leased_reads.fill(self.keys.adapt(key))
+
+    def is_leased(self, key: Any) -> bool:
+        """Return whether the running thread or task has a lease on ``key``."""
+        return self.leases.is_of(self.keys.adapt(key), current_scope())
+
+    def invalidate(self, key: Any) -> None:
+        """Delete ``key``, since it was written in the store behind. A caller that waits for a lease looks there."""
+        key = self.keys.adapt(key)
+        self.gate.open()
+        self.writer.delete(key)
+        # Last: the next holder's ``lease_fill`` must not be outdated by this very delete.
+        self.leases.refuse(key)
+
+    def discard_stale(self, key: Any) -> None:
+        """Drop the copy of ``key`` that is past its time: the key is no longer in the store behind."""
+        self.writer.discard(self.keys.adapt(key))
+
+    def renew(self, key: Any, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
+        """Give an entry that has ``value`` already a new TTL from now, exactly. Return False if there is none.
+
+        Unlike ``touch``, this leaves the entries of other processes as they are.
+        """
+        self.gate.open()
+        return self.writer.renew(self.keys.adapt(key), value, self.loading.seconds(ttl))
+
+    def weigh(self, key: Any, value: Any) -> int:
+        """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
+        return self.writer.weigh(self.keys.adapt(key), value)
+
+    def evict_to(self, size: int) -> None:
+        """Evict the least recently used entries until at most ``size``, an int >= 0, are left. Load no snapshot."""
+        with suppress(Unloaded):
+            self.writer.evict_to(whole("size", size))
+
+    def clear_for(self, by: str | None) -> None:
+        """Clear the cache, and let the recent events name ``by``; the code of the site, if that is empty. Pass None to
+        leave the clear out of the events."""
+        self.clear()
+        if by is not None:
+            self.observer.events.note_clear(by)
+
     def clear(self) -> None:
-        """Remove every entry, and forget which loads failed."""
+        """Remove every entry, and forget the failed loads."""
         self.gate.skip_load()
         self.writer.clear()
         self.loads.forget_failures()
 
     def close(self) -> None:
-        """Drop all entries, and shut the gate for good."""
+        """Drop all entries, and close the gate forever."""
         if self._closing_thread == threading.get_ident():
-            # A listener closes the cache that is being closed: else it would be called within itself, batch by batch.
+            # A listener closes the cache that is being closed. It would be called within itself, batch by batch.
             return
         try:
             self._closing_thread = threading.get_ident()
-            # First, as what was counted is published once more.
+            # The jobs come first, since they publish the counts once more.
             self.jobs.close()
             self.loads.close()
             self.gate.close()
             self.leases.close()
             self.writer.clear(news=False)
-            # Last: an interrupted close is finished by the next one.
+            # This comes last, so that the next close finishes an interrupted one.
             self.is_closed = True
         finally:
             self._closing_thread = 0
 
     def before_fork(self) -> None:
-        """Return when no step of the core is in progress. Until ``after_fork``, no other thread begins one."""
+        """Wait until no step of the core is in progress. Until ``after_fork``, no other thread can begin one."""
         self.core.before_fork()
 
     def after_fork(self, *, in_child: bool) -> None:
-        """In the child: fresh locks, counts from zero, and no thread, task or waiter of the parent. Entries stay."""
+        """Give the child fresh locks and counts from zero, and drop the parent's threads, tasks and waiters."""
         self.core.after_fork(in_child=in_child)
         if not in_child:
             return
@@ -182,7 +241,7 @@ class CacheParts:
         return keeper
 
     def _actions(self) -> dict[str, Callable[[], object]]:
-        """What operators may ask for."""
+        """Return the actions that operators can request."""
         actions: dict[str, Callable[[], object]] = {CLEAR: self.clear}
         if self.keeper is not None:
             actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}

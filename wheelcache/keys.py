@@ -5,7 +5,9 @@ anybody. A key of a class with an ``__eq__`` or ``__hash__`` of its own may be s
 cache. Such a key is exchanged, with no lock held, for a proxy that stands for it and for every key equal to it, and
 that is hashed by identity.
 
-Such keys are compared with each other only: one that claims to equal a string is still not that string.
+Such keys are compared with each other only: one that claims to equal a string is still not that string. A ``Decimal``
+is one of them, since its comparison asks ``numbers`` for its abstract classes, which are Python code: ``Decimal(1)``
+and ``1`` are two keys.
 """
 
 from __future__ import annotations
@@ -13,13 +15,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable
 from datetime import date, timedelta
-from decimal import Decimal
 from typing import Any, Final
 from weakref import ref
 
 _C_HASHED: Final[set[tuple[Any, Any]]] = {
     (kind.__hash__, kind.__eq__)
-    for kind in (object, str, bytes, int, float, complex, type(None), type(...), range, date, timedelta, Decimal)
+    for kind in (object, str, bytes, int, float, complex, type(None), type(...), range, date, timedelta)
 }
 _TUPLES: Final[Any] = (tuple.__hash__, tuple.__eq__)
 """Of named tuples, too."""

@@ -136,7 +136,6 @@ TABLE: Final = (
     Option("ttl", Of.ENGINE, options.ttl, None),
     Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction"),
     Option("interval", ALL, options.interval, 1.0, "a tick of the wheel"),
-    Option("slots", ALL, options.slots, 512, "the span of the wheel's finest level"),
     Option("log_interval", ALL, options.interval_or_none, 60.0, "between lines on the logger `wheelcache.stats`"),
     Option("sample_interval", Of.ENGINE, options.interval_or_none, 10.0),
     Option("name", ALL, options.text, "default", "what the lines on the log call the cache", None),

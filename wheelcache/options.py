@@ -123,6 +123,19 @@ def timeout(name: str, value: Any) -> float:
     raise TypeError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {value!r}")
 
 
+def django_timeout(name: str, value: Any) -> Any:
+    """Return a timeout of a Django cache: seconds, where 0 or less means over immediately, or None for no expiry.
+
+    Always a TypeError if it is neither, as ``timeout`` raises, also for NaN.
+    """
+    # A comparison with NaN is false.
+    if value is None or (isinstance(value, Real) and not isinstance(value, bool) and value == value):
+        return value
+    raise TypeError(
+        f"{name} must be a number of seconds (0 or less: over immediately) or None for no expiry, not {value!r}"
+    )
+
+
 def timeout_or_none(name: str, value: Any) -> float | None:
     """As for ``timeout``, or None."""
     return None if value is None else timeout(name, value)

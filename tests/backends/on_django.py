@@ -10,6 +10,13 @@ from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
 from wheelcache.django_backend import WheelCache
 
 
+class DocumentedLocMemCache(LocMemCache):
+    """LocMemCache whose ``delete`` returns whether the key existed: an expired one does not."""
+
+    def delete(self, key, version=None):
+        return self.has_key(key, version) and super().delete(key, version)
+
+
 class OnDjango(Adapter):
     refused = ImproperlyConfigured
 
@@ -21,8 +28,13 @@ class OnDjango(Adapter):
 
     @classmethod
     def beside(cls):
-        """What the framework has in its own package."""
+        """Return the cache of the framework's own package."""
         return cls(LocMemCache(next(names), {}), "")
+
+    @classmethod
+    def documented(cls):
+        """Return the cache of the framework's own package, with the documented differences of WheelCache."""
+        return cls(DocumentedLocMemCache(next(names), {}), "")
 
     def end_request(self):
         self.backend.close()

@@ -1,11 +1,35 @@
 """``WheelCache`` for Flask, in the words of ``adapter``. Imports nothing of Django."""
 
-from cachelib import SimpleCache
+import cachelib.simple
+from cachelib import BaseCache, SimpleCache
 
 from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
 from tests.engines import noted
 from wheelcache.flask_backend import WheelCache
 from wheelcache.leases.fill_scope import forget_misses
+
+
+class DocumentedSimpleCache(SimpleCache):
+    """SimpleCache with the three differences that the README documents, and no others."""
+
+    def _normalize_timeout(self, timeout):
+        """Keep the fraction of the second at which the value is set."""
+        seconds = BaseCache._normalize_timeout(self, timeout)
+        return cachelib.simple.time() + seconds if seconds > 0 else seconds
+
+    def delete(self, key):
+        """Return whether the key existed: an expired one does not."""
+        existed = self.has(key)
+        super().delete(key)
+        return existed
+
+    def inc(self, key, delta=1):
+        """Keep the expiry of a key that exists."""
+        expires_at = self._cache[key][0] if self.has(key) else None
+        value = super().inc(key, delta)
+        if expires_at is not None:
+            self._cache[key] = (expires_at, self._cache[key][1])
+        return value
 
 
 class OnFlask(Adapter):
@@ -23,10 +47,14 @@ class OnFlask(Adapter):
     def beside(cls):
         return cls(SimpleCache(), "")
 
+    @classmethod
+    def documented(cls):
+        return cls(DocumentedSimpleCache(), "")
+
     def end_request(self):
         # The end of an app context calls these, which is tested by apps.
         forget_misses()
-        self.engine.fill_times.forget()
+        self.engine.parts.fill_times.forget()
 
     @staticmethod
     def spelled(option):

@@ -1,6 +1,6 @@
-"""The dashboard, in both frameworks: methods, headers, forged requests, and what the buttons do.
+"""The dashboard in both frameworks: permissions, methods, headers, forged requests, and the effect of the buttons.
 
-The figures and the page are the engine's; how users get in is each framework's own.
+The figures and the page are the engine's; logins are each framework's own.
 """
 
 import json
@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE, until
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend import dashboard as flask_dashboard
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
+from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability.site import Site
 
 CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
@@ -31,8 +32,8 @@ CLEAR, SAVE, RESET = ACTIONS = [f"{PAGE}{each}" for each in ("clear", "save", "r
 urlpatterns = [path("wheelcache/", include("wheelcache.django_backend.urls")), path("", lambda _: HttpResponse())]
 
 
-class Staff:
-    """Logs everyone in, as staff."""
+class LoggedIn:
+    """Logs everyone in, as the same user."""
 
     def __init__(self, get_response):
         self.get_response = get_response
@@ -40,22 +41,40 @@ class Staff:
     def __call__(self, request):
         from django.contrib.auth.models import User
 
-        request.user = User(username="staff", is_staff=True)
+        request.user = User(username="ann")
         return self.get_response(request)
+
+
+GRANTED = []
+"""The permission of the user of a ``DjangoSite``. Django gives no test a place in its authentication backends."""
+
+
+class Granted:
+    """An authentication backend with one user, as far as ``has_perm`` is concerned."""
+
+    def has_perm(self, user, permission, obj=None):
+        return [permission] == [f"wheelcache.{each}" for each in GRANTED]
 
 
 class DjangoSite:
     foreign = "https://elsewhere.example"
+    user = "ann"
 
-    def __init__(self, stack, figures_dir, name="atlas", *middleware, snapshot=None):
+    def __init__(self, stack, figures_dir, name="atlas", *middleware, snapshot=None, grant="operate", **settings):
+        stack.callback(GRANTED.clear)
+        GRANTED[:] = [grant]
         options = {"LOG_INTERVAL": None, "FIGURES_DIR": figures_dir, "SNAPSHOT": snapshot, "SNAPSHOT_KEY": "key of all"}
         cache = {"BACKEND": "wheelcache.django_backend.WheelCache", "LOCATION": name, "OPTIONS": options}
         stack.enter_context(
             override_settings(
                 CACHES={"default": cache},
-                INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "wheelcache.django_backend"],
-                MIDDLEWARE=[*middleware, f"{__name__}.Staff"],
                 ROOT_URLCONF=__name__,
+                **{
+                    "INSTALLED_APPS": ["django.contrib.auth", "django.contrib.contenttypes"],
+                    "AUTHENTICATION_BACKENDS": [f"{__name__}.Granted"],
+                    "MIDDLEWARE": [*middleware, f"{__name__}.LoggedIn"],
+                    **settings,
+                },
             )
         )
         self.cache = caches["default"]
@@ -69,10 +88,22 @@ class DjangoSite:
         return response.status_code, response.headers, response.content.decode()
 
 
+class GuardedDjangoSite(DjangoSite):
+    """A site without users: a function of its own lets requests in."""
+
+    user = "the dashboard, from 127.0.0.1"
+
+    def __init__(self, stack, figures_dir, name="atlas", snapshot=None, grant="operate"):
+        empty = dict.fromkeys(("INSTALLED_APPS", "AUTHENTICATION_BACKENDS", "MIDDLEWARE"), ())
+        settings = {**empty, "WHEELCACHE_DASHBOARD_GUARD": lambda request: grant}
+        super().__init__(stack, figures_dir, name, snapshot=snapshot, **settings)
+
+
 class FlaskSite:
     foreign = "http://elsewhere.example"
+    user = "the dashboard, from 127.0.0.1"
 
-    def __init__(self, stack, figures_dir, name="atlas", snapshot=None):
+    def __init__(self, stack, figures_dir, name="atlas", snapshot=None, grant="operate"):
         self.app = flask.Flask(name)
         self.app.config.update(
             CACHE_TYPE="wheelcache.flask_backend.WheelCache",
@@ -85,7 +116,7 @@ class FlaskSite:
             SECRET_KEY="not secret",
         )
         cache = flask_caching.Cache(self.app)
-        self.app.register_blueprint(flask_dashboard.dashboard(lambda: True))
+        self.app.register_blueprint(flask_dashboard.dashboard(lambda: grant))
         self.cache = self.app.extensions["cache"][cache]
 
     def browser(self):
@@ -97,16 +128,17 @@ class FlaskSite:
 
 
 class CsrfDjangoSite(DjangoSite):
-    def __init__(self, stack, figures_dir, name="atlas", snapshot=None):
-        super().__init__(stack, figures_dir, name, "django.middleware.csrf.CsrfViewMiddleware", snapshot=snapshot)
+    def __init__(self, stack, figures_dir, name="atlas", **given):
+        super().__init__(stack, figures_dir, name, "django.middleware.csrf.CsrfViewMiddleware", **given)
 
 
-SITES = {"django": DjangoSite, "django with the CSRF middleware": CsrfDjangoSite, "flask": FlaskSite}
+GUARDED = {"django with a guard": GuardedDjangoSite, "flask": FlaskSite}
+SITES = {"django": DjangoSite, "django with the CSRF middleware": CsrfDjangoSite, **GUARDED}
 
 
 @pytest.fixture(params=SITES.values(), ids=SITES)
 def make_site(request):
-    """Make a site with a dashboard, which all may see: ``make_site(figures_dir)``."""
+    """Make a site with a dashboard that all users may operate: ``make_site(figures_dir)``."""
     with ExitStack() as stack:
         yield lambda *args, **options: request.param(stack, *args, **options)
 
@@ -119,9 +151,13 @@ def site(make_site, tmp_path):
     return site
 
 
+def config_of(site, browser):
+    return json.loads(CONFIG.search(site.ask(browser, "get", PAGE)[2])[1])
+
+
 def token_of(site, browser):
     """Open the page, as every user of its buttons does."""
-    config = json.loads(CONFIG.search(site.ask(browser, "get", PAGE)[2])[1])
+    config = config_of(site, browser)
     return {config["token_header"]: config["token"]}
 
 
@@ -158,6 +194,104 @@ def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
         "dashboard.js": "text/javascript; charset=utf-8",
         "icon.svg": "image/svg+xml; charset=utf-8",
     }
+
+
+# Permissions.
+
+
+def test_a_user_who_may_only_view_the_figures_sees_them_and_changes_nothing(make_site, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "wheelcache")
+    site = make_site(tmp_path / "figures", snapshot=tmp_path / "snapshots", grant="view_figures")
+    site.cache.set("k", "v")
+    for url in READS:
+        assert site.ask(site.browser(), "get", url)[0] == 200
+    assert config_of(site, site.browser())["may_operate"] is False
+    caplog.clear()
+    for url in ACTIONS:
+        browser = site.browser()
+        status, headers, text = site.ask(browser, "post", url, {"cache": "atlas"}, token_of(site, browser))
+        assert (status, json.loads(text)) == (403, {"error": "You may view the figures, but not change anything"})
+        assert has_the_headers(headers)
+    assert is_untouched(site)
+    assert figures(site)["caches"][0]["saved"] is None
+    assert not [each for each in figures(site)["events"] if each["kind"] in ("cleared", "reset", "save")]
+    assert not [each for each in caplog.records if each.name == "wheelcache"]
+
+
+def test_a_user_who_may_operate_may_also_view_the_figures(site):
+    assert config_of(site, site.browser())["may_operate"] is True
+    assert press(site, CLEAR, {"cache": "atlas"})[0] == 200
+
+
+@pytest.mark.parametrize("grant", [None, "clear"])
+def test_a_user_without_a_permission_gets_nothing(make_site, tmp_path, grant):
+    site = make_site(tmp_path / "figures", grant=grant)
+    site.cache.set("k", "v")
+    for method, urls in (("get", READS), ("post", ACTIONS)):
+        for url in urls:
+            status, _, text = site.ask(site.browser(), method, url, {"cache": "atlas"} if method == "post" else None)
+            assert status == 403
+            assert "config" not in text
+            if url in ACTIONS:
+                assert json.loads(text) == {"error": "You may not see this"}
+    assert site.cache.get("k") == "v"
+
+
+@pytest.fixture(params=GUARDED.values(), ids=GUARDED)
+def make_guarded(request):
+    """Make a site whose guard returns a value: ``make_guarded(figures_dir, grant=value)``."""
+    with ExitStack() as stack:
+        yield lambda *args, **options: request.param(stack, *args, **options)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "may_operate"),
+    [(True, True), (Permission.OPERATE, True), ("operate", True), (Permission.VIEW_FIGURES, False)],
+)
+def test_a_guard_grants_both_permissions_by_true_or_one_by_its_name(make_guarded, tmp_path, verdict, may_operate):
+    site = make_guarded(tmp_path / "figures", grant=verdict)
+    site.cache.set("k", "v")
+    assert config_of(site, site.browser())["may_operate"] is may_operate
+    assert press(site, CLEAR, {"cache": "atlas"})[0] == (200 if may_operate else 403)
+    assert site.cache.get("k") == (None if may_operate else "v")
+
+
+class Truthy:
+    def __eq__(self, other):
+        return True
+
+    def __bool__(self):
+        return True
+
+    def __repr__(self):
+        return "Truthy()"
+
+
+REFUSALS = [False, None, 0, 1, "yes", "Operate", "wheelcache.operate", b"operate", [True], object, Truthy()]
+
+
+@pytest.mark.parametrize("verdict", REFUSALS, ids=repr)
+def test_any_other_value_of_a_guard_is_refused_and_logged_if_it_looks_like_a_mistake(
+    make_guarded, tmp_path, verdict, caplog
+):
+    site = make_guarded(tmp_path / "figures", grant=verdict)
+    site.cache.set("k", "v")
+    for url in (*READS, *ACTIONS):
+        for method in ("get", "head", "post", "options"):
+            status, _, text = site.ask(site.browser(), method, url, {"cache": "atlas"} if method == "post" else None)
+            # Flask finds a wrong method before it calls a guard.
+            assert status in (403, 405)
+            assert status == 403 or isinstance(site, FlaskSite)
+            assert "config" not in text
+    assert site.cache.get("k") == "v"
+    logged = [each.getMessage() for each in caplog.records if each.name == "wheelcache"]
+    assert bool(logged) == (verdict is not False and verdict is not None)
+    for each in logged:
+        assert f"a {type(verdict).__name__}, which lets no user in" in each
+        assert "'view_figures'" in each
+
+
+# Requests.
 
 
 def test_what_is_read_is_only_read_and_actions_are_only_posted(site):
@@ -205,9 +339,8 @@ def test_the_buttons_say_what_they_did_and_it_is_logged(site, caplog):
     assert site.cache.get("k") is None
     assert press(site, RESET) == (200, {"message": "The figures start from zero."})
     assert figures(site)["caches"][0]["total"]["misses"] == 0
-    user = "staff" if isinstance(site, DjangoSite) else "the dashboard, from 127.0.0.1"
     told = [(each["kind"], each["cache"], each["text"]) for each in figures(site)["events"]]
-    assert told[:2] == [("reset", None, f"by {user}"), ("cleared", "atlas", f"by {user}")]
+    assert told[:2] == [("reset", None, f"by {site.user}"), ("cleared", "atlas", f"by {site.user}")]
     assert ["atlas" in each.message for each in caplog.records if each.name == "wheelcache"] == [True, False]
 
 

@@ -13,7 +13,6 @@ NAN, INF = float("nan"), float("inf")
 COUNT_OR_NONE = "a whole number >= 1, or None"
 FRACTION = "a fraction, 0 <= fraction < 1"
 SECONDS = "a number of seconds > 0"
-SLOTS = "a whole number from 1 to 16,384"
 PATH = "an absolute path, or None"
 PATHS = (1, True, b"/tmp/x", "", "figures", "./figures", "/tmp/a\0b", ["/tmp"])
 
@@ -21,7 +20,6 @@ WRONG = [
     *(("max_bytes", wrong, COUNT_OR_NONE) for wrong in (0, -1, 1e6, "1MB", False, [], Decimal(5))),
     *(("jitter", wrong, FRACTION) for wrong in (-0.1, 1, 1.0, 5, "0.1", None, True, NAN, INF, [0.1])),
     *(("interval", wrong, SECONDS) for wrong in (0, -1, "1", None, True, NAN, INF, (1,), {}, timedelta(1), 10**400)),
-    *(("slots", wrong, SLOTS) for wrong in (0, -8, 8.0, "8", None, True, [8], 10**30)),
     *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF, [60], 1e-7, 1e-320, 10**400)),
     *(("figures_dir", wrong, PATH) for wrong in PATHS),
     *(("snapshot", wrong, PATH) for wrong in ("relative/path", True)),
@@ -45,7 +43,7 @@ def test_a_wrong_option_is_an_error_that_names_it_and_what_it_takes_and_got(adap
         {"max_entries": 1},
         {"max_bytes": None},
         {"max_bytes": 1 << 30},
-        {"jitter": 0.99, "interval": 0.001, "slots": 1},
+        {"jitter": 0.99, "interval": 0.001},
         {"jitter": Fraction(1, 3), "interval": Fraction(1, 2)},
         {"interval": 1e9, "log_interval": 1e9},
         {"log_interval": None},

@@ -27,7 +27,8 @@ class CannedSite:
             def do_GET(self):
                 name = self.path.split("?")[0].removeprefix("/wheelcache/")
                 if name == "":
-                    self.answer("text/html; charset=utf-8", site.dashboard.page("X-Token", "token").encode())
+                    page = site.dashboard.page("X-Token", "token", may_operate=True)
+                    self.answer("text/html; charset=utf-8", page.encode())
                 elif name in ASSETS:
                     self.answer(ASSETS[name], asset(name))
                 else:

@@ -40,7 +40,12 @@ settings.configure(
     },
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DIRECTORY / "users.sqlite3"}},
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-    INSTALLED_APPS=["django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions"],
+    INSTALLED_APPS=[
+        "django.contrib.auth",
+        "django.contrib.contenttypes",
+        "django.contrib.sessions",
+        "wheelcache.django_backend",
+    ],
     LOGIN_URL="/login",
     MIDDLEWARE=[
         "django.middleware.security.SecurityMiddleware",
@@ -108,9 +113,10 @@ application = get_wsgi_application()
 
 
 if __name__ == "__main__":
-    from django.contrib.auth.models import User
+    from django.contrib.auth.models import Permission, User
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    User.objects.create_user("operator", password="secret", is_staff=True)
-    User.objects.create_user("visitor", password="secret")
+    for name, granted in {"operator": ["operate"], "viewer": ["view_figures"], "visitor": []}.items():
+        user = User.objects.create_user(name, password="secret")
+        user.user_permissions.set(Permission.objects.filter(codename__in=granted))

@@ -28,7 +28,8 @@ backend = noted(application.extensions["cache"][cache])
 
 
 def guard():
-    return flask.session.get("user") == "operator" or flask.redirect(flask.url_for("login"))
+    granted = {"operator": True, "viewer": "view_figures"}.get(flask.session.get("user"))
+    return granted or flask.redirect(flask.url_for("login"))
 
 
 application.register_blueprint(dashboard(guard, user=lambda: flask.session["user"]))

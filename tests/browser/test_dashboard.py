@@ -319,6 +319,24 @@ def test_who_may_not_see_it_does_not(page):
     assert "hits" not in page.driver.page_source
 
 
+@BOTH
+def test_the_buttons_are_only_shown_to_users_who_may_operate(page):
+    page.open("viewer")
+    assert page.is_fresh()
+    assert page.number("requests") > 0
+    buttons = "#reset, [data-action=clear], [data-action=save]"
+    assert [each for each in page.all(buttons) if each.is_displayed()] == []
+    # A request by hand is refused.
+    page.expected = ["403 ("]
+    config = "JSON.parse(document.getElementById('config').textContent)"
+    post = f"const c = {config}; return fetch('reset', {{method: 'POST', headers: {{[c.token_header]: c.token}}}})"
+    assert page.run(f"{post}.then((response) => response.status)") == 403
+    page.driver.delete_all_cookies()
+    page.open("operator")
+    assert page.is_fresh()
+    assert all(each.is_displayed() for each in page.all("#reset, [data-action=clear]"))
+
+
 def test_figures_that_cannot_be_had_are_said_to_be_old(page):
     page.open()
     assert page.is_fresh()

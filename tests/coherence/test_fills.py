@@ -135,7 +135,7 @@ def test_a_load_of_many_beside_another_load_is_quiet_and_drops_what_it_finds_to_
     fill(other)
 
     def slow():
-        run(one.loading.load_many(["k"], lambda keys: {"k": "newer"}, 60, PLAIN))
+        run(one.parts.loading.load_many(["k"], lambda keys: {"k": "newer"}, 60, PLAIN))
         return "old"
 
     assert one.take("k", slow) == "old"
@@ -209,7 +209,7 @@ def test_a_miss_that_was_served_explains_no_later_set(pair, serve):
     one, other = pair
     serve(one)
     fill(other)
-    one.evict_to(0)
+    one.parts.evict_to(0)
     one.set("k", "new")
     assert other.get("k") is None
 
@@ -278,7 +278,7 @@ def test_renewing_what_is_there_is_no_news_and_keeps_the_new_time_exactly(proces
     for cache in (one, other):
         cache.get("k")
         cache.set("k", "value", 10)
-    assert one.renew("k", "value", 100)
+    assert one.parts.renew("k", "value", 100)
     assert other.get("k") == "value"
     clock.advance(99)
     assert (one.get("k"), other.get("k")) == ("value", None)
@@ -288,12 +288,12 @@ def test_renewing_what_is_there_is_no_news_and_keeps_the_new_time_exactly(proces
 
 def test_what_is_not_there_or_another_value_or_overwritten_elsewhere_is_not_renewed(pair):
     one, other = pair
-    assert not one.renew("k", "value")
+    assert not one.parts.renew("k", "value")
     one.set("k", "value")
-    assert not one.renew("k", "another")
-    assert not one.renew("k", b"value")
+    assert not one.parts.renew("k", "another")
+    assert not one.parts.renew("k", b"value")
     other.set("k", "value")
-    assert not one.renew("k", "value")
+    assert not one.parts.renew("k", "value")
     assert (one.get("k"), other.get("k")) == (None, "value")
 
 

@@ -166,7 +166,7 @@ def test_no_stamp_of_a_child_is_one_of_its_parents_and_no_cache_has_its_locks_ta
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(5)
+            thread.join(PATIENCE)
         assert [cache.get("k") for cache in caches] == [2, 2, 2]
         written = [stamps.table[slot]]
         caches[1].clear()

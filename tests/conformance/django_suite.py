@@ -1,4 +1,5 @@
-"""Runs Django's own cache tests on WheelCache: ``python django_suite.py <Django's tests folder>``.
+"""Runs Django's own cache tests on WheelCache:
+``python -m tests.conformance.django_suite <Django's tests folder>``.
 
 Two things are run, both as they stand in Django's source distribution: the contract ``BaseCacheTests``, as a class for
 our backend; and every test that uses LocMemCache (middleware, ``cache_page``, fragments, i18n, sessions), with our
@@ -9,16 +10,16 @@ from __future__ import annotations
 
 import sys
 import unittest
-import warnings
 
 import django
 from django.conf import settings
+
+from tests.conformance.django_runner import REQUIRED, failures
 
 BACKEND = "wheelcache.django_backend.WheelCache"
 
 settings.configure(
     CACHES={"default": {"BACKEND": BACKEND}},
-    DATABASES={name: {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"} for name in ("default", "other")},
     INSTALLED_APPS=[
         "django.contrib.contenttypes",
         "django.contrib.auth",
@@ -30,15 +31,11 @@ settings.configure(
         "cache",
         "sessions_tests",
     ],
-    DEFAULT_AUTO_FIELD="django.db.models.AutoField",
     LANGUAGE_CODE="en",
-    MIDDLEWARE=["django.contrib.sessions.middleware.SessionMiddleware"],
-    ROOT_URLCONF="urls",
-    SECRET_KEY="django_tests_secret_key",
     SITE_ID=1,
     STATIC_URL="static/",
     TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}],
-    USE_TZ=False,
+    **REQUIRED,
 )
 
 
@@ -103,22 +100,5 @@ def load(tests_folder: str) -> unittest.TestSuite:
     return unittest.TestSuite(loader.loadTestsFromTestCase(each) for each in classes)
 
 
-def main() -> int:
-    suite = load(sys.argv[1])
-
-    from django.test.runner import DiscoverRunner
-
-    warnings.simplefilter("default")
-    runner = DiscoverRunner(verbosity=1, interactive=False)
-    runner.setup_test_environment()
-    databases = runner.setup_databases()
-    try:
-        result = runner.run_suite(suite)
-    finally:
-        runner.teardown_databases(databases)
-        runner.teardown_test_environment()
-    return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(failures(load(sys.argv[1])))

@@ -1,5 +1,5 @@
 """Runs Django's cache contract on TieredCache:
-``python django_tiered_suite.py <Django's tests folder> <the backend of L2> <Redis's URL>``.
+``python -m tests.conformance.django_tiered_suite <Django's tests folder> <the backend of L2> <Redis's URL>``.
 
 ``BaseCacheTests`` as they stand in Django's source distribution, over Django's own RedisCache, which tells of
 writes, or LocMemCache, with shared stamps.
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import sys
 import unittest
-import warnings
 
 import django
 from django.conf import settings
 
+from tests.conformance.django_runner import REQUIRED, failures
 from tests.waiting import until
 
 TIERED = "wheelcache.django_backend.TieredCache"
@@ -22,13 +22,8 @@ REDIS = "django.core.cache.backends.redis.RedisCache"
 
 settings.configure(
     CACHES={"default": {"BACKEND": LOCMEM}},
-    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
     INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "cache"],
-    DEFAULT_AUTO_FIELD="django.db.models.AutoField",
-    MIDDLEWARE=["django.contrib.sessions.middleware.SessionMiddleware"],
-    ROOT_URLCONF="urls",
-    SECRET_KEY="django_tests_secret_key",
-    USE_TZ=False,
+    **REQUIRED,
 )
 
 
@@ -77,22 +72,5 @@ def load(tests_folder: str, second_level: str, url: str) -> unittest.TestSuite:
     return unittest.defaultTestLoader.loadTestsFromTestCase(classes[second_level])
 
 
-def main() -> int:
-    suite = load(*sys.argv[1:])
-
-    from django.test.runner import DiscoverRunner
-
-    warnings.simplefilter("default")
-    runner = DiscoverRunner(verbosity=1, interactive=False)
-    runner.setup_test_environment()
-    databases = runner.setup_databases()
-    try:
-        result = runner.run_suite(suite)
-    finally:
-        runner.teardown_databases(databases)
-        runner.teardown_test_environment()
-    return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(failures(load(*sys.argv[1:])))

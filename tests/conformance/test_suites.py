@@ -43,7 +43,7 @@ def number_of(pattern, outcome):
 
 
 def test_djangos_own_cache_tests_pass_on_the_backend():
-    outcome = run([sys.executable, HERE / "django_suite.py", source_of("Django") / "tests"])
+    outcome = run([sys.executable, "-m", "tests.conformance.django_suite", source_of("Django") / "tests"])
     # The contract alone has 54 tests; fewer than 250 in all would mean that a class was lost on the way.
     assert number_of(r"Ran (\d+) tests", outcome) >= 250
 

@@ -1,6 +1,7 @@
 """What a core does for callers that come together, by example: watches, stamps, scans."""
 
 import gc
+import platform
 import weakref
 
 import pytest
@@ -360,3 +361,15 @@ class TestScans:
         assert {record.key for record in scan.step(5)} <= {"new"}
         scan.close()
         assert core.keys() == ["new"]
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_a_touch_of_the_python_core_passes_a_barrier_of_its_machine(monkeypatch, clock, python_core, machine):
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    stamps = LocalStamps()
+    core = python_core(clock=clock, stamps=stamps)
+    core.set("key", 1, 10, slot=1)
+    before = stamps.table[1]
+    assert core.touch("key", 20) & STORED
+    assert stamps.table[1] != before
+    assert core.get("key") == 1

@@ -50,14 +50,13 @@ class CoreAgainstModel(RuleBasedStateMachine):
     @initialize(
         max_entries=st.sampled_from([1, 3, 5, None]),
         max_weight=st.sampled_from([4, 9, None]),
-        slots=st.sampled_from([1, 3, 64]),
         stamps=st.sampled_from([None, 1 << 40, "untouched"]),
         walks=st.sampled_from([None, "in any order", "in order of use"]),
         walk_step=st.integers(1, 4),
     )
-    def make(self, max_entries, max_weight, slots, stamps, walks, walk_step):
+    def make(self, max_entries, max_weight, stamps, walks, walk_step):
         self.clock = Clock()
-        options = {"max_entries": max_entries, "max_weight": max_weight, "slots": slots, "clock": self.clock}
+        options = {"max_entries": max_entries, "max_weight": max_weight, "clock": self.clock}
         first = None if stamps == "untouched" else stamps
         mine = None if stamps is None else LocalStamps(SLOTS, first)
         self.core = self.core_class(**options, stamps=mine)

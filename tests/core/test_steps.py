@@ -111,7 +111,7 @@ class Interrupter:
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_exception_at_any_point_leaves_a_core_as_before_the_step_or_after_it(make, clock, name):
     operation, stored, asked = OPERATIONS[name]
-    core = make(max_entries=50, slots=8)
+    core = make(max_entries=50, interval=0.02)
     for point in itertools.count(1):
         clock.now += 0.3
         for key in range(0, 40, 3):

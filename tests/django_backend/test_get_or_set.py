@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import itertools
 import threading
 
 import pytest
 from django.db import connections
+from django.test import override_settings
 from django.utils import timezone, translation
 
 from tests.engines import engine
+from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, until
 
 
@@ -89,6 +92,39 @@ def test_the_language_that_a_loader_activates_in_the_callers_own_thread_stays(ma
     with translation.override("de"):
         make().get_or_set("key", lambda: translation.activate("fr"), 10, grace=20)
         assert translation.get_language() == "fr"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("given", [{"grace": 20}, {"grace": 20, "load_timeout": PATIENCE}], ids=" and ".join)
+def test_an_exception_at_any_point_leaves_the_language_and_the_time_zone_to_other_threads(make, given):
+    """asgiref's ``Local``, where Django keeps them, acquires a lock that an exception may leave acquired."""
+
+    def look():
+        translation.get_language()
+        timezone.get_current_timezone()
+
+    worker = Worker()
+    with quiet(), translation.override("de"), timezone.override("Asia/Tokyo"):
+        for target in itertools.count(1):
+            cache = make()
+            delivery = Delivery(target)
+            interrupted = delivery.run(lambda cache=cache: cache.get_or_set("key", lambda: 1, 10, **given))
+            assert worker.does(look), delivery.where
+            if not interrupted:
+                break
+    assert target > 50
+
+
+@pytest.mark.parametrize("uses_translations", [True, False])
+@pytest.mark.parametrize("how", IN_A_THREAD)
+def test_the_loader_has_the_language_of_its_caller_if_none_is_active(make, clock, how, uses_translations):
+    def look():
+        return [translation.get_language(), translation.gettext("Monday"), timezone.get_current_timezone_name()]
+
+    with override_settings(USE_I18N=uses_translations):
+        for deactivate in (translation.deactivate, translation.deactivate_all):
+            deactivate()
+            assert somewhere_else(make(), look, how, clock) == look()
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ def test_every_removal_is_told_with_its_cause(cache, clock, removals):
     clock.advance(10)
     for key in "efg":
         cache.set(key, key)
-    cache.evict_to(1)
+    cache.parts.evict_to(1)
     cache.clear()
     assert removals == [
         *(("a", "a", EVICTED), ("b", "b", REPLACED), ("b", "B", DELETED), ("c", "c", DELETED), ("d", "d", EXPIRED)),
@@ -171,7 +171,7 @@ def test_a_weigher_that_raises_for_one_of_many_leaves_no_caller_waiting_for_the_
 
     cache = make(max_weight=10, weigher=weigh)
     with pytest.raises(ValueError, match="2"):
-        run(cache.loading.load_many("abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None, PLAIN))
+        run(cache.parts.loading.load_many("abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None, PLAIN))
     assert cache.take("c", lambda: 4) == 4
     assert cache.take("b", lambda: 5) == 5
 

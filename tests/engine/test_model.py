@@ -106,7 +106,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
 
     @rule(size=st.integers(0, 3))
     def evict_to(self, size):
-        self.cache.evict_to(size)
+        self.cache.parts.evict_to(size)
         self.model.evict(100, size)
 
     @rule()

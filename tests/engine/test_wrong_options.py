@@ -10,7 +10,6 @@ from wheelcache.runtime.clock import ManualClock
 
 TTL = "a number of seconds > 0"
 WHOLE = "a whole number >= 1, or None"
-SLOTS = "a whole number from 1 to 16,384"
 FINEST = "a number of seconds > 0, or None (at least 0.000001)"
 
 
@@ -24,7 +23,6 @@ FINEST = "a number of seconds > 0, or None (at least 0.000001)"
         *(("ttl", value, TTL) for value in (0, "5")),
         *(("jitter", value, "a fraction") for value in (1, -0.1)),
         *(("interval", value, TTL) for value in (0, inf, nan, 10**400)),
-        *(("slots", value, SLOTS) for value in (0, 2.0, 10**30)),
         ("log_interval", 0, FINEST),
         *((name, 1e-7, FINEST) for name in ("log_interval", "sample_interval")),
         *(("stamps", value, "a wheelcache.coherence.") for value in (5, "host")),

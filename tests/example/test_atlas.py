@@ -14,6 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.waiting import PATIENCE
+
 pytestmark = pytest.mark.servers
 
 MANAGE = Path(__file__).resolve().parents[2] / "example_project" / "manage.py"
@@ -58,7 +60,7 @@ def url(atlas):
 
 @pytest.fixture
 def visitor(url):
-    with httpx.Client(base_url=url, trust_env=False) as client:
+    with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client:
         client.post("/cache/empty/")
         yield client
 
@@ -75,7 +77,8 @@ def served(response: httpx.Response) -> str:
 def test_the_checks_find_nothing_and_the_migrations_are_complete(atlas):
     checked = atlas.manage("check", "--fail-level", "WARNING")
     assert checked.returncode == 0
-    assert "no issues (0 silenced)" in checked.stdout
+    # The core in Python is reported, as information.
+    assert {*re.findall(r"\((\w+\.\w\d+)\)", checked.stdout + checked.stderr)} <= {"wheelcache.I001"}
     assert atlas.manage("makemigrations", "--check", "--dry-run").returncode == 0
 
 
@@ -96,7 +99,7 @@ def test_the_home_page_names_the_countries_that_its_visitor_saw_last(visitor, ur
         visitor.get(f"/country/{code}/")
     recent = re.search(r'<p class="recent">(.*?)</p>', visitor.get("/").text, re.DOTALL)[1]
     assert re.findall(r"/country/(\w\w)/", recent) == ["FR", "JP"]
-    with httpx.Client(base_url=url, trust_env=False) as another:
+    with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as another:
         assert 'class="recent"' not in another.get("/").text
 
 
@@ -124,24 +127,30 @@ def test_with_a_snapshot_the_first_second_after_a_restart_is_warm(atlas):
 
 
 def test_visitors_that_no_server_answers_leave_the_processors_to_the_one_that_starts(atlas):
-    """Their tries are no part of what a restart takes: eight of them at 160 ms each kept both processors busy."""
+    """A TLS context took up to 160 ms of processor time. When every try made one, eight visitors kept two processors
+    busy."""
     script = """
-        import threading, time
+        import ssl
         from atlas.management.commands.restart import Mix, Visitors
         from atlas.management.visiting import free_address
 
-        visitors = Visitors(f"http://{free_address()}", Mix(["/"], 1))
-        threading.Timer(1.0, visitors.stop).start()
-        # What the first takes beside.
+        made = []
+        new = ssl.SSLContext.__new__
+        ssl.SSLContext.__new__ = lambda *args: made.append(args) or new(*args)
+
+        tries = []
+
+        def tried():
+            tries.append(1)
+            if len(tries) == 3:
+                visitors.stop()
+
+        visitors = Visitors(f"http://{free_address()}", Mix(["/"], 1), tried)
         visitors.run(1)
-        visitors = Visitors(f"http://{free_address()}", Mix(["/"], 1))
-        threading.Timer(1.0, visitors.stop).start()
-        before = time.thread_time()
-        tries = len(visitors.run(1))
-        print(tries > 1, (time.thread_time() - before) / tries < 0.01)
+        print(len(tries), len(made))
         """
     done = atlas.manage("shell", "--verbosity", "0", "--command", textwrap.dedent(script))
-    assert done.stdout.split() == ["True", "True"], done.stdout + done.stderr
+    assert done.stdout.split() == ["3", "0"], done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("command", [["check"], ["wheelcache"]])
@@ -155,7 +164,7 @@ def test_commands_that_do_not_use_the_cache_save_nothing(atlas, tmp_path, comman
 def test_the_figures_of_the_cache_are_for_users_that_log_in(atlas, url):
     assert atlas.manage("demo_user").stdout.count("http://localhost:8000/wheelcache/, user demo, password demo") == 1
     assert atlas.manage("demo_user", "--port", "81").stdout.count("http://localhost:81/wheelcache/") == 1
-    with httpx.Client(base_url=url, trust_env=False, follow_redirects=True) as stranger:
+    with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE, follow_redirects=True) as stranger:
         login = stranger.get(re.search(r'href="([^"]+)">The cache', stranger.get("/").text)[1])
         assert login.url.path == "/login/"
         assert "<code>demo</code>" in login.text
@@ -166,6 +175,7 @@ def test_the_figures_of_the_cache_are_for_users_that_log_in(atlas, url):
         assert "no such user" in stranger.post(login.url, data={**form, "password": "x"}).text
         page = stranger.post(login.url, data={**form, "password": "demo"})
         assert (page.url.path, page.status_code) == ("/wheelcache/", 200)
+        assert '"may_operate": true' in page.text
         figures = stranger.get("/wheelcache/figures.json").json()
         assert {"atlas", "sessions"} <= {each["name"] for each in figures["caches"]}
         # A user that empties the cache does not have to log in again.
@@ -240,7 +250,7 @@ def test_the_demo_stays_until_ctrl_c(atlas):
                 for line in [demo.stdout.readline()]
                 if (found := re.search(r"a page at (\S+)/wheelcache/,", line))
             )
-            with httpx.Client(base_url=url, trust_env=False, follow_redirects=True) as visitor:
+            with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE, follow_redirects=True) as visitor:
                 login = visitor.get("/wheelcache/")
                 token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', login.text)[1]
                 form = {"csrfmiddlewaretoken": token, "username": "demo", "password": "demo"}
@@ -249,7 +259,7 @@ def test_the_demo_stays_until_ctrl_c(atlas):
                 answers = [visitor.get("/wheelcache/figures.json") for _ in range(10)]
                 assert {answer.status_code for answer in answers} == {200}
             demo.send_signal(signal.SIGINT)
-            assert demo.wait(30) == 0
+            assert demo.wait(PATIENCE) == 0
         finally:
             demo.terminate()
         assert "Traceback" not in demo.stderr.read()

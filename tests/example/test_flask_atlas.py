@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.waiting import PATIENCE
+
 pytestmark = pytest.mark.servers
 
 EXAMPLE_PROJECT = Path(__file__).resolve().parents[2] / "example_project"
@@ -141,7 +143,7 @@ def test_flasks_own_command_serves_it(database):
     ) as server:
         try:
             url = next(found[0] for line in server.stderr if (found := re.search(r"http://[\d.:]+", line)))
-            with httpx.Client(base_url=url, trust_env=False) as visitor:
+            with httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE) as visitor:
                 assert [served(visitor.get("/country/FR")) for _ in range(2)] == ["MISS", "HIT"]
         finally:
             server.terminate()

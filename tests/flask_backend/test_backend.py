@@ -54,13 +54,12 @@ def test_a_counter_starts_at_zero_also_on_none_and_returns_the_new_value(make):
 
 
 def test_a_counter_keeps_the_expiry_of_its_key_and_a_new_one_has_the_default(make, clock):
-    cache = make(default_timeout=10)
-    cache.set("key", 1, timeout=100)
+    cache = make(default_timeout=10, jitter=0.5)
+    cache.add("key", 1, timeout=100)
     cache.inc("new")
-    clock.advance(9)
-    cache.inc("key")
-    cache.inc("new")
-    clock.advance(1)
+    clock.advance(9.875)
+    assert (cache.inc("key"), cache.inc("new")) == (2, 2)
+    clock.advance(0.125)
     assert cache.get_many("key", "new") == [2, None]
     clock.advance(90)
     assert cache.get("key") is None

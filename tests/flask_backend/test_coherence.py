@@ -1,8 +1,6 @@
-"""coherence="host": apps of one name, in one process and in two."""
+"""coherence="host": apps of one name, which act like apps in processes of their own."""
 
 import os
-import subprocess
-import sys
 from itertools import count
 
 import pytest
@@ -10,43 +8,6 @@ import pytest
 pytestmark = pytest.mark.usefixtures("own_stamps")
 
 _names = map("coherent app {}".format, count())
-
-APP = """
-import sys
-from pathlib import Path
-import flask, flask_caching
-from tests import shared_stamps
-
-shared_stamps.keep_in(Path(sys.argv[2]))
-app = flask.Flask(sys.argv[1])
-app.config.update(
-    CACHE_TYPE="wheelcache.flask_backend.WheelCache",
-    CACHE_OPTIONS={"coherence": "host", "log_interval": None},
-)
-cache = flask_caching.Cache(app)
-with app.app_context():
-    for line in sys.stdin:
-        print(repr(eval(line)), flush=True)
-"""
-
-
-class Process:
-    """An app of its own; what is called on it is a line of Python there."""
-
-    def __init__(self, name, directory):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", APP, name, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def __call__(self, line):
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        return eval(self.process.stdout.readline())
-
-    def end(self):
-        self.process.stdin.close()
-        assert self.process.wait(10) == 0
-        self.process.stdout.close()
 
 
 @pytest.fixture
@@ -135,23 +96,3 @@ def test_a_miss_of_a_memoized_function_leaves_its_values_in_other_processes_and_
     forget()
     assert one(1, 2) == other(1, 2) == [1, 2]
     assert one(1, 2) == other(1, 2) == []
-
-
-@pytest.mark.deep
-def test_two_apps_of_one_name_in_two_processes_agree_on_what_was_written(name, tmp_path):
-    one, other = processes = [Process(name, tmp_path) for _ in range(2)]
-    assert [each("cache.get('k') or cache.set('k', 'old')") for each in processes] == [True] * 2
-    assert [each("cache.get('k')") for each in processes] == ["old", "old"]
-    assert one("cache.set('k', 'new')")
-    assert [each("cache.get('k')") for each in processes] == ["new", None]
-    # A fill.
-    assert other("cache.set('k', 'new')")
-    assert [each("cache.get('k')") for each in processes] == ["new", "new"]
-    assert other("cache.delete('k')")
-    assert [each("cache.get('k')") for each in processes] == [None, None]
-    # A fill that was begun before a write elsewhere.
-    one("cache.clear()")
-    assert not other("cache.set('k', 'old')")
-    assert other("cache.get('k')") is None
-    for each in processes:
-        each.end()

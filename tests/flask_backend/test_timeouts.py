@@ -15,16 +15,6 @@ def cache(clock):
     return WheelCache()
 
 
-def test_a_count_that_inc_begins_and_goes_on_with_lives_exactly_for_the_default_timeout(cache, clock):
-    assert [cache.inc(key) for key in KEYS] == [1] * len(KEYS)
-    clock.advance(200)
-    assert [cache.inc(key) for key in KEYS] == [2] * len(KEYS)
-    clock.advance(99.875)
-    assert cache.get_many(*KEYS) == [2] * len(KEYS)
-    clock.advance(0.125)
-    assert cache.get_many(*KEYS) == [None] * len(KEYS)
-
-
 def test_what_a_memoized_function_returned_lives_no_longer_than_its_timeout(clock):
     app = flask.Flask(__name__)
     app.config.update(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_THRESHOLD=1000)

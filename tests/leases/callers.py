@@ -94,7 +94,7 @@ def is_free(cache, *keys):
         for key in keys:
             cache.get_or_lease(key, wait=LONG, may_wait=False)
         try:
-            return all(map(cache.is_leased, keys))
+            return all(map(cache.parts.is_leased, keys))
         finally:
             end_request()
 

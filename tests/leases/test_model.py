@@ -218,7 +218,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
                 self.ends(waiter, MISS)
 
     def is_leased(self, which, key):
-        return self.does(which, lambda: self.cache.is_leased(key))
+        return self.does(which, lambda: self.cache.parts.is_leased(key))
 
     # What always holds.
 

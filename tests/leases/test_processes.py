@@ -41,7 +41,7 @@ def test_a_waiter_that_is_interrupted_by_a_signal_leaves_and_is_handed_no_lease(
     until_waiting()
     holder.does(end_request)
     assert asked.result(PATIENCE) == MISS
-    assert not cache.is_leased("k")
+    assert not cache.parts.is_leased("k")
 
 
 def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, thread_callers):
@@ -52,9 +52,9 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, threa
     cache.get_or_lease("mine", wait=LONG)
 
     def child():
-        assert not cache.is_leased("mine")
+        assert not cache.parts.is_leased("mine")
         assert cache.get_or_lease("theirs", MISS, wait=LONG) == MISS
-        assert cache.is_leased("theirs")
+        assert cache.parts.is_leased("theirs")
         got = []
         waiting = threading.Thread(target=lambda: got.append(cache.get_or_lease("theirs", wait=LONG)))
         waiting.start()
@@ -64,7 +64,7 @@ def test_a_child_of_a_fork_has_no_lease_and_no_waiter_of_its_parent(cache, threa
         assert got == [1]
 
     assert fork(child)
-    assert cache.is_leased("mine")
+    assert cache.parts.is_leased("mine")
     assert not asked.done()
 
 
@@ -83,7 +83,7 @@ def test_children_forked_while_leases_come_and_go_find_the_cache_usable(cache, t
         for _ in range(2):
             for key in range(20):
                 if cache.get_or_lease(key, wait=LONG) is None:
-                    assert cache.is_leased(key)
+                    assert cache.parts.is_leased(key)
                     cache.set(key, 1)
                 cache.delete(key)
             end_request()

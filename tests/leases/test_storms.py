@@ -5,7 +5,6 @@ import contextvars
 import gc
 import sys
 import threading
-import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -90,10 +89,8 @@ def test_no_lease_is_left_and_no_waiter_lost_after_a_storm_of_everything(cache, 
                     task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    began = time.monotonic()
     work = (request, lambda number: asyncio.run(cancel_some(number)))
     assert together(lambda number: work[number % 2](number)) == [None] * THREADS
-    assert time.monotonic() - began < LONG, "a caller waited in vain"
     assert is_free(cache, *range(8))
 
 
@@ -112,7 +109,7 @@ def test_a_finalizer_that_runs_amid_a_write_never_waits(make, clock, thread_call
 
         def __del__(self):
             if threading.get_ident() == writing and len(found) < LEASES_AT_MOST:
-                found.append(cache.get_or_lease(("leased", len(found)), MISS, wait=2 * PATIENCE))
+                found.append(cache.get_or_lease(("leased", len(found)), MISS, wait=PATIENCE))
                 # For the next collection, wherever that begins.
                 Garbage()
 
@@ -151,13 +148,13 @@ def test_a_caller_has_a_bounded_number_of_leases_and_gets_others_when_they_have_
     def probe():
         for key in keys:
             cache.get_or_lease(key, wait=10, may_wait=False)
-        return [key for key in keys if cache.is_leased(key)]
+        return [key for key in keys if cache.parts.is_leased(key)]
 
     assert greedy.does(probe) == list(range(LEASES_AT_MOST))
     assert other.gets("one more", cache=cache) == MISS
     clock.advance(10)
     assert greedy.gets("another", cache=cache) == MISS
-    assert greedy.does(cache.is_leased, "another")
+    assert greedy.does(cache.parts.is_leased, "another")
     greedy.does(end_request)
     assert is_free(cache, *range(LEASES_AT_MOST))
 
@@ -220,7 +217,7 @@ def test_two_threads_that_act_for_one_holder_at_its_bound_use_two_caches_at_once
             work = [pool.submit(contextvars.copy_context().run, each) for each in (come_and_go, miss)]
             try:
                 for each in work:
-                    each.result(6 * PATIENCE)
+                    each.result(PATIENCE)
             finally:
                 stop.set()
     finally:

@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.engine import invariants
-from tests.loading.harness import InTasks, InThreads, Site
+from tests.loading.harness import InTasks, InThreads, Moments
 from tests.runtime.background import is_idle
 from tests.waiting import until
 from wheelcache import Cache
@@ -45,8 +45,11 @@ def twin(request, cache):
 
 
 @pytest.fixture
-def site():
-    return Site()
+def moments(monkeypatch):
+    """The moments of the loads of caches that are made after this."""
+    made = Moments()
+    made.patch(monkeypatch)
+    return made
 
 
 @pytest.fixture

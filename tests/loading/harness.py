@@ -1,4 +1,4 @@
-"""Loaders that are held, loading by threads and by tasks in the same words, and loading with no cache around it."""
+"""Loaders that are held, loading by threads and by tasks in the same words, and the moments of a load."""
 
 import asyncio
 import threading
@@ -6,14 +6,8 @@ from contextvars import copy_context
 
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until
-from wheelcache.core import CoreClass
-from wheelcache.core.contract import MISSING, TOLD
-from wheelcache.loading.loads import Loads
-from wheelcache.loading.policy import LoadPolicy
-from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import run, run_async
-
-TTL = 10
+from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.writing.entry_writer import EntryWriter
 
 
 class Held:
@@ -126,80 +120,25 @@ def assert_counts(cache, **expected):
     assert {name: getattr(stats, name) for name in names if getattr(stats, name)} == expected
 
 
-class Site:
-    """A core, the loads over it, and the little that a cache adds. Its clock stands until the test moves it.
-
-    Attributes:
-        weigh: called for each value that is stored.
-        before_watch, before_set, after_set: called at these moments of a load, in the leader's thread.
-    """
-
-    name = "site"
-    tells_of_writes = False
+class Moments:
+    """Functions that are called at moments of a load, in the leader's thread."""
 
     def __init__(self):
-        self.now = 0.0
-        self.core = CoreClass(clock=lambda: self.now)
-        self.loads = Loads(self.core, self)
-        self.weigh = lambda key, value: 0
         self.before_watch = self.before_set = self.after_set = lambda: None
 
-    # What ``Loads`` calls.
+    def patch(self, monkeypatch):
+        """For caches that are made from now on."""
+        watch, store = KeyStamps.watch, EntryWriter.store
 
-    def watch(self, key):
-        self.before_watch()
-        return self.core.watch(key)
+        def noted_watch(*args):
+            self.before_watch()
+            return watch(*args)
 
-    def seen(self, key):
-        return None
+        def noted_store(*args):
+            self.before_set()
+            outcome = store(*args)
+            self.after_set()
+            return outcome
 
-    def store(self, key, value, ttl, grace, watch):
-        weight = self.weigh(key, value)
-        removed = []
-        self.before_set()
-        outcome = self.core.set(key, value, ttl, grace, weight=weight, watch=watch, seen=watch.seen, removed=removed)
-        self.after_set()
-        return outcome, removed
-
-    def announce(self, outcome, removed):
-        if outcome & TOLD:
-            self.core.told.clear()
-
-    def interrupted(self):
-        self.core.told.clear()
-
-    def delete(self, key):
-        self.core.delete(key)
-
-    # What tests call.
-
-    def set(self, key, value, ttl=TTL):
-        self.core.set(key, value, ttl)
-
-    def request(self, key, loader, ttl=TTL, **policy):
-        return LoadRequest(key, key, loader, ttl, LoadPolicy(**policy))
-
-    def take(self, key, loader, ttl=TTL, **policy):
-        found = self.core.find(key, MISSING)
-        return run(self.loads.load(self.request(key, loader, ttl, **policy))) if found is MISSING else found
-
-    async def atake(self, key, loader, ttl=TTL, **policy):
-        found = self.core.find(key, MISSING)
-        return await run_async(self.loads.load(self.request(key, loader, ttl, **policy))) if found is MISSING else found
-
-    def load_many(self, keys, loader, ttl=TTL, **policy):
-        return run(self.loads.load_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy)))
-
-    async def aload_many(self, keys, loader, ttl=TTL, **policy):
-        return await run_async(self.loads.load_many({key: key for key in keys}, loader, ttl, LoadPolicy(**policy)))
-
-    def get(self, key):
-        return self.core.get(key)
-
-    def counts(self):
-        """The figures that are not 0."""
-        counted = self.core.counts()
-        stats = self.loads.stats()._asdict()
-        stats |= {"hits": counted.hits, "misses": counted.misses}
-        del stats["load_times"]
-        return {name: value for name, value in stats.items() if value}
+        monkeypatch.setattr(KeyStamps, "watch", noted_watch)
+        monkeypatch.setattr(EntryWriter, "store", noted_store)

@@ -6,9 +6,12 @@ from itertools import count
 
 import pytest
 
-from tests.loading.harness import Held, Site, outcome, returns
+from tests.loading.harness import Held, outcome, returns, unreached
 from tests.runtime.interruptions import Delivery, Worker, quiet
 from tests.waiting import PATIENCE, until
+from wheelcache import Cache, ManualClock
+from wheelcache.loading.policy import LoadPolicy
+from wheelcache.loading.steps import run
 from wheelcache.runtime.worker_pool import WorkerPool
 
 pytestmark = pytest.mark.deep
@@ -18,58 +21,59 @@ KEYS = ("k", "other", "stale")
 worker = Worker()
 
 
-def find_what_was_set_meanwhile(site):
-    site.before_watch = lambda: site.set("k", 7)
-    site.take("k", returns(8))
+FOUND_MEANWHILE = "a value found on looking again"
 
-
-# What is done, and how many look-ups it counts. Others are interrupted on a whole cache.
+# Each operation, and the number of look-ups that it counts.
 OPERATIONS = {
-    "a value found on looking again": (find_what_was_set_meanwhile, 1),
-    "a stale value and its refresh": (lambda site: site.take("stale", returns(7), grace=5), 1),
+    FOUND_MEANWHILE: (lambda cache: cache.take("k", unreached), 1),
+    "a stale value and its refresh": (lambda cache: cache.take("stale", returns(7), grace=5), 1),
     "a load that fails safe": (
-        lambda site: site.take("stale", returns(LookupError()), grace=5, fail_safe=True, timeout=PATIENCE),
+        lambda cache: cache.take("stale", returns(LookupError()), grace=5, fail_safe=True, timeout=PATIENCE),
         1,
     ),
-    "a timed load": (lambda site: site.take("k", returns(7), timeout=PATIENCE), 1),
-    "many": (lambda site: site.load_many(["k", "other"], returns({"k": 7})), 0),
-    "a value read beside": (lambda site: site.loads.read_beside("stale", 7), 0),
+    "a timed load": (lambda cache: cache.take("k", returns(7), timeout=PATIENCE), 1),
+    "many": (lambda cache: run(cache.parts.loading.load_many(["k", "other"], returns({"k": 7}), 10, LoadPolicy())), 0),
+    "a value read beside": (lambda cache: cache.parts.loading.read_beside("stale", 7), 0),
 }
 
 
 def make():
-    site = Site()
-    site.take("stale", returns("old"), grace=5)
-    site.now = 11
-    return site
+    clock = ManualClock()
+    cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
+    cache.take("stale", returns("old"), grace=5)
+    clock.advance(11)
+    return cache
 
 
-def use_every_key(site):
+def use_every_key(cache):
     for key in KEYS:
-        site.delete(key)
-        assert site.take(key, returns("new"), grace=5) == "new"
-    site.loads.stats()
+        cache.delete(key)
+        assert cache.take(key, returns("new"), grace=5) == "new"
+    cache.stats()
 
 
-def look_ups(site):
-    counts = site.counts()
-    return counts.get("hits", 0) + counts.get("misses", 0)
+def look_ups(cache):
+    return cache.stats().requests
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_an_exception_at_any_point_leaves_the_loads_whole(name):
+def test_an_exception_at_any_point_leaves_the_loads_whole(moments, name):
     operation, may_count = OPERATIONS[name]
     with quiet():
         for target in count(1):
-            site = make()
-            before = look_ups(site)
+            cache = make()
+            before = look_ups(cache)
+            if name == FOUND_MEANWHILE:
+                moments.before_watch = lambda cache=cache: cache.set("k", 7)
             delivery = Delivery(target)
-            interrupted = delivery.run(lambda site=site: operation(site))
-            site.before_watch = lambda: None
-            assert until(lambda site=site: site.loads.is_idle, 2), f"{delivery.where}: a key is taken for ever"
-            counted = look_ups(site) - before
+            interrupted = delivery.run(lambda cache=cache: operation(cache))
+            moments.before_watch = lambda: None
+            assert until(lambda cache=cache: cache.parts.loading.loads.is_idle, 2), (
+                f"{delivery.where}: a key is taken for ever"
+            )
+            counted = look_ups(cache) - before
             assert 0 <= counted <= may_count, delivery.where
-            assert worker.does(lambda site=site: use_every_key(site)), f"{delivery.where}: a lock is taken for ever"
+            assert worker.does(lambda cache=cache: use_every_key(cache)), f"{delivery.where}: a lock is taken for ever"
             if not interrupted:
                 assert counted == may_count
                 break
@@ -91,11 +95,11 @@ class PlainlyHeld:
         return outcome(self.value)
 
 
-def join(site, loader, pool, waiters):
+def join(cache, loader, pool, waiters):
     """Have a caller wait for the leader, whose loader runs, or has been interrupted before it did."""
     assert until(lambda: loader.began)
     before = len(waiters.begun)
-    waiter = pool.submit(site.take, "k", returns("its own"))
+    waiter = pool.submit(cache.take, "k", returns("its own"))
     assert until(lambda: waiter.done() or len(waiters.begun) > before)
     loader.go.release()
     return waiter
@@ -106,14 +110,14 @@ def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, err
     """The waiter joins while the leader's loader runs; the interruption comes then, or later."""
     with quiet():
         for target in count(1):
-            site = Site()
+            cache = make()
             loader = PlainlyHeld(error or "the leader's")
-            helper = pool.submit(join, site, loader, pool, waiters)
+            helper = pool.submit(join, cache, loader, pool, waiters)
             delivery = Delivery(target)
 
-            def lead(site=site, loader=loader):
+            def lead(cache=cache, loader=loader):
                 with contextlib.suppress(LookupError):
-                    site.take("k", loader)
+                    cache.take("k", loader)
 
             interrupted = delivery.run(lead)
             loader.began = True
@@ -121,7 +125,7 @@ def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, err
             got = waiter.exception(PATIENCE) or waiter.result()
             if not interrupted:
                 assert got in (error, "the leader's")
-            assert until(lambda site=site: site.loads.is_idle), delivery.where
+            assert until(lambda cache=cache: cache.parts.loading.loads.is_idle), delivery.where
             if not interrupted:
                 break
     assert target > 20
@@ -131,24 +135,24 @@ def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters)
     """A wait that ends leaves no edge in the wait graph."""
     with quiet():
         for target in count(1):
-            site = Site()
+            cache = make()
             loader = Held("loaded")
-            leader = pool.submit(site.take, "k", loader)
+            leader = pool.submit(cache.take, "k", loader)
             assert loader.is_running()
 
-            def wait(site=site):
-                site.take("k", returns("its own"), timeout=0.001)
+            def wait(cache=cache):
+                cache.take("k", returns("its own"), timeout=0.001)
 
-            def in_a_loader(site=site, wait=wait):
+            def in_a_loader(cache=cache, wait=wait):
                 with contextlib.suppress(TimeoutError):
-                    site.take("outer", wait)
+                    cache.take("outer", wait)
 
             delivery = Delivery(target)
             interrupted = delivery.run(in_a_loader)
             loader.release()
             assert leader.result(PATIENCE) == "loaded"
-            assert site.take("k", returns("unreached")) == "loaded"
-            assert until(lambda site=site: site.loads.is_idle)
+            assert cache.take("k", returns("unreached")) == "loaded"
+            assert until(lambda cache=cache: cache.parts.loading.loads.is_idle)
             if not interrupted:
                 break
     assert target > 20
@@ -160,10 +164,10 @@ def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monk
         for target in count(1):
             pool = WorkerPool(2, 8)
             monkeypatch.setattr("wheelcache.loading.background.refresh_pool", pool)
-            site = make()
+            cache = make()
             delivery = Delivery(target)
-            interrupted = delivery.run(lambda site=site: site.take("stale", returns(7), grace=5))
-            assert until(lambda site=site: site.loads.is_idle)
+            interrupted = delivery.run(lambda cache=cache: cache.take("stale", returns(7), grace=5))
+            assert until(lambda cache=cache: cache.parts.loading.loads.is_idle)
             both = [PlainlyHeld(None), PlainlyHeld(None)]
             assert all(pool.submit(each) for each in both)
             began = until(lambda both=both: all(each.began for each in both), 2)

@@ -9,10 +9,14 @@ from wheelcache import Cache
 from wheelcache.core.contract import MISSING
 from wheelcache.loading.steps import drive, drive_async, result
 from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 TIMEOUT = 60.0
 """Seconds that a copy is kept."""
+
+LONG = 100.0
+"""Seconds of a wait for a lease whose end no test sees."""
 
 FAIL_SAFE = {"fail_safe": True, "grace": 100.0}
 
@@ -21,7 +25,7 @@ def near_cache(clock, *, tracked=False, **options):
     """A near cache that is told of writes, but not trusted yet, if ``tracked``; else one that is told nothing."""
     epoch = TrustEpoch() if tracked else None
     cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
-    return NearCache(cache, TIMEOUT, epoch=epoch, **options)
+    return NearCache(cache, TIMEOUT, OutageRule(Store()), epoch=epoch, **options)
 
 
 class Down(ConnectionError):
@@ -93,6 +97,9 @@ class Calls:
 
     def has(self, key):
         return self._drive(self.near.has(key, self._call(self.store.has, key)))
+
+    def lease(self, key):
+        return self._drive(self.near.lease(key, self._call(self.store.read, key), wait=LONG))
 
     def read(self, key):
         return self._drive(self.near.read(self._call(self.store.read, key), key))

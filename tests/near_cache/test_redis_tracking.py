@@ -9,7 +9,7 @@ import redis
 
 from tests.near_cache.listeners import QUICK, Copies
 from tests.redis_server import RedisServer
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from wheelcache.near_cache import redis_tracking
 from wheelcache.near_cache.redis_tracking import connect_like
 
@@ -242,7 +242,7 @@ class Blocks(Copies):
         super().invalidated(keys)
         if keys == [b"a:block"]:
             self.entered.set()
-            assert self.release.wait(10)
+            assert self.release.wait(PATIENCE)
 
 
 def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_when_it_catches_up(shared_redis, track):
@@ -250,7 +250,7 @@ def test_a_thread_that_was_held_up_is_not_trusted_meanwhile_and_drops_nothing_wh
     client = shared_redis.client()
     tracking = track(client, copies, interval=0.1, timeout=1.0)
     client.set("a:block", 1)
-    assert copies.entered.wait(10)
+    assert copies.entered.wait(PATIENCE)
     assert until(lambda: tracking.trusted_until < time.monotonic())
     client.set("a:1", 1)
     assert tracking.trusted_until < time.monotonic()
@@ -283,7 +283,7 @@ def test_a_connection_that_the_server_drops_for_its_backlog_is_not_trusted(own_r
     client.config_set("client-output-buffer-limit", "pubsub 100000 0 0")
     track(client, copies, interval=0.1, timeout=5.0)
     client.set("a:block", 1)
-    assert copies.entered.wait(10)
+    assert copies.entered.wait(PATIENCE)
 
     def is_dropped():
         # Keys of 1 kB each: the kernel, too, holds some megabytes.

@@ -2,13 +2,14 @@
 
 from wheelcache.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 
 def use_store(cache, clock):
     """Put ``cache`` in front of a store that tells nothing of writes yet: two reads of it, of 0.125 and 0.2 seconds, a
     write of 2, and three of 0.75, which fail; one read and two writes are refused. The near cache."""
-    near = NearCache(cache, 60.0, epoch=TrustEpoch(), fail_safe=True, grace=100.0)
+    near = NearCache(cache, 60.0, OutageRule(None), epoch=TrustEpoch(), fail_safe=True, grace=100.0)
 
     def slow(seconds, error=None):
         def call():

@@ -13,6 +13,7 @@ from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import FileUnusable
 from wheelcache.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.observability.dashboard.dashboard import (
     ASSETS,
     HEADERS,
@@ -56,8 +57,9 @@ def only_card(document):
 
 
 def test_the_page_is_given_what_it_needs_and_its_title():
-    page = dashboard(title="mysite.settings").page("X-CSRFToken", "a token")
+    page = dashboard(title="mysite.settings").page("X-CSRFToken", "a token", may_operate=True)
     assert json.loads(CONFIG.search(page)[1]) == {
+        "may_operate": True,
         "figures": "figures.json",
         "clear": "clear",
         "save": "save",
@@ -66,7 +68,7 @@ def test_the_page_is_given_what_it_needs_and_its_title():
         "token": "a token",
     }
     assert re.search("<title>Caches of mysite.settings . wheelcache</title>", page)
-    assert 'href="/below/&quot;/"' in dashboard().page("X-CSRFToken", "a token", '/below/"/')
+    assert 'href="/below/&quot;/"' in dashboard().page("X-CSRFToken", "a token", '/below/"/', may_operate=True)
     assert not re.search(r"\$\w", page)
 
 
@@ -74,8 +76,8 @@ def test_the_page_is_given_what_it_needs_and_its_title():
     "hostile", ["</script><script>alert(1)</script>", "<!--<script>", "a & b", '"', "$config", "\\"]
 )
 def test_nothing_in_a_title_or_a_token_is_markup(hostile):
-    page = dashboard(title=hostile).page(hostile, hostile)
-    plain = dashboard(title="plain").page("plain", "plain")
+    page = dashboard(title=hostile).page(hostile, hostile, may_operate=True)
+    plain = dashboard(title="plain").page("plain", "plain", may_operate=True)
     for tag in ("<script", "</script", "<!--", "<title", "<h1"):
         assert page.count(tag) == plain.count(tag)
     config = json.loads(CONFIG.search(page)[1])
@@ -83,9 +85,8 @@ def test_nothing_in_a_title_or_a_token_is_markup(hostile):
 
 
 def test_the_page_loads_only_what_is_beside_it():
-    page = dashboard().page("X-CSRFToken", "token")
-    links = {"/", "https://pypi.org/project/wheelcache/"}
-    assert set(re.findall(r'(?:src|href)="([^"#]+)"', page)) == {*ASSETS, *links}
+    page = dashboard().page("X-CSRFToken", "token", may_operate=False)
+    assert set(re.findall(r'(?:src|href)="([^"#]+)"', page)) == {*ASSETS, "/"}
     assert not re.search(r"\son\w+=|\sstyle=|<style|javascript:", page)
     for name in ASSETS:
         text = asset(name).decode()
@@ -208,7 +209,7 @@ def test_a_near_cache_tells_how_the_store_behind_does_in_all_workers(make, anoth
 
 def test_a_near_cache_of_which_the_store_was_always_down_is_published_and_was_used(make, clock, tmp_path):
     cache = make("copies")
-    near = NearCache(cache, 60.0, fail_safe=True)
+    near = NearCache(cache, 60.0, OutageRule(None), fail_safe=True)
     assert not only_card(dashboard(cache).figures())["is_used"]
 
     def fails():

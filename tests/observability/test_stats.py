@@ -125,7 +125,7 @@ def test_loads_that_return_and_loads_that_raise_are_both_in_the_buckets(clock):
 
 def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
     cache = Cache(clock=clock)
-    run(cache.loading.load_many(range(100), lambda keys: dict.fromkeys(keys, 1), None, PLAIN))
+    run(cache.parts.loading.load_many(range(100), lambda keys: dict.fromkeys(keys, 1), None, PLAIN))
     assert sum(cache.stats().load_buckets) == cache.stats().loads
 
 
@@ -138,7 +138,7 @@ def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, toge
     def work(number):
         if number:
             while not over.is_set():
-                cache.loading.get_stale("k")
+                cache.parts.loading.get_stale("k")
             return set()
         try:
             return {stats.hits for stats in (cache.stats() for _ in range(300))}
@@ -209,7 +209,7 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
             elif which < 0.85:
                 cache.delete_many(range(key, key + 20))
             elif which < 0.87:
-                cache.evict_to(200)
+                cache.parts.evict_to(200)
             elif which < 0.88 and step % 10 == 0:
                 cache.clear()
             elif which < 0.95:

@@ -1,5 +1,6 @@
 """The files of a directory: which one is loaded, which one a process writes, and what hinders it."""
 
+import gc
 import os
 import stat
 import struct
@@ -8,13 +9,14 @@ import time
 
 import pytest
 
+from tests.persistence.caches import kept
 from tests.persistence.calling import Calling
-from tests.persistence.kept_core import KeptCore
 from tests.waiting import PATIENCE, until
 from wheelcache.errors import CacheClosed
-from wheelcache.persistence.autosave import Autosave, stem_of
+from wheelcache.persistence.autosave import stem_of
 from wheelcache.persistence.exit_save import ExitSave
 from wheelcache.persistence.snapshot_file import MAGIC, SnapshotWriter
+from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.runtime.worker_pool import refresh_pool
 
 
@@ -26,18 +28,15 @@ def folder(tmp_path):
 @pytest.fixture
 def keep(folder):
     """A cache that is kept in ``folder``, and what keeps it."""
-    kept = []
+    made = []
 
-    def one(*, secret=None, **options):
-        cache = KeptCore(**options)
-        kept.append((cache, Autosave(folder, 60, secret, cache)))
-        cache.load_lazily(kept[-1][1].load)
-        return kept[-1]
+    def one(**options):
+        made.append(kept(snapshot_dir=folder, **options))
+        return made[-1], made[-1].keeper
 
     yield one
-    for cache, autosave in kept:
+    for cache in made:
         cache.close()
-        autosave.close()
 
 
 @pytest.fixture
@@ -47,8 +46,9 @@ def saved(keep, folder):
     def save(*contents, **options):
         for age, values in zip(range(len(contents), 0, -1), contents, strict=True):
             cache, autosave = keep(**options)
-            cache.lazy_load.skip()
-            cache.fill(values)
+            # Without loading the one before.
+            cache.clear()
+            cache.set_many(values)
             assert autosave.save()
             (newest, *_) = autosave.snapshots()
             date(newest, -age)
@@ -126,27 +126,31 @@ def test_those_of_another_version_are_one_line_of_log_and_stay_where_they_are(ke
 def test_a_process_replaces_its_own_file_whatever_version_wrote_it(keep, saved, folder):
     of_another_version(saved({"a": 1})[0])
     cache, autosave = keep()
-    cache.fill({"a": 2})
+    cache.set_many({"a": 2})
     assert autosave.save()
     assert len(files(folder)) == 2
     assert keep()[0].get("a") == 2
 
 
 def test_of_another_secret_nothing_is_loaded_and_its_own_is_saved(keep, saved, warnings):
-    saved({"a": 1}, secret=b"one")
-    cache, autosave = keep(secret=b"another")
+    saved({"a": 1}, snapshot_key=b"one")
+    cache, autosave = keep(snapshot_key=b"another")
     assert cache.get("a") is None
-    cache.fill({"a": 2})
+    cache.set_many({"a": 2})
     assert autosave.save()
-    assert keep(secret=b"another")[0].get("a") == 2
+    assert keep(snapshot_key=b"another")[0].get("a") == 2
     assert len(warnings()) == 1
 
 
 def test_an_error_of_a_load_is_logged_and_the_next_file_is_loaded(keep, saved, warnings, monkeypatch):
     newest, _ = saved({"a": 1}, {"a": 2})
+    load_from = Snapshots.load_from
+
+    def failing(snapshots, path, *args):
+        return 1 / 0 if path == newest else load_from(snapshots, path, *args)
+
+    monkeypatch.setattr(Snapshots, "load_from", failing)
     cache, _ = keep()
-    load_from = cache.load_from
-    monkeypatch.setattr(cache, "load_from", lambda path, *args: 1 / 0 if path == newest else load_from(path, *args))
     assert cache.get("a") == 1
     assert warnings() == [f"The cache 'mine' cannot be loaded from {newest}."]
 
@@ -165,7 +169,7 @@ def test_a_cache_that_is_closed_while_it_is_loaded_loads_no_other_file(keep, sav
     Calling.loading = staticmethod(cache.close)
     with pytest.raises(CacheClosed):
         cache.get("a")
-    assert len(cache.core) == 0
+    assert len(cache) == 0
     assert warnings() == []
 
 
@@ -183,7 +187,7 @@ def test_names_that_are_alike_are_told_apart(keep, saved):
 def test_a_cache_that_was_not_used_or_was_closed_has_nothing_to_save(keep, folder):
     cache, autosave = keep()
     assert not autosave.save()
-    assert cache.lazy_load.is_pending
+    assert not cache.is_in_use()
     assert list(folder.iterdir()) == []
     cache.get("a")
     cache.close()
@@ -210,29 +214,29 @@ def test_files_are_their_owners_alone(saved, folder):
 
 @pytest.mark.parametrize("end", ["closed", "collected", "closed while it saves", "forked"])
 def test_who_is_gone_gives_its_number_back(keep, folder, end):
-    cache = KeptCore()
-    autosave = Autosave(folder, 60, None, cache)
-    cache.fill({"a": 1, "b": Calling()})
+    cache = kept(snapshot_dir=folder)
+    autosave = cache.keeper
+    cache.set_many({"a": 1, "b": Calling()})
     assert autosave.save()
     if end == "closed":
         cache.close()
-        autosave.close()
     elif end == "collected":
-        del autosave
+        del autosave, cache
+        gc.collect()
     elif end == "forked":
         autosave.start_over()
     else:
-        Calling.saving = staticmethod(lambda: (cache.close(), autosave.close()))
+        Calling.saving = staticmethod(cache.close)
         assert not autosave.save()
     other, its_own = keep()
-    other.fill({"a": 2})
+    other.set_many({"a": 2})
     assert its_own.save()
     assert files(folder) == [f"{stem_of('mine')}.1.snapshot"]
 
 
 def test_what_hinders_it_is_one_warning_and_once_it_is_gone_it_saves_again(keep, folder, warnings):
     cache, autosave = keep()
-    cache.fill({"a": 1})
+    cache.set_many({"a": 1})
     assert autosave.save()
 
     def remove():
@@ -250,7 +254,7 @@ def test_what_hinders_it_is_one_warning_and_once_it_is_gone_it_saves_again(keep,
     # Removed, and made anew by another, which has the number by now.
     remove()
     other, its_own = keep()
-    other.fill({"a": 2})
+    other.set_many({"a": 2})
     assert its_own.save()
     assert autosave.save()
     assert files(folder) == [f"{stem_of('mine')}.{number}.snapshot" for number in (1, 2)]
@@ -259,9 +263,9 @@ def test_what_hinders_it_is_one_warning_and_once_it_is_gone_it_saves_again(keep,
 
 def test_a_full_disk_is_one_warning_and_the_old_file_stays(keep, saved, warnings, monkeypatch):
     cache, autosave = keep()
-    cache.fill({"a": 1})
+    cache.set_many({"a": 1})
     assert autosave.save()
-    cache.fill({"a": 2})
+    cache.set_many({"a": 2})
 
     def full(self, payload):
         raise OSError(28, "No space left on device")
@@ -284,7 +288,7 @@ class Saving:
     def __init__(self, cache, autosave):
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.threads = []
-        cache.fill({"a": Calling()})
+        cache.set_many({"a": Calling()})
         Calling.saving = staticmethod(self._pickled)
         autosave.run()
         assert self.begun.wait(PATIENCE)
@@ -312,10 +316,10 @@ def test_the_pool_saves_and_while_it_does_not_once_more(keep, folder):
 
 def test_the_pool_loads_beside_what_is_there(keep, saved):
     cache, autosave = keep()
-    cache.fill({"here": 1})
+    cache.set_many({"here": 1})
     saved({"a": 1, "here": 2})
     autosave.run_load()
-    assert until(lambda: cache.core.keys() == ["here", "a"])
+    assert until(lambda: cache.keys() == ["here", "a"])
     assert cache.get("here") == 1
 
 
@@ -327,7 +331,7 @@ def test_where_there_is_no_thread_for_it_that_is_one_warning(keep, warnings, mon
         return False
 
     cache, autosave = keep()
-    cache.fill({"a": 1})
+    cache.set_many({"a": 1})
     monkeypatch.setattr(refresh_pool, "submit", refuse)
     autosave.run()
     autosave.run()

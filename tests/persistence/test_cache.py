@@ -15,8 +15,8 @@ import pytest
 
 from tests.persistence import calling
 from tests.persistence.calling import Calling
-from tests.waiting import THREADS, until
-from wheelcache import Cache, CacheClosed, ManualClock
+from tests.waiting import until
+from wheelcache import Cache, ManualClock
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.persistence import snapshot_file
 from wheelcache.persistence.snapshot_file import SnapshotWriter
@@ -76,21 +76,6 @@ def test_keys_of_every_kind_are_loaded_in_order_of_use_with_the_time_that_is_lef
     assert {key: other.expires_in(key) for key in left} == pytest.approx(left, abs=0.1)
 
 
-def test_what_does_not_fit_is_evicted_and_the_listener_is_told(make, path):
-    cache = make()
-    cache.set_many({Point(number): "x" * number for number in range(20)})
-    cache.save(path)
-    removed = []
-    other = make(
-        max_weight=100, weigher=lambda key, value: len(value), on_removal=lambda *removal: removed.append(removal)
-    )
-    other.set("here", "ten chars.")
-    assert other.load(path) == 5
-    assert other.keys() == ["here", *(Point(number) for number in range(15, 20))]
-    assert other.stats().removals["evicted"] == len(removed) == 15
-    assert (other.stats().misses, other.stats().loads) == (0, 0)
-
-
 def of_another_kind(path):
     with SnapshotWriter(path, {"kind": "timers", "saved_at": 0.0}, None):
         pass
@@ -121,14 +106,6 @@ def test_what_is_refused_is_one_warning_that_says_why_and_is_kept_aside(make, pa
     assert not path.exists()
     assert other.load(path) == 0
     assert len(warnings()) == 1
-
-
-def test_a_closed_cache_is_neither_saved_nor_loaded(make, path):
-    cache = make()
-    cache.close()
-    for use in (cache.save, cache.load):
-        with pytest.raises(CacheClosed):
-            use(path)
 
 
 def test_a_child_of_a_fork_amid_a_save_has_everything_in_its_place(make, path, tmp_path):
@@ -168,42 +145,6 @@ def test_saving_does_not_rebuild_the_table_of_the_map(make, path, monkeypatch):
         assert tracemalloc.get_traced_memory()[1] - before < 1_000_000
     finally:
         tracemalloc.stop()
-
-
-def test_among_threads_that_use_it_every_file_has_all_that_stays_and_the_bound_holds(make, together, path):
-    cache = make(max_entries=1000)
-    cache.set_many({key: key for key in range(600)})
-    over = threading.Event()
-    loaded = []
-
-    def work(number):
-        if number == 0:
-            try:
-                for _ in range(5):
-                    cache.save(path)
-                    other = make()
-                    other.load(path)
-                    loaded.append(set(other.keys()))
-            finally:
-                over.set()
-            return
-        turn = 0
-        # Of 32 that do nothing but compute, each would wait a sixth of a second for its turn.
-        while not over.is_set() and number < 6:
-            turn += 1
-            for key in range(number, 600, 17):
-                # These stay, and may be anywhere in the order.
-                assert cache.get(key) == key
-            for key in range(5):
-                mine = ("of", number, turn % 4, key)
-                cache.set(mine, turn)
-                if key % 2:
-                    cache.delete(mine)
-            assert len(cache) <= 1000
-
-    assert together(work) == [None] * THREADS
-    assert len(loaded) == 5
-    assert all(set(range(600)) <= each for each in [*loaded, set(cache.keys())])
 
 
 def test_a_coherent_cache_of_another_process_loads_only_what_was_not_written_since(make, tmp_path, path):

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from tests.persistence.kept_core import KeptCore
+from tests.persistence.caches import filled, kept
 from tests.runtime.interruptions import Delivery, Worker, quiet
 from wheelcache.persistence.autosave import Autosave, stem_of
 
@@ -34,21 +34,15 @@ def interrupt(target, operation):
     return delivery.where, interrupted
 
 
-def filled(**options):
-    cache = KeptCore(**options)
-    cache.fill(VALUES)
-    return cache
-
-
 def test_a_save_leaves_the_entries_and_a_file_that_is_the_old_one_or_the_new_one(tmp_path):
     path = tmp_path / "a.snapshot"
-    filled().save(path)
-    for cache, where in every_point(filled, lambda cache: cache.save(path)):
-        other = KeptCore()
+    filled(VALUES).save(path)
+    for cache, where in every_point(partial(filled, VALUES), lambda cache: cache.save(path)):
+        other = kept()
         # An exception that comes while a value is pickled passes for one of the value's.
-        assert other.load(path) == len(other.core) >= 3, where
+        assert other.load(path) == len(other) >= 3, where
         assert worker.does(partial(cache.set, "a", 2)), where
-        assert sorted(cache.core.keys()) == sorted(VALUES), where
+        assert sorted(cache.keys()) == sorted(VALUES), where
         # Other saves are not refused, and remove what this one left.
         assert cache.save(path) == 4, where
         assert [each.name for each in tmp_path.iterdir()] == [path.name], where
@@ -57,13 +51,13 @@ def test_a_save_leaves_the_entries_and_a_file_that_is_the_old_one_or_the_new_one
 @pytest.mark.parametrize("max_weight", [None, 20])
 def test_a_load_leaves_what_it_has_loaded(tmp_path, max_weight):
     path = tmp_path / "a.snapshot"
-    filled().save(path)
-    make = partial(KeptCore, max_weight=max_weight, weigh=lambda value: 8 if max_weight else 0)
-    for cache, where in every_point(make, lambda cache: cache.load(path)):
-        assert cache.contents().items() <= VALUES.items(), where
+    filled(VALUES).save(path)
+    bound = {"max_weight": max_weight, "weigher": lambda key, value: 8} if max_weight else {}
+    for cache, where in every_point(partial(kept, **bound), lambda cache: cache.load(path)):
+        assert cache.get_many(cache.keys()).items() <= VALUES.items(), where
         assert worker.does(partial(cache.set, "e", 2)), where
         cache.load(path)
-        found = set(cache.core.keys())
+        found = set(cache.keys())
         assert found == {*VALUES, "e"} or (max_weight and len(found) == 2 and "e" in found), where
 
 

@@ -110,12 +110,12 @@ def test_each_process_has_a_number_that_no_other_living_one_has(folder):
     assert written() == {"1", "2"}
     for process in processes:
         process.kill()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     forking = start(script, folder, "fork")
     assert [forking.stdout.readline() for _ in range(2)] == ["saved\n"] * 2
     assert written() == {"1", "2"}
     forking.kill()
-    forking.wait(20)
+    forking.wait(60)
     # The child lives, and so does its number, but its parent's is free.
     last = start(script, folder, "stay")
     assert last.communicate("\n", 20)[0] == "saved\n"
@@ -198,5 +198,5 @@ def test_a_cache_that_was_never_used_is_not_loaded_at_the_exit_and_leaves_its_fi
     make(figures_dir=folder.parent / "figures")
     """
     run("make().set('a', 1)", folder)
-    assert run(script, folder) == []
-    assert run(script.rstrip() + '.get("a")', folder)[0] == "Loaded"
+    assert "Loaded" not in run(script, folder)
+    assert "Loaded" in run(script.rstrip() + '.get("a")', folder)

@@ -15,7 +15,7 @@ SILENT = {"log_interval": None, "sample_interval": None}
 def in_child(work):
     pid = os.fork()
     if pid == 0:
-        signal.alarm(30)
+        signal.alarm(90)
         try:
             work()
         except BaseException as error:
@@ -25,7 +25,7 @@ def in_child(work):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 def until(condition):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "never"
         time.sleep(0.005)

@@ -88,7 +88,7 @@ def main(directory):
             delivery.run(lambda works=works: works.append(fork(use_all)))
             assert works == [True], f"{delivery.where}: the child does not work"
             assert worker.does(lambda: (use_all(), fork())), f"{delivery.where}: a lock is taken for ever"
-            assert left.wait(10), f"{delivery.where}: the wheel thread does not start again"
+            assert left.wait(60), f"{delivery.where}: the wheel thread does not start again"
             assert until(lambda: alive() == waiting), f"{delivery.where}: {alive()} run"
             assert not lifecycle.is_forking()
             left.clear()

@@ -110,7 +110,7 @@ def fork():
 
 def run(script, stderr=""):
     outcome = subprocess.run(
-        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=110
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     assert stderr in outcome.stderr

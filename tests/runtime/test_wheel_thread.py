@@ -25,7 +25,7 @@ def clock():
 def in_python(script, *arguments):
     """Run a script in an interpreter of its own; what it printed, and nothing on stderr."""
     outcome = subprocess.run(
-        [sys.executable, "-W", "error", *FORKING, "-c", script, *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "error", *FORKING, "-c", script, *arguments], capture_output=True, text=True, timeout=110
     )
     assert outcome.stderr == ""
     assert outcome.returncode == 0
@@ -79,7 +79,7 @@ def noted(condition, timeout=None):
 
 threading.Condition.wait = noted
 cache.set("a", 1, ttl=0.03)
-assert parked.wait(10)
+assert parked.wait(60)
 print(len(cache), cache.thread_state, max(timeout for timeout in waits if timeout) <= 0.05)
 """
     ) == ["0", "parked", "True"]

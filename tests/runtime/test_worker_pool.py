@@ -322,7 +322,7 @@ def test_at_the_exit_refreshes_are_dropped_and_timed_loads_run_in_their_callers(
 
     def at_exit():
         print(cache.take("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
-        print(cache.take("timed", lambda: "loaded", timeout=5))
+        print(cache.take("timed", lambda: "loaded", timeout=60))
 
     atexit.register(at_exit)
     atexit.register(refresh_pool.stop)

@@ -70,7 +70,7 @@ class Server:
             return self.ask(path, connection=connection)
 
         with ThreadPoolExecutor(len(paths)) as pool:
-            return list(pool.map(one, paths, timeout=60))
+            return list(pool.map(one, paths, timeout=PATIENCE))
 
     def is_up(self, path="pid"):
         try:

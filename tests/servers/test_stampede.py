@@ -1,22 +1,17 @@
 """A stampede of 200 clients on real servers, with fill_wait and without, and requests that fail to fill."""
 
 import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import pytest
 
-from tests.servers.views import SLOW
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 CLIENTS = 200
 FEW = 8
-LONG, SHORT = 60, 1
-"""Seconds of fill_wait: one that no test waits for the end of, and one for the tests of what hangs."""
-
-IN_TIME = 20
-"""Seconds, generous for a busy machine, and far from LONG: what takes less did not wait for it."""
+LONG, SHORT = 1000, 1
+"""Seconds of fill_wait: one that ends after any test, and one for the tests of views that hang."""
 
 PAGES = "views.decorators.cache."
 WAITS = {
@@ -87,9 +82,7 @@ def asked_by_all(site, view, name):
 )
 def test_what_200_clients_ask_for_at_once_is_computed_once_with_fill_wait(start, kind):
     site, view = start(kind)
-    began = time.monotonic()
     (cold, of_cold), (expired, of_expired) = asked_by_all(site, view, next(names))
-    assert time.monotonic() - began < LONG
     assert (cold, expired) == (1, 1)
     assert len(of_cold) == len(of_expired) == 1
     assert waiting(site) == 0
@@ -122,10 +115,8 @@ def test_if_a_view_raises_or_is_not_cached_the_next_request_computes_for_all(sta
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(site.together, *[f"{view}/{how}/{name}"] * FEW)
         assert until(lambda: waiting(site) == FEW - 1)
-        began = time.monotonic()
         site("release", "POST")
-        answers = asking.result(LONG * 1.5)
-    assert time.monotonic() - began < IN_TIME
+        answers = asking.result(PATIENCE)
     assert sorted(answers, key=str) == sorted([(status, None), *[(200, {"run": 2})] * (FEW - 1)], key=str)
     assert runs(site, name) == 2
 
@@ -142,15 +133,13 @@ def test_no_request_waits_longer_than_fill_wait_for_a_view_that_hangs(start, kin
     with ThreadPoolExecutor(1) as pool:
         hanging = pool.submit(site.ask, f"{view}/hangs/{name}")
         assert until(lambda: runs(site, name) == 1)
-        began = time.monotonic()
         answers = site.together(*[f"{view}/hangs/{name}"] * FEW)
-        assert time.monotonic() - began < SHORT + SLOW + IN_TIME / 2
         assert [status for status, _ in answers] == [200] * FEW
         # Now it is cached, and the one that hangs is still at it.
         assert (site.ask(f"{view}/hangs/{name}")[0], hanging.done()) == (200, False)
         assert 2 <= runs(site, name) <= 1 + FEW
         site("release", "POST")
-        assert hanging.result(IN_TIME) == (404, None)
+        assert hanging.result(PATIENCE) == (404, None)
 
 
 def test_a_request_that_bypasses_the_cache_is_not_held_up_and_holds_no_other_up(start):
@@ -163,7 +152,7 @@ def test_a_request_that_bypasses_the_cache_is_not_held_up_and_holds_no_other_up(
         assert site(f"{path}?bypass") == {"run": 2}
         assert waiting(site) == FEW - 1
         site("release", "POST")
-        answers = asking.result(LONG * 1.5)
+        answers = asking.result(PATIENCE)
     assert sorted(answers, key=str) == sorted([(500, None), *[(200, {"run": 3})] * (FEW - 1)], key=str)
     assert runs(site, name) == 3
 
@@ -191,10 +180,8 @@ def test_if_the_client_goes_away_its_view_is_cancelled_and_the_next_request_comp
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(site.together, *[f"{view}/hangs/{name}"] * FEW)
         assert until(lambda: waiting(site) == FEW)
-        began = time.monotonic()
         impatient.close()
-        answers = asking.result(LONG * 1.5)
-    assert time.monotonic() - began < IN_TIME
+        answers = asking.result(PATIENCE)
     assert answers == [(200, {"run": 2})] * FEW
     assert runs(site, name) == 2
 
@@ -212,16 +199,14 @@ def test_a_waiter_whose_client_goes_away_takes_no_other_with_it(start):
         impatient.close()
         assert until(lambda: waiting(site) == 0)
         site("release", "POST")
-        assert failing.result(IN_TIME) == (500, None)
+        assert failing.result(PATIENCE) == (500, None)
     assert site(path) == {"run": 2}
 
 
 def test_cache_page_on_an_async_view_itself_never_waits_since_that_would_stop_the_loop(start):
     """Django's decorator reads the cache in the event loop. All are in the view at once, so none waited."""
     site, _ = start(("django", "uvicorn", "page", False))
-    began = time.monotonic()
     answers = site.together(*[f"apage-for/{FEW}"] * FEW)
-    assert time.monotonic() - began < IN_TIME
     assert [status for status, _ in answers] == [200] * FEW
     assert runs(site, "together") == FEW
     assert site.ask(f"apage-for/{FEW}")[0] == 200

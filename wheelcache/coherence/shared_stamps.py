@@ -20,6 +20,23 @@ must not make the old value look current. So each slot has a second word, that o
 stamp. A touch writes its stamp, and then uses it only if that word is still the one that its value was filled
 under. Counting is not so lucky: two processes that ``incr`` at the same moment count apart.
 
+**Which accesses may pass which.** A processor may let a later load pass an earlier store, and many let any access pass
+any other. Three orders are needed, and both cores keep them:
+
+1. News is written to the news word first, then to the stamp (store before store). A reader reads them in the same order
+   (load before load). So a reader that finds the new stamp finds the new news word, or a newer one.
+2. A touch writes its stamp, then reads the news word (store before load). This is the one order that x86 does not keep
+   either, so a full barrier stands between the two. Without it, this could happen: the touch reads the old news word,
+   another process writes its news and its stamp, and the stamp of the touch reaches memory last. Then the old value
+   would look current. With the barrier, the stamp of the touch is in memory before the news word is read. Either the
+   news came before that: then the touch finds it and gives up. Or it comes later: then its stamp overwrites that of the
+   touch.
+3. A fill reads the stamp before its value is computed and once more when it is stored (load before load).
+
+The compiled core uses ``__ATOMIC_SEQ_CST`` for every word, and ``__atomic_thread_fence(__ATOMIC_SEQ_CST)`` in a touch:
+on ARM, a sequentially consistent store alone is no full barrier. In the Python core, the interpreter's own locks order
+stores and loads of different words, and ``core.stamp_words.new_fence`` is the full barrier.
+
 Two keys may share a slot. Writing one of them makes a needless miss of the other, never a wrong value. If ``w`` writes
 a second go to keys at random, each of ``n`` slots is written ``w / n`` times a second, so an entry that is read again
 after ``t`` seconds was lost to another key's write with the probability ``1 - exp(-w * t / n)``. With 65,536 slots, 100

@@ -1,26 +1,41 @@
-"""The entries of a cache, in Python and compiled: see ``contract`` for what both do. Which one runs is decided here.
+"""The choice of the core: it holds the entries of a cache, and is there in Python and compiled (see ``contract``).
 
 Attributes:
-    IMPLEMENTATION: "compiled" or "python". The first, if it is installed; ``WHEELCACHE_CORE`` in the environment, which
-        is read once, at the import, asks for one of them.
+    IMPLEMENTATION: "compiled" if that core is installed, otherwise "python". ``WHEELCACHE_CORE`` in the environment,
+        which is read once, at the import, selects one of them.
+    REPORT: a sentence that names the core which runs.
+    HOW_TO_CHANGE: why it runs, and what to do for the other one.
     CoreClass: the class of the cores.
-    CacheAccess, PrefixAccess, WriteState, Timer, TimingWheel: of the same make.
+    CacheAccess, PrefixAccess, WriteState, Timer, TimingWheel: of the same implementation.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from wheelcache.core.access import CacheAccess, PrefixAccess, WriteState
 from wheelcache.core.python_core import PythonCore as CoreClass
 from wheelcache.core.timing_wheel import Timer, TimingWheel
 
-__all__ = ["IMPLEMENTATION", "CacheAccess", "CoreClass", "PrefixAccess", "Timer", "TimingWheel", "WriteState"]
+__all__ = [
+    "HOW_TO_CHANGE",
+    "IMPLEMENTATION",
+    "REPORT",
+    "CacheAccess",
+    "CoreClass",
+    "PrefixAccess",
+    "Timer",
+    "TimingWheel",
+    "WriteState",
+]
 
 ASKED: Final = os.environ.get("WHEELCACHE_CORE") or None
 IMPLEMENTATION = "python"
+HOW_TO_CHANGE = "WHEELCACHE_CORE=python in the environment selects it; unset it for the compiled core."
 
 if ASKED not in (None, "python", "compiled"):
     raise ValueError(f'WHEELCACHE_CORE must be "python" or "compiled", not {ASKED!r}')
@@ -35,6 +50,19 @@ if ASKED != "python" and not TYPE_CHECKING:
         from wheelcache.core._timing_wheel import Timer, TimingWheel
 
         IMPLEMENTATION = "compiled"
+        HOW_TO_CHANGE = "WHEELCACHE_CORE=python in the environment selects the one in Python."
     except ImportError as error:
         if ASKED == "compiled":
             raise ImportError(f"WHEELCACHE_CORE is compiled, and there is no such core: {error}") from error
+        if isinstance(error, ModuleNotFoundError):
+            HOW_TO_CHANGE = (
+                f"There is no compiled core in {Path(__file__).parent}: install a C compiler and the headers of Python "
+                "(on Debian: apt-get install gcc python3-dev), then reinstall wheelcache with the pip options "
+                "--force-reinstall --no-deps --no-cache-dir."
+            )
+        elif not getattr(sys, "_is_gil_enabled", lambda: True)():
+            HOW_TO_CHANGE = "PYTHON_GIL=1 in the environment keeps the lock of the interpreter, for the compiled core."
+        else:
+            HOW_TO_CHANGE = f"The compiled core cannot be imported: {error}."
+
+REPORT: Final = f"wheelcache runs on its {IMPLEMENTATION} core"

@@ -23,6 +23,7 @@ from collections import deque
 from wheelcache import options
 from wheelcache.core import contract
 from wheelcache.core.contract import Counts, Record, RemovalCause, Times
+from wheelcache.keys import is_plain
 
 if not getattr(sys, "_is_gil_enabled", lambda: True)():
     # freethreading_compatible is above all the same, or the import would switch the lock on for the whole process.
@@ -39,7 +40,7 @@ cdef uint64_t MOST_WEIGHT = 2 * contract.MAX_WEIGHT
 """Above this, ``set`` evicts beyond its budget, so that one more weight never overflows the sum."""
 cdef double LATEST_TICKS = 2.0**52
 
-cdef int ANY = contract.ANY, SAME = contract.SAME, RESTORE = contract.RESTORE
+cdef int ANY = contract.ANY, ABSENT = contract.ABSENT, SAME = contract.SAME, RESTORE = contract.RESTORE
 cdef int ALL = contract.ALL, DEAD = contract.DEAD
 cdef int STORED = contract.STORED, WAKE = contract.WAKE, MORE = contract.MORE, TOLD = contract.TOLD
 cdef int PRESENT = contract.PRESENT, CHANGED = contract.CHANGED, OUTDATED = contract.OUTDATED
@@ -83,12 +84,14 @@ cdef class CompiledCore:
     # Not ``__init__``, which may be left out, or called again.
     def __cinit__(
         self, *, max_entries=None, max_weight=None, double jitter=0.0, double max_jitter=60.0, interval=1.0,
-        slots=512, clock=None, stamps=None,
+        clock=None, stamps=None,
     ):
         cdef Map *map = &self.map
         self.watches = new_watch_table()
         interval = options.interval("interval", interval)
-        options.slots("slots", slots)
+        max_entries = options.count_or_none("max_entries", max_entries)
+        max_weight = options.count_or_none("max_weight", max_weight)
+        jitter = options.fraction("jitter", jitter)
         self.told = deque()
         self.fork_lock = threading.Lock()
         map.max_entries = -1 if max_entries is None else min(max_entries, sys.maxsize)
@@ -148,11 +151,14 @@ cdef class CompiledCore:
         """``lookup`` of two strings together. Without making a string of them it takes 30 ns less, of 100."""
         cdef char text[SHORT_TEXT]
         cdef Py_hash_t hash
+        cdef CompiledCore kept
         if type(key) is str and self.clock is None:
             hash = hash_of_two(prefix, key, text, SHORT_TEXT)
             if hash:
                 return <object>self.hit(find_text(&self.map, text, len(prefix) + len(<str>key), hash))
-        return self.lookup(prefixed(prefix, key))
+        # The clock and the ``__str__`` of the key may be Python code that gives the backend another cache.
+        kept = self
+        return kept.lookup(prefixed(prefix, key))
 
     cdef inline PyObject *hit(self, uint32_t index) noexcept:
         """By the system's clock."""
@@ -175,6 +181,14 @@ cdef class CompiledCore:
 
     def __len__(self):
         return self.map.entries.count
+
+    def __sizeof__(self):
+        cdef Detached *detached = self.map.detached
+        cdef size_t size = memory_of(&self.map.entries) + self.map.walk.size * sizeof(Turn)
+        while detached is not NULL:
+            size += sizeof(Detached) + memory_of(&detached.entries)
+            detached = detached.next
+        return object.__sizeof__(self) + size
 
     @property
     def weight(self):
@@ -229,14 +243,13 @@ cdef class CompiledCore:
         return keys
 
     def counts(self):
-        cdef bint collects = PyGC_Disable()
-        try:
-            removals = {CAUSES[cause]: self.map.left[cause] for cause in range(5)}
-            evicted_weight = (<object>self.map.evicted_carry << 64) + self.map.evicted_weight
-            return tuple.__new__(Counts, (self.hits, self.misses, removals, self.map.puts, evicted_weight))
-        finally:
-            if collects:
-                PyGC_Enable()
+        # All of them first: a member of an Enum, as a key of the dict, is hashed by Python code.
+        cdef uint64_t hits = self.hits, misses = self.misses, puts = self.map.puts
+        cdef uint64_t weight = self.map.evicted_weight, carry = self.map.evicted_carry
+        cdef uint64_t left[5]
+        memcpy(left, self.map.left, sizeof(left))
+        removals = {CAUSES[cause]: left[cause] for cause in range(5)}
+        return tuple.__new__(Counts, (hits, misses, removals, puts, (<object>carry << 64) + weight))
 
     def count(self, *, uint64_t hits=0, uint64_t misses=0):
         self.hits += hits
@@ -244,7 +257,7 @@ cdef class CompiledCore:
 
     def watch(self, key, *, Py_ssize_t slot=0, bint wants_value=False):
         cdef Watch watch = Watch.__new__(Watch)
-        watch.key, watch.hash, watch.value, watch.wants_value = key, hash(key), MISSING, wants_value
+        watch.key, watch.hash, watch.value, watch.wants_value = key, hash_of(<PyObject *>key), MISSING, wants_value
         if self.barrier:
             self.begin()
         begin_watch(self, watch, slot)
@@ -274,6 +287,7 @@ cdef class CompiledCore:
             # Index 0 is no entry.
             looks = entries.top - 1 if entries.top > 1 else 0
             index = 1 + <uint32_t>(drawn(&self.jitter) * looks)
+            count = min(count, <Py_ssize_t>entries.count)
             looks = <uint32_t>min(<Py_ssize_t>looks, LOOKS * count)
             while looks and len(records) < count:
                 if at(entries, index).key is not NULL:
@@ -296,45 +310,43 @@ cdef class CompiledCore:
             mode == ANY and grace == 0.0 and watch is None and seen is None and removed is None and weight == 0
             and not exact
         ):
-            return self.store(key, value, as_seconds(<PyObject *>ttl), slot)
+            return self.store(key, value, as_seconds(<PyObject *>ttl), slot, ANY, False)
         write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
         write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), grace, exact
         write.weight, write.mode, write.expected, write.slot = weight, mode, <PyObject *>expected, slot
         check_item(weight, seen, &write)
+        write.now = self.read_clock()
         return self.store_under(watch, &write, removed)
 
-    cdef int store(self, object key, object value, double ttl, Py_ssize_t slot) except -1:
-        """``set`` of a value with a TTL alone. The gate is heeded."""
+    cdef int store(self, object key, object value, double ttl, Py_ssize_t slot, int mode, bint exact) except -1:
+        """``set`` of a value without grace and weight, as news."""
         cdef Write write
-        cdef Py_hash_t hash = hash_of(<PyObject *>key)
-        if likely(self.is_plain() and self.map.detached is NULL and not self.weighs):
-            return put_plain(self, <PyObject *>key, <PyObject *>value, hash, ttl, exact_clock())
         memset(&write, 0, sizeof(Write))
-        write.key, write.hash, write.value, write.ttl, write.slot = <PyObject *>key, hash, <PyObject *>value, ttl, slot
+        write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
+        write.ttl, write.slot, write.mode, write.exact, write.now = ttl, slot, mode, exact, self.read_clock()
         return self.store_under(None, &write, None)
 
     cdef int store_under(self, Watch watch, Write *write, list removed) except -1:
         cdef Gone gone
         cdef list watches = None
         cdef int outcome
-        write.now = self.read_clock()
         if self.barrier:
             self.begin()
         if self.watches.count:
             watches = watches_on(self.watches, <object>write.key, write.hash)
-        begin_removals(&gone)
-        try:
-            outcome = put(self, write, watches, watch, &gone)
-        except BaseException:
-            drop_removals(&gone)
-            raise
-        return self.finish_set(outcome, watches, &gone, removed)
+        begin_removals(&gone, removed)
+        # Where it fails, nothing was removed.
+        outcome = put(self, write, watches, watch, &gone)
+        if unlikely(outcome & TOLD):
+            return self.finish_set(outcome, watches, &gone)
+        finish(&gone)
+        return outcome
 
     def set_many(self, items, ttl, list removed):
         cdef list wanted = [(key, value, weight, slot, seen) for key, value, weight, slot, seen in items]
         return put_each(self, wanted, as_seconds(<PyObject *>ttl), removed)
 
-    cdef int finish_set(self, int outcome, list watches, Gone *gone, list removed) except -1:
+    cdef int finish_set(self, int outcome, list watches, Gone *gone) except -1:
         cdef Watch watch
         try:
             if outcome & TOLD:
@@ -343,7 +355,7 @@ cdef class CompiledCore:
                         watch.is_told = False
                         self.told.append(watch)
         finally:
-            finish(gone, removed)
+            finish(gone)
         return outcome
 
     def touch(self, key, ttl, bint exact=True):
@@ -353,27 +365,22 @@ cdef class CompiledCore:
         return give_ttl(self, self.index_of(key), as_seconds(<PyObject *>ttl), exact, now)
 
     def delete(self, key, default=None, int only=0, cause=BY_DELETE, Py_ssize_t slot=0, list removed=None):
+        return self.remove(key, default, only, DELETED if cause is BY_DELETE else CAUSES.index(cause), slot, removed)
+
+    cdef object remove(self, key, default, int only, int cause, Py_ssize_t slot, list removed):
         cdef Gone gone
-        cdef double now
-        cdef int code
-        cdef Py_hash_t hash
+        cdef Py_hash_t hash = hash_of(<PyObject *>key)
         cdef list watches = None
-        if likely(only == ALL and cause is BY_DELETE and removed is None):
-            if likely(self.is_plain()):
-                return remove_plain(&self.map, key, default)
-        code = DELETED if cause is BY_DELETE else CAUSES.index(cause)
-        hash = hash_of(<PyObject *>key)
-        now = self.read_clock()
+        cdef double now = 0.0 if self.clock is None else self.clock()
         if self.barrier:
             self.begin()
         if self.watches.count:
             watches = watches_on(self.watches, key, hash)
-        begin_removals(&gone)
-        check_slot(&self.map.stamps, slot)
-        value = remove(&self.map, key, hash, default, now, only, code, slot, watches, &gone)
+        begin_removals(&gone, removed)
+        value = remove(self, key, hash, default, now, only, cause, slot, watches, &gone)
         if gone.count:
             shrink(&self.map, 2)
-            finish(&gone, removed)
+            finish(&gone)
         return value
 
     def delete_many(self, keys, list removed):
@@ -386,10 +393,10 @@ cdef class CompiledCore:
         cdef bint more
         if self.barrier:
             self.begin()
-        begin_removals(&gone)
+        begin_removals(&gone, removed)
         more = evict_excess(&self.map, budget, most, now, &gone)
         shrink(&self.map, 2 * gone.count)
-        finish(&gone, removed)
+        finish(&gone)
         return more
 
     def advance(self, Py_ssize_t budget=BATCH, list removed=None):
@@ -400,7 +407,7 @@ cdef class CompiledCore:
         cdef uint32_t index
         check_time(now, map.wheel.interval)
         self.wait_for_fork()
-        begin_removals(&gone)
+        begin_removals(&gone, removed)
         looked = drop_detached(map, budget, &gone)
         while has_room(&gone):
             index = next_expired(map, now, budget, &looked)
@@ -409,14 +416,14 @@ cdef class CompiledCore:
             take(map, index, EXPIRED, now, &gone)
         find_next_due(&map.wheel)
         shrink(map, 2 * gone.count)
-        finish(&gone, removed)
+        finish(&gone)
         return looked
 
     def clear(self, *, bint drop=True, bint news=True):
         cdef Py_ssize_t size
         cdef Gone gone
         self.wait_for_fork()
-        begin_removals(&gone)
+        begin_removals(&gone, None)
         size = self.map.entries.count
         detach_all(&self.map)
         if news:
@@ -424,17 +431,17 @@ cdef class CompiledCore:
         break_all_watches(self.watches, False)
         if drop:
             drop_detached(&self.map, BATCH, &gone)
-        finish(&gone, None)
+        finish(&gone)
         return size
 
     def drain(self, Py_ssize_t budget=BATCH, list removed=None):
         cdef Gone gone
         cdef bint more
         self.wait_for_fork()
-        begin_removals(&gone)
+        begin_removals(&gone, removed)
         drop_detached(&self.map, budget, &gone)
         more = self.map.detached is not NULL
-        finish(&gone, removed)
+        finish(&gone)
         return more
 
     # Below: what stays the same for long.
@@ -491,12 +498,6 @@ cdef class CompiledCore:
         self.told.clear()
 
     # Below: before a step.
-
-    cdef inline bint is_plain(self) noexcept:
-        """Nothing but the entries has a part in a write, by the system's clock."""
-        return (
-            self.clock is None and not self.barrier and self.watches.count == 0 and not self.map.stamps.given
-        )
 
     cdef inline double read_clock(self) except? -1:
         return exact_clock() if self.clock is None else self.clock()

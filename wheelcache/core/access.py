@@ -6,7 +6,7 @@ that is no string, a listener, a lease, the first use of a process) goes to the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -66,7 +66,7 @@ class WriteState:
     def missed(self, key: Any) -> None:
         raise NotImplementedError
 
-    def announce(self, outcome: int, removed: Removals | None) -> None:
+    def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
         raise NotImplementedError
 
     def interrupted(self) -> None:
@@ -160,10 +160,114 @@ class CacheAccess:
             self._load_snapshot()
             return self.delete(key)
 
-    # Below: what ``Cache`` adds.
+    def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
+        """Return the values of those ``keys`` that are there, as a dict. One step of the core for every 1,024 keys."""
+        return self._get_many(keys)
+
+    def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
+        """Store ``value`` unless the key is there. Return whether it was stored.
+
+        The TTL is kept exactly, as locks, rate windows and one-time codes need it: no jitter.
+        """
+        return self._add(key, value, ttl)
+
+    def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
+        """``set`` for many. Return the keys that were not stored. One step of the core for every 1,024 keys.
+
+        Args:
+            jitter: False to keep the TTL exactly, as ``add`` does.
+        """
+        return self._set_many(values, ttl, jitter=jitter)
+
+    def touch(self, key: Hashable, ttl: TTL = DEFAULT_TTL) -> bool:
+        """Give an entry a new TTL from now, exactly, without jitter. Return False if the key is not there."""
+        return self._touch(key, ttl)
+
+    def incr(self, key: Hashable, delta: Any = 1) -> Any:
+        """Add ``delta`` to a value, keep its expiry, and return the sum. Atomic.
+
+        Raises:
+            MissingKey: (a KeyError) the key is not there.
+            TypeError: the value and ``delta`` cannot be added.
+        """
+        return self._incr(key, delta)
+
+    def take(
+        self,
+        key: Hashable,
+        loader: Callable[[], Any],
+        ttl: TTL = DEFAULT_TTL,
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        timeout: float | None = None,
+        negative_ttl: float | None = None,
+    ) -> Any:
+        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
+
+        However many threads and tasks miss a key together, one runs its loader, and the others get its value or its
+        exception. A failed load stores nothing. If the key is set or deleted meanwhile, the loaded value is for the
+        callers that waited by then, and is not stored.
+
+        Args:
+            grace: seconds past its TTL for which the value may still be returned while one refresh in the background
+                loads it anew. If that fails, the next caller gets what the loader raises.
+            refresh_ahead: a fraction of ``ttl``. The first hit past it starts a refresh.
+            fail_safe: if a refresh fails, the stale value is returned on, within its grace; the next try waits for 1
+                second, then 2, 4 ... 60. Needs ``grace``.
+            timeout: seconds to wait for a load, which runs in another thread, one of at most 32. After that the caller
+                gets the stale value, if there is one; the load goes on, and its value is stored. Where the system
+                refuses threads, the caller loads, for as long as it takes.
+            negative_ttl: seconds to remember that the loader returned None, in place of ``ttl`` and without grace.
+
+        Raises:
+            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
+            LoadTimeout: (a TimeoutError) the timeout passed, and there is no stale value.
+        """
+        found = self.find(key, MISSING)
+        if (
+            found is not MISSING
+            and (ttl is DEFAULT_TTL or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL))
+            and grace is refresh_ahead is timeout is negative_ttl is None
+            and fail_safe is False
+        ):
+            return found
+        return self._take(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+
+    # Below: what ``Cache`` adds, the same calls without a short way among them.
 
     def _adapt(self, key: Any) -> Any:
-        """A key that the core takes in place of ``key``."""
+        """Return the key that the core uses for ``key``."""
+        raise NotImplementedError
+
+    def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
+        raise NotImplementedError
+
+    def _add(self, key: Any, value: Any, ttl: Any) -> bool:
+        raise NotImplementedError
+
+    def _set_many(self, values: Mapping[Any, Any], ttl: Any, *, jitter: bool) -> list[Any]:
+        raise NotImplementedError
+
+    def _touch(self, key: Any, ttl: Any) -> bool:
+        raise NotImplementedError
+
+    def _incr(self, key: Any, delta: Any) -> Any:
+        raise NotImplementedError
+
+    def _take(
+        self,
+        key: Any,
+        found: Any,
+        loader: Callable[[], Any],
+        ttl: Any,
+        grace: Any,
+        refresh_ahead: Any,
+        fail_safe: Any,
+        timeout: Any,
+        negative_ttl: Any,
+    ) -> Any:
         raise NotImplementedError
 
     def _set(self, key: Any, value: Any, ttl: Any) -> bool:
@@ -230,6 +334,28 @@ class PrefixAccess:
             return None
         store = self._set_in_cache
         return store(cache_key, value if type(value) in self._atoms else self._encode(value), ttl)
+
+    # The calls for which only the compiled core has a short way. None or False: nothing has happened.
+
+    def _add_at_once(self, key: Any, value: Any, ttl: Any) -> bool | None:
+        """``add`` of a usual key: whether the value was stored."""
+        return None
+
+    def _touch_at_once(self, key: Any, ttl: Any) -> bool | None:
+        """``touch`` of a usual key: whether it is there."""
+        return None
+
+    def _incr_at_once(self, key: Any, delta: Any) -> Any:
+        """``incr`` of a usual key whose value is an int."""
+        return None
+
+    def _get_many_at_once(self, keys: Sequence[Any]) -> list[Any] | None:
+        """The values of usual keys, in their order; MISSING for each miss."""
+        return None
+
+    def _set_many_at_once(self, data: Mapping[Any, Any], ttl: Any) -> bool:
+        """``set_many`` of usual keys: whether all values were stored."""
+        return False
 
 
 def is_simple(cache_key: Any) -> bool:

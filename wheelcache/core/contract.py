@@ -12,13 +12,17 @@ and the move to the young end may follow the look-up, so a concurrent eviction m
 **Lock order.** A core is a leaf: it calls no other part and never waits for one. A caller that holds a lock of its own
 uses only the members that are safe under a lock; every other call may drop the last reference to a value. A part that
 finds a key missing and then claims it, for a flight or a lease, watches it and looks again *after* the claim. A caller
-joins the claim of another only while its watch is neither broken nor ended; otherwise it looks again when that is over.
+that joins the claim of another shares its value only if the watch was neither broken (for a flight) nor ended (for a
+lease) when the caller joined; otherwise it looks again. Neither shows the writes of other processes: ``seen`` does.
 
 **Keys** are hashed and compared by C code alone, and equal keys have equal hashes whatever their types. Other keys are
-replaced by proxies before they reach a core. **Values** are kept by reference and never compared, hashed or called.
+replaced by proxies before they reach a core; the compiled core refuses them with a TypeError. Keys that are not strings
+may share a hash by the choice of a visitor, as in a dict, and are then as slow as there. **Values** are kept by
+reference and never compared, hashed or called.
 
 **Arguments** are checked before the first change; in a ``*_many`` call, all of them. A weight out of range is an
-OverflowError, a slot that the stamps do not have an IndexError. What else is wrong is undefined.
+OverflowError, a slot that the stamps do not have an IndexError, a TTL that is not a number a ValueError. Any other
+invalid argument is undefined behavior.
 
 **Times** are floats, in seconds on the core's clock; ``inf`` means never. An entry is *fresh* before ``fresh_until``,
 then *stale* until ``expires_at``. With stamps, it is *current* while the table shows the stamp it was stored under.
@@ -158,10 +162,10 @@ class Core(Protocol):
     """A core, which lives as long as its cache: callers may keep its bound methods.
 
     It is built with ``max_entries`` and ``max_weight`` (int >= 1 or None), ``jitter`` (0 <= jitter < 1), ``max_jitter``
-    (seconds), ``interval`` (seconds a tick), ``slots`` (1 to 16,384), ``clock`` and ``stamps`` (see ``use_clock`` and
-    ``use_stamps``). Passing ticks without timers costs nothing. Times
-    up to ``interval * 2**52`` either way are told apart; a clock beyond is a ValueError. Safe under a lock are
-    ``times``, ``watch``, ``counts``, ``count``, ``now``, ``len`` and the attributes.
+    (seconds), ``interval`` (seconds per tick), ``clock`` and ``stamps`` (see ``use_clock`` and ``use_stamps``). Passing
+    ticks without timers costs nothing. Times up to ``interval * 2**52`` either way are distinguished; a clock beyond
+    raises a ValueError. Safe under a lock are ``times``, ``watch``, ``counts``, ``count``, ``now``, ``len`` and the
+    attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
 
     Attributes:
         next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled.

@@ -234,6 +234,20 @@ cdef inline uint32_t oldest(Entries *entries) noexcept:
     return entries.lines[0].younger if entries.count else 0
 
 
+cdef size_t memory_of(Entries *entries) noexcept:
+    """Bytes, without those of keys and values."""
+    cdef size_t size = entries.buckets_size * sizeof(uint32_t) + entries.segments_size * sizeof(uint32_t *)
+    cdef uint32_t number, capacity = capacity_of_block(entries)
+    cdef Block *block
+    for number in range(entries.blocks_used):
+        block = &entries.blocks[number]
+        size += (capacity + 1) * sizeof(Entry)
+        size += capacity * sizeof(double) if block.expires_at is not NULL else 0
+        size += capacity * sizeof(uint64_t) if block.weights is not NULL else 0
+        size += capacity * sizeof(Origin) if block.origins is not NULL else 0
+    return size + entries.blocks_size * (sizeof(Block) + sizeof(Entry *))
+
+
 cdef void free_last_block(Entries *entries) noexcept:
     cdef Block *block
     entries.blocks_used -= 1

@@ -7,7 +7,7 @@ cdef list get_each(CompiledCore core, list keys):
     cdef uint32_t index
     cdef double now
     for key in keys:
-        hash(key)
+        hash_of(<PyObject *>key)
     now = core.read_clock()
     if core.barrier:
         for key in keys:
@@ -37,7 +37,7 @@ cdef list put_each(CompiledCore core, list items, double ttl, list removed):
     if core.barrier:
         core.begin()
     collects = PyGC_Disable()
-    begin_removals(&gone)
+    begin_removals(&gone, removed)
     try:
         for key, value, weight, slot, seen in items:
             hash_of(<PyObject *>key)
@@ -55,8 +55,35 @@ cdef list put_each(CompiledCore core, list items, double ttl, list removed):
     finally:
         if collects:
             PyGC_Enable()
-        core.finish_set(TOLD, told, &gone, removed)
+        core.finish_set(TOLD, told, &gone)
     return outcomes
+
+
+cdef int put_all(CompiledCore core, list keys, list values, double ttl, bint exact) except -1:
+    """``set`` of at most BATCH values with one TTL, by the system's clock, where writes concern nothing but the core. The
+    keys were checked. All outcomes together."""
+    cdef list watches, told = []
+    cdef Write write
+    cdef Gone gone
+    cdef Py_ssize_t place
+    cdef int outcome = 0
+    cdef bint collects = PyGC_Disable()
+    memset(&write, 0, sizeof(Write))
+    write.ttl, write.exact, write.now = ttl, exact, exact_clock()
+    begin_removals(&gone, None)
+    try:
+        for place in range(len(keys)):
+            write.key, write.value = <PyObject *>keys[place], <PyObject *>values[place]
+            write.hash = hash_of_plain(write.key)
+            watches = watches_on(core.watches, keys[place], write.hash) if core.watches.count else None
+            if watches:
+                told += watches
+            outcome |= put(core, &write, watches, None, &gone)
+    finally:
+        if collects:
+            PyGC_Enable()
+        core.finish_set(TOLD, told, &gone)
+    return outcome
 
 
 cdef int remove_each(CompiledCore core, list keys, list removed) except -1:
@@ -69,7 +96,7 @@ cdef int remove_each(CompiledCore core, list keys, list removed) except -1:
     if core.barrier:
         core.begin()
     collects = PyGC_Disable()
-    begin_removals(&gone)
+    begin_removals(&gone, removed)
     try:
         for key, slot in keys:
             hash_of(<PyObject *>key)
@@ -79,11 +106,11 @@ cdef int remove_each(CompiledCore core, list keys, list removed) except -1:
             watches = watches_on(core.watches, key, hash) if core.watches.count else None
             if not has_room(&gone):
                 raise MemoryError
-            value = remove(&core.map, key, hash, MISSING, now, ALL, DELETED, slot, watches, &gone)
+            value = remove(core, key, hash, MISSING, now, ALL, DELETED, slot, watches, &gone)
             deleted += value is not MISSING
     finally:
         if collects:
             PyGC_Enable()
         shrink(&core.map, 2 * gone.count)
-        finish(&gone, removed)
+        finish(&gone)
     return deleted

@@ -13,7 +13,6 @@ cdef struct Detached:
 cdef struct Map:
     Entries entries
     Walk walk
-    uint64_t changes  # raised whenever an entry comes, goes or gets another index
     uint64_t total_weight
     uint64_t max_weight
     Py_ssize_t max_entries  # -1 for no bound
@@ -78,7 +77,6 @@ cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double
     if cause == EVICTED and weight:
         map.evicted_weight += weight
         map.evicted_carry += map.evicted_weight < weight
-    map.changes += 1
     if unlikely(map.walk.turns is not NULL):
         note_absence(map, index, entry.younger)
     unlink_use(entries, entry)
@@ -104,7 +102,6 @@ cdef inline uint32_t bear(Map *map, PyObject *key, PyObject *value, Py_hash_t ha
     """A new entry at the young end, after ``reserve_entry`` and ``reserve_bucket``. It takes over the references."""
     cdef uint32_t index = new_entry(&map.entries)
     cdef Entry *entry = at(&map.entries, index)
-    map.changes += 1
     entry.key, entry.value, entry.hash = key, value, hash
     entry.filed, entry.home, entry.flags = INFINITY, NOWHERE, 0
     if block_of(&map.entries, index).weights is not NULL:
@@ -178,7 +175,6 @@ cdef int detach_all(Map *map) except -1:
         detached.entries, detached.next = map.entries, map.detached
         map.detached = detached
         memset(&map.entries, 0, sizeof(Entries))
-    map.changes += 1
     map.left[CLEARED] += size
     map.total_weight = 0
     end_scans(map)
@@ -250,7 +246,6 @@ cdef void drop_entries(Map *map) noexcept:
     map.detached = NULL
     memset(&map.entries, 0, sizeof(Entries))
     map.total_weight = 0
-    map.changes += 1
     end_scans(map)
     empty_wheel(&map.wheel)
     while True:
@@ -274,6 +269,11 @@ cdef int clear_core(PyObject *core) noexcept:
 
 cdef void dealloc_core(PyObject *core) noexcept:
     PyObject_GC_UnTrack(core)
+    # A core may be the value of another one, and that of the next: 200,000 in a row would overflow the stack.
+    call_without_nesting(core, dealloc_core, dealloc_one_core)
+
+
+cdef void dealloc_one_core(PyObject *core) noexcept:
     # First, so that no finalizer of a value reaches a core that goes.
     PyObject_ClearWeakRefs(core)
     drop_entries(&(<CompiledCore>core).map)

@@ -23,17 +23,36 @@ cdef extern from *:
     static inline double coarse_clock(void) { return 0.0; }
     #endif
 
-    /* Stamps are shared with other processes. Sequentially consistent: touch reads the news after it wrote a stamp. */
+    /* Stamps are shared with other processes: coherence/shared_stamps.py says which of these may pass which. */
     static inline uint64_t load_word(uint64_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
     static inline void store_word(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }
+    static inline void full_barrier(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
     static inline int highest_bit(uint64_t word) { return 63 - __builtin_clzll(word); }
     static inline int lowest_bit(uint64_t word) { return __builtin_ctzll(word); }
     #define likely(x) __builtin_expect(!!(x), 1)
     #define unlikely(x) __builtin_expect(!!(x), 0)
     #define prefetch(line) __builtin_prefetch(line)
 
+    #define KEY_DEPTH 4
+
+    /* Whether hashing and comparing a key runs no Python code: the usual keys. ``keys.is_plain`` decides on the others. */
+    static int is_usual_key(PyObject *key, int depth) {
+        PyTypeObject *kind = Py_TYPE(key);
+        Py_ssize_t index;
+        if (kind == &PyUnicode_Type || kind == &PyLong_Type || kind == &PyBytes_Type || kind == &PyFloat_Type) return 1;
+        if (kind == &PyBool_Type || key == Py_None) return 1;
+        if (kind != &PyTuple_Type)
+            return kind->tp_hash == PyBaseObject_Type.tp_hash
+                && kind->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+        for (index = 0; index < PyTuple_GET_SIZE(key); index++)
+            if (depth == 0 || !is_usual_key(PyTuple_GET_ITEM(key, index), depth - 1)) return 0;
+        return 1;
+    }
+
+    static inline int is_string_or_int(PyObject *key) { return PyUnicode_CheckExact(key) || PyLong_CheckExact(key); }
+
     /* Only a string that is no subclass keeps its hash where this looks for it. */
-    static inline Py_hash_t hash_of(PyObject *key) {
+    static inline Py_hash_t hash_of_plain(PyObject *key) {
         if (PyUnicode_CheckExact(key)) {
             Py_hash_t hash = ((PyASCIIObject *)key)->hash;
             if (hash != -1) return hash;
@@ -43,6 +62,19 @@ cdef extern from *:
 
     static inline int are_strings(PyObject *one, PyObject *other) {
         return PyUnicode_CheckExact(one) && PyUnicode_CheckExact(other);
+    }
+
+    /* Of two keys with the same hash. A string equals no other object, but Python may be asked to warn of a comparison
+       with bytes. */
+    static inline int are_equal_keys(PyObject *one, PyObject *other) {
+        if (PyUnicode_Check(one) != PyUnicode_Check(other)) return 0;
+        return PyObject_RichCompareBool(one, other, Py_EQ);
+    }
+
+    /* A duration that is not a number is in no order with any time. */
+    static inline double no_nan(double seconds) {
+        if (Py_IS_NAN(seconds)) PyErr_SetString(PyExc_ValueError, "ttl must be a number of seconds or None, not nan");
+        return Py_IS_NAN(seconds) ? -1.0 : seconds;
     }
 
     /* Both were hashed, which makes them ready. */
@@ -74,11 +106,18 @@ cdef extern from *:
     /* A conversion without the float object that PyFloat_AsDouble makes of an int. */
     static inline double as_seconds(PyObject *ttl) {
         if (ttl == Py_None) return Py_HUGE_VAL;
-        return PyLong_CheckExact(ttl) ? PyLong_AsDouble(ttl) : PyFloat_AsDouble(ttl);
+        return PyLong_CheckExact(ttl) ? PyLong_AsDouble(ttl) : no_nan(PyFloat_AsDouble(ttl));
     }
 
     /* Whether the garbage collector may track it, now or later. */
     static inline int is_tracked_type(PyObject *object) { return PyType_IS_GC(Py_TYPE(object)) != 0; }
+
+    /* Call ``destroy(object)``, now or, if it is called from too many others of its kind, later. */
+    static inline void call_without_nesting(PyObject *object, destructor deallocate, destructor destroy) {
+        Py_TRASHCAN_BEGIN(object, deallocate)
+        destroy(object);
+        Py_TRASHCAN_END
+    }
 
     static inline int visit_object(PyObject *object, visitproc visit, void *arg) {
         Py_VISIT(object);
@@ -94,20 +133,26 @@ cdef extern from *:
     double coarse_clock() noexcept
     uint64_t load_word(uint64_t *word) noexcept
     void store_word(uint64_t *word, uint64_t value) noexcept
+    void full_barrier() noexcept
     int highest_bit(uint64_t word) noexcept
     int lowest_bit(uint64_t word) noexcept
     bint likely(bint condition) noexcept
     bint unlikely(bint condition) noexcept
     void prefetch(void *line) noexcept
-    Py_hash_t hash_of(PyObject *key) except? -1
+    int KEY_DEPTH
+    bint is_usual_key(PyObject *key, int depth) noexcept
+    bint is_string_or_int(PyObject *key) noexcept
+    Py_hash_t hash_of_plain(PyObject *key) except? -1
     bint are_strings(PyObject *one, PyObject *other) noexcept
     bint are_equal_strings(PyObject *one, PyObject *other) noexcept
+    int are_equal_keys(PyObject *one, PyObject *other) except -1
     Py_hash_t hash_of_two(object one, object other, char *text, Py_ssize_t size) noexcept
     bint is_text(PyObject *key, const char *text, Py_ssize_t length) noexcept
     Py_ssize_t PyUnicode_GET_LENGTH(object text) noexcept
     bint PyUnicode_IS_ASCII(object text) noexcept
     unsigned char *PyUnicode_1BYTE_DATA(object text) noexcept
     double as_seconds(PyObject *ttl) except? -1.0
+    void call_without_nesting(PyObject *object, destructor deallocate, destructor destroy) noexcept
     int visit_object(PyObject *object, visitproc visit, void *arg) noexcept
     int PyGC_Disable() noexcept
     int PyGC_Enable() noexcept
@@ -119,6 +164,7 @@ cdef extern from *:
         inquiry tp_clear
         destructor tp_dealloc
     void Py_INCREF(PyObject *object) noexcept
+    void Py_XINCREF(PyObject *object) noexcept
     void Py_DECREF(PyObject *object) noexcept
     void Py_XDECREF(PyObject *object) noexcept
     void *PyMem_RawMalloc(size_t size) noexcept

@@ -12,6 +12,7 @@ from random import Random
 from sys import getsizeof
 from typing import Any, Final
 
+from wheelcache import options
 from wheelcache.core.contract import (
     ALL,
     ANY,
@@ -40,7 +41,7 @@ from wheelcache.core.python_scan import KeyScan, OrderedScan, Scans
 from wheelcache.core.refusals import Refusals, check_weight
 from wheelcache.core.stamp_words import StampWords
 from wheelcache.core.tally import read_tally
-from wheelcache.core.timing_wheel import TimingWheel
+from wheelcache.core.timing_wheel import FINEST_SLOTS, TimingWheel
 from wheelcache.core.watches import Watch, Watches
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
@@ -69,19 +70,20 @@ class PythonCore:
         jitter: float = 0.0,
         max_jitter: float = 60.0,
         interval: float = 1.0,
-        slots: int = 512,
         clock: Callable[[], float] | None = None,
         stamps: Stamps | None = None,
     ) -> None:
+        max_entries = options.count_or_none("max_entries", max_entries)
+        max_weight = options.count_or_none("max_weight", max_weight)
         self._lock: Any = threading.RLock()
         self._is_held = False
         self._clock: Callable[[], float] = time.monotonic if clock is None else clock
         self._max_entries: float = inf if max_entries is None else max_entries
         self._max_weight: float = inf if max_weight is None else max_weight
-        wheel = TimingWheel(interval, slots, self._clock())
+        wheel = TimingWheel(interval, FINEST_SLOTS, self._clock())
         self._map = EntryMap(self._max_entries, max_weight is not None, wheel)
         self._map.use_stamps(None if stamps is None else StampWords(stamps))
-        self._jitter = jitter
+        self._jitter = options.fraction("jitter", jitter)
         self._max_jitter = max_jitter
         self._random = Random().random
         self._patience = 2 * interval
@@ -154,6 +156,9 @@ class PythonCore:
         # How many markers there are is known under the lock only.
         with self._lock:
             return len(self._map)
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + len(self) * self.entry_bytes
 
     @property
     def weight(self) -> int:
@@ -248,6 +253,8 @@ class PythonCore:
                 fresh_until = expires_at = now + (ttl - cut * random())
             else:
                 fresh_until = expires_at = now + ttl
+            if ttl != ttl:
+                raise ValueError("ttl must be a number of seconds or None, not nan")
             if grace:
                 expires_at += grace
         if weight:
@@ -342,6 +349,8 @@ class PythonCore:
             if entry is None or not (map_.stamps is None or map_.stamps.restamp(entry)):
                 return 0
             fresh_until = inf if ttl is None else now + self._shortened(ttl, exact)
+            if fresh_until != fresh_until:
+                raise ValueError("ttl must be a number of seconds or None, not nan")
             grace = 0.0 if entry.due == inf else entry.due - entry.fresh_until
             outcome = STORED | map_.file(entry, fresh_until, fresh_until + grace, now)
             return outcome | WAKE if now - map_.next_due > self._patience else outcome

@@ -103,9 +103,9 @@ class Scans:
 
         def found() -> list[Any]:
             entries = dict.values(self._map.entries)
-            start = int(share * len(entries))
-            beside = list(islice(entries, start, start + count))
-            return beside + list(islice(entries, min(start, count - len(beside))))
+            start, most = int(share * len(entries)), max(0, min(count, len(entries)))
+            beside = list(islice(entries, start, start + most))
+            return beside + list(islice(entries, min(start, most - len(beside))))
 
         return self._records(found)
 

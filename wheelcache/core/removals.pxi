@@ -18,13 +18,15 @@ cdef struct Removal:
 
 
 cdef struct Gone:
+    PyObject *removed  # the list of the caller; NULL if nothing is reported. A borrowed reference.
     Py_ssize_t count
     Py_ssize_t size
     Removal *removals
     Removal in_place[IN_PLACE]
 
 
-cdef inline void begin_removals(Gone *gone) noexcept:
+cdef inline void begin_removals(Gone *gone, list removed) noexcept:
+    gone.removed = NULL if removed is None else <PyObject *>removed
     gone.count, gone.size, gone.removals = 0, IN_PLACE, gone.in_place
 
 
@@ -55,20 +57,20 @@ cdef inline void add_removal(Gone *gone, PyObject *key, PyObject *value, int cau
     gone.count += 1
 
 
-cdef int report(Gone *gone, list removed) except -1:
+cdef int report(Gone *gone) except -1:
     cdef Py_ssize_t index
     cdef Removal *each
     for index in range(gone.count):
         each = &gone.removals[index]
-        removed.append((<object>each.key, <object>each.value, CAUSES[each.cause]))
+        (<list>gone.removed).append((<object>each.key, <object>each.value, CAUSES[each.cause]))
     return 0
 
 
-cdef inline int finish(Gone *gone, list removed) except -1:
-    """After the last change of a step: report what left, and drop it."""
+cdef inline int finish(Gone *gone) except -1:
+    """After the last change of a step: report the entries that left, and drop the references to them."""
     try:
-        if removed is not None and gone.count:
-            report(gone, removed)
+        if unlikely(gone.removed is not NULL):
+            report(gone)
     finally:
         drop_removals(gone)
     return 0

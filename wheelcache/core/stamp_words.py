@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import platform
 import threading
+from contextlib import AbstractContextManager
 from sys import byteorder
-from typing import Any
+from typing import Any, Final
 
 from wheelcache.core.contract import Seen, Stamps
+
+TOTAL_STORE_ORDER: Final = ("x86_64", "AMD64", "i386", "i686")
+"""Machines on which the locked instruction that takes a lock is a full barrier."""
+
+
+def new_fence() -> AbstractContextManager[object]:
+    """Return a context manager whose entry is a full barrier: no later load passes an earlier store.
+
+    Its entry keeps the global interpreter lock, so that no other thread sees the core in between. Python has no barrier
+    of its own. On other machines than x86, taking a lock only keeps later accesses behind it: an earlier store may
+    still be delayed beyond it. The scheduler of Linux passes a full barrier at each call (``smp_mb__after_spinlock`` in
+    ``__schedule``, on which ``membarrier(2)`` relies), so ``sched_yield`` is one, too.
+    """
+    if platform.machine() in TOTAL_STORE_ORDER:
+        return threading.Lock()
+    # Not at the top: it takes 1 MB, which x86 does not need.
+    from ctypes import PyDLL
+
+    class SchedulerCall:
+        __enter__ = PyDLL(None).sched_yield
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+    return SchedulerCall()
 
 
 class StampWords:
@@ -23,7 +50,7 @@ class StampWords:
         self.table = stamps.table
         self.news = stamps.news
         self.next = stamps.first
-        self._fence = threading.Lock()
+        self._fence = new_fence()
 
     def seen(self, slot: int) -> Seen:
         # The news first: if there is any more in between, the stamp is another one, too.
@@ -56,8 +83,8 @@ class StampWords:
         stamp = self.next
         self.next += 1
         self.table[entry.slot] = stamp
-        # A processor may read ahead of what it writes, but not across a lock. Taking it lets no other thread run, but
-        # releasing it does: with the entry's stamp written after that, readers would miss the key.
+        # The news is read behind a full barrier: see ``coherence.shared_stamps``. Entering the fence lets no other
+        # thread run, but leaving it does: with the entry's stamp written after that, readers would miss the key.
         with self._fence:
             if self.news[entry.slot] != entry.news:
                 return False
@@ -66,4 +93,4 @@ class StampWords:
 
     def forget_locks(self) -> None:
         """After a fork: another thread may have held the fence."""
-        self._fence = threading.Lock()
+        self._fence = new_fence()

@@ -84,6 +84,7 @@ cdef bint restamp(Map *map, uint32_t index) noexcept:
         stamp = stamps.next
         stamps.next += 1
         store_word(&stamps.table[origin.slot], stamp)
+        full_barrier()
     if load_word(&stamps.news[origin.slot]) != origin.news:
         return False
     origin.stamp = stamp

@@ -40,7 +40,10 @@ from wheelcache import options
 
 COARSE_SLOTS: Final = 64
 COARSE_LEVELS: Final = 3
-"""512 slots of 1 s reach 8.5 min on level 0, then 9 hours, 24 days and 4 years."""
+
+FINEST_SLOTS: Final = 512
+"""The slots of a core's finest level. At 1 s per tick, this level spans 8.5 min and the coarser ones 9 hours, 24 days
+and 4 years."""
 
 FINEST_TICKS: Final = 1 << 52
 """Ticks from zero, either way, that floats can tell apart: 140 million years at a tick a second."""

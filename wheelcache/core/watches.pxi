@@ -59,7 +59,7 @@ cdef void end_watch(PyObject *watch) noexcept:
 
 
 cdef inline void chain(WatchTable *table, PyObject *watch) noexcept:
-    cdef PyObject **place = &table.chains[<size_t>(<Watch>watch).hash % <size_t>table.size]
+    cdef PyObject **place = &table.chains[mixed((<Watch>watch).hash) % <size_t>table.size]
     (<Watch>watch).next = place[0]
     (<Watch>watch).place = place
     if place[0] is not NULL:
@@ -110,23 +110,19 @@ cdef int begin_watch(CompiledCore core, Watch watch, Py_ssize_t slot) except -1:
 
 
 cdef list watches_on(WatchTable *table, object key, Py_hash_t hash):
-    """The open watches on a key. It comes before a step: it allocates, and a comparison may run any code."""
-    cdef list candidates = [], watches = []
+    """Return the open watches on a key. Call it before a step: it allocates, and a comparison may fail."""
+    cdef list watches = []
     cdef PyObject *each
-    cdef Watch watch
     cdef bint collects = PyGC_Disable()
     try:
-        each = table.chains[<size_t>hash % <size_t>table.size]
+        each = table.chains[mixed(hash) % <size_t>table.size]
         while each is not NULL:
-            if (<Watch>each).hash == hash:
-                candidates.append(<Watch>each)
+            if (<Watch>each).hash == hash and are_equal_keys(<PyObject *>(<Watch>each).key, <PyObject *>key):
+                watches.append(<Watch>each)
             each = (<Watch>each).next
     finally:
         if collects:
             PyGC_Enable()
-    for watch in candidates:
-        if watch.key is key or watch.key == key:
-            watches.append(watch)
     return watches
 
 

@@ -26,6 +26,13 @@ cdef inline int check_item(int64_t weight, object seen, Write *write) except -1:
     return 0
 
 
+cdef inline void prepare_eviction(Entries *entries) noexcept:
+    """Fetch the entry that the next eviction removes. Nothing else was as slow in a set of a new key."""
+    cdef Entry *entry = at(entries, entries.lines[0].younger)
+    prefetch(entry.key)
+    prefetch(at(entries, bucket_of(entries, entry.hash)[0]))
+
+
 cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *gone) except -1:
     """``set``. An exception leaves everything as it was but for detached entries.
 
@@ -37,14 +44,15 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     cdef Entries *entries = &map.entries
     cdef Entry *entry
     cdef Origin *origin
+    cdef PyObject *old_key
     cdef double fresh_until, due
     cdef uint32_t index
-    cdef int outcome = 0
+    cdef int outcome = 0, cause
     cdef bint is_suspect = False, is_there
-    check_slot(&map.stamps, write.slot)
     if not has_room(gone):
         raise MemoryError
     index = find(map, write.key, write.hash)
+    check_slot(&map.stamps, write.slot)
     if under is not None and under.broken:
         return CHANGED
     if write.mode != ANY:
@@ -97,15 +105,18 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     Py_INCREF(write.value)
     if index:
         entry = at(entries, index)
-        # The key is reported only if there is a list for that, but then it is needed.
-        Py_INCREF(entry.key)
-        map.left[REPLACED if entry.fresh_until > write.now else EXPIRED] += 1
-        add_removal(gone, entry.key, entry.value, REPLACED if entry.fresh_until > write.now else EXPIRED)
+        cause = REPLACED if entry.fresh_until > write.now else EXPIRED
+        map.left[cause] += 1
+        # The entry keeps its key, which is needed once more only if the removal is reported.
+        old_key = NULL if gone.removed is NULL else entry.key
+        Py_XINCREF(old_key)
+        add_removal(gone, old_key, entry.value, cause)
         entry.value = write.value
         use(map, index, entry)
     else:
         if is_full(map):
             take(map, oldest(entries), EVICTED, write.now, gone)
+            prepare_eviction(entries)
         Py_INCREF(write.key)
         index = bear(map, write.key, write.value, write.hash)
         entry = at(entries, index)
@@ -121,51 +132,6 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     if map.detached is not NULL:
         drop_detached(map, DROPPED_PER_SET, gone)
     return outcome | lateness(map, write.now)
-
-
-cdef inline void prepare_eviction(Entries *entries) noexcept:
-    """Fetch what the next eviction touches. Nothing else was as slow in a set of a new key."""
-    cdef Entry *entry = at(entries, entries.lines[0].younger)
-    prefetch(entry.key)
-    prefetch(at(entries, bucket_of(entries, entry.hash)[0]))
-
-
-cdef int put_plain(CompiledCore core, PyObject *key, PyObject *value, Py_hash_t hash, double ttl, double now) except -1:
-    """``put`` of a value with a TTL alone, where nothing but the entries is concerned: twice as fast."""
-    cdef Map *map = &core.map
-    cdef Entry *entry
-    cdef PyObject *old_key = NULL
-    cdef PyObject *old_value = NULL
-    cdef uint32_t index = find(map, key, hash), victim
-    cdef double fresh_until
-    cdef int outcome
-    if index:
-        entry = at(&map.entries, index)
-        map.left[REPLACED if entry.fresh_until > now else EXPIRED] += 1
-        old_value = entry.value
-        entry.value = value
-        use(map, index, entry)
-    else:
-        if is_full(map):
-            victim = oldest(&map.entries)
-            entry = at(&map.entries, victim)
-            old_key, old_value = entry.key, entry.value
-            unlink(map, victim, entry, EVICTED, now)
-            prepare_eviction(&map.entries)
-        else:
-            reserve_entry(&map.entries)
-            reserve_bucket(&map.entries)
-        Py_INCREF(key)
-        index = bear(map, key, value, hash)
-        entry = at(&map.entries, index)
-    map.puts += 1
-    Py_INCREF(value)
-    note_tracked(&map.entries, index, entry)
-    fresh_until = now + shortened(&core.jitter, ttl, False)
-    outcome = STORED | file(map, index, entry, fresh_until, fresh_until, now) | lateness(map, now)
-    Py_XDECREF(old_key)
-    Py_XDECREF(old_value)
-    return outcome
 
 
 cdef int give_ttl(CompiledCore core, uint32_t index, double ttl, bint exact, double now) except -1:
@@ -187,12 +153,21 @@ cdef int give_ttl(CompiledCore core, uint32_t index, double ttl, bint exact, dou
 
 
 cdef object remove(
-    Map *map, object key, Py_hash_t hash, object default, double now, int only, int cause, Py_ssize_t slot,
+    CompiledCore core, object key, Py_hash_t hash, object default, double now, int only, int cause, Py_ssize_t slot,
     list watches, Gone *gone,
 ):
-    """``delete``. It fails before the first change."""
+    """``delete``. It fails before the first change.
+
+    Args:
+        now: by the clock that the core was given; ignored if that is the system's.
+    """
+    cdef Map *map = &core.map
     cdef uint32_t index = find(map, <PyObject *>key, hash)
-    cdef bint is_there = is_live(map, index, now)
+    cdef bint is_there
+    check_slot(&map.stamps, slot)
+    if index and core.clock is None:
+        now = time_to_judge(at(&map.entries, index))
+    is_there = is_live(map, index, now)
     if only == DEAD and is_there:
         return default
     value = <object>at(&map.entries, index).value if is_there else default
@@ -203,24 +178,6 @@ cdef object remove(
         if watches is not None:
             break_watches(watches, None)
     return value
-
-
-cdef object remove_plain(Map *map, object key, object default):
-    """``remove`` where nothing but the entries is concerned, by the system's clock."""
-    cdef uint32_t index = find(map, <PyObject *>key, hash_of(<PyObject *>key))
-    cdef Entry *entry
-    cdef PyObject *old_key
-    cdef PyObject *old_value
-    if index == 0:
-        return default
-    entry = at(&map.entries, index)
-    old_key, old_value = entry.key, entry.value
-    if unlink(map, index, entry, DELETED, time_to_judge(entry)) == DELETED:
-        default = <object>old_value
-    shrink(map, 2)
-    Py_DECREF(old_value)
-    Py_DECREF(old_key)
-    return default
 
 
 cdef void use_entry(Map *map, uint32_t index) noexcept:

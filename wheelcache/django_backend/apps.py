@@ -10,11 +10,16 @@ from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
 
 
 class WheelCacheConfig(AppConfig):
-    """The system checks, and what is to be done in the main thread: a cache backend needs no app."""
+    """The system checks, the permissions of the dashboard, and the handlers that only the main thread can install.
+
+    The cache backend and the dashboard also work without this app.
+    """
 
     name = "wheelcache.django_backend"
     label = "wheelcache"
     verbose_name = "wheelcache"
+    # Otherwise the migration would depend on the setting of the site.
+    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         for check in CHECKS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.cache.backends.base import (
@@ -14,6 +14,7 @@ from django.core.cache.backends.base import (
 )
 from django.db import close_old_connections
 
+from wheelcache import options
 from wheelcache.codec import ATOMS
 from wheelcache.core import PrefixAccess
 from wheelcache.core.access import is_simple
@@ -24,7 +25,7 @@ from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
 from wheelcache.leases.fill_scope import current_scope, end_request, forget_misses
-from wheelcache.loading.policy import PLAIN, BackendArguments, load_policy
+from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.steps import RUN, Call, Steps, StepsTo, drive, drive_async, run, run_async
 from wheelcache.runtime.worker_pool import cleanups
 
@@ -95,8 +96,8 @@ class WheelCache(PrefixAccess, BaseCache):
         self._look_up_in(self._cache)
         self._loads, self._encode = self.store.codec.loads, self.store.codec.encode
         self._atoms = ATOMS if self.store.keeps_atoms else frozenset()
-        self._missed_at = self._cache.fill_times.missed_at
-        self._fill_times = self._cache.fill_times
+        self._missed_at = self._cache.parts.fill_times.missed_at
+        self._fill_times = self._cache.parts.fill_times
         self._checks_keys = True
         self._culls = self.store.cull_frequency is not None
         self._fill_waits = self.store.fill_waits
@@ -141,9 +142,13 @@ class WheelCache(PrefixAccess, BaseCache):
         return (cache_key,)
 
     def add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        cache_key = self._key(key, version)
+        ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        if version is None and not self._culls:
+            is_stored = self._add_at_once(key, value, ttl)
+            if is_stored is not None:
+                return is_stored
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
         stored = self.store.codec.encode(value)
-        ttl = self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             if cache_key in self._cache:
                 return False
@@ -172,7 +177,7 @@ class WheelCache(PrefixAccess, BaseCache):
         wait = self._fill_wait(key)
         if wait:
             act_for_request()
-            stored = yield from self._cache.leased(cache_key, wait, may_wait=not shares_its_thread())
+            stored = yield from self._cache.parts.look_up_leased(cache_key, wait, may_wait=not shares_its_thread())
         else:
             stored = self._cache.get(cache_key, MISSING)
         return self._found_or(default, cache_key, stored)
@@ -200,6 +205,7 @@ class WheelCache(PrefixAccess, BaseCache):
                 self._fill_times.filled(f"{self._prefix}{key!s}")
             if self._set_at_once(key, value, ttl) is not None:
                 return
+        ttl = self._ttl(timeout)
         cache_key = self._key(key, version)
         cache = self._cache
         if self._missed_at:
@@ -216,8 +222,12 @@ class WheelCache(PrefixAccess, BaseCache):
                 cache.set(cache_key, stored, ttl)
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        cache_key = self._key(key, version)
-        ttl = self._ttl(timeout)
+        ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        if version is None:
+            is_there = self._touch_at_once(key, ttl)
+            if is_there is not None:
+                return is_there
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             return self._cache.delete(cache_key)
         return self._cache.touch(cache_key, ttl)
@@ -226,6 +236,10 @@ class WheelCache(PrefixAccess, BaseCache):
         return self._cache.delete(self._key(key, version))
 
     def get_many(self, keys: Iterable[Any], version: int | None = None) -> dict[Any, Any]:
+        keys = list(keys)
+        values = self._get_many_at_once(keys) if version is None else None
+        if values is not None:
+            return {key: value for key, value in zip(keys, values, strict=True) if value is not MISSING}
         cache_keys = [(key, self._key(key, version)) for key in keys]
         found = self._cache.get_many([cache_key for _, cache_key in cache_keys])
         restore = self.store.codec.decode
@@ -237,15 +251,21 @@ class WheelCache(PrefixAccess, BaseCache):
         default: Any,
         timeout: Any = DEFAULT_TIMEOUT,
         version: int | None = None,
-        **given: Unpack[BackendArguments],
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Any:
         """As Django's, and however many callers miss the key together, one of them calls ``default``.
 
         Args:
-            given: ``load_timeout``, which is the ``timeout`` of ``wheelcache.Cache.take``, and the others of its
-                arguments.
+            grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.take``.
+            load_timeout: its ``timeout``.
         """
-        return run(self._get_or_set(key, default, timeout, version, given))
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
+        return run(self._get_or_set(key, default, timeout, version, policy))
 
     async def aget_or_set(
         self,
@@ -253,16 +273,22 @@ class WheelCache(PrefixAccess, BaseCache):
         default: Any,
         timeout: Any = DEFAULT_TIMEOUT,
         version: int | None = None,
-        **given: Unpack[BackendArguments],
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Any:
         """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
-        return await run_async(self._get_or_set(key, default, timeout, version, given))
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
+        return await run_async(self._get_or_set(key, default, timeout, version, policy))
 
-    def _get_or_set(self, key: Any, default: Any, timeout: Any, version: int | None, given: BackendArguments) -> Steps:
-        cache_key, ttl, policy = self._key(key, version), self._ttl(timeout), load_policy(given, "load_timeout")
+    def _get_or_set(self, key: Any, default: Any, timeout: Any, version: int | None, policy: LoadPolicy) -> Steps:
+        cache_key, ttl = self._key(key, version), self._ttl(timeout)
         stored = self._cache.find(cache_key, MISSING)
         is_over = ttl is not None and ttl <= 0
-        loading = self._cache.loading
+        loading = self._cache.parts.loading
         if stored is MISSING or (not is_over and loading.needs_refresh(cache_key, stored, ttl, policy)):
             if not callable(default):
                 value, default = default, lambda: value
@@ -290,6 +316,10 @@ class WheelCache(PrefixAccess, BaseCache):
         return self._key(key, version) in self._cache
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
+        if version is None:
+            total: int | None = self._incr_at_once(key, delta)
+            if total is not None:
+                return total
         cache_key = self._key(key, version)
         store, restore = self.store.codec.encode, self.store.codec.decode
         try:
@@ -301,10 +331,12 @@ class WheelCache(PrefixAccess, BaseCache):
     def set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> list[Any]:
+        ttl = self._ttl(timeout)
+        if version is None and not self._culls and self._set_many_at_once(data, ttl):
+            return []
         originals = {self._key(key, version): key for key in data}
         store = self.store.codec.encode
         stored = {key: store(data[original]) for key, original in originals.items()}
-        ttl = self._ttl(timeout)
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return []
@@ -338,11 +370,18 @@ class WheelCache(PrefixAccess, BaseCache):
         self.close(**kwargs)
 
     def _ttl(self, timeout: Any) -> Any:
-        return self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
+        """Return the seconds that ``timeout`` stands for; None for no expiry, 0 or less if it is over immediately.
+
+        Raises:
+            TypeError: if ``timeout`` is not a number of seconds or None.
+        """
+        if timeout is DEFAULT_TIMEOUT:
+            return self.default_timeout
+        return timeout if type(timeout) is int else options.django_timeout("timeout", timeout)
 
     def _set_page(self, key: str, cache_key: Any, stored: Any, ttl: float | None, version: int | None) -> None:
         """``set`` of a page or of what Django keeps beside it: see ``pages``."""
-        if page_leases.is_headers(key) and self._cache.is_leased(cache_key):
+        if page_leases.is_headers(key) and self._cache.parts.is_leased(cache_key):
             current_scope().held_back[self._cache, cache_key] = partial(self._cache.set, cache_key, stored, ttl)
             return
         self._cache.set(cache_key, stored, ttl)
@@ -359,4 +398,4 @@ class WheelCache(PrefixAccess, BaseCache):
         frequency, most = self.store.cull_frequency, self.store.max_entries
         size = len(self._cache)
         if most is not None and size >= most and any(key not in self._cache for key in keys):
-            self._cache.evict_to(size - size // frequency if frequency else 0)
+            self._cache.parts.evict_to(size - size // frequency if frequency else 0)

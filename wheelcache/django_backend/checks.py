@@ -1,4 +1,4 @@
-"""System checks of ``CACHES``, for what is no error but hardly meant."""
+"""System checks of the settings: errors, and settings that are valid but probably mistakes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any, Final
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage
+from django.core.exceptions import ImproperlyConfigured
 
+from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
+from wheelcache.django_backend.dashboard_guard import configured_guard
 from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
@@ -19,7 +22,7 @@ L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
 
 
 def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Aliases with one LOCATION and different OPTIONS look as if they shared entries, and don't."""
+    """Report aliases that have one LOCATION but different OPTIONS: they look as if they shared entries, but do not."""
     stores: defaultdict[str, dict[Any, list[str]]] = defaultdict(dict)
     for alias, cache in wheel_caches():
         # The entries of a TieredCache are those of its L2.
@@ -29,7 +32,7 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         checks.Warning(
             f"The caches {' and '.join(repr(names[0]) for names in by_store.values())} have the same LOCATION "
             f"{location!r} but different OPTIONS, so they do not share their entries.",
-            hint="Give them the same OPTIONS to share one store, or different LOCATIONs to say that they don't.",
+            hint="Give them the same OPTIONS to share one store, or different LOCATIONs to have a store each.",
             id="wheelcache.W001",
         )
         for location, by_store in stores.items()
@@ -38,7 +41,7 @@ def check_locations(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_unnamed(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Aliases without LOCATION and with the same OPTIONS are one store, which is rarely meant."""
+    """Report aliases without LOCATION that have the same OPTIONS: they share one store, probably by mistake."""
     stores: defaultdict[Any, list[str]] = defaultdict(list)
     for alias, cache in wheel_caches():
         if not cache.location and not isinstance(cache, TieredCache):
@@ -46,8 +49,8 @@ def check_unnamed(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [
         checks.Warning(
             f"The caches {' and '.join(map(repr, aliases))} have no LOCATION and the same OPTIONS, so they share one "
-            "store: its bound on entries, and clear() of one empties all.",
-            hint="Give each a LOCATION of its own, or the same one to say that they share.",
+            "store: its limit on entries is for all of them, and clear() of one empties all.",
+            hint="Give each a LOCATION of its own, or give them the same one if they are meant to share.",
             id="wheelcache.W004",
         )
         for aliases in stores.values()
@@ -56,7 +59,7 @@ def check_unnamed(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Sessions and counters that each worker process would have for itself."""
+    """Report sessions and counters in caches that each worker process has for itself."""
     return [
         checks.Warning(
             f"{use.user} the cache {use.alias!r}, which each worker process has for itself: with more than one worker "
@@ -70,12 +73,12 @@ def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_snapshots(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Snapshots are told apart by the names of caches: one would load what another saved."""
+    """Report caches that would load each other's snapshots: these are distinguished by the names of the caches."""
     stores: defaultdict[tuple[str, Path], dict[Any, list[str]]] = defaultdict(dict)
     for alias, cache in wheel_caches():
         engine = cache.store.cache
-        if engine.keeper is not None:
-            stores[engine.name, engine.keeper.directory].setdefault(cache.store, []).append(alias)
+        if engine.parts.keeper is not None:
+            stores[engine.name, engine.parts.keeper.directory].setdefault(cache.store, []).append(alias)
     return [
         checks.Error(
             f"The caches {' and '.join(repr(names[0]) for names in by_store.values())} do not share their entries, but "
@@ -89,7 +92,7 @@ def check_snapshots(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """An option beside OPTIONS instead of in it does nothing."""
+    """Report options that are next to OPTIONS instead of in it, where they have no effect."""
     return [
         checks.Warning(
             f"CACHES[{alias!r}] has {option!r} beside its OPTIONS, where Django does not look for it.",
@@ -103,13 +106,13 @@ def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessag
 
 
 def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Copies that nothing tells of writes are as old as they may get."""
+    """Report a TieredCache that is not notified of writes: its copies may be as old as ``L1_TIMEOUT``."""
     return [
         checks.Warning(
-            f"Nothing tells the TieredCache {alias!r} what other processes write: it may return what was overwritten "
-            f"up to {settings.CACHES[alias]['OPTIONS'].get('L1_TIMEOUT', L1_TIMEOUT):g} seconds ago.",
-            hint="Say 'COHERENCE': 'host' in its OPTIONS if all that write are on this machine; or let L2 be a Redis "
-            "or Valkey, without replicas; or silence this check if L1_TIMEOUT is short enough for you.",
+            f"The TieredCache {alias!r} is not notified of writes by other processes: it may return values that were "
+            f"overwritten up to {settings.CACHES[alias]['OPTIONS'].get('L1_TIMEOUT', L1_TIMEOUT):g} seconds ago.",
+            hint="Set 'COHERENCE': 'host' in its OPTIONS if all writers are on this machine, or use Redis or Valkey "
+            "without replicas as L2, or silence this check if L1_TIMEOUT is short enough for you.",
             id="wheelcache.W003",
         )
         for alias, cache in wheel_caches()
@@ -117,5 +120,30 @@ def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     ]
 
 
-CHECKS: Final = (check_locations, check_snapshots, check_misplaced_options, check_coherence, check_unnamed)
-"""Those of every ``check``. That of shared state is for ``--deploy``."""
+def check_dashboard_guard(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report a guard of the dashboard that cannot be called."""
+    try:
+        configured_guard()
+    except ImproperlyConfigured as error:
+        return [checks.Error(str(error), id="wheelcache.E002")]
+    return []
+
+
+def check_core(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report that the slower core runs: an installation succeeds without a compiler, and pip does not show why."""
+    if IMPLEMENTATION == "compiled":
+        return []
+    message = f"{REPORT}: hits and writes take three to ten times as long as on the compiled one."
+    return [checks.Info(message, hint=HOW_TO_CHANGE, id="wheelcache.I001")]
+
+
+CHECKS: Final = (
+    check_locations,
+    check_snapshots,
+    check_misplaced_options,
+    check_coherence,
+    check_unnamed,
+    check_dashboard_guard,
+    check_core,
+)
+"""The checks of every ``check``; ``check_shared_state`` is for ``--deploy``."""

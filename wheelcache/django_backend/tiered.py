@@ -29,6 +29,7 @@ from wheelcache.near_cache.socket_options import (
     well_known,
 )
 from wheelcache.near_cache.write_news import WriteNews
+from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.option_table import Options
 
@@ -43,19 +44,23 @@ SERVE_ALL_THREADS: Final = {
     "django.core.cache.backends.locmem.LocMemCache",
     "wheelcache.django_backend.backend.WheelCache",
 }
-"""Backends of which one object may be used by many threads. Of others this is not known: Django makes one a thread.
+"""Backends of which many threads may use one object. For others this is unknown: Django makes an object per thread.
 
-Those over memcached are none of them: two threads on one connection of pymemcache read each other's answers, and with
-its pool the ``close`` at the end of one request still closes the connections of all.
+The backends for memcached are not among them: two threads on one connection of pymemcache read each other's answers,
+and with its pool, the ``close`` at the end of one request still closes the connections of all.
 """
 
 
+SET_AGAIN: Final = (BaseCache.incr, BaseCache.aincr)
+"""Methods that set the new value with the default timeout. Those that replace them keep the timeout of the value."""
+
+
 class TieredStore(Store):
-    """The copies of one process, and what tells them of writes.
+    """The copies of one process, and the source of their invalidations.
 
     Attributes:
-        level: how they are read and written.
-        is_told: whether anything tells this process what others write.
+        level: reads and writes them.
+        is_told: whether the writes of other processes are reported to this one.
     """
 
     __slots__ = ("is_told", "level")
@@ -64,7 +69,7 @@ class TieredStore(Store):
     cull_frequency: None
 
     def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
-        # Of all versions. What another key function makes of a prefix is not known.
+        # The prefix covers all versions. It is unknown how another key function uses it.
         prefix = f"{l2.key_prefix}:" if l2.key_func is default_key_func else ""
         news = WriteNews(l2, prefix, shared_stamps(location, checked))
         super().__init__(location or name, checked, news.stamps)
@@ -73,23 +78,23 @@ class TieredStore(Store):
 
 
 class TieredCache(WheelCache):
-    """Copies in the memory of the process of what another cache has, which is named by the option ``L2``.
+    """Keeps copies of the values of another cache, named by the option ``L2``, in the memory of the process.
 
-    The keys are those that the other cache makes: code that uses it directly finds them, and TIMEOUT, KEY_PREFIX,
-    VERSION and KEY_FUNCTION are its own unless they are given here. Values are isolated as in ``WheelCache``.
+    The other cache makes the keys, so code that uses it directly finds the values. TIMEOUT, KEY_PREFIX, VERSION and
+    KEY_FUNCTION are those of the other cache unless they are given here. Values are isolated as in ``WheelCache``.
 
-    ``get`` looks at the copies, then asks the other cache, once for all callers that miss a key together. Every write
-    goes to the other cache, and drops the copy. See ``near_cache``.
+    ``get`` looks at the copies and then asks the other cache, once for all callers that miss a key together. Every
+    write goes to the other cache and drops the copy. See ``near_cache``.
     """
 
     store: TieredStore
 
     @property
     def serves_all_threads(self) -> bool:  # type: ignore[override]
-        """Whether one object may be used by all threads and tasks at once, which the other cache decides."""
+        """Whether all threads and tasks may use one object at the same time. This depends on the other cache."""
         return any(f"{cls.__module__}.{cls.__qualname__}" in SERVE_ALL_THREADS for cls in type(self._l2).__mro__)
 
-    # The key prefix and function that writes are told for, once they are known.
+    # The key prefix and function for which writes are reported, once they are known.
     _told: tuple[Any, Any] | None = None
     _keeps = True
 
@@ -113,8 +118,8 @@ class TieredCache(WheelCache):
             )
         key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
         self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"].default))
-        # The alias alone would not do: tests override what it means.
-        # Nor does the version tell: aliases that differ in it share their copies, and see at once what they write.
+        # The alias alone is not enough: tests override its settings.
+        # The version is left out: aliases that differ only in it share the copies and see each other's writes.
         beside = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)
         return store_for(
             *(location, params, OPTIONS),
@@ -125,17 +130,17 @@ class TieredCache(WheelCache):
     def _find_prefix(self) -> None:
         super()._find_prefix()
         if self._told is not None:
-            # Changed on the fly.
+            # A key setting was changed at run time.
             self._l2.key_prefix, self._l2.version, self._l2.key_func = self.key_prefix, self.version, self.key_func
             self._keeps = (self.key_prefix, self.key_func) == self._told
 
     def _key(self, key: Any, version: int | None) -> Any:
-        """What a copy is kept under; a tuple, under which none is, if the other cache shall warn of the key, or nothing
-        would tell of writes."""
+        """Return the key of a copy. It is a tuple, under which no copies are kept, if the other cache would warn of the
+        key or if writes are not reported for it."""
         cache_key = self.make_key(key, version=version)
         return cache_key if self._keeps and is_simple(cache_key) else (cache_key,)
 
-    # Steps, and both methods that they are: what the other cache does is awaited in tasks.
+    # Steps, and the two methods made of each: in tasks, the calls of the other cache are awaited.
 
     def _add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[Any]:
         l2, ttl = (yield self._l2s), self._ttl(timeout)
@@ -145,6 +150,7 @@ class TieredCache(WheelCache):
                 lambda: l2.add(key, value, ttl, version=version),
                 dropped=False,
                 value_of=lambda added: self._for_waiters(value, ttl) if added else MISSING,
+                new_timeout=NewTimeout(ttl, bool),
             )
         )
 
@@ -188,23 +194,36 @@ class TieredCache(WheelCache):
             lambda: l2.set(key, value, ttl, version=version),
             dropped=None,
             value_of=lambda _: self._for_waiters(value, ttl),
+            new_timeout=NewTimeout(ttl),
         )
 
     _store, aset = twins(_set)
 
-    def _write(self, dropped: Any, name: str, *args: Any, version: int | None, keys: list[Any]) -> StepsTo[Any]:
+    def _write(
+        self,
+        dropped: Any,
+        new_timeout: NewTimeout | None,
+        name: str,
+        *args: Any,
+        version: int | None,
+        keys: list[Any],
+    ) -> StepsTo[Any]:
         """Call the method ``name`` of the other cache, which writes ``keys``."""
         method = getattr((yield self._l2s), name)
         cache_keys = [self._key(key, version) for key in keys]
-        return (yield from self._level.write(cache_keys, lambda: method(*args, version=version), dropped=dropped))
+        if getattr(method, "__func__", None) in SET_AGAIN:
+            new_timeout = NewTimeout(self._l2.default_timeout)
+        write = partial(method, *args, version=version)
+        return (yield from self._level.write(cache_keys, write, dropped=dropped, new_timeout=new_timeout))
 
     def _touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[bool]:
-        return self._write(False, "touch", key, self._ttl(timeout), version=version, keys=[key])
+        ttl = self._ttl(timeout)
+        return self._write(False, NewTimeout(ttl, bool), "touch", key, ttl, version=version, keys=[key])
 
     touch, atouch = twins(_touch)
 
     def _delete(self, key: Any, version: int | None = None) -> StepsTo[bool]:
-        return self._write(False, "delete", key, version=version, keys=[key])
+        return self._write(False, NO_TIMEOUT, "delete", key, version=version, keys=[key])
 
     delete, adelete = twins(_delete)
 
@@ -220,7 +239,7 @@ class TieredCache(WheelCache):
             return {self._key(key, version): self._stored(value) for key, value in found.items()}
 
         if tuple in map(type, originals):
-            # Nothing tells of writes to what is kept under a tuple.
+            # No copies are kept under tuples.
             found = yield from self._level.read(lambda: read(list(originals)))
             found = {} if found is MISSING else found
         else:
@@ -233,14 +252,16 @@ class TieredCache(WheelCache):
     def get_or_set(  # type: ignore[override]  # a value that two levels have has no grace in one of them
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
-        """As Django's, and however many callers of this process miss the key together, one calls ``default``."""
+        """Do the same as Django's ``get_or_set``; of the callers that miss the key together, one calls ``default``."""
+        timeout = self._ttl(timeout)
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
     async def aget_or_set(  # type: ignore[override]
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
-        """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
+        """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
+        timeout = self._ttl(timeout)
         found = await self.aget(key, MISSING, version)
         return await run_async(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
@@ -262,26 +283,27 @@ class TieredCache(WheelCache):
     has_key, ahas_key = twins(_has_key)
 
     def _incr(self, key: Any, delta: int = 1, version: int | None = None) -> StepsTo[int]:
-        """As Django's. There is no answer to make up: without the other cache its error reaches the caller."""
-        return self._write(MISSING, "incr", key, delta, version=version, keys=[key])
+        """Do the same as Django's ``incr``. In an outage, the error always reaches the caller."""
+        return self._write(MISSING, None, "incr", key, delta, version=version, keys=[key])
 
     incr, aincr = twins(_incr)
 
-    # These go by the others.
+    # These call the methods above.
     aget, adecr = WheelCache.aget, BaseCache.adecr
     aincr_version, adecr_version = BaseCache.aincr_version, BaseCache.adecr_version
 
     def _set_many(
         self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> StepsTo[list[Any]]:
-        keys = list(data)
-        return self._write(keys, "set_many", dict(data), self._ttl(timeout), version=version, keys=keys)
+        keys, ttl = list(data), self._ttl(timeout)
+        new_timeout = NewTimeout(ttl, lambda failed: None if failed else True)
+        return self._write(keys, new_timeout, "set_many", dict(data), ttl, version=version, keys=keys)
 
     set_many, aset_many = twins(_set_many)
 
     def _delete_many(self, keys: Iterable[Any], version: int | None = None) -> StepsTo[None]:
         keys = list(keys)
-        return self._write(None, "delete_many", keys, version=version, keys=keys)
+        return self._write(None, NO_TIMEOUT, "delete_many", keys, version=version, keys=keys)
 
     delete_many, adelete_many = twins(_delete_many)
 
@@ -299,7 +321,7 @@ class TieredCache(WheelCache):
         held_back = current_scope().held_back
         for cache, cache_key in list(held_back):
             if cache is self._cache:
-                # ``close`` would write it to the other cache in this thread, and hold up the event loop.
+                # ``close`` would write it to the other cache in this thread and block the event loop.
                 store = held_back.pop((cache, cache_key))
                 if isinstance(store, partial):
                     await self.aset(*store.args)
@@ -310,7 +332,7 @@ class TieredCache(WheelCache):
         return value if value is MISSING else self.store.codec.encode(value)
 
     def _for_waiters(self, value: Any, ttl: float | None) -> Any:
-        """What the callers that wait for a lease get; MISSING if the value is over at once."""
+        """Return the value for the callers that wait for a lease; MISSING if it is over immediately."""
         if not self._fill_waits or (ttl is not None and ttl <= 0):
             return MISSING
         return self.store.codec.encode(value)
@@ -320,12 +342,12 @@ class TieredCache(WheelCache):
             bool(self._fill_waits)
             and type(key) is str
             and page_leases.is_headers(key)
-            and self._cache.is_leased(cache_key)
+            and self._cache.parts.is_leased(cache_key)
         )
 
 
 class _Awaited:
-    """A cache whose methods are its methods for coroutines."""
+    """Presents the methods for coroutines of a cache under the names without the "a"."""
 
     def __init__(self, cache: BaseCache) -> None:
         self._cache = cache
@@ -335,8 +357,8 @@ class _Awaited:
 
 
 def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -> BaseCache:
-    """The cache ``alias``, as Django would make it, but with these settings of keys, and sockets that do not wait for
-    ever."""
+    """Return the cache ``alias`` as Django would make it, but with these key settings, and with sockets that do not
+    wait forever."""
     params = {**caches.settings[alias], **key_settings}
     backend = params.pop("BACKEND")
     location = params.pop("LOCATION", "")
@@ -346,8 +368,8 @@ def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -
     known = well_known(cls)
     params["OPTIONS"] = {**socket_options(cls, timeout), **params.get("OPTIONS", {})}
     if known == PYMEMCACHE and isinstance(location, str) and not {",", ";"} & set(location):
-        # After a failure pymemcache says for a while, and of no error, that there is nothing. With one server there is
-        # no other to go to, and it is better known that it is down.
+        # After a failure pymemcache reports misses for a while, without an error. With one server there is no other to
+        # use, so an error is better.
         params["OPTIONS"] = {"retry_attempts": 0, "dead_timeout": 0, **params["OPTIONS"]}
     if known == DJANGO_REDIS:
         location = _with_timeouts(location, params["OPTIONS"])
@@ -356,11 +378,11 @@ def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -
 
 
 def _with_timeouts(location: Any, given: Mapping[str, Any]) -> list[str]:
-    """The URLs of django-redis with the timeouts in them.
+    """Return the URLs for django-redis with the timeouts in them.
 
-    It has one pool for a URL, with the OPTIONS that came first. These may be of an alias whose sockets wait for ever.
+    It has one pool per URL, with the OPTIONS that came first. These may belong to an alias whose sockets wait forever.
     """
     timeouts = urlencode({name.lower(): given[name] for name in SOCKET_OPTIONS[DJANGO_REDIS].timeouts if given[name]})
     urls = location.split(",") if isinstance(location, str) else location
-    # Behind: what the URL itself says comes first, and wins.
+    # Appended at the end: options that are already in the URL come first and win.
     return [f"{url}{'&' if '?' in url else '?'}{timeouts}" for url in urls]

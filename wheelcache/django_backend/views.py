@@ -1,8 +1,7 @@
-"""The views of the dashboard: for logged-in staff only.
+"""The views of the dashboard, for users with its permissions or those that the guard of the site lets in.
 
-Each decides by itself which users get in and which requests are forged, whatever middleware the site has; so the
-site's own is told to leave both to them, and what is refused is refused in the same words, with the same headers,
-everywhere.
+Each view checks the permission and detects forged requests by itself, whatever middleware the site has. The site's own
+middleware leaves both to the views, so every refusal has the same words and the same headers on every site.
 """
 
 from __future__ import annotations
@@ -12,10 +11,12 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final
 
+from asgiref.sync import async_to_sync, iscoroutinefunction
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured, PermissionDenied
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.request import HttpHeaders
+from django.http.response import HttpResponseBase
 from django.middleware.csrf import get_token
 from django.shortcuts import resolve_url
 from django.urls import get_script_prefix
@@ -23,24 +24,26 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect, ensure_csrf_
 from django.views.decorators.http import require_POST, require_safe
 
 from wheelcache.django_backend.aliases import engines, settings_of
+from wheelcache.django_backend.dashboard_guard import configured_guard
 from wheelcache.observability.dashboard import dashboard as shared
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard
+from wheelcache.observability.dashboard.permissions import NOT_AN_OPERATOR, REFUSED, Permission, granted_by
 
 logger = logging.getLogger("wheelcache")
 
 View = Callable[..., HttpResponse]
 
 Refusal = Callable[[HttpRequest, int], HttpResponse]
-"""What to say to a request, and with which status: 401 without a login, 403 for another user's."""
+"""A function that makes the response to a refused request. Its status is 401 without a login, otherwise 403."""
 
-WHY: Final = {401: "You have to log in", 403: "Only staff may see this"}
+WHY: Final = {401: "You have to log in", 403: REFUSED}
 
 
 def _to_login(request: HttpRequest, status: int) -> HttpResponse:
     if status == 403:
-        # Another login might not help, and would ask for it in circles. The site has a page for this.
+        # Another login might not help, and would redirect in circles. The site has a page for this.
         raise PermissionDenied(WHY[status])
-    # What it imports needs the app whose users are asked for here.
+    # This imports the models of django.contrib.auth, which sites with a guard need not have.
     from django.contrib.auth.views import redirect_to_login
 
     return redirect_to_login(request.get_full_path(), resolve_url(settings.LOGIN_URL))
@@ -50,28 +53,45 @@ def _in_json(request: HttpRequest, status: int) -> HttpResponse:
     return JsonResponse({"error": WHY[status]}, status=status)
 
 
-def _staff_only(refuse: Refusal) -> Callable[[View], View]:
-    """Checks the user before anything else, and sees to the headers of every answer."""
+def _guarded(refuse: Refusal) -> Callable[[View], View]:
+    """Return a decorator that checks the permission before anything else and sets the headers of every response."""
 
     def decorate(view: View) -> View:
         @wraps(view)
         def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:
-            user = _user(request)
-            if not user.is_authenticated:
-                response = refuse(request, 401)
-            elif user.is_active and getattr(user, "is_staff", False):
+            guard = configured_guard()
+            if guard is None:
+                verdict = _permission_of(_user(request))
+            else:
+                verdict = async_to_sync(guard)(request) if iscoroutinefunction(guard) else guard(request)
+            if isinstance(verdict, HttpResponseBase):
+                return verdict
+            permission = granted_by(verdict)
+            if permission is not None:
+                request.wheelcache_permission = permission  # type: ignore[attr-defined]
                 response = view(request, **kwargs)
+            elif guard is None and not request.user.is_authenticated:
+                response = refuse(request, 401)
             else:
                 response = refuse(request, 403)
             for name, value in HEADERS.items():
                 response.headers[name] = value
             return response
 
-        # For LoginRequiredMiddleware, which would redirect what must not be.
+        # LoginRequiredMiddleware would redirect the requests that are answered in JSON.
         answer.login_required = False  # type: ignore[attr-defined]
         return answer
 
     return decorate
+
+
+def _permission_of(user: Any) -> Permission | None:
+    """Return the permission of a user of Django's; superusers have both."""
+    if user.is_authenticated:
+        for permission in (Permission.OPERATE, Permission.VIEW_FIGURES):
+            if user.has_perm(f"wheelcache.{permission}"):
+                return permission
+    return None
 
 
 def _user(request: HttpRequest) -> Any:
@@ -79,47 +99,55 @@ def _user(request: HttpRequest) -> Any:
         return request.user
     except AttributeError:
         raise ImproperlyConfigured(
-            "The dashboard of wheelcache lets only staff in, and request.user is missing: put "
-            "'django.contrib.auth.middleware.AuthenticationMiddleware' into MIDDLEWARE."
+            "The dashboard of wheelcache checks the permissions of request.user, which is missing: put "
+            "'django.contrib.auth.middleware.AuthenticationMiddleware' into MIDDLEWARE, or set "
+            "WHEELCACHE_DASHBOARD_GUARD to a function that decides instead."
         ) from None
 
 
+def _may_operate(request: HttpRequest) -> bool:
+    return request.wheelcache_permission is Permission.OPERATE  # type: ignore[attr-defined]
+
+
 def _action(view: View) -> View:
-    """A view that staff may post to, with the token of the page."""
+    """Make a view that operators may post to, with the token of the page."""
     protected = csrf_protect(view)
 
     @wraps(view)
     def answer(request: HttpRequest) -> HttpResponse:
+        if not _may_operate(request):
+            return JsonResponse({"error": NOT_AN_OPERATOR}, status=403)
         response = protected(request)
         if response.status_code == 403:
-            # It is the only answer that says so, and in HTML.
+            # The view itself never returns a 403, so this is the HTML page of csrf_protect.
             return JsonResponse({"error": "This page is older than your login, reload it"}, status=403)
         return response
 
-    return csrf_exempt(_staff_only(_in_json)(require_POST(answer)))
+    return csrf_exempt(_guarded(_in_json)(require_POST(answer)))
 
 
-@_staff_only(_to_login)
+@_guarded(_to_login)
 @require_safe
 @ensure_csrf_cookie
 def page(request: HttpRequest) -> HttpResponse:
     if not request.path.endswith("/"):
         raise ImproperlyConfigured(
-            "What is beside the dashboard of wheelcache is found from its address, which has to end with a slash: "
+            "The address of the dashboard of wheelcache must end with a slash, since its files are below it: "
             'path("wheelcache/", include("wheelcache.django_backend.urls")).'
         )
     header = HttpHeaders.parse_header_name(settings.CSRF_HEADER_NAME) or settings.CSRF_HEADER_NAME
-    return HttpResponse(_dashboard(request).page(header, get_token(request), get_script_prefix()))
+    dashboard, may_operate = _dashboard(request), _may_operate(request)
+    return HttpResponse(dashboard.page(header, get_token(request), get_script_prefix(), may_operate=may_operate))
 
 
-@_staff_only(_in_json)
+@_guarded(_in_json)
 @require_safe
 def figures(request: HttpRequest) -> HttpResponse:
     details = request.GET.getlist("details") if "details" in request.GET else None
     return _answer(lambda: _dashboard(request).figures(details, request.GET.get("span", "hour")))
 
 
-@_staff_only(_in_json)
+@_guarded(_in_json)
 @require_safe
 def asset(request: HttpRequest, name: str) -> HttpResponse:
     return HttpResponse(shared.asset(name), content_type=f"{ASSETS[name]}; charset=utf-8")
@@ -142,16 +170,24 @@ def reset(request: HttpRequest) -> HttpResponse:
 
 
 def _done(request: HttpRequest, act: Callable[[str, str], str], to_log: str) -> HttpResponse:
-    """Have ``act(cache, user)`` do what a button of the page asks for, and log it."""
-    name, by = request.POST.get("cache", ""), request.user.get_username()
+    """Call ``act(cache, user)`` for a button of the page, and log it."""
+    name, by = request.POST.get("cache", ""), _user_name(request)
     response = _answer(lambda: act(name, by))
     if response.status_code == 200:
         logger.info(to_log, {"user": by, "cache": name})
     return response
 
 
+def _user_name(request: HttpRequest) -> str:
+    """Return the name of the user for the recent events; sites with a guard may have other users, or none."""
+    try:
+        return str(request.user.get_username())
+    except AttributeError:
+        return f"the dashboard, from {request.META.get('REMOTE_ADDR')}"
+
+
 def _dashboard(request: HttpRequest) -> Dashboard:
-    # As its users know the site: a settings module is often the same for staging and production.
+    # The title is the address of the site: staging and production often share a settings module.
     return Dashboard(f"{request.get_host()}{get_script_prefix().rstrip('/')}", engines, settings_of)
 
 

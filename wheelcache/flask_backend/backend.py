@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, Unpack
+from typing import Any, Final
 
 from flask import Flask
 
@@ -17,7 +17,7 @@ from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leas
 from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout, is_memoize_version
 from wheelcache.flask_backend.sessions import warn_of_sessions
 from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
-from wheelcache.loading.policy import BackendArguments, load_policy
+from wheelcache.loading.policy import load_policy
 from wheelcache.loading.steps import run
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.persistence.sigterm import exit_on_sigterm
@@ -68,8 +68,8 @@ class WheelCache(EngineBackend):
         # Of a subclass, such as a member of an Enum, a plain string: what is compiled takes no other.
         self._prefix = f"{checked['key_prefix']}"
         self._max_bytes = checked["max_weight"]
-        self._fill_times = engine.fill_times
-        self._missed_at = engine.fill_times.missed_at
+        self._fill_times = engine.parts.fill_times
+        self._missed_at = engine.parts.fill_times.missed_at
         self._look_up_in(engine)
 
     @classmethod
@@ -88,7 +88,7 @@ class WheelCache(EngineBackend):
         with naming(given["name"]):
             backend = cls(**given)
         backend.serve(app)
-        if backend.engine.keeper is not None:
+        if backend.engine.parts.keeper is not None:
             _check_snapshots(app, backend.engine)
             exit_on_sigterm()
             exit_after_uvicorn()
@@ -113,7 +113,12 @@ class WheelCache(EngineBackend):
         key: str,
         loader: Callable[[], Any],
         timeout: Timeout = None,
-        **given: Unpack[BackendArguments],
+        *,
+        grace: float | None = None,
+        refresh_ahead: float | None = None,
+        fail_safe: bool = False,
+        load_timeout: float | None = None,
+        negative_ttl: float | None = None,
     ) -> Any:
         """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
 
@@ -123,11 +128,12 @@ class WheelCache(EngineBackend):
         ``load_timeout``, has one of its own, of the same app, which is torn down after it.
 
         Args:
-            given: ``load_timeout``, which is the ``timeout`` of ``wheelcache.Cache.take``, and the others of its
-                arguments.
+            grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.take``.
+            load_timeout: its ``timeout``.
         """
         cache_key, store, ttl = self._cache_key(key), self._codec.encode, self._ttl(timeout)
-        policy, loading = load_policy(given, "load_timeout"), self._cache.loading
+        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
+        loading = self._cache.parts.loading
         stored = self._cache.find(cache_key, MISSING)
         if ttl is not None and ttl <= 0:
             stored = store(loader()) if stored is MISSING else stored
@@ -145,8 +151,12 @@ class WheelCache(EngineBackend):
         """The values of all ``keys``, None for those that are not there."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
-        found = self._cache.get_many([self._cache_key(key) for key in keys])
-        return [self._codec.decode(found.get(self._cache_key(key))) for key in keys]
+        values = self._get_many_at_once(keys)
+        if values is not None:
+            return [None if value is MISSING else value for value in values]
+        cache_keys = [self._cache_key(key) for key in keys]
+        found = self._cache.get_many(cache_keys)
+        return [self._codec.decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
@@ -165,7 +175,11 @@ class WheelCache(EngineBackend):
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """``set``, unless the key is there: then False. Atomic. The timeout is kept exactly, without jitter."""
-        cache_key, stored, ttl = self._cache_key(key), self._codec.encode(value), self._ttl(timeout)
+        ttl = self._ttl(timeout)
+        is_stored = self._add_at_once(key, value, ttl)
+        if is_stored is not None:
+            return is_stored
+        cache_key, stored = self._cache_key(key), self._codec.encode(value)
         if ttl is not None and ttl <= 0:
             if cache_key in self._cache:
                 return False
@@ -177,12 +191,14 @@ class WheelCache(EngineBackend):
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
         """The keys that were stored."""
         store, ttl = self._codec.encode, self._ttl(timeout)
+        # The values of a memoized function are found only while its version is there, so a version is not shortened.
+        has_versions = any(map(is_memoize_version, mapping))
+        if not has_versions and self._set_many_at_once(mapping, ttl):
+            return list(mapping)
         stored = {self._cache_key(key): store(value) for key, value in mapping.items()}
         if ttl is not None and ttl <= 0:
             self._cache.delete_many(stored)
             return list(mapping)
-        # The values of a memoized function are found only while its version is there, so a version is not shortened.
-        has_versions = any(map(is_memoize_version, mapping))
         if has_versions:
             # Flask-Caching sets them again whenever a value was computed. As news, that would end all values of the
             # function in the other processes.
@@ -209,6 +225,9 @@ class WheelCache(EngineBackend):
 
         None if the new value alone exceeds ``max_bytes``: then it is not stored.
         """
+        total = self._incr_at_once(key, delta)
+        if total is not None:
+            return total
         cache_key, store, restore = self._cache_key(key), self._codec.encode, self._codec.decode
         while True:
             try:
@@ -221,13 +240,13 @@ class WheelCache(EngineBackend):
                     return delta
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
-        return isinstance(stored, str | bytes) and self._cache.renew(cache_key, stored, ttl)
+        return isinstance(stored, str | bytes) and self._cache.parts.renew(cache_key, stored, ttl)
 
     def _cache_key(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
 
     def _fits(self, cache_key: str, stored: Any) -> bool:
-        return self._max_bytes is None or self._cache.weigh(cache_key, stored) <= self._max_bytes
+        return self._max_bytes is None or self._cache.parts.weigh(cache_key, stored) <= self._max_bytes
 
     def _ttl(self, timeout: Timeout) -> float | None:
         """Seconds to live, None for ever; below zero if it is over at once."""
@@ -246,4 +265,4 @@ def _check_snapshots(app: Flask, cache: Cache) -> None:
 
 
 def _snapshots_of(cache: Cache) -> tuple[str, Path | None]:
-    return cache.name, None if cache.keeper is None else cache.keeper.directory
+    return cache.name, None if cache.parts.keeper is None else cache.parts.keeper.directory

@@ -1,9 +1,9 @@
 """The dashboard as a blueprint: ``app.register_blueprint(dashboard(guard))``.
 
-Flask knows neither users nor forged requests. The app says which users get in, so there is no dashboard without a
-guard. That a request comes from the page itself is told by a token, which the page has and a cookie that scripts cannot
-read, and by what the browser says of where it comes from. Where the app has Flask-WTF's ``CSRFProtect``, the token is
-its own, since it would let no other through.
+Flask has neither users nor protection against forged requests. The app decides which users get in, so there is no
+dashboard without a guard. A request comes from the page itself if it has the token of the page, which is also in a
+cookie that scripts cannot read, and if its headers name no other origin. If the app uses Flask-WTF's ``CSRFProtect``,
+the token is one of Flask-WTF's, since it refuses all others.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from werkzeug.wrappers import Response as AnyResponse
 from wheelcache.cache import Cache
 from wheelcache.flask_backend.engine_backend import EngineBackend
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, answer, asset
+from wheelcache.observability.dashboard.permissions import NOT_AN_OPERATOR, REFUSED, Permission, granted_by
 from wheelcache.option_table import Setting
 
 logger = logging.getLogger("wheelcache")
@@ -31,23 +32,24 @@ Guard = Callable[[], object]
 HEADER: Final = "X-CSRFToken"
 COOKIE: Final = "wheelcache_csrf"
 TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
-"""One that is made here. Another could be one that no header takes."""
+"""The form of a token. A cookie of another form may have characters that are not allowed in a header."""
 
 IN_JSON: Final = ("figures", "clear", "save", "reset")
-"""The views that scripts ask, and that refuse in JSON."""
+"""The views that are requested by scripts, and refuse in JSON."""
 
 
 def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], object] | None = None) -> Blueprint:
-    """The dashboard of the caches of an app, at ``/wheelcache/`` unless ``register_blueprint`` is told otherwise.
+    """Return the dashboard of an app's caches, at ``/wheelcache/`` unless ``register_blueprint`` gets a ``url_prefix``.
 
     Args:
-        guard: called without arguments before every request to the dashboard, within it, so that it may look at
-            ``flask.request`` and ``session``; it may be a coroutine function. True lets in. A response, such as a
-            redirect to the login, is sent instead, and so is what it aborts with. All else is refused with 403:
-            False and None, but also a user or a 1, which are logged.
-        name: of the blueprint, and so of its endpoints.
-        user: called as ``guard`` is, when a button is pressed: the name of the user for the recent events. Without it,
-            the name is that of HTTP authentication, or the address that the request comes from.
+        guard: called without arguments before every request to the dashboard, in the context of the request, so that
+            it may use ``flask.request`` and ``session``; it may be a coroutine function. True or "operate" lets the
+            user view the figures and use the buttons; "view_figures" lets the user view the figures. A response, such
+            as a redirect to the login, is sent instead; the guard may also abort. Any other return value results in a
+            403, and is logged unless it is False or None.
+        name: the name of the blueprint, and the prefix of its endpoints.
+        user: called in the same way when a button is pressed, and returns the name of the user for the recent events.
+            Without it, this is the user name of HTTP authentication, or the address that the request comes from.
 
     Raises:
         TypeError: ``guard`` or ``user`` cannot be called.
@@ -61,14 +63,13 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
     @blueprint.before_request
     def let_in() -> AnyResponse | None:
         verdict = current_app.ensure_sync(guard)()
-        if verdict is True:
-            g.wheelcache_user = user
-            return None
         if isinstance(verdict, AnyResponse):
             return verdict
-        if verdict is not None and verdict is not False:
-            logger.warning("The guard of the dashboard returned a %s, which lets no user in", type(verdict).__name__)
-        return _refused("You may not see this")
+        permission = granted_by(verdict)
+        if permission is None:
+            return _refused(REFUSED)
+        g.wheelcache_user, g.wheelcache_permission = user, permission
+        return None
 
     blueprint.add_url_rule("/", "page", _page)
     blueprint.add_url_rule("/figures.json", "figures", _figures)
@@ -83,20 +84,24 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
 def _page() -> Response:
     wtf = _flask_wtf()
     if wtf is not None:
-        header = current_app.config["WTF_CSRF_HEADERS"][0]
-        return _sent(Response(_dashboard().page(header, wtf.generate_csrf(), _home()), mimetype="text/html"))
-    # The same for all tabs.
+        return _page_with(current_app.config["WTF_CSRF_HEADERS"][0], wtf.generate_csrf())
+    # All tabs of a browser share one token.
     token = request.cookies.get(COOKIE, "")
     if not TOKEN.fullmatch(token):
         token = secrets.token_urlsafe(32)
-    response = Response(_dashboard().page(HEADER, token, _home()), mimetype="text/html")
-    # For the folder of the page, by its address in the browser: a proxy may have taken a part of that away.
+    response = _page_with(HEADER, token)
+    # Without a path, the cookie is for the folder of the page in the browser, which a proxy may have shortened here.
     response.set_cookie(COOKIE, token, path=None, secure=request.is_secure, httponly=True, samesite="Strict")
-    return _sent(response)
+    return response
+
+
+def _page_with(token_header: str, token: str) -> Response:
+    page = _dashboard().page(token_header, token, _home(), may_operate=_may_operate())
+    return _sent(Response(page, mimetype="text/html"))
 
 
 def _home() -> str:
-    """The first page of the site, which may be below a path."""
+    """Return the address of the site's first page, which may be below a path."""
     return f"{request.script_root}/"
 
 
@@ -122,7 +127,9 @@ def _reset() -> Response:
 
 
 def _done(act: Callable[[str, str], str], to_log: str) -> Response:
-    """Have ``act(cache, user)`` do what a button of the page asks for, and log it."""
+    """Call ``act(cache, user)`` for a button of the page, and log it."""
+    if not _may_operate():
+        return _refused(NOT_AN_OPERATOR)
     if _is_forged():
         return _refused("This page is older than your login, reload it")
     name, by = request.form.get("cache", ""), _user()
@@ -130,6 +137,10 @@ def _done(act: Callable[[str, str], str], to_log: str) -> Response:
     if response.status_code == 200:
         logger.info(to_log, {"cache": name})
     return response
+
+
+def _may_operate() -> bool:
+    return g.wheelcache_permission is Permission.OPERATE
 
 
 def _user() -> str:
@@ -142,7 +153,7 @@ def _user() -> str:
 
 
 def _is_forged() -> bool:
-    """Whether a request does not come from the page that this browser was given."""
+    """Return whether a request does not come from the page that was sent to this browser."""
     if not _comes_from_here():
         return True
     wtf = _flask_wtf()
@@ -150,7 +161,7 @@ def _is_forged() -> bool:
         token, given = request.cookies.get(COOKIE, ""), request.headers.get(HEADER, "")
         return not token or not compare_digest(token.encode(), given.encode())
     try:
-        # Whether or not the app has every request looked at.
+        # Also if the app has switched off the check of every request.
         wtf.validate_csrf(request.headers.get(current_app.config["WTF_CSRF_HEADERS"][0]))
     except wtf.ValidationError:
         return True
@@ -158,10 +169,10 @@ def _is_forged() -> bool:
 
 
 def _comes_from_here() -> bool:
-    """What the browser says of it, if it does. The schemes are not compared: a proxy may have taken the TLS off."""
+    """Return False if a header names another origin. Schemes are not compared, since a proxy may have ended the TLS."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
-        # Of the address in the browser, whatever a proxy makes of it.
+        # The browser compares with the address that it shows, also behind a proxy.
         return site == "same-origin"
     origin = request.headers.get("Origin") or request.headers.get("Referer")
     try:
@@ -171,7 +182,7 @@ def _comes_from_here() -> bool:
 
 
 def _flask_wtf() -> Any:
-    """Flask-WTF's module, if the app uses its ``CSRFProtect``."""
+    """Return the module of Flask-WTF if the app uses its ``CSRFProtect``, otherwise None."""
     if "csrf" not in current_app.extensions:
         return None
     try:
@@ -182,17 +193,17 @@ def _flask_wtf() -> Any:
 
 
 def _dashboard() -> Dashboard:
-    # As its users know the site: the name of an app is often "app".
+    # The title is the address of the site: the name of an app is often "app".
     return Dashboard(f"{request.host}{request.script_root}", caches_of_app, _settings_of)
 
 
 def caches_of_app() -> list[Cache]:
-    """Those of the app, whether or not they were used before."""
+    """Return the caches of the app, including those that have not been used."""
     return [each.engine for each in _backends()]
 
 
 def _settings_of(name: str) -> list[Setting]:
-    """Those of the cache ``name``."""
+    """Return the settings of the cache ``name``."""
     return next((each.settings for each in _backends() if each.engine.name == name), [])
 
 
@@ -208,7 +219,7 @@ def _answer(figures_or_message: Callable[[], Any]) -> Response:
 
 def _refused(why: str) -> Response:
     if request.endpoint is None or request.endpoint.rpartition(".")[2] not in IN_JSON:
-        # In the words of the app.
+        # The app may have an error page of its own.
         abort(403)
     return _in_json({"error": why}, 403)
 

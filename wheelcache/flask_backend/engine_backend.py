@@ -70,7 +70,7 @@ class EngineBackend(PrefixAccess, BaseCache):
         """Have the end of each app context of ``app`` end the leases that were taken in it, and its fills."""
         if self._fill_waits:
             app.teardown_appcontext(end_leases)
-        fill_times = self.engine.fill_times
+        fill_times = self.engine.parts.fill_times
         app.teardown_appcontext(lambda error: fill_times.forget())
         if self.engine.is_coherent:
             app.teardown_appcontext(lambda error: forget_misses())

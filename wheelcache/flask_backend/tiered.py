@@ -26,6 +26,7 @@ from wheelcache.flask_backend.settings import check_known, checked_options, figu
 from wheelcache.loading.steps import StepsTo, drive, run
 from wheelcache.near_cache.socket_options import socket_options
 from wheelcache.near_cache.write_news import WriteNews
+from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import FLASK_TIERED as OPTIONS
 
 logger = logging.getLogger("wheelcache")
@@ -35,29 +36,29 @@ T = TypeVar("T")
 L2_TAKES: Final = "the name or dotted path of a backend as in CACHE_TYPE, or a cachelib cache"
 
 FOR_MAKING_L2: Final = ("l2_options", "l2_timeout")
-"""Options of which the factory makes the second level."""
+"""Options with which the factory makes the second level."""
 
 
 class TieredCache(EngineBackend):
-    """Copies in the memory of the process of what another cache has, the second level.
+    """Keeps copies of the values of another cache, the second level, in the memory of the process.
 
-    ``get`` looks at the copies, then asks the second level, once for all callers that miss a key together. Every
-    write goes to the second level, and drops the copy. See ``near_cache``. Keys, timeouts and what a method returns are
-    the second level's. Copies are isolated as values are in ``WheelCache``.
+    ``get`` looks at the copies and then asks the second level, once for all callers that miss a key together. Every
+    write goes to the second level and drops the copy. See ``near_cache``. Keys, timeouts and return values are those of
+    the second level. Copies are isolated as values are in ``WheelCache``.
 
-    A None is not told from a miss by cachelib's ``get``, so it is not kept, and the second level is asked each time:
-    once, or, if ``fill_wait`` would have others wait for a key that may be set to None, up to three times.
+    cachelib's ``get`` does not distinguish None from a miss, so no copy of a None is kept, and the second level is
+    asked each time: once, or up to three times if ``fill_wait`` lets other callers wait for a key that may become None.
 
     Args:
         l2: the second level, any cachelib cache.
         given: the other options: see ``option_table.FLASK_TIERED``. Without ``coherence``, a Redis or Valkey behind
-            redis-py tells what any client writes. Any other second level tells nothing, which is logged.
+            redis-py reports the writes of all clients. No other second level does, which is logged.
 
     Attributes:
         l2: the second level.
 
     Raises:
-        TypeError, ValueError: an option is unknown or wrong; names it, what it takes and what it got.
+        TypeError, ValueError: if an option is unknown or wrong; the message names it, what it accepts and what it got.
     """
 
     def __init__(self, l2: cachelib.BaseCache, **given: Any) -> None:
@@ -83,10 +84,10 @@ class TieredCache(EngineBackend):
             ),
         )
         if prefix == self._l2_prefix:
-            # Else no key is found by the short way.
+            # Otherwise the fast path finds no key.
             self._look_up_in(engine)
         self._level = news.near_cache(engine, checked)
-        # The thread knows the copies, not their backend: it would outlive an app that is made anew.
+        # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, self._level.stop_tracking)
         if not news.is_told:
             logger.warning(
@@ -98,7 +99,8 @@ class TieredCache(EngineBackend):
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> TieredCache:
-        """What Flask-Caching calls at ``init_app``. The second level is made by Flask-Caching, of the same settings."""
+        """Make the backend; Flask-Caching calls this at ``init_app``. It also makes the second level, with the same
+        settings."""
         if args:
             raise TypeError(f"CACHE_ARGS must be empty, as TieredCache takes all in CACHE_OPTIONS, not {args!r}")
         given = {
@@ -123,7 +125,7 @@ class TieredCache(EngineBackend):
         return backend
 
     def is_of_this_process(self) -> bool:
-        """Whether other processes have other entries, as those of the second level are."""
+        """Return whether the entries of the second level are in this process only."""
         return isinstance(self.l2, WheelCache | cachelib.SimpleCache)
 
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
@@ -135,12 +137,12 @@ class TieredCache(EngineBackend):
         return default if stored is MISSING else self._codec.decode(stored)
 
     def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
-        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
+        """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
-        However many threads of this process miss the key together, one runs its loader, and the others get its value or
+        Of the threads of this process that miss the key together, one runs its loader, and the others get its value or
         its exception. None is a value like any other.
         """
-        cache_key = self._cache_key(key)
+        cache_key, timeout = self._cache_key(key), self._timeout(timeout)
         read = partial(self._read, key, or_none=True)
         stored = drive(self._level.get(cache_key, read))
         if stored is not MISSING:
@@ -150,11 +152,11 @@ class TieredCache(EngineBackend):
         )
 
     def delete(self, key: str) -> bool:
-        """Whether the key was there, as far as the second level tells."""
-        return self._write([key], lambda: self.l2.delete(key), dropped=False)
+        """Delete a key. Return whether it existed, as reported by the second level."""
+        return self._write([key], lambda: self.l2.delete(key), dropped=False, new_timeout=NO_TIMEOUT)
 
     def get_many(self, *keys: str) -> list[Any]:
-        """The values of all ``keys``, None for those that are not there. The second level is asked at most once."""
+        """Return the values of all ``keys``, None for missing ones. The second level is asked at most once."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
         originals = {self._cache_key(key): key for key in keys}
@@ -170,14 +172,18 @@ class TieredCache(EngineBackend):
         return [self._codec.decode(found.get(self._cache_key(key))) for key in keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Whether the value is stored, as far as the second level tells."""
+        """Store a value. Return whether it was stored, as reported by the second level."""
         ttl = self._timeout(timeout)
-        return self._write(  # type: ignore[return-value]  # cachelib has some say None
-            [key], lambda: self.l2.set(key, value, ttl), dropped=False, value_of=lambda _: self._for_waiters(value, ttl)
+        return self._write(  # type: ignore[return-value]  # some of cachelib's return None
+            [key],
+            lambda: self.l2.set(key, value, ttl),
+            dropped=False,
+            value_of=lambda _: self._for_waiters(value, ttl),
+            new_timeout=_new_timeout(ttl, lambda stored: None if stored is False else True),
         )
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """``set``, unless the key is there: then False."""
+        """Store a value unless the key exists. Return whether it was stored."""
         return drive(self._add(key, value, timeout))
 
     def _add(self, key: str, value: Any, timeout: Timeout) -> StepsTo[bool]:
@@ -187,68 +193,89 @@ class TieredCache(EngineBackend):
             lambda: self.l2.add(key, value, ttl),
             dropped=False,
             value_of=lambda added: self._for_waiters(value, ttl, added),
+            new_timeout=_new_timeout(ttl, bool),
         )
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
-        """The keys that were stored."""
+        """Store many values. Return the keys that were stored."""
         ttl = self._timeout(timeout)
-        return self._write(mapping, lambda: self.l2.set_many(dict(mapping), ttl), dropped=list[Any]())
+        return self._write(
+            mapping,
+            lambda: self.l2.set_many(dict(mapping), ttl),
+            dropped=list[Any](),
+            new_timeout=_new_timeout(ttl, lambda stored: True if stored == list(mapping) else None),
+        )
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """Those ``keys`` that are not there any more."""
-        return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=list[Any]())
+        """Delete many keys. Return those that no longer exist."""
+        return self._write(keys, lambda: self.l2.delete_many(*keys), dropped=list[Any](), new_timeout=NO_TIMEOUT)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there."""
+        """Return whether the key exists."""
         return drive(self._level.has(self._cache_key(key), lambda: self.l2.has(key)))
 
     def clear(self) -> bool:
-        """Whether the second level was cleared, as far as it tells."""
+        """Remove all entries. Return whether the second level was cleared, as reported by it."""
         return drive(self._level.clear(self.l2.clear)) or False
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """The value plus ``delta``, added up in the second level; None if it failed and ``fail_safe`` is set."""
+        """Add ``delta`` to a value in the second level. Return the sum; None in an outage with ``fail_safe``."""
         return self._write(
             [key],
             lambda: self.l2.inc(key, delta),
             dropped=None,
             value_of=lambda value: self._for_waiters(value, None, value is not None),
+            # Redis keeps the timeout of a value. Others set the new one with the default timeout, or keep it.
+            new_timeout=None if hasattr(self.l2, "_write_client") else _new_timeout(self.l2.default_timeout, _unknown),
         )
 
     def _write(self, keys: Iterable[str], write: Callable[[], T], **given: Any) -> T:
         return drive(self._level.write(map(self._cache_key, keys), write, **given))
 
     def _read(self, key: str, *, or_none: bool) -> Any:
-        """What the second level has, MISSING if nothing. With ``or_none`` a None is told from a miss."""
+        """Return the value from the second level, or MISSING. With ``or_none``, distinguish None from a miss."""
         value = self.l2.get(key)
         if value is None:
             if not or_none or not self.l2.has(key):
                 return MISSING
-            # None, or it has been set since.
+            # The value is None, or the key was set in between.
             value = self.l2.get(key)
         return self._codec.encode(value)
 
     def _cache_key(self, key: str) -> str:
-        """The key in the second level, which is what others' writes are told by."""
+        """Return the key in the second level, under which writes are reported."""
         prefix = self._l2_prefix
         if type(prefix) is not str:
             prefix = prefix() if callable(prefix) else prefix
         return key if type(key) is str and not prefix else f"{prefix}{key}"
 
     def _timeout(self, timeout: Timeout) -> Any:
-        return self.default_timeout if timeout is None else timeout
+        """Return the timeout for the second level, in the form in which the caller gave it."""
+        if timeout is None:
+            return self.default_timeout
+        options.timeout("timeout", timeout)
+        return timeout
 
     def _for_waiters(self, value: Any, timeout: Timeout, is_stored: bool = True) -> Any:
-        """What the callers that wait for a lease get; MISSING if the value is over at once."""
+        """Return the value for the callers that wait for a lease; MISSING if it is over immediately."""
         if not is_stored or not self._fill_waits or (timeout is not None and options.timeout("timeout", timeout) < 0):
             return MISSING
         return self._codec.encode(value)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # CACHE_SERIALIZER is meant for what is stored, and so for both levels.
+        # CACHE_SERIALIZER concerns stored values, so it applies to both levels.
         if name == "serializer" and hasattr(self.l2, "serializer"):
             self.l2.serializer = value
         super().__setattr__(name, value)
+
+
+def _new_timeout(timeout: Any, took_effect: Callable[[Any], bool | None]) -> NewTimeout:
+    # In cachelib 0 means never. Below 0, Redis stores the value forever, and other caches do not store it.
+    return NewTimeout(options.timeout_or_none("timeout", timeout), took_effect)
+
+
+def _unknown(result: object) -> None:
+    """Return that it is unknown whether a write has set the timeout."""
 
 
 def _checked_level(l2: Any) -> cachelib.BaseCache:
@@ -264,7 +291,7 @@ def _made_already(option: str, value: Any) -> TypeError:
 
 
 def _second_level(app: Flask, config: dict[str, Any], l2: str, l2_options: Any, timeout: float) -> cachelib.BaseCache:
-    """What CACHE_TYPE ``l2`` and CACHE_OPTIONS ``l2_options`` make, with sockets that do not wait for ever."""
+    """Return the cache of CACHE_TYPE ``l2`` and CACHE_OPTIONS ``l2_options``, with sockets that do not wait forever."""
     if not isinstance(l2_options, Mapping):
         raise TypeError(f"l2_options must be a dict, not {l2_options!r}")
     try:

@@ -1,1 +1,1 @@
-"""Fill leases: of several callers that miss a key with a plain get, one computes it and the others wait."""
+"""Fill leases: of several callers that miss a key with a plain ``get``, one computes the value and the others wait."""

@@ -2,17 +2,24 @@
 ``set``.
 
 The idea is the lease of "Scaling Memcache at Facebook" (NSDI 2013): a miss gives the right to fill. A caller that
-misses a key on which another one has a lease waits until the value is set, which it then returns; until the lease
-passes to it (its holder deleted the key, its request ended, or it took too long); or until its patience ends, when it
-goes on as after any miss.
+misses a key on which another caller has a lease waits until the value is set, and returns that value; or until the
+lease passes to it, because its holder deleted the key, ended its request or took too long; or until its own time is
+over, and then goes on as after any miss.
 
 No two callers wait for each other, since **a caller that others may wait for does not wait**. The holder of a lease, on
-any key of any cache, and a loader under single flight get a miss at once where others would wait. So each wait ends at
-a caller that is at work. Several threads that act for one task at the same time, or tasks that it began before, could
-still come to wait for each other, for as long as a lease lasts.
+any key of any cache, and a loader under single flight get a miss immediately where others would wait. So each wait ends
+at a caller that is at work. Several threads that act for one task at the same time, or tasks that it started before,
+could still wait for each other, for as long as a lease lasts.
 
-A lease watches its key in the core, which tells of the value that completes it. Its holder looks the key up once more
-after it got the lease: what was set before the watch began is found then.
+**No caller receives a value from before a write that returned before the caller asked.** Setting a key, announcing the
+value and joining the callers that wait are three separate moments, and any other write may come in between. A lease
+watches its key in the core, and the ``set`` that completes the watch ends the lease in that step, even if nothing was
+announced yet: only callers that joined before that step receive its value, and a caller that comes later gets a lease
+of its own. Writes of other processes break no watch; they show in the stamps. A caller that joins when the stamps of
+the key are no longer those that the watch has seen looks the key up again when a value is set.
+
+After it got the lease, the holder looks the key up once more, to find a value that was set before the watch began. The
+key may be written again before the waiters receive this value, so they look it up themselves.
 """
 
 from __future__ import annotations
@@ -25,17 +32,24 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import ref
 
-from wheelcache.core.contract import MISSING, Core, Watch
+from wheelcache.core.contract import MISSING, Core, Seen, Watch
 from wheelcache.leases.fill_scope import FillScope, running_scope
 from wheelcache.runtime.alarm import Alarm
 
 MAX_LEASES: Final = 1024
-"""Leases of a scope at once. A program that asks for a million keys that are not there, and sets none, gets no more of
-them until the first time out."""
+"""The most leases that a scope holds. A program that asks for a million missing keys and sets none of them gets no more
+leases until the first one times out."""
+
+LOOK_AGAIN: Final = object()
+"""In place of a value: the waiters look the key up again."""
 
 
 class Lease:
-    """The right to fill a key, until a time in seconds."""
+    """The right to fill a key, until a time in seconds.
+
+    Attributes:
+        value: the value that the waiters receive, or LOOK_AGAIN; MISSING until then.
+    """
 
     __slots__ = ("_scope", "key", "table", "until", "value", "waiters", "watch")
 
@@ -54,7 +68,7 @@ class Lease:
         self.waiters = waiters
         self.watch = watch
         self.value: Any = MISSING
-        # Weak: a scope that only its leases refer to is over.
+        # Weak, since a scope is over when only its leases refer to it.
         self._scope = ref(scope)
 
     def begin(self) -> None:
@@ -62,8 +76,13 @@ class Lease:
         if scope is not None:
             scope.leases[self] = None
 
+    @property
+    def outcome(self) -> Any:
+        """The value that ends the lease; MISSING while other callers may join it."""
+        return self.watch.value if self.value is MISSING else self.value
+
     def is_of(self, scope: FillScope | None) -> bool:
-        """Whether ``scope`` has it, or acts for the scope that has it."""
+        """Return whether ``scope`` has the lease, or acts for the scope that has it."""
         mine = self._scope()
         return scope is not None and any(each is mine for each in scope)
 
@@ -85,10 +104,12 @@ class Waiter:
     """A caller that waits for a key to be set.
 
     Attributes:
-        deadline: in seconds; then it goes on without the value.
-        told: set when one of the next two becomes true. They are read under the lock.
-        is_filled: the key was set, to ``value``.
-        has_lease: the lease has passed to it.
+        deadline: the time, in seconds, at which the caller goes on without the value.
+        is_late: the stamps showed a write since the watch of the lease began, perhaps from before the caller asked.
+        is_filled: the key was set to ``value``.
+        has_lease: the lease has passed to the caller.
+        looks_again: the wait is over, and the caller looks the key up again.
+        told: set when one of the previous three becomes true. They are read under the lock.
     """
 
     key: Hashable
@@ -96,8 +117,10 @@ class Waiter:
     scope: FillScope
     wait: float
     deadline: float
+    is_late: bool = False
     is_filled: bool = False
     has_lease: bool = False
+    looks_again: bool = False
     value: Any = None
     told: Alarm = field(default_factory=Alarm)
 
@@ -105,15 +128,15 @@ class Waiter:
 class FillLeases:
     """The leases on the keys of one cache. Keys are those of its core.
 
-    The garbage collector may call back here from any line that makes an object, by ``FillScope.__del__``. So what is
-    looked up and what is changed stand side by side.
+    The garbage collector may call back here from any line that makes an object, by ``FillScope.__del__``. So each
+    look-up stands directly before the change that depends on it.
 
     Args:
-        core: tells of values that were set.
-        clock: seconds, which no test freezes.
+        core: reports the values that were set.
+        clock: returns seconds; no test freezes it.
 
     Attributes:
-        in_force: by key. A caller may look, without the lock, whether there are any.
+        in_force: the leases by key. A caller may check without the lock whether there are any.
         abandoned: leases whose scope is gone.
     """
 
@@ -132,56 +155,65 @@ class FillLeases:
 
     @property
     def in_step(self) -> bool:
-        """The running code was called amid a step by the garbage collector, and must not wait."""
+        """Whether the garbage collector called the running code during a step, so that it must not wait."""
         return bool(self._lock._is_owned())
 
-    def miss(self, key: Hashable, slot: int, scope: FillScope, wait: float, *, may_wait: bool) -> Waiter | None:
-        """``scope`` misses ``key``. None if it goes on, with the lease if there was none; else it waits.
+    def miss(
+        self,
+        key: Hashable,
+        slot: int,
+        seen: Seen | None,
+        scope: FillScope,
+        wait: float,
+        *,
+        deadline: float | None = None,
+        may_wait: bool,
+    ) -> Waiter | None:
+        """Handle a miss of ``key`` by ``scope``. Return None if the caller goes on, with the lease if there was none;
+        otherwise the caller waits.
 
         Args:
-            slot: of ``key`` in the stamps of the core.
-            wait: seconds that a lease, and a wait for one, lasts.
+            slot: the slot of ``key`` in the stamps of the core.
+            seen: what that slot shows, read after the caller asked.
+            wait: the seconds that a lease, and a wait for one, lasts.
+            deadline: the end of the wait, if the caller has waited before.
             may_wait: False for code that others wait for, or that would stop an event loop.
         """
         now = self._clock()
         with self._lock:
             self._collect(now)
-            self._time_out(key, now)
-            if key not in self.in_force:
+            waiter = None
+            if self._current(key, now) is not None and may_wait and not scope.is_waited_for(now):
+                waiter = Waiter(key, slot, scope, wait, now + wait if deadline is None else deadline)
+            # Looked up again: making the waiter may have started the collector, which may have ended the lease.
+            lease = self._current(key, now)
+            if lease is None:
+                waiter = None
                 self._grant(key, slot, scope, wait, now)
-                waiter = None
-            elif not may_wait or scope.is_waited_for(now):
-                waiter = None
-            else:
-                waiter = Waiter(key, slot, scope, wait, now + wait)
-                # Looked up again: making the waiter may have started the collector, and with it ended the lease.
-                lease = self.in_force.get(key)
-                if lease is None:
-                    self._grant(key, slot, scope, wait, now)
-                    waiter = None
-                else:
-                    lease.waiters.append(waiter)
+            elif waiter is not None:
+                waiter.is_late = seen != lease.watch.seen
+                lease.waiters.append(waiter)
         self.wake()
         return waiter
 
     def is_of(self, key: Hashable, scope: FillScope) -> bool:
-        """Whether ``scope`` has the lease on ``key``, or acts for the scope that has it."""
+        """Return whether ``scope`` has the lease on ``key``, or acts for the scope that has it."""
         lease = self.in_force.get(key)
         return lease is not None and lease.is_of(scope)
 
     def seconds_to_look(self, waiter: Waiter) -> float:
-        """After how long ``waiter`` looks again if it is not told anything before."""
+        """Return the seconds after which ``waiter`` checks again if nothing wakes it before."""
         lease = self.in_force.get(waiter.key)
         until = waiter.deadline if lease is None else min(waiter.deadline, lease.until)
         return min(max(0.0, until - self._clock()), threading.TIMEOUT_MAX)
 
     def is_done(self, waiter: Waiter) -> bool:
-        """Whether the wait is over: ``waiter`` was told something, or it is its deadline."""
+        """Return whether the wait is over: ``waiter`` was notified, or its deadline has passed."""
         now = self._clock()
         self.completed()
         with self._lock:
-            self._time_out(waiter.key, now)
-            is_over = waiter.is_filled or waiter.has_lease
+            self._current(waiter.key, now)
+            is_over = waiter.is_filled or waiter.has_lease or waiter.looks_again
             if not is_over and waiter.deadline <= now:
                 is_over = True
                 self._leave(waiter, now)
@@ -191,14 +223,14 @@ class FillLeases:
         return is_over
 
     def leave(self, waiter: Waiter) -> None:
-        """``waiter`` no longer waits. A lease that has passed to it goes on to the next."""
+        """End the wait of ``waiter``. A lease that has passed to it goes on to the next waiter."""
         now = self._clock()
         with self._lock:
             self._leave(waiter, now)
         self.wake()
 
     def completed(self) -> None:
-        """The core has told of values: give them to the waiters."""
+        """Give the values that the core has reported to the waiters."""
         told = self._core.told
         while told:
             try:
@@ -209,28 +241,28 @@ class FillLeases:
             with self._lock:
                 lease = self.in_force.get(watch.key)
                 if lease is not None and lease.watch is watch:
-                    self._fill(lease, watch.value)
+                    self._end(lease, watch.value)
             # Last, so that the next caller does it again if this one is interrupted.
             with suppress(ValueError):
                 told.remove(watch)
         self.wake()
 
-    def fill(self, key: Hashable, value: Any) -> None:
-        """Give ``value`` to the callers that wait for ``key``."""
-        with self._lock:
-            lease = self.in_force.get(key)
-            try:
-                if lease is not None:
-                    self._fill(lease, value)
-            except BaseException:
-                if lease is not None:
-                    self._fill(lease, value)
-                self.wake()
-                raise
-        self.wake()
+    def fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
+        """Give ``value``, which was read or written elsewhere after ``watch`` began, to the callers that wait for its
+        key. If the key was written since, a caller may have joined after that: none receives the value, and the running
+        scope gives up the lease if it has it.
+
+        Args:
+            seen: returns what the stamps show for a key now.
+        """
+        self._surely(self._fill, watch, seen, value)
+
+    def found(self, key: Hashable, scope: FillScope) -> None:
+        """End the lease on ``key`` if ``scope``, which has found a value, has it. The waiters look again."""
+        self._surely(self._found, key, scope)
 
     def refuse(self, key: Hashable) -> None:
-        """``key`` was set to what may be old by now: no waiter gets that."""
+        """Pass on the lease on ``key``, which was set to a value that may be outdated: no waiter receives it."""
         now = self._clock()
         with self._lock:
             lease = self.in_force.get(key)
@@ -239,7 +271,7 @@ class FillLeases:
         self.wake()
 
     def deleted(self, key: Hashable) -> None:
-        """``key`` was deleted: if by the holder of its lease, that gives it up."""
+        """Pass on the lease on ``key`` if the running scope, which has deleted the key, has it."""
         now = self._clock()
         with self._lock:
             lease = self.in_force.get(key)
@@ -248,7 +280,7 @@ class FillLeases:
         self.wake()
 
     def cleared(self) -> None:
-        """All keys were deleted: the running scope gives up the leases that it has here."""
+        """Pass on the leases of the running scope, which has deleted all keys of this cache."""
         now = self._clock()
         with self._lock:
             for scope in running_scope() or ():
@@ -258,15 +290,15 @@ class FillLeases:
         self.wake()
 
     def give_up(self, lease: Lease) -> None:
-        """``lease`` ends without a value."""
+        """End ``lease`` without a value."""
         now = self._clock()
         with self._lock:
             self._pass_on(lease, now)
         self.wake()
 
     def collect_soon(self) -> None:
-        """End what was abandoned, if the lock is free; otherwise the thread that has it does so."""
-        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock taken.
+        """End the abandoned leases if the lock is free; otherwise the thread that has the lock ends them."""
+        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock acquired.
         (taken,) = map(self._lock.acquire, (False,))
         try:
             if taken:
@@ -278,9 +310,9 @@ class FillLeases:
             self.wake()
 
     def wake(self) -> None:
-        """Tell the waiters, without the lock. Any thread may do it."""
+        """Wake the waiters, without the lock. Any thread may do so."""
         if self.abandoned:
-            # While the lock was taken.
+            # Another thread had the lock.
             self.collect_soon()
         while self._to_wake:
             try:
@@ -293,7 +325,7 @@ class FillLeases:
                 self._to_wake.remove(waiter)
 
     def close(self) -> None:
-        """The cache is closed: every waiter goes on."""
+        """End all leases and waits, since the cache is closed."""
         now = self._clock()
         with self._lock:
             for lease in list(self.in_force.values()):
@@ -305,22 +337,62 @@ class FillLeases:
         self.wake()
 
     def after_fork_in_child(self) -> None:
-        """Scopes and waiters are in the other process."""
+        """Forget all leases: their scopes and waiters are in the parent process."""
         for lease in self.in_force.values():
             lease.end()
         self._forget()
 
+    # Below: for the calls above.
+
+    def _surely(self, step: Callable[..., None], *args: Any) -> None:
+        """Call ``step`` and wake the waiters, once more if that is interrupted: no caller is left waiting."""
+        try:
+            step(*args)
+            self.wake()
+        except BaseException:
+            step(*args)
+            self.wake()
+            raise
+
+    def _fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
+        now = self._clock()
+        with self._lock:
+            is_outdated = watch.broken or seen(watch.key) != watch.seen
+            lease = self.in_force.get(watch.key)
+            if lease is not None and not is_outdated:
+                self._end(lease, value)
+            elif lease is not None and lease.is_of(running_scope()):
+                self._pass_on(lease, now)
+
+    def _found(self, key: Hashable, scope: FillScope) -> None:
+        with self._lock:
+            lease = self.in_force.get(key)
+            if lease is not None and lease.is_of(scope):
+                self._end(lease, LOOK_AGAIN)
+
     # Below: under the lock.
 
-    def _fill(self, lease: Lease, value: Any) -> None:
+    def _current(self, key: Hashable, now: float) -> Lease | None:
+        """Return the lease on ``key`` that callers may join, after ending one that is completed or timed out."""
+        lease = self.in_force.get(key)
+        while lease is not None and (lease.outcome is not MISSING or lease.until <= now):
+            self._pass_on(lease, now)
+            lease = self.in_force.get(key)
+        return lease
+
+    def _end(self, lease: Lease, value: Any) -> None:
+        """End ``lease`` and give ``value`` to its waiters; they look again if it is LOOK_AGAIN."""
         if self.in_force.get(lease.key) is not lease:
             return
-        # So that a finalizer, which may end the lease amid this, gives them the value too.
+        # So that a finalizer, which may end the lease during this, gives them the value too.
         lease.value = value
-        # The waiters first: it is done again if it is interrupted.
+        # The waiters first: this is done again if it is interrupted.
         for waiter in tuple(lease.waiters):
-            waiter.value = value
-            waiter.is_filled = True
+            if waiter.is_late or value is LOOK_AGAIN:
+                waiter.looks_again = True
+            else:
+                waiter.value = value
+                waiter.is_filled = True
             self._to_wake.append(waiter)
         if self.in_force.get(lease.key) is lease:
             del self.in_force[lease.key]
@@ -328,11 +400,11 @@ class FillLeases:
             lease.watch.close()
 
     def _pass_on(self, lease: Lease, now: float) -> None:
-        """``lease`` ends without a value: the first of its waiters gets the next."""
-        value = lease.watch.value if lease.value is MISSING else lease.value
+        """End ``lease``. Unless it is completed, its first waiter gets the next lease."""
+        value = lease.outcome
         if value is not MISSING:
-            # Completed, by a thread that has not told yet.
-            self._fill(lease, value)
+            # Completed by a thread that has not announced it yet.
+            self._end(lease, value)
         if self.in_force.get(lease.key) is not lease:
             return
         del self.in_force[lease.key]
@@ -360,7 +432,7 @@ class FillLeases:
             lease.waiters.remove(waiter)
 
     def _collect(self, now: float) -> None:
-        """End what was abandoned, and the oldest leases if they timed out: those keys may never be asked for again."""
+        """End the abandoned leases, and the oldest ones if they timed out: nobody may ever ask for their keys again."""
         while self.abandoned:
             self._pass_on(self.abandoned.popleft(), now)
         for _ in range(2):
@@ -368,11 +440,6 @@ class FillLeases:
             if oldest is None or oldest.until > now:
                 break
             self._pass_on(oldest, now)
-
-    def _time_out(self, key: Hashable, now: float) -> None:
-        lease = self.in_force.get(key)
-        if lease is not None and lease.until <= now:
-            self._pass_on(lease, now)
 
     def _grant(self, key: Hashable, slot: int, scope: FillScope, wait: float, now: float) -> None:
         if len(scope.leases) >= MAX_LEASES:
@@ -391,6 +458,6 @@ def _oldest(leases: Iterable[Any]) -> Any:
     try:
         return next(iter(leases), None)
     except RuntimeError:
-        # It changed between two steps: a scope's leases in other caches come and go under other locks, and any may at
-        # a collection.
+        # They changed during the look: a scope's leases in other caches begin and end under other locks, and any lease
+        # may end during a garbage collection.
         return None

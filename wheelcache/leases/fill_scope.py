@@ -1,7 +1,7 @@
-"""What fills keys on behalf of others: a thread, a task, or what such a task started.
+"""The scopes that hold leases: a thread, or a task with the code that it started.
 
-A scope belongs to a thread, or, where an event loop runs, to a task, and ends with it. What a task starts after its
-first miss, or hands to a thread that inherits its context, acts for the task as well.
+A scope belongs to a thread, or, where an event loop runs, to a task, and ends with it. Tasks that a task starts after
+its first miss, and threads that inherit its context, act for that task as well.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from weakref import ref
 from wheelcache.runtime import contexts
 
 MAX_MISSES: Final = 1024
-"""Keys that were missed and not set yet. A set of one that was forgotten is taken for news, and costs others a miss."""
+"""The most keys of a scope that were missed and not set yet. If a key is forgotten, its set counts as news, which costs
+other processes a miss."""
 
 
 class HeldLease(Protocol):
-    """A lease, as far as its scope is concerned."""
+    """The part of a lease that its scope needs."""
 
     until: float
 
     def give_up(self) -> None:
-        """End it without a value."""
+        """End the lease without a value."""
 
     def abandon(self) -> None:
-        """The same, from a finalizer: without waiting for a lock."""
+        """End the lease without a value, from a finalizer: without waiting for a lock."""
 
 
 class FillScope:
-    """What a thread or a task fills.
+    """The leases and misses of a thread or a task.
 
     Attributes:
-        leases: what it holds on keys of any cache, oldest first.
-        parent: the scope that it acts for; None for a thread, or a task that no task with leases started.
-        held_back: by cache and key, what stores an entry that waits for another one to be stored first.
+        leases: the leases that the scope holds on keys of any cache, oldest first.
+        parent: the scope that this one acts for; None for a thread, or for a task that no task with leases started.
+        held_back: functions by cache and key; each stores an entry that waits for another one to be stored first.
     """
 
     __slots__ = ("__weakref__", "_misses", "_task", "held_back", "leases", "parent")
@@ -51,7 +52,7 @@ class FillScope:
             task.add_done_callback(lambda _: self.end())
 
     def __iter__(self) -> Iterator[FillScope]:
-        """The scope, and those that it acts for."""
+        """Iterate over the scope and the scopes that it acts for."""
         scope: FillScope | None = self
         while scope is not None:
             yield scope
@@ -61,25 +62,26 @@ class FillScope:
         return self._task is not None and self._task() is task
 
     def is_over(self) -> bool:
-        """Whether it belongs to a task that is done."""
+        """Return whether the scope belongs to a task that is done."""
         if self._task is None:
             return False
         task = self._task()
         return task is None or task.done()
 
     def is_waited_for(self, now: float) -> bool:
-        """Whether it, or a scope that it acts for, holds a lease that has not timed out."""
+        """Return whether the scope, or one that it acts for, holds a lease that has not timed out."""
         return any(lease.until > now for scope in self for lease in list(scope.leases))
 
     def note_miss(self, key: tuple[object, Hashable], note: Any) -> None:
-        """``key`` was missed here, and may be set soon."""
+        """Record that ``key`` was missed here and may be set soon."""
         if len(self._misses) >= MAX_MISSES:
-            # Emptied, since taking the oldest out could go wrong between two threads of one task.
+            # All of them, since two threads of one task could not safely remove the oldest one.
             self._misses = {}
         self._misses[key] = note
 
     def take_miss(self, key: tuple[object, Hashable]) -> Any:
-        """The note of a miss of ``key``, here or in a scope that this one acts for. It is gone now."""
+        """Remove and return the note of a miss of ``key``, from this scope or one that it acts for; None if there is
+        none."""
         scope: FillScope | None = self
         note = None
         while note is None and scope is not None:
@@ -88,19 +90,19 @@ class FillScope:
         return note
 
     def forget_misses(self, cache: object = None) -> None:
-        """Of one cache; of all, if none is given."""
+        """Forget the misses of one cache; those of all caches if none is given."""
         for scope in self:
             scope._misses = (
                 {} if cache is None else {key: note for key, note in list(scope._misses.items()) if key[0] is not cache}
             )
 
     def end(self) -> None:
-        """Store what is held back, and end all leases: the request is over."""
+        """Store the entries that are held back and end all leases, since the request is over."""
         try:
             for key in list(self.held_back):
                 self._store(key)
         finally:
-            # After that: what was held back fills what was missed.
+            # Only now, since the entries that were held back answer misses.
             self._misses = {}
             while self.leases:
                 for lease in list(self.leases):
@@ -118,9 +120,9 @@ class FillScope:
             store()
 
     def __del__(self) -> None:
-        # A thread that ended, or a request of an ASGI server, where Django closes its caches in another context. The
-        # garbage collector may call this amid anything. There are no leases if an exception came from outside before
-        # the first line of __init__.
+        # After the end of a thread, or of a request of an ASGI server, where Django closes its caches in another
+        # context. The garbage collector may call this at any point. There are no leases if an exception from outside
+        # came before the first line of __init__.
         for lease in list(getattr(self, "leases", ())):
             lease.abandon()
 
@@ -129,16 +131,16 @@ _running: ContextVar[FillScope | None] = ContextVar("wheelcache_fill_scope", def
 
 
 def current_scope() -> FillScope:
-    """The scope of the running code, made at its first call."""
+    """Return the scope of the running code. The first call makes it."""
     scope = _running.get()
     task = asyncio.current_task() if asyncio._get_running_loop() is not None else None
-    # A thread may find itself in the context of a task that is over: ``async_to_sync`` hands its context back, and what
-    # ``asyncio.to_thread`` began goes on when the task is cancelled.
+    # A thread may run in the context of a task that is over: ``async_to_sync`` hands its context back, and a call of
+    # ``asyncio.to_thread`` goes on when the task is cancelled.
     if scope is not None and (scope.is_of(task) if task is not None else not scope.is_over()):
         return scope
     parent = _living(scope)
     if parent is not None:
-        # Tasks that start one another for ever must not hold each other for ever.
+        # A chain of tasks of which each starts the next must not keep all of them in memory.
         parent.parent = _living(parent.parent)
     scope = FillScope(task, parent)
     _running.set(scope)
@@ -146,26 +148,26 @@ def current_scope() -> FillScope:
 
 
 def running_scope() -> FillScope | None:
-    """The scope of the running code, if it has one."""
+    """Return the scope of the running code, or None."""
     return _running.get()
 
 
 def end_request() -> None:
-    """End what the running thread or task holds."""
+    """End the leases of the running thread or task, and store the entries that it holds back."""
     scope = _running.get()
     if scope is not None:
         scope.end()
 
 
 def forget_misses() -> None:
-    """The request is over: no later ``set`` fills what it missed."""
+    """Forget the misses of the running scope, since its request is over: no later ``set`` answers them."""
     scope = _running.get()
     if scope is not None:
         scope._misses = {}
 
 
 def on_its_own() -> None:
-    """What runs from here on in this context acts for no other code."""
+    """Make the code that runs in this context from here on act for no other code."""
     _running.set(None)
 
 

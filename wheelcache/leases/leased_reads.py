@@ -1,9 +1,10 @@
-"""Look-ups that wait: of several callers that miss a key, one computes the value, the others wait for its ``set``."""
+"""Look-ups that wait: of several callers that miss a key, one computes the value, and the others wait for it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from wheelcache.core.contract import MISSING, Core
@@ -16,18 +17,18 @@ from wheelcache.runtime.clock import SystemClock
 
 
 class Misses(Protocol):
-    """What is noted of misses, for the writes that answer them."""
+    """The record of misses, for the writes that answer them."""
 
     @property
     def hears_misses(self) -> bool:
-        """A miss is to be told to ``missed``."""
+        """Whether ``missed`` must be called at a miss."""
 
     def missed(self, key: Any) -> None:
-        """``key`` was missed, and may be set soon."""
+        """Record that ``key`` was missed and may be set soon."""
 
     @property
     def stamps(self) -> Any:
-        """Have the slot of a key, and forget the miss that was noted of it."""
+        """The stamps of the keys, and the notes of their misses: see ``KeyStamps``."""
 
 
 class LeasedReads:
@@ -45,35 +46,55 @@ class LeasedReads:
         self._loads = loads
 
     def get(self, key: Any, wait: float, may_wait: bool) -> StepsTo[Any]:
-        """The value, or MISSING: then the caller computes it, perhaps with the lease. See ``Cache.get_or_lease``."""
-        # Where tasks wait, their thread goes on.
+        """Return the value; or MISSING if the caller must compute it, perhaps with the lease. See
+        ``Cache.get_or_lease``."""
+        # While a task waits, its thread goes on.
         may_wait = not (yield BLOCKS) or (may_wait and asyncio._get_running_loop() is None)
-        found, waiter = self._find_or_wait(key, wait, may_wait)
-        if waiter is None:
-            return found
-        try:
-            while not self._leases.is_done(waiter):
-                yield Wait(waiter.told, SystemClock.steady() + self._leases.seconds_to_look(waiter))
-        except BaseException:
-            self._leases.leave(waiter)
-            raise
-        return self._waited(waiter)
-
-    def _find_or_wait(self, key: Any, wait: float, may_wait: bool) -> tuple[Any, Waiter | None]:
         found = self._core.find(key, MISSING)
         if found is not MISSING:
-            return found, None
-        # Amid a step, in a __del__ that the collector runs, no other thread could set anything meanwhile.
+            return found
+        # In a __del__ that the collector runs during a step, no other thread could set anything.
         may_wait = may_wait and not is_loading() and not self._core.in_step and not self._leases.in_step
+        found, waiter = self._find_or_wait(key, wait, may_wait, None)
+        while waiter is not None:
+            try:
+                while not self._leases.is_done(waiter):
+                    yield Wait(waiter.told, SystemClock.steady() + self._leases.seconds_to_look(waiter))
+            except BaseException:
+                self._leases.leave(waiter)
+                raise
+            if not waiter.looks_again:
+                return self._waited(waiter)
+            found, waiter = self._find_or_wait(key, wait, may_wait, waiter.deadline)
+        return found
+
+    def fill(self, key: Any) -> Callable[[Any], None]:
+        """Return a function that gives a value to the callers that wait for a lease on ``key``, without storing it.
+
+        The value must be read or written elsewhere after this call. No caller receives it if ``key`` is written in
+        between, or if nobody has a lease on ``key`` yet.
+        """
+        if key not in self._leases.in_force:
+            return _for_nobody
+        stamps = self._writer.stamps
+        return partial(self._leases.fill, stamps.watch(key), stamps.seen)
+
+    def _find_or_wait(self, key: Any, wait: float, may_wait: bool, deadline: float | None) -> tuple[Any, Waiter | None]:
+        """Return the value, after a look-up that missed, and the waiter if the caller has to wait for it."""
         if self._writer.hears_misses:
             self._writer.missed(key)
-        slot = self._writer.stamps.slot(key)
-        waiter = self._leases.miss(key, slot, current_scope(), wait, may_wait=may_wait)
-        # Once more: what was set before the lease began to watch the key is found now.
+        stamps = self._writer.stamps
+        scope = current_scope()
+        waiter = self._leases.miss(
+            key, stamps.slot(key), stamps.seen(key), scope, wait, deadline=deadline, may_wait=may_wait
+        )
+        # Look again: this finds a value that was set before the lease began to watch the key.
         found = self._core.find(key, MISSING)
         if found is not MISSING:
-            self._leases.fill(key, found)
-            self._writer.stamps.noted(key)
+            if waiter is not None:
+                self._leases.leave(waiter)
+            self._leases.found(key, scope)
+            stamps.noted(key)
             return found, None
         if waiter is None:
             self._core.count(misses=1)
@@ -86,10 +107,14 @@ class LeasedReads:
             # A miss that was served explains no later set.
             self._writer.stamps.noted(waiter.key)
             return waiter.value
-        # Raised to the waiters of a cache that was closed.
+        # For the waiters of a cache that was closed.
         self._check_open()
         self._core.count(misses=1)
         if self._writer.hears_misses:
             # The lease has passed to this caller, which computes the value from here on.
             self._writer.missed(waiter.key)
         return MISSING
+
+
+def _for_nobody(value: object) -> None:
+    """Nobody waits for the value."""

@@ -64,11 +64,18 @@ class Landing:
                 raise
         return value, None
 
-    def _store(self, flight: Flight, request: LoadRequest, value: Any) -> Stored:
+    def _store(self, flight: Flight, request: LoadRequest, value: Any) -> Stored | None:
         policy = request.policy
         ttl, grace = request.ttl, policy.grace or policy.keep
         if value is None and policy.negative_ttl is not None:
             ttl, grace = policy.negative_ttl, 0.0
+        if policy.longest is not None:
+            longest = policy.longest(flight.key)
+            if longest <= 0.0:
+                # An older value that is kept past its time must not be returned after this one.
+                self._target.discard(flight.key)
+                return None
+            ttl = longest if ttl is None else min(ttl, longest)
         return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch))
 
     def failed(self, flight: Flight, error: BaseException) -> None:

@@ -1,14 +1,15 @@
 """Loading for one cache: single flight, stale values, refreshes, timeouts, on the contract of a core.
 
-A look-up that missed comes here with a ``LoadRequest``. It is served a stale value at once, joins a flight, or leads
+A look-up that missed comes here with a ``LoadRequest``. It immediately gets a stale value, joins a flight, or leads
 one. The leader claims the key in the table, watches it, looks again, runs the loader, and stores the value under the
-watch, which a set, a delete or a clear has broken: then the value is for the waiters of that time, and not stored.
+watch. If a set, a delete or a clear has broken the watch, only the callers that joined before receive the value, and it
+is not stored.
 
 A look-up counts once, when it has ended: as a hit of the core if the core finds a value, as a stale hit if a stale
 value is served, otherwise as a miss.
 
-No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``finally`` here ends what its
-generator has claimed: an exception that arrives at any point leaves no flight without a leader, no waiter waiting.
+No lock is held while a loader, a listener, a weigher or a log handler runs. Each ``finally`` here ends the claims of
+its generator: an exception that arrives at any point leaves no flight without a leader, and no caller waiting.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ class Loads:
     """The loads of one cache.
 
     Args:
-        core: of the cache.
-        target: the cache itself, as far as loading knows it.
+        core: the core of the cache.
+        target: the part of the cache that loading needs.
 
     Attributes:
-        failures: what loaders raised lately.
+        failures: the recent exceptions of loaders.
     """
 
     __slots__ = (
@@ -78,21 +79,21 @@ class Loads:
     def load_many(
         self, keys: Mapping[Any, Hashable], loader: Callable[[list[Any]], Any], ttl: float | None, policy: LoadPolicy
     ) -> Steps:
-        """What ``loader`` returns, called once, without a look at the entries. It is stored, but for keys that other
-        callers are loading: see ``read_beside``. Counts no look-ups.
+        """Return the result of ``loader``, called once, without a look at the entries. Store its values, except for
+        keys that other callers are loading: see ``read_beside``. Count no look-ups.
 
         Args:
-            keys: the caller's keys, by the keys as they are stored.
+            keys: the caller's keys by the keys in the core.
         """
         return self._many.steps(keys, loader, ttl, policy)
 
     def read_beside(self, key: Any, value: Any) -> None:
-        """``value`` was read where loaders read, MISSING if there is none. Drop an entry with another value, and have
-        the flight in progress not stored: which of the values is newer is not known."""
+        """Compare the entry with ``value``, which was read from the source of the loaders, or MISSING. Drop an entry
+        with another value, and do not store the value of a flight in progress, since either may be the older one."""
         self._many.read_beside(key, value)
 
     def get_stale(self, key: Any, default: Any) -> Any:
-        """The value of ``key`` within its grace, or of a past epoch of trust: for when there is no other to be had."""
+        """Return the value of ``key`` within its grace, or of a past epoch of trust, for an outage of its source."""
         record = self._core.peek(key)
         if record is None or self._core.now() >= record.times.expires_at:
             return default
@@ -103,18 +104,18 @@ class Loads:
         return record.value
 
     def count_coalesced(self) -> None:
-        """A caller got a value that another one computed meanwhile."""
+        """Count a caller that received a value which another caller computed."""
         with self._flights.lock:
             self._counts.coalesced += 1
 
     def count_load(self, seconds: float) -> None:
-        """A caller computed a value by itself and set it."""
+        """Count a value that a caller computed and set itself."""
         with self._flights.lock:
             self._counts.loads += 1
             self._counts.load_times.add(seconds)
 
     def needs_refresh(self, key: Any, value: Any, ttl: float | None, policy: LoadPolicy) -> bool:
-        """Whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL."""
+        """Return whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL."""
         if value is None and policy.negative_ttl is not None:
             ttl = policy.negative_ttl
         if ttl is None or policy.refresh_ahead is None:
@@ -123,7 +124,7 @@ class Loads:
         return times is not None and times.fresh_until - self._core.now() < (1 - policy.refresh_ahead) * ttl
 
     def refresh(self, request: LoadRequest, background: Background) -> None:
-        """Load anew in the background, unless that is being done, or failed lately."""
+        """Start a refresh in the background, unless one is in progress or has failed recently."""
         times = self._core.times(request.key)
         if times is not None:
             request.fresh_until = times.fresh_until
@@ -136,38 +137,38 @@ class Loads:
             return self._counts.snapshot()
 
     def keys_in_progress(self) -> list[Any]:
-        """The keys that are being loaded: deleting a group deletes them, too."""
+        """Return the keys that are being loaded. Deleting a group deletes them, too."""
         return self._flights.keys()
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is loaded, and no refresh waits for a thread."""
+        """Whether no load is in progress and no refresh waits for a thread."""
         return not self._flights and not self._refreshes
 
     def forget_failures(self) -> None:
-        """The cache is cleared: every key may be tried at once."""
+        """Forget which loads failed, since the cache is cleared: every key may be loaded again immediately."""
         with self._flights.lock:
             self._backoff.clear()
 
     def after_fork_in_child(self) -> None:
-        """The leaders and the pools' threads are in the parent."""
+        """Forget the flights and refreshes, whose leaders and threads are in the parent process."""
         self._flights.after_fork_in_child()
         self._refreshes = Refreshes()
         self._counts.count_from_zero()
         self.failures.start_over()
 
     def close(self) -> None:
-        """The core's gate is shut, for good: what is being loaded fails with the gate's error, quietly."""
+        """Let the loads in progress fail quietly with the error of the core's gate, which is shut for good."""
         self._is_closed = True
         self.forget_failures()
 
     # A look-up.
 
     def load(self, request: LoadRequest) -> Steps:
-        """The value of a key, after a ``find`` that missed.
+        """Return the value of a key, after a ``find`` that missed.
 
         Raises:
-            LoadDeadlock: the loader takes, itself or through other loaders, the key it is loading.
+            LoadDeadlock: the loader asks, itself or through other loaders, for the key it is loading.
             LoadTimeout: the timeout passed, and there is no stale value.
         """
         background = yield BACKGROUND
@@ -185,14 +186,14 @@ class Loads:
                 outcome = yield from self._fly(request, deadline, background)
             return outcome
         finally:
-            # What is kept for the caller may yet make a hit of a failure: the caller counts it.
+            # A copy that is kept for the caller may still turn a failure into a hit, so the caller counts it.
             is_left_to_caller = policy.keep and (outcome is None or outcome[1] is not None)
             if not request.is_counted and not is_left_to_caller:
                 request.is_counted = True
                 self._core.count(misses=1)
 
     def _fly(self, request: LoadRequest, deadline: float | None, background: Background) -> StepsTo[Outcome | None]:
-        """Lead a flight, or wait for one. None if the caller has to look again."""
+        """Lead a flight, or wait for one. Return None if the caller has to look again."""
         may_wait = not self._is_in_step()
         ticket = Ticket(self._flights.flight(request.key, self._core.now()))
         try:
@@ -215,7 +216,7 @@ class Loads:
         self, ticket: Ticket, request: LoadRequest, deadline: float | None, background: Background
     ) -> StepsTo[Outcome | None]:
         flight = ticket.own
-        flight.watch = self._target.watch(request.key)
+        flight.watch = self._target.watch(request.watched)
         found = self._find(request)
         if found is not MISSING:
             # The waiters look again.
@@ -231,16 +232,18 @@ class Loads:
         value, error = yield Call(request.loader, (flight.lead,))
         if error is None:
             value, error = self._landing.loaded(flight, request, value)
-        else:
+        elif request.policy.shares(error):
             self._landing.failed(flight, error)
+        else:
+            self._landing.abandon(flight)
         return (value, None) if error is None else self._stale_instead(request, error)
 
     def _wait(self, ticket: Ticket, request: LoadRequest, deadline: float | None) -> StepsTo[Outcome | None]:
-        """Wait for the flight that the caller has joined, or has handed over. None if the caller has to look again."""
+        """Wait for the flight that the caller has joined or handed over. Return None if it has to look again."""
         flight = ticket.flight
         is_late = not ticket.leads and self._is_outdated(flight)
         if is_late:
-            # Written since the leader began: perhaps the value is there.
+            # The key was written since the leader began, so the value may be there.
             found = self._find(request)
             if found is not MISSING:
                 ticket.edge.end()
@@ -260,23 +263,22 @@ class Loads:
         if isinstance(error, Exception):
             stale = self._stale(request) if request.policy.fail_safe else MISSING
             return (None, error) if stale is MISSING else (stale, None)
-        # What is no Exception (a cancellation, an exit) is about the leader, not about the value.
+        # Any other error (a cancellation, an exit) is about the leader, not about the value.
         return (None, error) if ticket.leads else None
 
     def _is_outdated(self, flight: Flight) -> bool:
-        """Whether the key was written, here or in another process, since the leader's watch began."""
+        """Return whether this or another process has written the key since the leader's watch began."""
         watch = flight.watch
         # Without a watch, the loader has not begun.
-        return flight.superseded or (
-            watch is not None and (watch.broken or self._target.seen(flight.key) != watch.seen)
-        )
+        return flight.superseded or (watch is not None and (watch.broken or self._target.seen(watch.key) != watch.seen))
 
     def _is_in_step(self) -> bool:
-        """The garbage collector runs this code, in a step of the cache: what other threads load may wait for that."""
+        """Return whether the garbage collector runs this code during a step of the cache, for whose end the loads of
+        other threads may wait."""
         return self._core.in_step or self._flights.in_step or wait_graph.in_step()
 
     def _find(self, request: LoadRequest) -> Any:
-        # Marked first: one look-up counts at most once, whatever interrupts it.
+        # Marked first, so that a look-up counts at most once if it is interrupted.
         request.is_counted = True
         found = self._core.find(request.key, MISSING)
         request.is_counted = request.is_hit = found is not MISSING
@@ -436,7 +438,7 @@ class Loads:
         flight = self._flights.flight(request.key, self._core.now())
         try:
             if self._flights.claim(flight):
-                flight.watch = self._target.watch(request.key)
+                flight.watch = self._target.watch(request.watched)
                 if self._is_wanted(request):
                     return (yield from self._load_in_background(flight, request, background, is_refresh=True))
                 self._landing.abandon(flight)

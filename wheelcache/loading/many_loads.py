@@ -27,7 +27,7 @@ class ManyLoads:
         self._landing = landing
 
     def read_beside(self, key: Any, value: Any) -> None:
-        """See ``Loads.read_beside``."""
+        """Compare the entry with a value that was read elsewhere: see ``Loads.read_beside``."""
         self._flights.supersede(key)
         record = self._core.peek(key)
         if record is not None and not _is_same(record.value, value):
@@ -51,7 +51,7 @@ class ManyLoads:
             if error is None:
                 error = self._loaded_many(flights, keys, values, ttl, policy)
             if error is not None:
-                for flight in flights:
+                for flight in flights if policy.shares(error) else ():
                     if flight.outcome is None:
                         self._landing.failed(flight, error)
                 return None, error
@@ -75,7 +75,7 @@ class ManyLoads:
         for flight in flights:
             caller_key = keys[flight.key]
             if caller_key in values:
-                request = LoadRequest(flight.key, caller_key, _no_loader, ttl, policy)
+                request = LoadRequest(flight.key, caller_key, flight.key, _no_loader, ttl, policy)
                 _, error = self._landing.loaded(flight, request, values[caller_key])
                 if error is not None:
                     return error
@@ -85,11 +85,11 @@ class ManyLoads:
 
 
 def _no_loader() -> Any:
-    """Of a value that was loaded together with others."""
+    """Stand in for the loader of a value that was loaded together with others."""
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values are known to be equal. They may have an ``__eq__`` of their own."""
+    """Return whether two values are known to be equal. They may have an ``__eq__`` of their own."""
     try:
         return one is other or (type(one) is type(other) and bool(one == other))
     except Exception:

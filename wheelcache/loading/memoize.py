@@ -10,7 +10,9 @@ from inspect import Parameter, Signature, isasyncgenfunction, iscoroutinefunctio
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from wheelcache.core import CacheAccess
 from wheelcache.core.contract import MISSING
+from wheelcache.loading.groups import Groups
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import Steps, run, run_async
@@ -59,21 +61,16 @@ class Memoized(Protocol[F_co]):
         """The figures since the function was decorated."""
 
 
-class MemoizingCache(Protocol):
-    """What memoizing needs of a cache."""
-
-    @property
-    def loading(self) -> KeyLoading: ...
-    def group(self, name: str) -> str: ...
-    def find(self, key: Hashable, default: Any = None) -> Any: ...
-    def delete(self, key: Hashable) -> bool: ...
-    def delete_group(self, name: str) -> int: ...
-
-
 def memoizer(
-    cache: MemoizingCache, ttl: Any, key: Callable[..., Hashable] | None, policy: LoadPolicy
+    cache: CacheAccess,
+    loading: KeyLoading,
+    groups: Groups,
+    delete_group: Callable[[str], int],
+    ttl: Any,
+    key: Callable[..., Hashable] | None,
+    policy: LoadPolicy,
 ) -> Callable[[F], Memoized[F]]:
-    """The decorator that memoizes in ``cache``. See ``Cache.memoize``."""
+    """Return the decorator that memoizes in ``cache``, whose other parameters are its parts. See ``Cache.memoize``."""
 
     def decorate(function: F) -> Memoized[F]:
         if isgeneratorfunction(function) or isasyncgenfunction(function):
@@ -82,11 +79,11 @@ def memoizer(
             raise TypeError(f"memoize takes a function, and goes below other decorators, not {function!r}")
         # A partial and an object with __call__ have no name of their own.
         called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
-        name = cache.group(f"{function.__module__}.{called_what}()")
+        name = groups.add(f"{function.__module__}.{called_what}()")
         make_key = _keys_by(key, name) if key is not None else _keys_by_arguments(function, name)
         # A call with all arguments by position needs no more than those: 150 ns less.
         arity = _arity(function) if key is None else -1
-        find, loading, ahead = cache.find, cache.loading, policy.refresh_ahead
+        find, ahead = cache.find, policy.refresh_ahead
         hits, misses, stale, calls = Tally(), Tally(), Tally(), Tally()
         hit, miss, called = hits.ticks, misses.ticks, calls.ticks
 
@@ -158,7 +155,7 @@ def memoizer(
 
         memoized.uncached = function
         memoized.cache_delete = forget
-        memoized.cache_clear = lambda: cache.delete_group(name)
+        memoized.cache_clear = lambda: delete_group(name)
         memoized.cache_stats = cache_stats
         return cast("Memoized[F]", memoized)
 

@@ -1,4 +1,4 @@
-"""What a caller asks to have loaded."""
+"""A caller's request to load a key."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ class LoadRequest:
     """One look-up that missed, or one refresh.
 
     Attributes:
-        key: as it is stored.
-        caller_key: as the caller wrote it.
-        loader: called without arguments; what it returns is awaited in a coroutine, if it can be.
-        ttl: seconds that the value is fresh; None for ever.
-        fresh_until: of the entry that is to be loaded anew.
+        key: the key in the core.
+        caller_key: the key as the caller wrote it.
+        watched: the key in the core whose writes outdate the value; usually ``key``.
+        loader: is called without arguments. In a coroutine, an awaitable result is awaited.
+        ttl: the seconds for which the value is fresh; None for forever.
+        fresh_until: the end of the freshness of the entry that is refreshed.
         is_counted: the look-up has ended, as a hit or a miss.
-        is_hit: which of them: the value was found when its key was claimed, or is stale.
+        is_hit: the look-up was a hit: the value was found after its key was claimed, or a stale value is served.
         given_up: the caller's timeout passed.
     """
 
     key: Any
     caller_key: Hashable
+    watched: Any
     loader: Callable[[], Any]
     ttl: float | None
     policy: LoadPolicy = PLAIN

@@ -33,6 +33,9 @@ class Target(Protocol):
     def interrupted(self) -> None:
         """An exception came between ``store`` and the end of ``announce``."""
 
+    def discard(self, key: Any) -> None:
+        """Remove an entry that is stale or not current, and notify the listener."""
+
     @property
     def tells_of_writes(self) -> bool:
         """An entry that is not current was written by another process."""

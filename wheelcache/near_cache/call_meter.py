@@ -8,7 +8,7 @@ from wheelcache.stats import CallStats, LoadTimes, whole_parts
 
 
 class CallMeter:
-    """The reads of one store, or its writes. Any thread may count: a call takes 30 us and more, this less than 1."""
+    """Counts the reads or the writes of one store. Any thread may count: that takes less than 1 us, a call 30."""
 
     __slots__ = ("_errors", "_lock", "_refused", "_times")
 
@@ -16,24 +16,25 @@ class CallMeter:
         self.count_from_zero()
 
     def count_from_zero(self) -> None:
-        """Also in the child of a fork, where a thread that is gone may have the lock."""
-        # Re-entrant, as the garbage collector may run a finalizer that calls the store, anywhere.
+        """Reset the counts, also in the child of a fork, where a lost thread may hold the lock."""
+        # Re-entrant, since the garbage collector may run a finalizer that calls the store at any point.
         self._lock = threading.RLock()
         self._errors = self._refused = 0
         self._times = LoadTimes()
 
     def made(self, seconds: float, *, is_error: bool) -> None:
-        """A call has ended."""
+        """Record a call that took ``seconds``."""
         with self._lock:
             self._errors += is_error
             self._times.add(seconds)
 
     def refuse(self) -> None:
-        """A call was not made."""
+        """Record a call that was not made."""
         with self._lock:
             self._refused += 1
 
     def stats(self) -> CallStats:
+        """Return the counts and times."""
         with self._lock:
             seconds = whole_parts(self._times.seconds)
             return CallStats(self._errors, self._refused, seconds, tuple(self._times.buckets))

@@ -1,7 +1,7 @@
-"""A circuit breaker: what fails again and again is left alone for a while, so that no caller waits for it.
+"""A circuit breaker: after repeated failures, calls are not made for a while, so that no caller waits for them.
 
-The pattern is Michael Nygard's ("Release It!"): closed, everything goes through; after ``FAILURES`` in a row open,
-nothing does; and every now and then one call goes through to see whether it may be closed again.
+The pattern is Michael Nygard's ("Release It!"). A closed breaker lets every call through. After ``FAILURES`` failures
+in a row it opens and lets no call through, except for an occasional try that shows whether the breaker can close again.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final
 FAILURES: Final = 3
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 5.0
-"""Seconds until the next try, doubled with every one that fails."""
+"""Seconds until the next try, doubled after every try that fails."""
 
 
 class CircuitBreaker:
-    """Whether to try. Its owner tells the time, in seconds; it may be called by any thread.
+    """Decides whether to make a call. The owner passes the time in seconds. Any thread may call the methods.
 
-    Threads that meet may count a failure too few, or let two tries through; no lock is worth sparing that.
+    Concurrent threads may count one failure too few or let two tries through. Avoiding that is not worth a lock.
     """
 
     __slots__ = ("_failures", "_next_try", "_pause")
@@ -28,20 +28,21 @@ class CircuitBreaker:
         self._next_try = 0.0
 
     def is_open(self) -> bool:
+        """Return whether calls are refused, except for an occasional try."""
         return self._failures >= FAILURES
 
     def allows(self, now: float) -> bool:
-        """Whether to try now."""
+        """Return whether to make a call now."""
         if not self.is_open():
             return True
         if now < self._next_try:
             return False
-        # This one is the try; the others go on as before.
+        # This call is the try. Other calls are still refused.
         self._next_try = now + self._pause
         return True
 
     def failed(self, now: float) -> bool:
-        """A try failed. Whether that opened the circuit."""
+        """Record a failure. Return whether it opened the breaker."""
         was_open = self.is_open()
         self._failures += 1
         if not self.is_open():
@@ -51,7 +52,7 @@ class CircuitBreaker:
         return not was_open
 
     def succeeded(self) -> bool:
-        """A try succeeded. Whether that closed the circuit."""
+        """Record a success. Return whether it closed the breaker."""
         was_open = self.is_open()
         self._failures = 0
         return was_open

@@ -1,63 +1,63 @@
-"""Calls of the store behind a near cache. While it is down, they fail at once instead of one timeout after another.
-
-Whatever a call raises is an outage, unless it is about the key or the value: then a store that is well would raise it,
-too.
-"""
+"""Calls of the store behind a near cache. While it is down, they fail immediately instead of after a timeout each."""
 
 from __future__ import annotations
 
 import logging
-import pickle
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from wheelcache.errors import StoreUnavailable
 from wheelcache.loading.steps import Call, StepsTo, result
 from wheelcache.near_cache.call_meter import CallMeter
 from wheelcache.near_cache.circuit_breaker import CircuitBreaker
+from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
+from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import StoreStats
 
 logger = logging.getLogger("wheelcache")
 
-ABOUT_THE_VALUE: Final = (
-    *(TypeError, ValueError, LookupError, AttributeError, pickle.PickleError),
-    # What unpickling raises after a class was moved, or of a torn value.
-    *(ImportError, EOFError, RecursionError),
-)
-
-ABOUT_THE_CALL: Final = ("ResponseError", "DataError", "MemcacheIllegalInputError")
-"""The same in the words of redis-py and pymemcache, by exactly these names: what is derived of them may be outages."""
-
-
-def is_about_the_value(error: Exception) -> bool:
-    """Whether the same would be raised by a store that is well."""
-    return isinstance(error, ABOUT_THE_VALUE) or type(error).__name__ in ABOUT_THE_CALL
-
 
 def _nothing() -> None:
-    """Nothing observes the store."""
+    """Do nothing: the store has no observer."""
 
 
 class GuardedStore:
     """The calls of one store.
 
     Args:
-        name: of the cache in front of it, for logs.
-        clock: seconds.
-        epoch: whether a connection tells this process of what is written to the store; None if none is to.
-        watches_outages: without, every call is made, and its errors are the caller's.
+        name: the name of the cache in front of it, for logs.
+        clock: returns seconds.
+        rule: decides which errors are outages.
+        timeouts: remembers the timeouts of the values that this process writes.
+        epoch: shows whether a connection reports writes to the store; None if there is no such connection.
+        watches_outages: whether the store is left alone after repeated failures. Otherwise every call is made.
 
     Attributes:
         on_call: called before each call.
+        rule, timeouts: see above.
     """
 
-    __slots__ = ("_breaker", "_clock", "_epoch", "_name", "_reads", "_watches_outages", "_writes", "on_call")
+    __slots__ = (
+        *("_breaker", "_clock", "_epoch", "_name", "_reads", "_watches_outages", "_writes"),
+        *("on_call", "rule", "timeouts"),
+    )
 
-    def __init__(self, name: str, clock: Clock, *, epoch: TrustEpoch | None, watches_outages: bool) -> None:
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        rule: OutageRule,
+        timeouts: WrittenTimeouts,
+        *,
+        epoch: TrustEpoch | None,
+        watches_outages: bool,
+    ) -> None:
         self._name = name
         self._clock = clock
+        self.rule = rule
+        self.timeouts = timeouts
         self._epoch = epoch
         self._watches_outages = watches_outages
         self._breaker = CircuitBreaker()
@@ -66,21 +66,41 @@ class GuardedStore:
         self.on_call: Callable[[], object] = _nothing
 
     def read(self, function: Callable[[], Any]) -> StepsTo[Any]:
-        """What ``function()`` returns, which reads; in a task, it is awaited.
+        """Return the result of ``function()``, which reads from the store; in a task, the result is awaited.
 
         Raises:
-            StoreUnavailable: the store failed lately, and is left alone.
+            StoreUnavailable: if the store failed recently, so the call is not made.
         """
         return self._call(function, self._reads)
 
-    def write(self, function: Callable[[], Any]) -> StepsTo[Any]:
-        """The same of a ``function`` that writes."""
-        return self._call(function, self._writes)
+    def write(
+        self, function: Callable[[], Any], keys: Sequence[Any] = (), new_timeout: NewTimeout | None = None
+    ) -> StepsTo[Any]:
+        """Return the result of ``function()``, which writes to the store, as ``read`` does.
+
+        Args:
+            keys: the keys whose timeouts the write changes.
+            new_timeout: their new timeout; None if they keep theirs.
+        """
+        if new_timeout is None:
+            return (yield from self._call(function, self._writes))
+        write = self.timeouts.start()
+        took_effect: bool | None = None
+        try:
+            written = yield from self._call(function, self._writes)
+            took_effect = new_timeout.took_effect(written)
+        except StoreUnavailable:
+            took_effect = False
+            raise
+        finally:
+            if took_effect is not False:
+                self.timeouts.end(keys, write, new_timeout, is_certain=took_effect is True)
+        return written
 
     def stats(self) -> StoreStats:
-        """How the store does, in this process."""
+        """Return the statistics of the store in this process."""
         reads = self._reads.stats()
-        # The first read has the connection made.
+        # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
         return StoreStats(
             reads,
@@ -92,9 +112,10 @@ class GuardedStore:
         )
 
     def after_fork_in_child(self) -> None:
-        """Counts begin at zero."""
+        """Start counting from zero."""
         self._reads.count_from_zero()
         self._writes.count_from_zero()
+        self.timeouts.after_fork_in_child()
 
     def _call(self, function: Callable[[], Any], meter: CallMeter) -> StepsTo[Any]:
         self.on_call()
@@ -103,7 +124,7 @@ class GuardedStore:
             raise StoreUnavailable(f"the store behind the cache {self._name!r} failed lately and is left alone")
         began = self._clock()
         outcome = yield Call(function)
-        meter.made(self._clock() - began, is_error=_is_outage(outcome[1]))
+        meter.made(self._clock() - began, is_error=self.rule.is_outage(outcome[1]))
         if self._watches_outages:
             self._note(outcome[1])
         return result(outcome)
@@ -112,10 +133,5 @@ class GuardedStore:
         if error is None:
             if self._breaker.succeeded():
                 logger.warning("The store behind the cache %r answers again.", self._name)
-        elif _is_outage(error) and self._breaker.failed(self._clock()):
+        elif self.rule.is_outage(error) and self._breaker.failed(self._clock()):
             logger.warning("The store behind the cache %r fails, and is left alone: %r", self._name, error)
-
-
-def _is_outage(error: BaseException | None) -> bool:
-    """Whether a call ended because the store fails: neither by the key or the value, nor by its task or thread."""
-    return isinstance(error, Exception) and not is_about_the_value(error)

@@ -1,14 +1,12 @@
-"""A cache in front of another one: what is read is kept here, what is written goes there, and what changes there is
-dropped here.
+"""A cache in front of another cache, the store: reads keep copies here, and writes go to the store and drop the copies.
 
-The store behind is the truth. A copy is kept for ``timeout`` seconds at most, and only until its key is known to be
-written: ``SharedStamps`` tell what the processes of this machine write, ``redis_tracking`` what any client writes to a
-Redis. A caller that reads while a key is written may get the old value. A caller that begins to read when the write,
-and the word of it, have arrived does not: a copy that was read before that is not kept.
+The store is the truth. A copy is kept for at most ``timeout`` seconds, no longer than the timeout that this process
+gave to the value (see ``written_timeouts``), and only until its key is known to be written: ``SharedStamps`` report the
+writes by the processes of this machine, and ``redis_tracking`` the writes by any client of a Redis. A caller that reads
+during a write may get the old value. A caller that begins to read after the write and its invalidation have arrived
+does not get it: a copy that was read before that is not kept.
 
-The store behind is reached by functions that the backends give. Whatever they raise is an outage, unless it is about
-the key or the value: TypeError, ValueError, LookupError, AttributeError, what pickle raises, and what Redis or
-Memcached say of a command.
+The backends pass functions that call the store. ``outage_rule`` decides which of their exceptions are outages.
 """
 
 from __future__ import annotations
@@ -19,75 +17,69 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from wheelcache.cache_parts import CacheParts
 from wheelcache.codec import Codec
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import CacheClosed
-from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.steps import DRIVE, RUN, Call, Steps, StepsTo, ToTheEnd, result
 from wheelcache.loading.unstored import Unstored
-from wheelcache.near_cache.guarded_store import GuardedStore, is_about_the_value
+from wheelcache.near_cache.guarded_store import GuardedStore
+from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
-from wheelcache.runtime.clock import Clock
+from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 
 T = TypeVar("T")
 
 ValueOf = Callable[[Any], Any]
-"""Makes of what a write returned the value that was written, or MISSING."""
+"""Returns the value that was written, or MISSING, for the result of a write."""
 
 
 def _nothing() -> None:
-    """Nothing tells of writes that could be started."""
+    """Do nothing: there is no tracking to start or stop."""
 
 
 def _no_value(result: object) -> Any:
-    """What was written is not for the waiters."""
+    """Return MISSING: the waiters do not receive the written value."""
     return MISSING
 
 
 class Copies(Protocol):
-    """The cache that the copies are kept in, as far as this module is concerned: see ``wheelcache.Cache``."""
+    """The part of ``wheelcache.Cache`` that this module uses. It holds the copies."""
 
     @property
     def name(self) -> str: ...
     @property
-    def steady(self) -> Clock: ...
-    @property
-    def loading(self) -> KeyLoading: ...
+    def parts(self) -> CacheParts: ...
 
     def __contains__(self, key: Hashable) -> bool: ...
     def find(self, key: Hashable, default: Any = None) -> Any: ...
     def delete(self, key: Hashable) -> bool: ...
     def clear(self) -> None: ...
-    def clear_for(self, by: str | None) -> None: ...
-    def leased(self, key: Hashable, wait: float, may_wait: bool = True) -> StepsTo[Any]: ...
-    def fill_lease(self, key: Hashable, value: Any) -> None: ...
-    def invalidate(self, key: Hashable) -> None: ...
-    def discard_stale(self, key: Hashable) -> None: ...
-    def count_miss(self) -> None: ...
-    def observe_store(self, store: GuardedStore) -> None: ...
 
 
 class NearCache:
     """The copies of one process.
 
     Args:
-        cache: where they are kept.
-        timeout: seconds that a copy is kept at most; the jitter of ``cache`` shortens them.
-        epoch: the stamps of ``cache`` if a connection tells this process of every write, and can be lost.
-        fail_safe: while the store behind fails, old copies are returned, for ``grace`` seconds past their time.
-        drop_writes: with ``fail_safe``, a write that fails is dropped; else its error reaches the caller.
+        cache: holds the copies.
+        timeout: the most seconds that a copy is kept; the jitter of ``cache`` shortens them.
+        rule: decides which errors of the store are outages.
+        epoch: the stamps of ``cache`` if a connection reports every write to this process, and can be lost.
+        fail_safe: whether old copies are returned during an outage, for ``grace`` seconds past their end.
+        drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
 
     Attributes:
-        trusted: whether copies may be used. With an epoch, ``trust`` says so.
-        start_tracking: called where copies may not be used; cheap if it was called before.
-        stop_tracking: for the owner to call when the copies are not used any more.
+        trusted: whether copies may be used. With an epoch, ``trust`` decides.
+        start_tracking: called when copies may not be used; cheap if tracking was started before.
+        stop_tracking: the owner calls it when the copies are no longer used.
     """
 
     def __init__(
         self,
         cache: Copies,
         timeout: float,
+        rule: OutageRule,
         *,
         epoch: TrustEpoch | None = None,
         fail_safe: bool = False,
@@ -104,46 +96,54 @@ class NearCache:
         self._epoch = epoch
         if epoch is not None:
             epoch.is_told = False
-        # Kept for as long as they may be needed, which is not served while the store answers.
-        self._policy = LoadPolicy(keep=grace) if fail_safe else PLAIN
-        self._store = GuardedStore(cache.name, cache.steady, epoch=epoch, watches_outages=fail_safe)
-        cache.observe_store(self._store)
+        # Copies past their end stay for outages. They are not returned while the store answers.
+        timeouts = WrittenTimeouts(cache.parts.loading.now)
+        self._policy = LoadPolicy(
+            keep=grace if fail_safe else 0.0, is_for_waiters=rule.is_of_the_call, longest=timeouts.left
+        )
+        self._store = GuardedStore(
+            cache.name, cache.parts.driver.clock, rule, timeouts, epoch=epoch, watches_outages=fail_safe
+        )
+        cache.parts.observe_store(self._store)
 
-    # What tells of writes calls these: see ``redis_tracking.Listener``.
+    # The tracking calls these: see ``redis_tracking.Listener``.
 
     def invalidated(self, keys: list[bytes]) -> None:
         for raw in keys:
-            self.cache.invalidate(raw.decode(errors="surrogateescape"))
+            self.cache.parts.invalidate(raw.decode(errors="surrogateescape"))
 
     def flushed(self) -> None:
-        self.cache.clear_for("a flush of the server behind it")
+        self.cache.parts.clear_for("a flush of the server behind it")
 
     def trust(self, trusted: bool) -> None:
-        # No lock is taken to distrust: it may be a fork that says so.
+        # Without a lock: the fork hook may be the caller.
         self.trusted = False
         if self._epoch is not None:
             self._epoch.is_told = False
             self._epoch.write_all()
         if trusted:
             if not self.fail_safe:
-                # Else what is suspect stays for an outage.
-                self.cache.clear_for(None)
+                # Otherwise suspect copies stay for an outage.
+                self.cache.parts.clear_for(None)
             if self._epoch is not None:
                 self._epoch.is_told = True
             self.trusted = True
 
-    # Reading. Everything below is steps, for threads and tasks: see ``loading.steps``. In a task, what is given to read
-    # and to write may be awaited.
+    # Reading. The methods below are steps, for threads and tasks: see ``loading.steps``. In a task, the results of the
+    # functions that read and write may be awaitable.
 
     def get(self, key: Any, read: Callable[[], Any]) -> StepsTo[Any]:
-        """The copy of ``key``; else what ``read()`` returns, once for all callers that miss it, kept unless MISSING."""
+        """Return the copy of ``key``, otherwise the result of ``read()``, which is kept unless it is MISSING.
+
+        Callers that miss the key together share one ``read()``.
+        """
         try:
             if self.trusted:
                 stored = self.cache.find(key, MISSING)
                 if stored is not MISSING:
                     return stored
                 run = yield RUN
-                load = self.cache.loading.load(key, lambda: run(self._read(read)), self.timeout, self._policy)
+                load = self.cache.parts.loading.load(key, lambda: run(self._read(read)), self.timeout, self._policy)
                 stored = result((yield from load))
             else:
                 found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read))
@@ -151,14 +151,14 @@ class NearCache:
         except Exception as error:
             return self._instead([key], error).get(key, MISSING)
         if stored is MISSING:
-            self.cache.discard_stale(key)
+            self.cache.parts.discard_stale(key)
         return stored
 
     def get_many(self, keys: Iterable[Any], read: Callable[[list[Any]], Any]) -> StepsTo[dict[Any, Any]]:
-        """The copies of ``keys``; of those that are not here what ``read(keys)`` returns, in one call."""
+        """Return the copies of ``keys`` and, for keys without a copy, the result of one call of ``read(keys)``."""
         keys = list(keys)
         if not keys:
-            # Which Redis calls an error.
+            # Redis would raise an error.
             return {}
         try:
             if not self.trusted:
@@ -174,33 +174,34 @@ class NearCache:
             return self._instead(keys, error)
 
     def lease(self, key: Any, read: Callable[[], Any], *, wait: float, may_wait: bool = True) -> StepsTo[Any]:
-        """What another caller sets the missing ``key`` to while this one waits; else MISSING, with a lease on it."""
-        stored = yield from self.cache.leased(key, wait, may_wait)
+        """Wait for another caller to set the missing ``key``, and return its value; otherwise MISSING, with a lease."""
+        stored = yield from self.cache.parts.look_up_leased(key, wait, may_wait)
         if stored is MISSING:
-            # With the lease in hand: another process, or an earlier holder, may have set it by now.
+            # This caller holds the lease now. Another process, or an earlier holder, may have set the key meanwhile.
+            fill = self.cache.parts.lease_fill(key)
             stored = yield from self.read(read, key)
             if stored is not MISSING:
-                self.cache.fill_lease(key, stored)
+                fill(stored)
         return stored
 
     def has(self, key: Any, ask: Callable[[], Any]) -> StepsTo[bool]:
-        """Whether there is a copy of ``key``; else what ``ask()`` returns."""
+        """Return whether there is a copy of ``key``, otherwise the result of ``ask()``."""
         if self.trusted and key in self.cache:
             return True
         try:
             found: bool = yield from self._store.read(ask)
         except Exception as error:
             self._check_may_fail(error)
-            return self.cache.loading.get_stale(key, MISSING) is not MISSING
+            return self.cache.parts.loading.get_stale(key, MISSING) is not MISSING
         if not found:
-            self.cache.discard_stale(key)
+            self.cache.parts.discard_stale(key)
         return found
 
     def read(self, read: Callable[[], Any], key: Any = MISSING) -> StepsTo[Any]:
-        """What ``read()`` returns, without a look at the copies; MISSING if it fails and may.
+        """Return the result of ``read()`` without using the copies; MISSING in an outage with ``fail_safe``.
 
         Args:
-            key: what is read, if there may be a copy of it.
+            key: the key that is read, if there may be a copy of it.
         """
         try:
             value = yield from self._store.read(read)
@@ -208,23 +209,23 @@ class NearCache:
             self._check_may_fail(error)
             return MISSING
         if key is not MISSING and self.fail_safe and not self.trusted:
-            self.cache.loading.read_beside(key, value)
+            self.cache.parts.loading.read_beside(key, value)
         return value
 
     def load(self, key: Any, loader: Callable[[], Any]) -> Steps:
-        """What ``loader()`` returns, once for all callers of this together for ``key``. No copy of it is kept.
+        """Return the result of ``loader()``, which concurrent callers of this method share. No copy of it is kept.
 
-        Callers that ``get`` the key are apart: they wait for the store behind, not for a loader, which may take long,
-        raise an error of its own, or look for the key itself.
+        Callers of ``get`` do not share it: they wait for the store, not for a loader, which may take long, raise an
+        error of its own, or look up the key itself.
         """
 
         def load() -> Steps:
             value, error = yield Call(loader)
-            # What is loaded is no copy of what the store has.
+            # The loaded value is not a copy of the store's value.
             return Unstored(value), error
 
         run = yield RUN
-        return (yield from self.cache.loading.load(("load", key), lambda: run(load()), self.timeout, PLAIN))
+        return (yield from self.cache.parts.loading.load_apart(key, lambda: run(load()), self.timeout, PLAIN))
 
     def get_or_add(
         self,
@@ -234,17 +235,18 @@ class NearCache:
         add: Callable[[Any], StepsTo[bool]],
         codec: Codec,
     ) -> Steps:
-        """What ``read()`` returns; else what ``loader()`` does, once for all callers together, which ``add`` stores."""
+        """Return the result of ``read()``, otherwise that of ``loader()``, which concurrent callers share and ``add``
+        stores."""
 
         def compute() -> Steps:
-            # A caller that came while another computed finds it there.
+            # A caller that arrived while another one computed the value finds it in the store.
             stored = yield from self.read(read, key)
             if stored is MISSING:
                 value, error = yield Call(loader)
                 if error is not None:
                     return None, error
                 if not (yield from add(value)):
-                    # Another process was first, or it could not be kept.
+                    # Another process was first, or the store could not keep the value.
                     stored = yield from self.read(read, key)
                 if stored is MISSING:
                     stored = codec.encode(value)
@@ -257,23 +259,36 @@ class NearCache:
     # Writing.
 
     def write(
-        self, keys: Iterable[Any], write: Callable[[], T], *, dropped: Any = MISSING, value_of: ValueOf = _no_value
+        self,
+        keys: Iterable[Any],
+        write: Callable[[], T],
+        *,
+        dropped: Any = MISSING,
+        value_of: ValueOf = _no_value,
+        new_timeout: NewTimeout | None = None,
     ) -> StepsTo[T]:
-        """What ``write()`` returns, and no copies of ``keys`` after it; ``dropped`` if it failed and may be dropped.
+        """Return the result of ``write()`` and drop the copies of ``keys``.
 
         Args:
-            dropped: if not given, it may not be dropped.
-            value_of: of what ``write()`` returned, the value that the keys were set to, for the waiters of a lease.
+            dropped: returned in an outage if failing writes are dropped. If not given, the error is raised.
+            value_of: returns the value that the keys were set to, given the result of ``write()``, for the waiters of a
+                lease.
+            new_timeout: the timeout that the write gives to the keys; None if they keep theirs.
         """
         keys = list(keys)
-        value = MISSING
+        fills = [] if value_of is _no_value else [self.cache.parts.lease_fill(key) for key in keys]
         try:
-            outcome = yield ToTheEnd(self._store.write(write), partial(self._written_after_all, keys))
-            if outcome[1] is None:
-                value = value_of(outcome[0])
+            # Of other keys there are no copies, and comparing them may run the site's code.
+            plain = [key for key in keys if type(key) is str]
+            steps = self._store.write(write, plain, new_timeout)
+            outcome = yield ToTheEnd(steps, partial(self._written_after_all, keys))
+            value = MISSING if outcome[1] is not None else value_of(outcome[0])
+            if value is not MISSING:
+                for fill in fills:
+                    fill(value)
         finally:
-            # Also after a failure: what the store made of it is not known.
-            self._written(keys, value)
+            # Also after a failure: whether the store applied the write is unknown.
+            self._written(keys)
         try:
             return result(outcome)  # type: ignore[no-any-return]
         except Exception as error:
@@ -283,45 +298,43 @@ class NearCache:
             return dropped  # type: ignore[no-any-return]
 
     def clear(self, write: Callable[[], Any]) -> StepsTo[Any]:
-        """``write`` for all keys."""
+        """Return the result of ``write()`` and drop all copies."""
         try:
             return (yield from self.write((), write, dropped=None))
         finally:
             self.cache.clear()
 
-    def _written(self, keys: list[Any], value: Any) -> None:
+    def _written(self, keys: list[Any]) -> None:
         for key in keys:
-            if value is not MISSING:
-                self.cache.fill_lease(key, value)
             self.cache.delete(key)
 
     def _written_after_all(self, keys: list[Any], done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
-            # Asked for, or asyncio would log that it was never retrieved. The writer is gone.
+            # Otherwise asyncio would log that the exception was never retrieved. The writer is gone.
             done.exception()
         with suppress(CacheClosed):
-            self._written(keys, MISSING)
+            self._written(keys)
 
-    # The store behind.
+    # The store.
 
     def _read(self, read: Callable[[], Any]) -> Steps:
         value = yield from self._store.read(read)
         return Unstored(MISSING) if value is MISSING else value, None
 
     def _read_one(self, key: Any, read: Callable[[], Any]) -> StepsTo[dict[Any, Any]]:
-        """What a read of many would return."""
+        """Return the result of a read of many keys for a read of one."""
         value = yield from self._store.read(read)
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[Any]:
         drive = yield DRIVE
-        steps = self.cache.loading.load_many(keys, lambda keys: drive(read(keys)), self.timeout, self._policy)
+        steps = self.cache.parts.loading.load_many(keys, lambda keys: drive(read(keys)), self.timeout, self._policy)
         return result((yield from steps))
 
     def _get_untrusted(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
-        """What ``read(keys)`` returns. With ``fail_safe`` copies of it are kept, for an outage only.
+        """Return the result of ``read(keys)``. With ``fail_safe``, copies of it are kept for outages only.
 
-        It is read for this caller alone: nothing tells whether the key was written since another caller began to read.
+        Callers do not share it: nothing shows whether a key was written since another caller began to read.
         """
         self.start_tracking()
         if not self.fail_safe:
@@ -332,30 +345,35 @@ class NearCache:
         return self._without_stale(keys, found)
 
     def _without_stale(self, keys: list[Any], found: dict[Any, Any]) -> dict[Any, Any]:
-        """``found``; what is not is gone, whatever was kept of it."""
+        """Drop the stale copies of ``keys`` that were not found, and return ``found``."""
         for key in keys:
             if key not in found:
-                self.cache.discard_stale(key)
+                self.cache.parts.discard_stale(key)
         return found
 
     def _count_misses_if(self, is_known: bool, keys: list[Any]) -> None:
-        """With ``fail_safe``, a look-up that fails may yet be a stale hit, so it is counted when it has ended."""
+        """Count misses of ``keys``. With ``fail_safe``, a look-up that fails may still become a stale hit, so it is
+        counted when it has ended."""
         if is_known:
             for _ in keys:
-                self.cache.count_miss()
+                self.cache.parts.core.count(misses=1)
 
     def _check_may_fail(self, error: Exception) -> None:
-        if not self.fail_safe or is_about_the_value(error):
+        if not self.fail_safe or not self._store.rule.is_outage(error):
             raise error
 
     def _instead(self, keys: list[Any], error: Exception) -> dict[Any, Any]:
-        """The copies that are kept for an outage. This ends the look-ups, and counts them."""
+        """Return the copies that are kept for outages. This ends the look-ups and counts them.
+
+        Raises:
+            Exception: ``error``, if it is not an outage, or without ``fail_safe``.
+        """
         if not self.fail_safe:
-            # Counted when they began.
+            # The misses were counted when the look-ups began.
             raise error
         found = {}
-        if not is_about_the_value(error):
-            found = {key: self.cache.loading.get_stale(key, MISSING) for key in keys}
+        if self._store.rule.is_outage(error):
+            found = {key: self.cache.parts.loading.get_stale(key, MISSING) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}
         self._count_misses_if(True, [key for key in keys if key not in found])
         self._check_may_fail(error)

@@ -1,30 +1,30 @@
-"""What any client writes to a Redis or Valkey server, told to this process: one connection, one daemon thread.
+"""Reports the writes of all clients of a Redis or Valkey server to this process: one connection, one daemon thread.
 
 Redis's client-side caching in broadcast mode (https://redis.io/docs/latest/develop/reference/client-side-caching/):
-``CLIENT TRACKING ON BCAST PREFIX ...`` has the server send the name of every key under the prefixes that is written,
-deleted, evicted, or removed because it expired. It keeps nothing per key for that, and needs version 6.
+After ``CLIENT TRACKING ON BCAST PREFIX ...`` the server sends the name of every key under the prefixes that is written,
+deleted, evicted, or removed because it expired. The server needs version 6 and stores nothing per key for this.
 
 The connection speaks RESP2, is the target of its own ``REDIRECT``, and subscribes to ``__redis__:invalidate``. RESP3,
-which needs neither, was tried and rejected: what redis-py returns for a push message depends on its version and on
-hiredis (from 5.2 on the pure parser returns None, and the keys go to a handler that is not public), where messages of
-a subscription read the same from 5.0 to 8.1, with hiredis and without. Also, the server holds back any amount for a
+which needs neither, was tried and rejected: the result of redis-py for a push message depends on its version and on
+hiredis (from 5.2 on, the pure parser returns None, and the keys go to a handler that is not public). The messages of a
+subscription are the same from 5.0 to 8.1, with hiredis and without. Also, the server buffers any amount of data for a
 RESP3 client that does not read, whereas it drops a subscriber that is 32 MB behind, or 8 MB for a minute
-(``client-output-buffer-limit pubsub``), and a dropped connection is one that is not trusted. The price: a user of an
-ACL needs the channel too: ``+ping +subscribe +client|id +client|tracking &__redis__:invalidate``.
+(``client-output-buffer-limit pubsub``), and a dropped connection is no longer trusted. The price: a user with an ACL
+needs the channel as well: ``+ping +subscribe +client|id +client|tracking &__redis__:invalidate``.
 
-How stale a read can be: every ``interval`` a PING is sent whose answer comes behind all that the server had to tell
-before it. So while ``clock() < trusted_until``, the listener has been told of every write that was acknowledged more
-than ``interval + timeout`` ago, 2 s unless told otherwise, even where this thread, or the whole process, has not run in
-between. As a rule it is the way of one message: 0.1 ms on one machine. A reader that goes by ``trust()`` alone adds
-the time that the thread waits for the interpreter.
+How stale a read can be: every ``interval`` this sends a PING, whose answer arrives after all earlier messages of the
+server. So while ``clock() < trusted_until``, the listener has received every write that was acknowledged more than
+``interval + timeout`` ago (2 s by default), even if this thread, or the whole process, has not run in between. Usually
+the delay is that of one message: 0.1 ms on one machine. To a reader that relies on ``trust()`` alone, the time is added
+that the thread waits for the interpreter.
 
-What is not told: ``SWAPDB`` (no server sends anything for it), and that a key's time has come, before the server has
-also removed it: a copy must have a TTL of its own. What is told needlessly: a message has no database number, so keys
-of the same name in other databases; what this process itself writes, because it writes through other connections; and
-``FLUSHDB`` of any database, which is told as "everything".
+Not reported are ``SWAPDB`` (no server sends anything for it), and that a key has expired, until the server removes it:
+a copy must have a TTL of its own. Reported needlessly are keys of the same name in other databases, since a message has
+no database number; this process's own writes, since it writes through other connections; and ``FLUSHDB`` of any
+database, which arrives as "everything".
 
-A process that reads from replicas must track the replica that it reads from: the primary tells of a write before the
-replica has it. Redis Cluster, where every node tells only of its own keys, is not covered.
+A process that reads from replicas must track the replica that it reads from: the primary reports a write before the
+replica has it. Redis Cluster, where every node reports only its own keys, is not covered.
 """
 
 from __future__ import annotations
@@ -54,36 +54,34 @@ logger = logging.getLogger("wheelcache")
 
 INTERVAL: Final = 1.0
 TIMEOUT: Final = 1.0
-"""Seconds from one PING to the next, and until its answer, or any other operation of the socket, is overdue."""
+"""Seconds between two PINGs, and until the answer, or any other operation of the socket, is overdue."""
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
-"""Seconds until a lost connection is tried again: 0.1, 0.2 ... 10, each times a random number from 0.5 to 1. A
-connection that held as long as the longest starts anew."""
+"""Seconds until a lost connection is tried again: 0.1, 0.2 ... 10, each times a random number from 0.5 to 1. After a
+connection that lasted as long as the longest pause, the pauses start again at the first."""
 
 PAUSE_IF_REFUSED: Final = 60.0
-"""Seconds, times the same, after a wrong password or a server that does not know the commands: it takes a person."""
+"""Seconds, times such a number, after a wrong password or an unknown command: an operator has to change something."""
 
 CHANNEL: Final = "__redis__:invalidate"
 
 
 class Listener(Protocol):
-    """What is told. Called on the tracking thread, in the order of the server's messages, with no lock held.
+    """Receives the writes, on the tracking thread, in the order of the server's messages, with no lock held.
 
-    What a method raises is logged; the connection is then made anew, since what was dropped is not known.
+    If a method raises, that is logged, and the connection is made again: the method may not have dropped all copies.
     """
 
     def invalidated(self, keys: list[bytes]) -> object:
-        """Drop the copies of ``keys``, and do not store what was read before this call."""
+        """Drop the copies of ``keys``, and do not keep values that were read before this call."""
 
     def flushed(self) -> object:
         """Drop every copy."""
 
     def trust(self, trusted: bool) -> object:
-        """True: tracking is on from now; use copies, but none of what was read before this call. False: use none.
-        In a child of fork False comes on the forking thread, where any lock may be held by a thread that is no more:
-        take none.
-        """
+        """Use copies from now on, but none that were read before this call; with False, use none. In the child of a
+        fork, the forking thread calls this with False, and lost threads may hold any lock: do not acquire one."""
 
 
 class Connection(Protocol):
@@ -97,14 +95,14 @@ class Connection(Protocol):
 
 
 Connect = Callable[[float], Connection]
-"""Makes a connection, not yet connected, that speaks RESP2 and waits so many seconds at most."""
+"""Makes a connection, not yet connected, that speaks RESP2 and waits at most the given number of seconds."""
 
 
 def client_of(cache: Any) -> redis.Redis:
-    """The client that writes for ``cache``: Django's RedisCache, django-redis's, cachelib's and Flask-Caching's.
+    """Return the client that writes for ``cache``: Django's RedisCache, django-redis's, cachelib's or Flask-Caching's.
 
     Raises:
-        TypeError: it is none of these, or its client is not a plain, synchronous ``redis.Redis``.
+        TypeError: if it is none of these, or its client is not a plain, synchronous ``redis.Redis``.
     """
     if hasattr(cache, "_write_client"):
         client = cache._write_client
@@ -120,7 +118,7 @@ def client_of(cache: Any) -> redis.Redis:
 
 
 def connect_like(client: redis.Redis) -> Connect:
-    """Connections to where ``client`` connects to, with its credentials, TLS, or Sentinel, but outside its pool."""
+    """Return a function that connects as ``client`` does, with its credentials, TLS or Sentinel, outside its pool."""
     pool = client.connection_pool
 
     def connect(timeout: float) -> Connection:
@@ -139,15 +137,15 @@ def connect_like(client: redis.Redis) -> Connect:
 
 
 LEFT_OUT: Final = ("retry", "parser_class", "maint", "orig_")
-"""Options of the pool, by how they begin, that are for redis-py's own tries and for RESP3."""
+"""The prefixes of pool options that concern redis-py's own retries and RESP3."""
 
 
 class Silent(Exception):
-    """The server has not answered in time."""
+    """The server did not answer in time."""
 
 
 class ListenerRaised(Exception):
-    """Logged already."""
+    """The listener raised an exception, which was logged."""
 
 
 EXPECTED: Final = (RedisError, OSError, Silent, ListenerRaised)
@@ -155,14 +153,14 @@ REFUSED: Final = (ResponseError, AuthenticationError, AuthorizationError)
 
 
 class _Link:
-    """A connection that delivers, as one tracking thread leaves it to the next one at a fork.
+    """A connection that delivers. At a fork, one tracking thread hands it over to the next.
 
     Attributes:
-        number: of the last PING.
+        number: the number of the last PING.
         asked: when the last PING was sent, or a time before tracking was on.
-        waiting: for the answer to that.
-        behind: that answer was overdue once already.
-        due: when the next PING, or the answer, is.
+        waiting: whether its answer is outstanding.
+        behind: whether its answer was overdue once already.
+        due: when the next PING, or the answer, is due.
     """
 
     __slots__ = ("asked", "behind", "connection", "due", "number", "waiting")
@@ -176,18 +174,18 @@ class _Link:
 
 
 class Tracking:
-    """Tells ``listener`` of every write under ``prefixes``, and whether it can.
+    """Reports every write under ``prefixes`` to ``listener``, and whether tracking works.
 
     Args:
         connect: see ``connect_like``.
-        prefixes: of keys as the server has them; ``[b""]`` is every key. Each costs the server a comparison a write.
-        interval, timeout: seconds; see the module for what they bound.
+        prefixes: prefixes of keys on the server; ``[b""]`` is every key. Each costs the server a comparison per write.
+        interval, timeout: seconds; the module's docstring says what they bound.
 
     Attributes:
         trusted_until: the time, by ``clock``, until which the copies may be used; -inf if they may not.
 
     Raises:
-        ValueError: no prefix, or one is the beginning of another, which the server would refuse.
+        ValueError: if there is no prefix, or one is the beginning of another, which the server would refuse.
     """
 
     def __init__(
@@ -223,24 +221,24 @@ class Tracking:
     def _reset(self) -> None:
         self.trusted_until = -inf
         self._told_trusted = False
-        # What was logged and not yet taken back: "lost" or "refused"; and since when.
+        # The state that was logged last, "lost" or "refused", until the connection is back; and since when.
         self._logged: str | None = None
         self._lost_at = 0.0
         self._connection: Connection | None = None
         self._link: _Link | None = None
         self._thread: threading.Thread | None = None
-        # What the thread was started with. Another thread ends at once: its start was interrupted.
+        # The ticket of the running thread. A thread with another ticket ends immediately: its start was interrupted.
         self._ticket: object = None
-        # There is no thread, since a fork is in progress or was.
+        # There is no thread because of a fork, in progress or past.
         self._is_paused = False
-        # The thread connects, or runs the listener.
+        # Whether the thread is connecting or running the listener.
         self._is_busy = False
         self._waker: Waker | None = None
         self._stopping = threading.Event()
         self._lock = lazy_lock()
 
     def start(self) -> None:
-        """Connect, in a thread of its own. Nothing happens if that runs, or after ``stop()``."""
+        """Start the thread that connects. Do nothing if it is running, or after ``stop()``."""
         ticket = object()
         thread = threading.Thread(target=self._run, args=(ticket,), name="wheelcache-tracking", daemon=True)
         try:
@@ -251,7 +249,7 @@ class Tracking:
                     self._is_paused = True
                     return
                 self._thread, self._ticket, self._is_paused = thread, ticket, False
-            # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
+            # Without the lock: under gevent, start() lets the new greenlet run, which acquires it.
             threads.start(thread)
         except RuntimeError as error:
             self._thread = self._ticket = None
@@ -260,14 +258,14 @@ class Tracking:
                 logger.warning("The tracking thread cannot start (%s); no local copies are used.", error)
         except BaseException:
             if self._ticket is ticket and thread.ident is None:
-                # If it comes up all the same, it finds that its ticket is not good.
+                # If the thread starts all the same, its ticket is not valid.
                 self._thread = self._ticket = None
                 self._is_paused = True
             raise
 
     def stop(self) -> None:
-        """Disconnect, for good. The listener is told not to trust, and not called any more when this returns, unless it
-        takes longer than ``timeout`` to return itself, or is what called.
+        """Disconnect for good. The listener receives ``trust(False)`` and is no longer called when this returns, unless
+        the listener itself takes longer than ``timeout``, or is the caller.
         """
         with self._lock.get():
             self._stopped = True
@@ -279,7 +277,7 @@ class Tracking:
         if thread is None:
             self._disconnect()
             self._distrust()
-        # Wakes the thread. To close the socket here might have it read from another that got the same number.
+        # This wakes the thread. If the socket were closed here, the thread might read from another one with its number.
         sock = getattr(self._connection, "_sock", None)
         if sock is not None:
             with suppress(OSError):
@@ -292,7 +290,7 @@ class Tracking:
         try:
             with self._lock.get():
                 if self._ticket is not ticket:
-                    # Another thread runs, which has to be found by those that wake it.
+                    # Another thread is running, and callers of wake() must reach that one.
                     return
                 self._waker = waker
             self._run_until_stopped(ticket)
@@ -316,7 +314,7 @@ class Tracking:
                 self._lost("refused", error)
                 self._wait(PAUSE_IF_REFUSED)
             except BaseException as error:
-                # Also what credential providers raise, and SystemExit: the thread is not theirs.
+                # Including exceptions of credential providers and SystemExit: they must not end this thread.
                 self._lost("lost", error)
                 if self._clock() - began >= LONGEST_PAUSE:
                     pause = FIRST_PAUSE
@@ -330,7 +328,7 @@ class Tracking:
             self._waker.wait(None, seconds * (0.5 + random() / 2))
 
     def _track(self) -> None:
-        """Connect and deliver until stopped, until a fork, or until something is wrong, which is raised."""
+        """Connect and deliver until stopped or until a fork. Any error is raised."""
         try:
             if self._link is None:
                 self._link = self._connected()
@@ -357,12 +355,12 @@ class Tracking:
         self._answered(asked)
         if self._logged is not None:
             self._logged = None
-            # A warning like the one before: it tells the operator that the other one is over.
+            # A warning, like the one about the loss: the operator learns that it is over.
             logger.warning("%s are told again, after %.1f s.", self, self._clock() - self._lost_at)
         return _Link(connection, asked, asked + self._interval)
 
     def _subscribe(self, connection: Connection) -> float:
-        """Turn tracking on; a time at which it was not yet."""
+        """Turn tracking on. Return a time at which it was still off."""
         asked = self._clock()
         connection.send_command("CLIENT", "ID")
         identity = connection.read_response()
@@ -375,7 +373,7 @@ class Tracking:
 
     def _deliver(self, link: _Link) -> None:
         if link.waiting:
-            # The server may have answered while no thread was there.
+            # The server may have answered while there was no thread.
             link.due = max(link.due, self._clock() + self._timeout)
         while not self._stopping.is_set() and not is_forking():
             now = self._clock()
@@ -389,8 +387,8 @@ class Tracking:
                     raise Silent(f"no answer within {self._timeout} s")
                 continue
             if link.waiting and self._clock() >= link.due:
-                # The answer may be behind what is there, as this thread did not run or the listener took long:
-                # trusted_until has passed meanwhile. One timeout to catch up, or all that is left is given up.
+                # This thread did not run or the listener took long, so other messages may precede the answer.
+                # trusted_until has passed by now. There is one timeout to catch up before the connection is given up.
                 if link.behind:
                     raise Silent(f"more than {self._timeout} s behind")
                 link.behind, link.due = True, self._clock() + self._timeout
@@ -408,8 +406,8 @@ class Tracking:
                     raise InvalidResponse(f"{message!r:.100} among messages")
 
     def _can_read(self, link: _Link) -> bool:
-        """Whether there is a message. Waits for one until something else is due, or this thread is woken."""
-        # What the connection has read already, no poll of its socket would find.
+        """Return whether there is a message. Wait for one until something else is due, or this thread is woken."""
+        # A poll of the socket would not find data that the connection has already read.
         if link.connection.can_read(0):
             return True
         seconds = max(link.due - self._clock(), 0.0)
@@ -420,7 +418,7 @@ class Tracking:
         return link.connection.can_read(0)
 
     def _answered(self, asked: float) -> None:
-        """All that was written before ``asked`` has been told."""
+        """Record that all writes before ``asked`` were reported."""
         with self._lock.get():
             if not self._stopped:
                 self.trusted_until = asked + self._interval + self._timeout
@@ -460,7 +458,7 @@ class Tracking:
             self._is_busy = False
 
     def pause(self) -> None:
-        """End the thread before a fork. The connection stays, and with it what the copies are worth."""
+        """End the thread before a fork. The connection stays, so the copies remain valid."""
         thread, waker = self._thread, self._waker
         if waker is not None:
             waker.wake()
@@ -468,7 +466,7 @@ class Tracking:
             wait_for_end(thread, lambda: self._is_busy)
 
     def resume(self) -> None:
-        """Have another thread go on with the connection."""
+        """Start another thread, which continues with the connection."""
         if self._is_paused:
             self.start()
 
@@ -477,8 +475,8 @@ class Tracking:
         self._reset()
         if waker is not None:
             waker.close()
-        # Closed, or the server would go on sending to this copy of it after the parent's death; not shut down, which
-        # would end the parent's. disconnect() would take locks, of a telemetry that may be there.
+        # Closed, or the server would continue to send to this copy after the parent's death; not shut down, which would
+        # end the parent's connection. disconnect() might acquire locks of telemetry code.
         sock = getattr(connection, "_sock", None)
         if sock is not None:
             with suppress(OSError):

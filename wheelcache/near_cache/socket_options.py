@@ -1,4 +1,4 @@
-"""The options by which well-known caches bound how long a socket waits, which none of them does by itself."""
+"""The socket timeout options of well-known caches. By default, none of them limits how long a socket waits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class SocketOptions:
     """The options of one class of caches.
 
     Attributes:
-        timeouts: names of options that take seconds.
-        without_retries: whether they also say that redis-py shall not try again. It tries four times with pauses in
-            between, which was 15 s of a server that was stopped.
-        prefixes: each option is given once for each, with this before its name.
+        timeouts: the names of the options that take seconds.
+        without_retries: whether to switch off the retries of redis-py. It tries four times with pauses in between: a
+            call of a stopped server took 15 s.
+        prefixes: each option is given once with each of these prefixes before its name.
     """
 
     timeouts: tuple[str, ...]
@@ -26,7 +26,7 @@ class SocketOptions:
     prefixes: tuple[str, ...] = ("",)
 
     def bounded(self, seconds: float) -> dict[str, Any]:
-        """The options of a cache whose sockets wait ``seconds`` at most."""
+        """Return the options of a cache whose sockets wait at most ``seconds``."""
         found: dict[str, Any] = dict.fromkeys(self.timeouts, seconds)
         if self.without_retries:
             from redis.backoff import NoBackoff
@@ -43,22 +43,22 @@ SOCKET_OPTIONS: Final = {
     DJANGO_REDIS: SocketOptions(("SOCKET_TIMEOUT", "SOCKET_CONNECT_TIMEOUT")),
     PYMEMCACHE: SocketOptions(("timeout", "connect_timeout")),
     CACHELIB_REDIS: SocketOptions(REDIS_PY, without_retries=True),
-    # Its retries are how it finds out where a key has moved.
+    # It needs retries to learn to which node a key has moved.
     "flask_caching.backends.rediscache.RedisClusterCache": SocketOptions(REDIS_PY),
     "flask_caching.backends.rediscache.RedisSentinelCache": SocketOptions(
         REDIS_PY, without_retries=True, prefixes=("", "sentinel_")
     ),
 }
-"""By the dotted path of a class, and of the classes that are derived from it."""
+"""The options by the dotted path of a class. They also apply to derived classes."""
 
 
 def well_known(kind: Any) -> str | None:
-    """The class in ``SOCKET_OPTIONS`` that ``kind`` is, or is derived from."""
+    """Return the path in ``SOCKET_OPTIONS`` of ``kind`` or of one of its bases; None if there is none."""
     paths = (f"{cls.__module__}.{cls.__qualname__}" for cls in getattr(kind, "__mro__", ()))
     return next((path for path in paths if path in SOCKET_OPTIONS), None)
 
 
 def socket_options(kind: Any, seconds: float) -> dict[str, Any]:
-    """The options of a cache of the class ``kind`` whose sockets wait ``seconds`` at most; none if it is not known."""
+    """Return the options of a cache of class ``kind`` whose sockets wait at most ``seconds``; empty if unknown."""
     path = well_known(kind)
     return {} if path is None else SOCKET_OPTIONS[path].bounded(seconds)

@@ -1,7 +1,7 @@
-"""Trust in a whole cache at once, in the form of stamps: every entry is good as long as the epoch it was stored in.
+"""Trust in all entries of a cache, in the form of stamps: an entry is current during the epoch in which it was stored.
 
-An entry of an epoch that is over is suspect: it may be old, and is no hit. It stays until it is replaced, deleted or
-expires, for a caller that has no other value. So does a value that is stored when its epoch is over already.
+After the end of its epoch an entry is suspect: it may be old, and reads miss it. It stays until it is replaced, deleted
+or expires, for a caller that cannot get another value. The same holds for a value that is stored after its epoch ended.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final
 
 
 class TrustEpoch:
-    """Stamps with one slot, of one process. Ending the epoch makes every entry suspect, without touching one.
+    """The stamps of one process, with a single slot. The end of an epoch makes all entries suspect in one step.
 
     Attributes:
         table: the number of the epoch.
-        news: nothing, since a mismatch tells of no write.
+        news: unused, since a mismatch does not mean that the key was written.
         first: None, for the same reason.
-        is_told: this process is told of writes. What is stored while it is not, is suspect.
+        is_told: whether writes are reported to this process. Entries that are stored while it is False are suspect.
     """
 
     __slots__ = ("_number", "is_told", "news", "table")
@@ -31,10 +31,10 @@ class TrustEpoch:
         self.is_told = True
 
     def open(self) -> None:
-        """There is nothing to open."""
+        """Do nothing: there is no file to open."""
 
     def open_in_child(self) -> None:
-        """After a fork: what the child inherited is suspect."""
+        """Make the entries suspect that the child of a fork has inherited."""
         self.write_all()
 
     def is_gone(self) -> bool:
@@ -44,5 +44,5 @@ class TrustEpoch:
         return 0
 
     def write_all(self) -> None:
-        """End the epoch. It takes no lock."""
+        """End the epoch, without a lock."""
         self._number[0] += 1

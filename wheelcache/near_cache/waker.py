@@ -8,10 +8,10 @@ from contextlib import suppress
 
 
 class Waker:
-    """Belongs to one thread, which waits. Others wake it.
+    """Lets other threads wake the one thread that waits.
 
-    It is made in that thread and keeps what ``select`` is at the time. If gevent patches later, its poll would make a
-    hub in a thread that has none.
+    The waiting thread creates it, and it keeps the functions of ``select`` from that time. If gevent patches later, the
+    patched ones would create a hub in a thread that has none.
     """
 
     def __init__(self) -> None:
@@ -22,12 +22,12 @@ class Waker:
         self._select = select.select
 
     def wake(self) -> None:
-        """End the wait, or the next one."""
+        """End the current wait, or the next one."""
         with suppress(OSError):
             self._writer.send(b"\0")
 
     def wait(self, sock: socket.socket | None, seconds: float) -> None:
-        """Wait until there is something to read from ``sock``, at most so many seconds."""
+        """Wait until ``sock`` is readable, for at most ``seconds``."""
         files = [self._reader.fileno()]
         if sock is not None:
             files.append(sock.fileno())
@@ -43,5 +43,6 @@ class Waker:
             self._reader.recv(4096)
 
     def close(self) -> None:
+        """Close the sockets."""
         self._reader.close()
         self._writer.close()

@@ -1,4 +1,4 @@
-"""How the copies of one process learn of writes to the store behind."""
+"""Chooses how the copies of one process learn of writes to the store."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ from typing import Any
 
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.near_cache.near_cache import Copies, NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 
 
 class WriteNews:
-    """What tells of writes: the stamps of this machine, a Redis or Valkey behind, or nothing.
+    """The source of invalidations: the stamps of this machine, a Redis or Valkey that is the store, or none.
 
     Args:
-        store: the cache behind.
-        prefix: of all keys, as the server has them; empty for every key.
-        shared: the stamps of this machine, if they are to tell.
+        store: the cache behind the copies.
+        prefix: the prefix of all keys on the server; empty for every key.
+        shared: the stamps of this machine, if the copies use them.
 
     Attributes:
-        stamps: those that the cache of the copies takes; None if nothing tells of writes.
+        stamps: the stamps for the cache of the copies; None if nothing reports writes.
     """
 
-    __slots__ = ("_epoch", "_tracking", "stamps")
+    __slots__ = ("_epoch", "_rule", "_tracking", "stamps")
 
     def __init__(self, store: Any, prefix: str, shared: Stamps | None) -> None:
         self._tracking = None if shared is not None else _tracking(store, prefix)
+        self._rule = OutageRule(store)
         self._epoch = None if self._tracking is None else TrustEpoch()
         self.stamps = self._epoch if shared is None else shared
 
     @property
     def is_told(self) -> bool:
-        """Whether anything tells this process what others write."""
+        """Whether the writes of other processes are reported to this one."""
         return self.stamps is not None
 
     def near_cache(self, copies: Copies, checked: Mapping[str, Any]) -> NearCache:
-        """A near cache with its copies in ``copies``, which has the ``stamps``.
+        """Return a near cache that keeps its copies in ``copies``, a cache with these ``stamps``.
 
         Args:
             checked: the options of a TieredCache, by their names in ``option_table``.
@@ -43,6 +45,7 @@ class WriteNews:
         near_cache = NearCache(
             copies,
             checked["l1_timeout"],
+            self._rule,
             epoch=self._epoch,
             fail_safe=checked["fail_safe"],
             grace=checked["grace"],
@@ -55,8 +58,11 @@ class WriteNews:
 
 
 def _tracking(store: Any, prefix: str) -> Callable[[NearCache], Any] | None:
-    """What makes the connection by which a Redis or Valkey tells of writes; None if ``store`` is neither, or is read
-    from replicas: they may have an old value when the primary has told of the new one."""
+    """Return a function that makes the tracking connection to a Redis or Valkey.
+
+    None if ``store`` is neither, or reads from replicas: a replica may still have the old value after the primary has
+    reported the write.
+    """
     try:
         from wheelcache.near_cache.redis_tracking import Tracking, client_of, connect_like
     except ImportError:
@@ -71,7 +77,7 @@ def _tracking(store: Any, prefix: str) -> Callable[[NearCache], Any] | None:
 
 
 def _reads_from_replicas(store: Any, client: Any) -> bool:
-    """Whether a cache on Redis has another client for reading, or several servers, of which it writes to the first."""
+    """Return whether a cache over Redis has another client for reads, or several servers and writes to the first."""
     if getattr(store, "_read_client", client) is not client:
         return True
     servers: Any = getattr(store, "_servers", None) or getattr(getattr(store, "client", None), "_server", ())

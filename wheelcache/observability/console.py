@@ -288,7 +288,8 @@ def console_for(out: TextIO, styled: bool) -> Console:
         from rich.console import Console
     except ImportError:
         raise Unshowable(
-            'A table needs the package rich: pip install "wheelcache[cli]". --json does without.'
+            "A table needs the package rich: run pip install rich, or pip install '.[cli]' in a checkout of "
+            "wheelcache. --json does not need it."
         ) from None
     # Rich would take FORCE_COLOR for a terminal, and be as narrow as one.
     return Console(file=out, force_terminal=out.isatty(), color_system="auto" if styled else None, highlight=False)

@@ -1,6 +1,6 @@
-"""What is told of caches to systems that collect metrics: which figures, and where they are read.
+"""The metrics for Prometheus and OpenTelemetry: which figures there are, and where they are read.
 
-A counter must never go down: such a system takes that for a restart, and adds all that had been counted once more. So
+A counter must never decrease: the collecting system would assume a restart and add the whole count again. So
 
 - of figures that other processes see, none is told before they see it too, for the next to be asked may be another;
 - seconds are those of ``whole_parts``: sums of other floats may be less by a bit if they are added in another order.
@@ -22,9 +22,9 @@ from wheelcache.stats import CallStats, Stats, StoreStats
 
 
 class Kind(Enum):
-    """How the values of several caches, or of several processes, are one.
+    """How the values of several caches or processes are combined.
 
-    COUNTER: they are added, and each only grows. LEVEL: they are added, and go up and down. WORST: the greatest counts.
+    COUNTER: they are added and only grow. LEVEL: they are added and go up and down. WORST: the greatest is reported.
     """
 
     COUNTER = "counter"
@@ -37,10 +37,10 @@ class Metric:
     """One metric, with a value for each cache, or several.
 
     Attributes:
-        name: without the prefix that all have, and without what a system adds for the kind and the unit.
-        unit: "seconds", "bytes", or what is counted, in the singular.
-        label: what tells the values of one cache apart; None if there is but one.
-        read: the values by what they have under ``label``, or under "". None at all where they mean nothing.
+        name: the name without the common prefix, and without the suffixes that a system adds for kind and unit.
+        unit: "seconds", "bytes", or the name of the counted thing, in the singular.
+        label: the label that distinguishes the values of one cache; None if there is only one value.
+        read: returns the values by their label, or one value under "". Empty if the metric does not apply.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Metric:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the unit is one of measure."""
+        """Whether the unit is a unit of measure."""
         return self.unit in ("seconds", "bytes")
 
 
@@ -137,7 +137,7 @@ METRICS: Final = (
         "wheel_lag",
         "seconds",
         Kind.WORST,
-        "Seconds by which the timing wheel that is the latest of all is late.",
+        "Lag of the slowest timing wheel, in seconds.",
         lambda reading: _if_any(reading.lag),
     ),
     Metric(
@@ -152,7 +152,7 @@ METRICS: Final = (
         "store_refused",
         "call",
         Kind.COUNTER,
-        "Calls of the store behind a near cache that were not made, because it had failed lately.",
+        "Calls of the store behind a near cache that were not made because it had failed recently.",
         _of_store_calls("refused"),
         "operation",
     ),
@@ -160,25 +160,28 @@ METRICS: Final = (
         "store_breaker_open",
         "process",
         Kind.LEVEL,
-        "Processes that leave the store behind alone, because it fails; absent without a circuit breaker.",
+        "Processes that do not call the store behind because it fails; absent without a circuit breaker.",
         _of_store(lambda store: store.open_breakers if store.breakers else None),
     ),
     Metric(
         "store_tracking_lost",
         "process",
         Kind.LEVEL,
-        "Processes that the store behind does not tell of writes now; absent where it never does.",
+        "Processes that the store behind does not notify of writes at present; absent if it never does.",
         _of_store(lambda store: store.trackers - store.trusted if store.trackers else None),
     ),
 )
-"""What is told of every cache. How long loads take is told apart, for not all systems take a histogram."""
+"""The metrics of every cache. The times of loads are separate, since not all systems accept a histogram."""
 
-LOAD_TIME: Final = "Seconds that loads took, also those that raised an exception."
+LOAD_TIME: Final = "Seconds that loads took, including those that raised an exception."
 
-STORE_TIME: Final = "Seconds that calls of the store behind a near cache took, also those that failed."
+STORE_TIME: Final = "Seconds that calls of the store behind a near cache took, including those that failed."
 
 
-INFO: Final = "Always 1: the version of wheelcache and the core in use."
+INFO: Final = (
+    "Always 1: the version of wheelcache and the core in use, compiled or python. WHEELCACHE_CORE in the environment "
+    "selects the core; the compiled one is there if there was a C compiler when wheelcache was installed."
+)
 
 
 def info_labels(reading: CacheFigures) -> list[dict[str, str]]:
@@ -191,17 +194,17 @@ def _version() -> str:
     try:
         return version("wheelcache")
     except PackageNotFoundError:
-        # A copy of the package in the site's own folder.
+        # The package was copied into the site's own folder, without its metadata.
         return "unknown"
 
 
 def read_site(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
     """The figures of caches in all processes of the site, by name, as they were last published.
 
-    A cache that does not publish, or cannot, is told by its own process.
+    A cache that does not or cannot publish is read in this process.
 
     Args:
-        caches: of this process.
+        caches: the caches of this process.
     """
     return Site(caches, Own.UNPUBLISHED).look(_to_be_sent)
 

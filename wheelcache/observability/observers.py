@@ -24,7 +24,7 @@ from wheelcache.stats import Stats, StoreStats
 
 
 class ObservedOptions(Protocol):
-    """The options of a cache that its observers read: see ``CacheOptions``."""
+    """The options of a cache that its observers read: see ``Cache``."""
 
     @property
     def name(self) -> str: ...

@@ -18,7 +18,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from wheelcache.core.contract import NO_ROOM, RESTORE, STORED, Core, Seen
+from wheelcache.core.contract import NO_ROOM, STORED, Core, Seen
 from wheelcache.errors import CacheClosed, SnapshotDamaged, SnapshotRefused, Unloaded
 from wheelcache.keys import KeyProxies
 from wheelcache.persistence.saving import KIND, SavedRecord, save
@@ -128,7 +128,7 @@ class _Loading:
     def __init__(self, snapshots: Snapshots, saved_at: float) -> None:
         self._of = snapshots
         self._now = snapshots.core.now
-        self._set = snapshots.writer.set
+        self._writer = snapshots.writer
         self._saved_at = saved_at
         # The keys that were loaded, as they are stored, oldest first.
         self._own: deque[Any] = deque()
@@ -159,7 +159,7 @@ class _Loading:
 
     def _restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> None:
         while True:
-            outcome = self._set(key, value, ttl, grace, exact=True, mode=RESTORE, seen=seen)
+            outcome = self._writer.restore(key, value, ttl, grace, seen)
             if outcome & STORED:
                 self._own.append(key)
             if not outcome & NO_ROOM or not self._own:

@@ -22,6 +22,7 @@ from wheelcache.core.contract import (
     MISSING,
     MORE,
     OUTDATED,
+    RESTORE,
     SAME,
     STORED,
     TOLD,
@@ -130,7 +131,15 @@ class EntryWriter(WriteState):
             return 0
         return options.whole("what the weigher returns", self._weigher(unwrap(key), value))
 
-    def set(
+    def set(self, key: Any, value: Any, ttl: float | None, *, exact: bool = False, mode: int = ANY) -> int:
+        """Store ``value`` for a caller, whose miss of ``key`` it may answer. Return the core's outcome."""
+        return self._set(key, value, ttl, exact=exact, mode=mode, seen=self.stamps.noted(key))
+
+    def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> int:
+        """Store a saved value, unless there is a newer one or no room. Return the core's outcome."""
+        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, seen=seen)
+
+    def _set(
         self,
         key: Any,
         value: Any,
@@ -139,15 +148,14 @@ class EntryWriter(WriteState):
         exact: bool = False,
         mode: int = ANY,
         expected: Any = MISSING,
-        watch: Watch | None = None,
         seen: Seen | None = None,
     ) -> int:
-        """``core.set``, and what follows from it. Its outcome."""
+        """Call ``core.set``, and do what follows from its outcome."""
         weight = 0 if self._weigher is None else self.weigh(key, value)
         removed = self.listener.list()
         slot = self.stamps.slot(key)
         try:
-            outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed)
+            outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, None, slot, seen, removed)
             if outcome == self.quiet and self.is_plain:
                 return outcome
             if outcome == OUTDATED:
@@ -183,7 +191,7 @@ class EntryWriter(WriteState):
             if not times.is_current or times.fresh_until <= self._core.now():
                 break
             value = function(record.value)
-            if not self.set(key, value, KEEP, mode=SAME, expected=record.value) & CHANGED:
+            if not self._set(key, value, KEEP, mode=SAME, expected=record.value) & CHANGED:
                 return value
         self._found_expired(key)
         return MISSING
@@ -193,7 +201,7 @@ class EntryWriter(WriteState):
         record = self._core.peek(key)
         if record is None or type(record.value) is not type(value) or record.value != value:
             return False
-        outcome = self.set(key, record.value, ttl, exact=True, mode=SAME, expected=record.value, seen=record.seen)
+        outcome = self._set(key, record.value, ttl, exact=True, mode=SAME, expected=record.value, seen=record.seen)
         return bool(outcome & STORED)
 
     def set_many(self, items: Sequence[tuple[Any, Any]], ttl: float | None, *, exact: bool) -> list[int]:

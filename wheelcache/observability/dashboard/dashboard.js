@@ -569,6 +569,7 @@ class Card {
     set(this.root.querySelector(".workers .scroll"), { "aria-label": `Workers of ${name}` });
     this.clear = this.root.querySelector('[data-action="clear"]');
     set(this.clear, { "aria-label": `Clear ${name}` });
+    this.clear.hidden = !config.may_operate;
     this.clear.addEventListener("click", () => clearCache(this));
     this.charts = TIME_CHARTS.map((spec) => new TimeChart(spec, name));
     this.histogram = new Histogram({ key: "load_buckets", title: "Load times, last hour", heading: "Load times, 1 h", nothing: "No miss was followed by a set" }, name);
@@ -665,7 +666,7 @@ class Card {
   }
 
   showAbout({ cores, saved, can_save: canSave }, at) {
-    this.save.hidden = !canSave;
+    this.save.hidden = !(config.may_operate && canSave);
     const age = saved === null ? "" : `last snapshot ${duration(Math.max(0, Math.round(at - saved)))} ago`;
     const core = cores.length ? `${cores.join(" and ")} core` : "";
     write(part(this.root, "about"), [core, age].filter(Boolean).join(" · "));
@@ -975,7 +976,7 @@ function show(figures) {
   }
   byId("overview").hidden = figures.caches.length < 2;
   byId("empty").hidden = figures.caches.length > 0;
-  byId("reset").hidden = !figures.can_reset;
+  byId("reset").hidden = !(config.may_operate && figures.can_reset);
   showEvents(figures);
   write(byId("title"), figures.title);
   write(byId("updated-line"), `Updated ${clock(figures.at)} by worker ${figures.this_worker}`);

@@ -1,8 +1,8 @@
 """The page that shows the figures of a site's caches, and its buttons; a framework only carries it.
 
 The framework answers ``GET`` of the page itself, of ``figures.json`` and of the names in ``ASSETS``, and ``POST`` of
-``clear``, ``save`` and ``reset``, all under one prefix that ends with a slash. It lets only operators in, and no
-``POST`` without the token that the page was made with.
+``clear``, ``save`` and ``reset``, all under one prefix that ends with a slash. It checks the ``Permission`` of the user
+for each request, and for a ``POST`` also the token that the page was made with.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from operator import attrgetter
 from string import Template
 from typing import Any, Final
 
+from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.errors import FileUnusable
 from wheelcache.observability import documents
 from wheelcache.observability.event_log import CLEARED, RESET, Event
@@ -94,14 +95,16 @@ class Dashboard:
         self._caches = caches
         self._settings = settings
 
-    def page(self, token_header: str, token: str, home: str = "/") -> str:
-        """The page, in HTML.
+    def page(self, token_header: str, token: str, home: str = "/", *, may_operate: bool) -> str:
+        """Return the page, in HTML.
 
         Args:
+            token_header, token: the header that its ``POST`` requests must have, and its value.
             home: the address of the site's first page.
-            token_header, token: what its ``POST`` requests have, and in which header.
+            may_operate: whether the page shows its buttons.
         """
         config = {
+            "may_operate": may_operate,
             "figures": "figures.json",
             "clear": "clear",
             "save": "save",
@@ -112,7 +115,10 @@ class Dashboard:
         # In a script element nothing is markup but what begins with this.
         encoded = json.dumps(config).replace("<", "\\u003c")
         return Template(asset("page.html").decode()).safe_substitute(
-            title=html.escape(self._title), home=html.escape(home), config=encoded
+            title=html.escape(self._title),
+            home=html.escape(home),
+            config=encoded,
+            core=html.escape(f"{REPORT}. {HOW_TO_CHANGE}"),
         )
 
     def figures(self, details: Collection[str] | None = None, span: str = "hour") -> dict[str, Any]:

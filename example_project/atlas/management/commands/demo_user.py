@@ -1,9 +1,9 @@
-"""Makes the user that may see the figures of the cache, on a developer's own machine."""
+"""Creates a user with the permissions of the cache's dashboard, for a developer's own machine."""
 
 from typing import Any, Final
 
 from django.conf import settings
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 NAME: Final = "demo"
@@ -11,7 +11,7 @@ PASSWORD: Final = "demo"
 
 
 class Command(BaseCommand):
-    help = "Make the staff user demo with the password demo, and say where to log in."
+    help = "Create the user demo with the password demo, who may view and operate the dashboard of the cache."
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -26,10 +26,11 @@ class Command(BaseCommand):
 
 
 def make_demo_user() -> None:
-    """Unless it is there."""
+    """Create the user unless it exists, and grant it both permissions."""
     if not settings.DEBUG:
         raise CommandError("A user whose password everybody knows is for development: DEBUG is False.")
-    user, is_new = User.objects.get_or_create(username=NAME, defaults={"is_staff": True})
+    user, is_new = User.objects.get_or_create(username=NAME)
     if is_new:
         user.set_password(PASSWORD)
         user.save()
+    user.user_permissions.add(*Permission.objects.filter(content_type__app_label="wheelcache"))

@@ -1,0 +1,61 @@
+"""A call of a backend takes a short way through the compiled core if its key and value are usual. It has the same
+result as the long way, which every call takes with a clock of the test."""
+
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.backends.adapters import ADAPTERS
+from wheelcache import Cache, ManualClock
+from wheelcache.django_backend import stores
+from wheelcache.flask_backend import backend as flask_backend
+
+KEY = st.sampled_from(["a", "b", "\u00e9", "a_memver", "x" * 249, "x" * 300])
+VALUE = st.sampled_from([0, 41, 2**70, True, None, "text", 1.5, [1], {"a": 1}])
+TTL = st.sampled_from([None, 1000, 2.5, -1])
+CALL = st.one_of(
+    st.tuples(st.sampled_from(["get", "has", "delete"]), st.tuples(KEY)),
+    st.tuples(st.sampled_from(["set", "add"]), st.tuples(KEY, VALUE, TTL)),
+    st.tuples(st.sampled_from(["set", "add"]), st.tuples(KEY, VALUE)),
+    st.tuples(st.just("touch"), st.tuples(KEY, TTL)),
+    st.tuples(st.just("count"), st.tuples(KEY, st.sampled_from([1, -5, 2**70, 0.5, "x"]))),
+    st.tuples(st.just("get_many"), st.tuples(st.lists(KEY, max_size=5))),
+    st.tuples(st.just("set_many"), st.tuples(st.dictionaries(KEY, VALUE, max_size=5), TTL)),
+)
+
+
+def answer(cache, name, arguments):
+    try:
+        return getattr(cache, name)(*arguments)
+    except (ValueError, TypeError) as error:
+        return type(error)
+
+
+def counts(cache):
+    stats = cache.stats()
+    return stats.hits, stats.misses, stats.puts, stats.removals
+
+
+@pytest.mark.filterwarnings("ignore:.*:django.core.cache.CacheKeyWarning")
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+@settings(max_examples=100, deadline=None)
+@given(calls=st.lists(CALL, max_size=30))
+def test_both_ways_have_the_same_results(adapter, calls):
+    short = adapter.make()
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (stores, flask_backend):
+            patched.setattr(module, "Cache", partial(Cache, clock=ManualClock()))
+        long = adapter.make()
+    for name, arguments in calls:
+        if name != "touch" or hasattr(short, "touch"):
+            assert answer(short, name, arguments) == answer(long, name, arguments)
+    ours, theirs = short.engine.stats(), long.engine.stats()
+    assert (ours.hits, ours.misses, ours.puts, ours.removals) == (
+        theirs.hits,
+        theirs.misses,
+        theirs.puts,
+        theirs.removals,
+    )
+    assert short.engine.keys() == long.engine.keys()

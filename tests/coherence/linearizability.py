@@ -1,0 +1,261 @@
+"""Threads and processes that read and write a few keys together, and a check of what they read.
+
+Every write of a key makes a version, which has no equal. The writer first stores it in the database, a file that all
+processes map, and then sets or deletes the key in its cache. A caller that misses the key reads the version from the
+database. All calls are timed by the clock of the machine. A version is outdated once a write that began after the end
+of the version's own write has returned: no call that begins later may return it.
+
+``touch`` and ``clear`` make no version, and must not bring back an outdated one. ``incr`` must not read one. It makes a
+version that only caches have, since it is no more atomic across processes than a ``get`` and a ``set``.
+"""
+
+import mmap
+import random
+import subprocess
+import sys
+import threading
+from array import array
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic_ns
+
+from wheelcache import Cache
+from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.leases.fill_scope import end_request
+
+KEYS = [f"key {number}" for number in range(3)]
+THREADS = 4
+STEP = 2**16
+"""Between two versions of a thread. ``incr`` counts in between."""
+
+WAIT = 5.0
+"""Seconds that a caller waits for the value of another."""
+
+READ, WRITE, INCREMENT = range(3)
+FIELDS = 5
+"""Of a record: kind, key, version, start, end."""
+
+
+@dataclass
+class Setting:
+    processes: int
+    is_coherent: bool
+    waits: bool
+
+
+class Database:
+    """The version of each key, in a file that all processes map."""
+
+    def __init__(self, path):
+        with path.open("r+b") as file:
+            self.versions = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
+
+    @staticmethod
+    def make(path):
+        path.write_bytes(bytes(8 * len(KEYS)))
+
+
+class Caller:
+    """A thread that does one request after the other, and records the version that each read and write had."""
+
+    def __init__(self, cache, database, setting, number, seed):
+        self.cache = cache
+        self.database = database
+        self.setting = setting
+        self.random = random.Random(seed)
+        self.next_version = (number + 1) << 48
+        self.records = array("Q")
+
+    def work(self, count):
+        read = [self.get, self.get, self.get_many, self.get_or_set]
+        change = [self.set, self.delete, self.set_many, self.delete_many, self.fill_by_add, self.touch, self.incr]
+        for _ in range(count):
+            dice = self.random.random()
+            if dice < 0.85:
+                self.random.choice(read)()
+            elif dice < 0.998:
+                self.random.choice(change)()
+            else:
+                self.cache.clear()
+            end_request()
+
+    def key(self):
+        return self.random.randrange(len(KEYS))
+
+    def some(self):
+        return self.random.sample(range(len(KEYS)), 2)
+
+    def ttl(self):
+        return self.random.choice([0.0005, 60, None])
+
+    # Versions and records.
+
+    def version(self, key):
+        """Store a new version in the database."""
+        self.next_version += STEP
+        self.database.versions[key] = self.next_version
+        return self.next_version
+
+    def computed(self, key):
+        """The version that a caller sets which missed the key. Without coherence nothing refuses an outdated one, so
+        it has to be a new one."""
+        return self.database.versions[key] if self.setting.is_coherent else self.version(key)
+
+    def has_read(self, key, version, start):
+        self.records.extend((READ, key, version, start, monotonic_ns()))
+
+    def has_written(self, key, version, start, done=True):
+        self.records.extend((WRITE, key, version, start, monotonic_ns() if done else 2**63))
+
+    # Calls.
+
+    def get(self):
+        key, start = self.key(), monotonic_ns()
+        cache, waits = self.cache, self.setting.waits
+        found = cache.get_or_lease(KEYS[key], wait=WAIT) if waits else cache.get(KEYS[key])
+        if found is not None:
+            self.has_read(key, found, start)
+        elif self.random.random() < 0.9:
+            self.fill(key)
+
+    def fill(self, key):
+        start, version = monotonic_ns(), self.computed(key)
+        self.cache.set(KEYS[key], version, self.ttl())
+        if not self.setting.is_coherent:
+            self.has_written(key, version, start)
+
+    def fill_by_add(self):
+        key = self.key()
+        if self.cache.get(KEYS[key]) is None:
+            start, version = monotonic_ns(), self.computed(key)
+            done = self.cache.add(KEYS[key], version, self.ttl())
+            if not self.setting.is_coherent:
+                self.has_written(key, version, start, done)
+
+    def get_many(self):
+        keys, start = self.some(), monotonic_ns()
+        found = self.cache.get_many([KEYS[key] for key in keys])
+        for key in keys:
+            if KEYS[key] in found:
+                self.has_read(key, found[KEYS[key]], start)
+
+    def get_or_set(self):
+        key, start = self.key(), monotonic_ns()
+        loaded = self.cache.take(KEYS[key], lambda: self.database.versions[key], 60)
+        self.has_read(key, loaded, start)
+
+    def set(self):
+        key, start = self.key(), monotonic_ns()
+        version = self.version(key)
+        self.cache.set(KEYS[key], version, self.ttl())
+        self.has_written(key, version, start)
+
+    def set_many(self):
+        keys, start = self.some(), monotonic_ns()
+        versions = {key: self.version(key) for key in keys}
+        self.cache.set_many({KEYS[key]: version for key, version in versions.items()}, self.ttl())
+        for key, version in versions.items():
+            self.has_written(key, version, start)
+
+    def delete(self):
+        key, start = self.key(), monotonic_ns()
+        version = self.version(key)
+        self.cache.delete(KEYS[key])
+        self.has_written(key, version, start)
+
+    def delete_many(self):
+        keys, start = self.some(), monotonic_ns()
+        versions = {key: self.version(key) for key in keys}
+        self.cache.delete_many([KEYS[key] for key in keys])
+        for key, version in versions.items():
+            self.has_written(key, version, start)
+
+    def touch(self):
+        self.cache.touch(KEYS[self.key()], self.ttl())
+
+    def incr(self):
+        key, start = self.key(), monotonic_ns()
+        with suppress(KeyError):
+            version = self.cache.incr(KEYS[key])
+            self.has_read(key, version - 1, start)
+            self.records.extend((INCREMENT, key, version, start, monotonic_ns()))
+
+
+def run(folder, setting, count, seed):
+    """Let ``THREADS`` threads of each process do ``count`` requests each. Return all records."""
+    Database.make(folder / "database")
+    arguments = [folder, setting.processes, int(setting.is_coherent), int(setting.waits), count, seed]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", __name__, *map(str, [number, *arguments])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for number in range(setting.processes)
+    ]
+    try:
+        for worker in workers:
+            assert worker.stdout.read(1) == b"r"
+        for worker in workers:
+            worker.stdin.close()
+        records = array("Q")
+        for worker in workers:
+            records.frombytes(worker.stdout.read())
+            assert worker.wait() == 0
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.stdout.close()
+    return records
+
+
+def outdated_reads(records):
+    """Return the number of reads, and those among them that returned an outdated version, as text."""
+    of_kind = defaultdict(list)
+    for at in range(0, len(records), FIELDS):
+        kind, key, version, start, end = records[at : at + FIELDS]
+        of_kind[kind, key].append((start, end, version))
+    outdated = []
+    for key in range(len(KEYS)):
+        writes, increments, reads = (of_kind[kind, key] for kind in (WRITE, INCREMENT, READ))
+        ends = {}
+        # Two processes may come to the same sum.
+        for _, end, version in writes + increments:
+            ends[version] = max(end, ends.get(version, 0))
+        returned = sorted((end, start) for start, end, _ in writes)
+        # The latest start of a write that has returned so far.
+        floor, at = 0, 0
+        for start, end, version in sorted(reads):
+            while at < len(returned) and returned[at][0] < start:
+                floor = max(floor, returned[at][1])
+                at += 1
+            if ends.get(version, 0) < floor:
+                outdated.append(f"{KEYS[key]}: {version:x} read from {start} to {end}, outdated since {floor}")
+    return sum(len(of_kind[READ, key]) for key in range(len(KEYS))), outdated
+
+
+def _main(number, folder, processes, is_coherent, waits, count, seed):
+    folder, setting = Path(folder), Setting(int(processes), bool(int(is_coherent)), bool(int(waits)))
+    stamps = SharedStamps("linearizability", folder) if setting.is_coherent else None
+    cache = Cache(stamps=stamps, log_interval=None, sample_interval=None)
+    database = Database(folder / "database")
+    first = int(number) * THREADS
+    callers = [Caller(cache, database, setting, each, f"{seed} {each}") for each in range(first, first + THREADS)]
+    # Threads alternate often, also within a call.
+    sys.setswitchinterval(1e-5)
+    threads = [threading.Thread(target=caller.work, args=[int(count)]) for caller in callers]
+    sys.stdout.buffer.write(b"r")
+    sys.stdout.buffer.flush()
+    sys.stdin.buffer.read()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for caller in callers:
+        sys.stdout.buffer.write(caller.records.tobytes())
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

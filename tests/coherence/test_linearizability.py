@@ -1,0 +1,24 @@
+"""No read that begins after a write has returned gets an older version: threads, processes and all methods at once."""
+
+import pytest
+
+from tests.coherence.linearizability import THREADS, Setting, outdated_reads, run
+
+pytestmark = pytest.mark.deep
+
+REQUESTS = 300_000
+"""Of all threads together."""
+
+SETTINGS = {
+    "coherence and fill_wait": Setting(processes=4, is_coherent=True, waits=True),
+    "coherence": Setting(processes=4, is_coherent=True, waits=False),
+    "fill_wait": Setting(processes=1, is_coherent=False, waits=True),
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+def test_no_read_that_begins_after_a_write_has_returned_gets_an_older_version(tmp_path, setting):
+    count = REQUESTS // (setting.processes * THREADS)
+    reads, outdated = outdated_reads(run(tmp_path, setting, count, seed=0))
+    assert not outdated, f"{len(outdated)} of {reads} reads:\n" + "\n".join(outdated[:10])
+    assert reads > REQUESTS / 2

@@ -1,0 +1,47 @@
+"""The two permissions of the dashboard, and the values by which a site's own guard grants them.
+
+The buttons are on the page of the figures, so a user who may operate may also view: in the same way, "change" includes
+"view" in Django's admin.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from typing import Final
+
+logger = logging.getLogger("wheelcache")
+
+REFUSED: Final = "You may not see this"
+NOT_AN_OPERATOR: Final = "You may view the figures, but not change anything"
+
+
+class Permission(StrEnum):
+    """A permission to use the dashboard. In Django, its app label is ``wheelcache``."""
+
+    VIEW_FIGURES = "view_figures"
+    """See the page, but none of its buttons."""
+
+    OPERATE = "operate"
+    """See the page, and clear, save and reset."""
+
+
+def granted_by(verdict: object) -> Permission | None:
+    """Return the permission that the return value of a guard grants; None if it grants none.
+
+    True grants ``OPERATE``. A string grants the permission of that name. Any other value grants nothing; it is logged
+    unless it is False or None.
+    """
+    if verdict is True:
+        return Permission.OPERATE
+    # A number or a list may compare equal to a string.
+    if isinstance(verdict, str) and str(verdict) in tuple(Permission):
+        return Permission(verdict)
+    if verdict is not None and verdict is not False:
+        logger.warning(
+            "The guard of the dashboard returned a %s, which lets no user in: it must return True, %s, False, None or "
+            "a response",
+            type(verdict).__name__,
+            ", ".join(repr(str(each)) for each in Permission),
+        )
+    return None
