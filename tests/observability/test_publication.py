@@ -11,7 +11,7 @@ import pytest
 from tests.observability.behind import use_store
 from tests.observability.processes import run, start, worker
 from tests.observability.published import INTERVAL, Site, counted, look, only, steps_in
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, THREADS
 from wheelcache import Cache
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.observability import publisher, tidying
@@ -652,9 +652,22 @@ def test_a_near_cache_of_which_the_store_fails_shows_stale_answers_as_neither_hi
     use_store(cache, clock)
     cache.take("a", lambda: 1, ttl=10, grace=1000)
     clock.advance(11)
-    assert cache.loading.get_stale("a", None) == 1
+    assert cache.parts.loading.get_stale("a", None) == 1
     clock.advance(INTERVAL)
     stats = only(path).stats
     assert (stats.hits, stats.stale_hits) == (0, 1)
     assert stats.requests == stats.hits + stats.stale_hits + stats.misses
     assert stats.stale_ratio == 1 / stats.requests
+
+
+def test_threads_that_publish_at_the_same_time_count_nothing_twice(make, path, together):
+    cache = make()
+    cache.set("a", 1)
+
+    def work(number):
+        for _ in range(10):
+            cache.get("a")
+            cache.observer.publication.publisher.publish(60.0)
+
+    together(work)
+    assert counted(path) == {"pages": 10 * THREADS}

@@ -147,24 +147,27 @@ class SitePublisher:
             FileUnusable, OSError: nothing was published. The next publication includes this one.
         """
         publications = self.all()
+        every = publications if closed is None else [*publications, closed]
         stays = not self._is_over and any(each.is_used() for each in publications)
         if stays:
             self._show_alive()
-        batch: _Batch | None = None
+        with USE:
+            # Before others have to wait for this process.
+            batch = self._collect(every, stays=stays)
 
         def change(db: sqlite3.Connection) -> None:
             nonlocal batch
             # The commit before may have been interrupted by an exception from outside.
             found = db.execute("SELECT seq FROM processes WHERE process = ?", (self.process,)).fetchone()
-            doubtful, self._in_doubt = self._in_doubt, None
-            if doubtful is not None and found == (doubtful.number,):
-                self._settle(doubtful)
+            if self._in_doubt is not None and found == (self._in_doubt.number,):
+                self._settle(self._in_doubt)
+            self._in_doubt = None
+            if batch.number != self._number + 1:
+                # That one, or another thread's, has been published since this one was collected.
+                batch = self._collect(every, stays=stays)
             # One may have been closed by another thread since.
-            open_ = [each for each in publications if not each.is_closed]
-            every = open_ if closed is None else [*open_, closed]
-            # The file may be a new one.
-            batch = self._collect(every, stays=stays and bool(open_), is_new=found is None and self.is_known)
-            self._write(db, batch, closed)
+            batch = batch._replace(stays=stays and not all(each.is_closed for each in publications))
+            self._write(db, batch, is_new=found is None and self.is_known)
             self._tidy(db)
             requests = requests_in(db)
             for each in publications:
@@ -174,13 +177,16 @@ class SitePublisher:
         try:
             self.file.write(change, patience)
         except (FileUnusable, OSError):
-            self._in_doubt = None
+            with USE:
+                if self._in_doubt is batch:
+                    self._in_doubt = None
             raise
         with USE:
-            if batch is not None:
+            # Or another thread has found it to be in the database.
+            if self._in_doubt is batch:
                 self._settle(batch)
-            self._in_doubt = None
-        if batch is not None and not batch.stays:
+                self._in_doubt = None
+        if not batch.stays:
             self._hide()
 
     def end(self) -> None:
@@ -193,14 +199,13 @@ class SitePublisher:
         with suppress(FileUnusable, OSError):
             self.publish(LAST_PATIENCE)
 
-    def _collect(self, publications: Iterable[Publication], *, stays: bool, is_new: bool) -> _Batch:
+    def _collect(self, publications: Iterable[Publication], *, stays: bool) -> _Batch:
         parts = []
         for each in publications:
             with suppress(CacheClosed):
                 if each.is_used():
                     each.recorder.mark()
-                    before = NOTHING if is_new else each.published
-                    parts.append(_Part(each, before, each.recorder.row, dict(each.recorder.steps)))
+                    parts.append(_Part(each, each.published, each.recorder.row, dict(each.recorder.steps)))
             self._events += each.events.taken()
         return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays)
 
@@ -217,19 +222,23 @@ class SitePublisher:
         self.is_known = batch.stays
         self._has_started |= batch.stays
 
-    def _write(self, db: sqlite3.Connection, batch: _Batch, closed: Publication | None) -> None:
+    def _write(self, db: sqlite3.Connection, batch: _Batch, *, is_new: bool) -> None:
+        """
+        Args:
+            is_new: the database is not the one that this process has published in: it gets all that was counted.
+        """
         pid, started = this_process()
         ids = ids_of(db, [part.publication.recorder for part in batch.parts])
         totals, steps, workers = [], [], []
         for publication, before, now, new_steps in batch.parts:
             cache = ids[publication.recorder.name]
-            totals.append((cache, started, *subtracted(now, before)))
+            totals.append((cache, started, *subtracted(now, NOTHING if is_new else before)))
             steps += [(seconds, cache, start, *row) for (seconds, start), row in new_steps.items()]
-            if batch.stays and publication is not closed:
+            if batch.stays and not publication.is_closed:
                 workers.append(worker_row(publication.worker, self.process, cache, publication.recorder))
         db.executemany(ADD_TO_TOTALS, map(storable, totals))
         db.executemany(ADD_TO_STEPS, map(storable, steps))
-        db.executemany(PUT_WORKER, map(storable, workers))
+        db.executemany(PUT_WORKER, workers)
         db.executemany("DELETE FROM workers WHERE worker = ?", ((worker,) for worker in batch.gone))
         events = list(batch.events)
         if batch.stays:

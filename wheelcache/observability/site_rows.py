@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wheelcache.observability.recorder import Recorder
 from wheelcache.observability.site_file import GAUGES, LEVELS, encoded
-from wheelcache.stats import COUNTS, STORE_GAUGES
+from wheelcache.stats import COUNTS, STORE_GAUGES, Row
 
 if TYPE_CHECKING:
     import sqlite3
@@ -55,9 +55,9 @@ def ids_of(db: sqlite3.Connection, recorders: Iterable[Recorder]) -> Mapping[str
     return {name: found[encoded(name)] for name in rows}
 
 
-def storable(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``row``, with integers that SQLite does not have as floats."""
-    return tuple(float(each) if isinstance(each, int) and not -_MOST < each < _MOST else each for each in row)
+def storable(numbers: Row) -> Row:
+    """``numbers``, with integers that are too great for SQLite as floats. Only sums of weights are."""
+    return numbers if max(numbers) < _MOST else tuple(each if each < _MOST else float(each) for each in numbers)
 
 
 _MOST: Final = 1 << 62
@@ -68,7 +68,7 @@ def worker_row(worker: str, process: str, cache: int, recorder: Recorder) -> tup
     stats, gauges = recorder.stats, recorder.gauges()
     store = stats.store
     return (
-        *(worker, process, cache, recorder.time(), stats.size, stats.weight),
+        *(worker, process, cache, recorder.time(), stats.size, *storable((stats.weight,))),
         *((0,) * len(STORE_GAUGES) if store is None else (getattr(store, name) for name in STORE_GAUGES)),
         *gauges,
         *(store is not None, json.dumps(recorder.minute()), json.dumps(recorder.row)),
