@@ -10,7 +10,7 @@ from tests.observability.workers import WORKERS, Site
 from tests.waiting import until
 from wheelcache.observability.site_file import STEP
 
-pytestmark = [pytest.mark.servers, pytest.mark.deep]
+pytestmark = [pytest.mark.servers, pytest.mark.deep, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
