@@ -5,6 +5,7 @@ import tempfile
 import threading
 import unittest
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,7 @@ from tests.memcached_server import memcached_server
 from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import ManualClock
+from wheelcache.core import ASKED
 from wheelcache.observability.core_log import log_core
 from wheelcache.runtime.alarm import Alarm
 
@@ -34,11 +36,30 @@ settings.register_profile("quick", max_examples=20, stateful_step_count=30, dead
 log_core()
 
 
+def lacks_compiled_core():
+    """Whether the tests of the compiled core are left out. If it was asked for, its absence makes them fail."""
+    if ASKED == "compiled":
+        return False
+    try:
+        import_module("wheelcache.core._core")
+        import_module("wheelcache.core._timing_wheel")
+    except ImportError:
+        return True
+    return False
+
+
+def pytest_report_header():
+    return "the tests of the compiled core are left out: it is not built" if lacks_compiled_core() else None
+
+
 def pytest_collection_modifyitems(config, items):
     for item in items:
         folder = item.path.parent.name
         if folder in FOLDERS:
             item.add_marker(folder)
+    if lacks_compiled_core():
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("compiled")])
+        items[:] = [item for item in items if not item.get_closest_marker("compiled")]
     if config.getoption("--hypothesis-profile") == "quick":
         for machine in {item.cls for item in items if item.cls and issubclass(item.cls, unittest.TestCase)}:
             # State machines have settings of their own, which come before those of a profile.

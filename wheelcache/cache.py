@@ -350,7 +350,7 @@ class Cache(CacheAccess):
             CacheClosed: the cache was closed.
         """
         self._gate.open()
-        return self.parts.snapshots.load(Path(path), options.secret_or_none("secret", secret))
+        return self.parts.snapshots.load(options.encodable_path("path", path), options.secret_or_none("secret", secret))
 
     # Figures.
 

@@ -214,15 +214,26 @@ def serializer_name(name: str, value: Any) -> str:
 
 
 def path_or_none(name: str, value: Any) -> Path | None:
-    """An absolute path, as a string or ``pathlib.Path``, or None."""
+    """Check an absolute path, given as a string or ``pathlib.Path``, or None."""
     takes = "an absolute path, or None"
     if value is None:
         return None
     if not isinstance(value, str | os.PathLike):
         raise TypeError(f"{name} must be {takes}, not {value!r}")
-    path = Path(value)
+    path = encodable_path(name, value)
     if not path.is_absolute() or "\0" in str(path):
         raise ValueError(f"{name} must be {takes}, not {value!r}")
+    return path
+
+
+def encodable_path(name: str, value: str | os.PathLike[str]) -> Path:
+    """Check a path that the file system can encode. A lone surrogate is valid only if ``os.fsdecode`` produces it."""
+    path = Path(value)
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as error:
+        reason = f"{error.encoding} cannot encode the character {error.object[error.start]!a}"
+        raise ValueError(f"{name} must be a path that the file system can encode, not {value!r}: {reason}") from None
     return path
 
 

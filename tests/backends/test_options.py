@@ -23,6 +23,7 @@ WRONG = [
     *(("log_interval", wrong, SECONDS) for wrong in (0, -1, "60", False, NAN, INF, [60], 1e-7, 1e-320, 10**400)),
     *(("figures_dir", wrong, PATH) for wrong in PATHS),
     *(("snapshot", wrong, PATH) for wrong in ("relative/path", True)),
+    *((option, "/tmp/a\ud800", "a path that the file system can encode") for option in ("figures_dir", "snapshot")),
     *(("snapshot_interval", wrong, SECONDS) for wrong in (0, "300", None)),
     *(("coherence", wrong, "'host', or None") for wrong in ("", "Host", True, 0, b"host", ["host"], {"host": 1})),
 ]

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.core.implementations import IMPLEMENTATIONS
+from tests.core.implementations import COMPILED, CORES
 
 
-@pytest.fixture(params=sorted(IMPLEMENTATIONS))
+@pytest.fixture(params=[COMPILED, "python"])
 def core_class(request):
     """A class that implements ``contract.Core``."""
-    return IMPLEMENTATIONS[request.param]
+    return CORES[request.param]
 
 
 @pytest.fixture
@@ -38,4 +38,4 @@ class Clock:
 
 @pytest.fixture
 def python_core():
-    return IMPLEMENTATIONS["python"]
+    return CORES["python"]

@@ -10,13 +10,14 @@ import sys
 import time
 from copy import copy
 from decimal import Decimal
+from importlib import import_module
 from textwrap import dedent
 
 import pytest
 
 from tests.core.advancing import advance_all
+from tests.core.implementations import COMPILED
 from tests.core.stamps import LocalStamps
-from wheelcache.core._core import CacheAccess, WriteState
 from wheelcache.core.contract import MISSING, RemovalCause
 
 SLOTS = 64
@@ -48,7 +49,7 @@ class Custom:
         return self is other
 
 
-compiled = pytest.mark.parametrize("core_class", ["compiled"], indirect=True)
+compiled = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
 """What the contract leaves open, or what Python itself sees to in the other one."""
 
 
@@ -289,6 +290,7 @@ def test_the_size_of_a_core_includes_its_entries(make):
     assert sys.getsizeof(core) < empty + 10_000
 
 
+@pytest.mark.compiled
 def test_cores_in_cores_are_dropped_without_overflowing_the_stack():
     program = """
         from wheelcache.core._core import CompiledCore
@@ -308,7 +310,8 @@ def test_cores_in_cores_are_dropped_without_overflowing_the_stack():
 class TestCalledOtherwise:
     def test_an_accessor_keeps_its_core(self, make):
         """A clock in Python runs within a look-up, which must not lose the core that it reads."""
-        access, writes = CacheAccess(), WriteState()
+        compiled_core = import_module(type(make()).__module__)
+        access, writes = compiled_core.CacheAccess(), compiled_core.WriteState()
         is_looking = []
         core = make(clock=lambda: access._bind(make(), writes) if is_looking else 0.0)
         core.set("key", "value", 10)

@@ -10,8 +10,9 @@ import weakref
 import pytest
 
 from tests.core.advancing import advance_all
+from tests.core.implementations import COMPILED
 
-compiled = pytest.mark.parametrize("core_class", ["compiled"], indirect=True)
+compiled = pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
 """What the contract leaves open, or what Python itself sees to in the other one."""
 
 
@@ -192,10 +193,10 @@ class TestReferences:
 FAILING = """
 import _testcapi, gc, sys
 from tests.core.conftest import Clock
-from tests.core.implementations import IMPLEMENTATIONS
+from tests.core.implementations import CORES
 
 clock = Clock()
-core = IMPLEMENTATIONS[sys.argv[1]](max_entries=60, max_weight=500, clock=clock)
+core = CORES[sys.argv[1]](max_entries=60, max_weight=500, clock=clock)
 items = [(key, key, 1, 0, None) for key in range(30, 45)]
 gc.freeze()  # Collections look at the core alone.
 steps = [

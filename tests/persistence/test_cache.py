@@ -16,7 +16,7 @@ import pytest
 from tests.persistence import calling
 from tests.persistence.calling import Calling
 from tests.waiting import until
-from wheelcache import Cache, ManualClock
+from wheelcache import Cache, ManualClock, Timers
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.persistence import snapshot_file
 from wheelcache.persistence.snapshot_file import SnapshotWriter
@@ -60,7 +60,7 @@ def make():
 # By hand.
 
 
-def test_keys_of_every_kind_are_loaded_in_order_of_use_with_the_time_that_is_left(make, path):
+def test_keys_of_every_kind_are_loaded_in_order_of_use_with_the_time_that_is_left(make, path, wall):
     cache = make(ttl=100, jitter=0.5)
     values = {Point(1): "point", ("a", Point(2)): "tuple", "text": b"bytes", 5: 1.5, None: [1, 2], frozenset({3}): {}}
     cache.set_many(values)
@@ -310,3 +310,14 @@ def test_it_is_saved_every_interval_by_the_pool(kept):
     assert set(threads) == {"wheelcache-refresh"}
     calling.quiet()
     assert kept().get("a") == "called"
+
+
+@pytest.mark.parametrize("make", [Cache, lambda: Timers(1, 8, print, clock=ManualClock())], ids=["cache", "timers"])
+def test_a_path_that_no_file_can_have_is_named_and_one_of_any_bytes_is_used(make, tmp_path):
+    owner = make()
+    for call in (owner.save, owner.load):
+        with pytest.raises(ValueError, match=r"^path must be a path that the file system can encode, not '.*\\ud800'"):
+            call(f"{tmp_path}/a\ud800")
+    owner.save(f"{tmp_path}/a\udcff")
+    assert os.listdir(os.fsencode(tmp_path)) == [b"a\xff"]
+    assert owner.load(f"{tmp_path}/a\udcff") == 0

@@ -1,5 +1,6 @@
 """gevent patches after wheelcache was imported, or used: no greenlet stops the others. Each test in its own process."""
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -36,6 +37,10 @@ def others_go_on(seconds=0.3):
 """
 
 
+GEVENTS_OWN = r"(?s)Exception ignored in[^\n]*<bound method _ForkHooks\.after_fork_in_child.*?_set_done\(\).*?\n"
+"""What gevent prints in the child of a fork on Python >= 3.13 if any thread was started before it patched."""
+
+
 def run(script, *arguments):
     outcome = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(script), *arguments],
@@ -44,7 +49,7 @@ def run(script, *arguments):
         timeout=110,
     )
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    assert "Traceback" not in outcome.stderr, outcome.stderr
+    assert "Traceback" not in re.sub(GEVENTS_OWN, "", outcome.stderr), outcome.stderr
     return outcome.stdout.split()
 
 
@@ -126,6 +131,7 @@ def server():
         yield server
 
 
+@pytest.mark.servers
 def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(server):
     """Its lock and its event are older. One fails at once: its first step is made while start() waits for it."""
     assert run(

@@ -319,6 +319,7 @@ class Listener:
 """
 
 
+@pytest.mark.servers
 def test_the_tracking_thread_ends_before_a_fork_and_goes_on_after_it_on_the_same_connection(server):
     assert run_noting(f"""{TRACKING}
 client = redis.Redis(port={server.port})

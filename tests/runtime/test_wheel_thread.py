@@ -111,11 +111,23 @@ logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNI
 if sys.argv[1] == "refused":
     def start(thread):
         raise RuntimeError("can't start new thread")
+    threading.Thread.start = start
+elif sys.argv[1] == "isolated":
+    # As in an isolated subinterpreter: the constructor raises, and so does the attribute.
+    class Thread(threading.Thread):
+        def __init__(self, *args, daemon=None, **kwargs):
+            if daemon:
+                raise RuntimeError("no daemon threads")
+            super().__init__(*args, daemon=daemon, **kwargs)
+
+        def __setattr__(self, name, value):
+            if name == "daemon" and value:
+                raise RuntimeError("no daemon threads")
+            super().__setattr__(name, value)
+    threading.Thread = Thread
 else:
     # As in a server that never runs its threads.
-    def start(thread):
-        pass
-threading.Thread.start = start
+    threading.Thread.start = lambda thread: None
 now = 0.0
 
 def make(**options):
@@ -164,13 +176,17 @@ print("writes keep up:", len(cache) < 5_000)
 """
 
 
-@pytest.mark.parametrize("thread", ["refused", "starved"])
-def test_where_no_thread_runs_nothing_expired_is_returned_and_writes_reclaim_some_at_a_time(thread):
+@pytest.mark.parametrize(
+    ("thread", "reason"),
+    [("refused", "can't start new thread"), ("isolated", "no daemon threads"), ("starved", None)],
+    ids=["refused", "isolated", "starved"],
+)
+def test_where_no_thread_runs_nothing_expired_is_returned_and_writes_reclaim_some_at_a_time(thread, reason):
     """A thread that cannot start is logged once. A listener that writes when all is overdue does not recurse."""
-    said = ["The wheel thread cannot start (can't start new thread); writes advance the wheels instead."]
+    said = [f"The wheel thread cannot start ({reason}); writes advance the wheels instead."]
     assert " ".join(in_python(WITHOUT_A_THREAD, thread)) == " ".join(
         [
-            *(said if thread == "refused" else []),
+            *(said if reason else []),
             "expired: None [] True",
             "a write takes a batch: True",
             "writes take all: True",

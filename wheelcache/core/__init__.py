@@ -1,16 +1,21 @@
-"""The choice of the core: it holds the entries of a cache, and is there in Python and compiled (see ``contract``).
+"""The data structure of a cache, in Python and compiled. ``contract`` defines both; this module chooses one.
+
+The compiled core may be installed but unusable: without the GIL, and in subinterpreters. Its modules load in the first
+interpreter of a process that imports them and in no other, and from Python 3.12 on in no isolated one. Then the Python
+core runs, and the reports give the reason.
 
 Attributes:
-    IMPLEMENTATION: "compiled" if that core is installed, otherwise "python". ``WHEELCACHE_CORE`` in the environment,
+    IMPLEMENTATION: "compiled" if that core can be used, otherwise "python". ``WHEELCACHE_CORE`` in the environment,
         which is read once, at the import, selects one of them.
     REPORT: a sentence that names the core which runs.
     HOW_TO_CHANGE: why it runs, and what to do for the other one.
     CoreClass: the class of the cores.
-    CacheAccess, PrefixAccess, WriteState, Timer, TimingWheel: of the same implementation.
+    CacheAccess, PrefixAccess, WriteState, Timer, TimingWheel: the classes that belong to this core.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from importlib import import_module
@@ -33,6 +38,8 @@ __all__ = [
     "WriteState",
 ]
 
+logger = logging.getLogger("wheelcache")
+
 ASKED: Final = os.environ.get("WHEELCACHE_CORE") or None
 IMPLEMENTATION = "python"
 HOW_TO_CHANGE = "WHEELCACHE_CORE=python in the environment selects it; unset it for the compiled core."
@@ -42,7 +49,7 @@ if ASKED not in (None, "python", "compiled"):
 
 if ASKED != "python" and not TYPE_CHECKING:
     try:
-        # Both, before either is used.
+        # Import both before either is used.
         import_module("wheelcache.core._core")
         import_module("wheelcache.core._timing_wheel")
         from wheelcache.core._core import CacheAccess, PrefixAccess, WriteState
@@ -64,5 +71,7 @@ if ASKED != "python" and not TYPE_CHECKING:
             HOW_TO_CHANGE = "PYTHON_GIL=1 in the environment keeps the lock of the interpreter, for the compiled core."
         else:
             HOW_TO_CHANGE = f"The compiled core cannot be imported: {error}."
+        if not isinstance(error, ModuleNotFoundError):
+            logger.warning("The compiled core cannot be used (%s); the Python core is used instead.", error)
 
 REPORT: Final = f"wheelcache runs on its {IMPLEMENTATION} core"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
+from django.conf import settings
 from django.core.cache import caches
 from django.core.cache.backends.base import BaseCache
 from django.core.signals import setting_changed
@@ -24,8 +25,9 @@ class UnboundCache:
     """Looks the default cache up at every call; binds itself to it, if all threads may use one object of its class."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            # Asked by what inspects modules. The settings may not be there yet.
+        if name.startswith("__") or (name.startswith("_") and not settings.configured):
+            # Tools that inspect modules ask for such names, ``inspect`` itself from Python 3.13 on, before there are
+            # settings. Once there are, a private name is one of the backend: RedisCache has ``_cache``.
             raise AttributeError(name)
         return getattr(_bind(self), name)
 

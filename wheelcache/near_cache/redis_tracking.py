@@ -240,7 +240,7 @@ class Tracking:
     def start(self) -> None:
         """Start the thread that connects. Do nothing if it is running, or after ``stop()``."""
         ticket = object()
-        thread = threading.Thread(target=self._run, args=(ticket,), name="wheelcache-tracking", daemon=True)
+        thread = threads.make("wheelcache-tracking", self._run, ticket)
         try:
             with self._lock.get():
                 if self._stopped or self._thread is not None:

@@ -1,8 +1,8 @@
 """Saves every cache when the process exits, in a thread of its own.
 
-A value that takes for ever to be pickled must not keep the process from exiting, so the exit waits for that thread, and
-only so long. The thread is started early, since some interpreters start none while they exit. It ends before a fork,
-and starts again in the parent.
+A value that takes forever to pickle must not keep the process from exiting, so the exit waits for that thread only for
+a limited time. The thread starts early, since some interpreters start none during the exit. It ends before a fork and
+starts again in the parent.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class ExitSave:
             self.save_all()
         else:
             watch.asked.set()
-            watch.done.wait(self.seconds + 1)
+            if watch.done.wait(self.seconds + 1) and watch.thread is not None:
+                # An interpreter must not end before its threads.
+                wait_for_end(watch.thread)
 
     def save_all(self) -> None:
         """Save everything, here."""
@@ -110,7 +112,7 @@ class _Watch:
     def start(self) -> None:
         """Start the thread, unless it was started."""
         ticket = object()
-        thread = threading.Thread(target=self._wait, args=(ticket,), name="wheelcache-save", daemon=True)
+        thread = threads.make("wheelcache-save", self._wait, ticket)
         # No call comes in between, so no other thread and no exception from outside does.
         before, self._ticket = self._ticket, self._ticket or ticket
         if before is not None:

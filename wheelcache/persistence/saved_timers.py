@@ -8,7 +8,6 @@ import pickle
 import time
 from collections.abc import Callable, Iterable
 from math import isfinite
-from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
@@ -36,7 +35,8 @@ def save_timers(
     """
     saved = 0
     signing_key = options.secret_or_none("secret", secret)
-    with SnapshotWriter(Path(path), {"kind": KIND, "saved_at": saved_at}, signing_key) as file:
+    file_path = options.encodable_path("path", path)
+    with SnapshotWriter(file_path, {"kind": KIND, "saved_at": saved_at}, signing_key) as file:
         for timer in timers:
             try:
                 payload = pickle.dumps(timer, pickle.HIGHEST_PROTOCOL)
@@ -69,13 +69,14 @@ def load_timers(
         WheelClosed: the timers were stopped.
     """
     signing_key = options.secret_or_none("secret", secret)
+    file_path = options.encodable_path("path", path)
     loaded = 0
     try:
-        with open_snapshot(Path(path), KIND, signing_key) as snapshot:
+        with open_snapshot(file_path, KIND, signing_key) as snapshot:
             try:
                 elapsed = max(0.0, time.time() - float(snapshot.header["saved_at"]))
             except (KeyError, TypeError, ValueError, OverflowError):
-                raise SnapshotRefused(f"{path} does not say when it was saved") from None
+                raise SnapshotRefused(f"{file_path} does not say when it was saved") from None
             # On the clock of the timers: the time that loading takes counts, too.
             saved_at = clock() - elapsed
             for payload in snapshot:
@@ -89,7 +90,7 @@ def load_timers(
     except FileNotFoundError:
         pass
     except SnapshotRefused as error:
-        refuse(owner, Path(path), error)
+        refuse(owner, file_path, error)
     return loaded
 
 

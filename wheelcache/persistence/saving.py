@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from math import inf
-from pathlib import Path
 from typing import Any, Final
 
 from wheelcache import options
@@ -71,12 +70,13 @@ def save(
     """
     deadline = inf if seconds is None else SystemClock.steady() + options.seconds("seconds", seconds)
     signing_key = options.secret_or_none("secret", secret)
+    file_path = options.encodable_path("path", path)
     saved = refused = 0
     # First: if the gate of the core is shut, nothing is written.
     with closing(_scan(core, name)) as scan:
         now, saved_at = core.now(), time.time()
         header = {"kind": KIND, "name": name, "saved_at": saved_at, "entries": len(core)}
-        with SnapshotWriter(Path(path), header, signing_key, dir_fd) as file:
+        with SnapshotWriter(file_path, header, signing_key, dir_fd) as file:
             for batch in _batches(scan):
                 latest = core.now()
                 for key, value, (fresh_until, expires_at, is_current), _, seen in batch:

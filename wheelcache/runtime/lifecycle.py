@@ -1,6 +1,6 @@
-"""Every fork hook and every exit hook, in order. No other module registers one.
+"""All fork hooks and exit hooks, in order. No other module registers one.
 
-A part adds itself to a stage: an object of the process for ever, a cache or a pool of timers as long as it lives.
+A part adds itself to a stage: an object of the process forever, a cache or a pool of timers for as long as it lives.
 
 Before a fork, in this order:
 
@@ -16,36 +16,39 @@ stage                 members                                  why here
                       each ``Timers``                          publication waits for the locks of caches
 ====================  =======================================  =======================================================
 
-A fork copies the calling thread alone. Threads therefore end first, as far as they are idle: Python >= 3.12 warns of a
-fork of a process with other threads. A thread that runs the user's code, such as a loader or a listener, cannot be
-ended; then Python warns, and is right to. What is held is whole when the memory is copied. A cache holds its parts, and
-then its core. Members of ``HELD`` are held in order of registration. No thread waits for one of them while it is inside
-a later one, so their order cannot cause a deadlock.
+A fork copies only the calling thread. Idle threads therefore end first: Python >= 3.12 warns about a fork of a process
+with other threads. A thread that runs user code, such as a loader or a listener, cannot be ended; then Python warns
+rightly. Held members are consistent while the memory is copied. A cache holds its parts first, and then its core.
+Members of ``HELD`` are held in order of registration. No thread waits for one of them while it is inside a later one,
+so their order cannot cause a deadlock.
 
-After the fork, in the parent: ``HELD`` in reverse, the turn to fork, then the threads in reverse. Those that have
-something to do start again.
+After the fork, in the parent: ``HELD`` in reverse, the turn to fork, then the threads in reverse. Threads that have
+work start again.
 
 In the child: ``RENEWED`` (locks and descriptors of the process), then ``WHEEL``, ``POOLS`` and ``EXIT_SAVER`` forget
-their threads, then ``HELD``, also members that were added after the others were held. ``TRACKING`` is last: it tells
-near caches, which have to work by then.
+their threads, then ``HELD``, including members that were added after the others were held. ``TRACKING`` is last: it
+notifies near caches, which must work by then.
 
-At the exit of the interpreter:
+At the exit of the interpreter, after which no thread runs, except those that run user code. A subinterpreter that ends
+before one of its threads aborts the process:
 
 =================  =================================================================================================
 stage              what it does, and why here
 =================  =================================================================================================
 ``PUBLISH``        publishes the last figures. It takes a millisecond, so a server that kills the process during the
                    next stage does not cost them.
-``SAVE``           saves the caches, in at most ten seconds. All else works until then: a load that ends is saved too.
-``STOP_WHEEL``     stops the wheel thread. If the pools stopped first, they would refuse its jobs.
-``STOP_POOLS``     the pools take no more jobs: refreshes are dropped, and timed loads run in their callers' threads.
+``SAVE``           saves the caches, in at most ten seconds. Everything else works until then: the values of loads that
+                   end during the save are saved too.
+``STOP_WHEEL``     ends the wheel thread. If the pools stopped first, they would refuse its jobs.
+``STOP_POOLS``     stops the pools and ends their idle threads: refreshes are dropped, and timed loads run in the
+                   threads of their callers.
 ``STOP_TRACKING``  disconnects from Redis. Each waits for its listener, so this delays none of the stages above.
 =================  =================================================================================================
 
-**Asynchronous exceptions.** A signal handler may raise anywhere in these hooks, and Python forks all the same. So each
-hook is registered twice: the second call repeats what the first did not complete, and otherwise returns at once. A
-member bears that: any of its methods may be called again after an exception interrupted it. Each stage of the exit is a
-hook of its own, so an exception in one does not keep the next from running.
+**Asynchronous exceptions.** A signal handler may raise anywhere in these hooks, and Python forks nevertheless. Each
+hook is therefore registered twice: the second call repeats the steps that the first did not complete, and otherwise
+returns immediately. Members support this: any of their methods may be called again after an exception interrupted it.
+Each stage of the exit is a hook of its own, so an exception in one does not keep the next from running.
 """
 
 from __future__ import annotations
@@ -72,30 +75,33 @@ that a hook starts makes them warn. With them it starts in a pending call, which
 
 
 class Threaded(Protocol):
-    """What has threads. Each method may be called again if an exception interrupted it."""
+    """An object that owns threads. Each method may be called again if an exception interrupted it."""
 
     def pause(self) -> None:
-        """End the idle threads, and wait for that, in a bounded time. ``is_forking()`` is true until ``resume``."""
+        """End the idle threads and wait for them, for a bounded time. ``is_forking()`` is true until ``resume``."""
 
     def resume(self) -> None:
-        """Start the threads that have something to do, in the parent. Called whether or not ``pause`` was."""
+        """Start the threads that have work, in the parent. Called even if ``pause`` was not."""
 
     def after_fork_in_child(self) -> None:
-        """Forget the threads, and what they may have left locked."""
+        """Forget the threads and the locks that they may have held."""
 
 
 class Held(Protocol):
-    """What is whole while the memory is copied. Each method may be called again if an exception interrupted it."""
+    """An object that must be consistent while the memory is copied.
+
+    Each method may be called again if an exception interrupted it.
+    """
 
     def before_fork(self) -> None:
-        """Return when no step is in progress. Until ``after_fork``, no other thread begins one."""
+        """Wait until no step is in progress, and keep other threads from beginning one until ``after_fork``."""
 
     def after_fork(self, *, in_child: bool) -> None:
-        """Release what ``before_fork`` took; in the child, where that may not have been called, renew it."""
+        """Release the locks of ``before_fork``; in the child, where it may not have been called, replace them."""
 
 
 class Stage(Generic[T]):
-    """The members of a stage: those of the process, then those that are held weakly, each in order of registration."""
+    """The members of a stage: first those of the process, then weakly referenced ones, in order of registration."""
 
     def __init__(self) -> None:
         self._lasting: list[T] = []
@@ -134,8 +140,8 @@ class _Fork:
     """A fork in progress.
 
     Attributes:
-        thread: the one that forks.
-        is_ready: all that comes before the fork is done.
+        thread: the identity of the forking thread.
+        is_ready: all steps before the fork are done.
         is_over: the locks are released, and threads may start.
     """
 
@@ -146,45 +152,45 @@ class _Fork:
         self.is_ready = False
         self.is_over = False
         self._has_turn = False
-        # By identity: a cache may have an __eq__ of its own, one day.
+        # By identity: a class of caches may define __eq__.
         self._held: dict[int, Held] = {}
 
     def prepare(self) -> None:
         if not self._has_turn:
-            # In one step: an exception between a call of acquire and the next line would leave the lock taken.
+            # In one step: an exception between a call of acquire and the next line would leave the lock acquired.
             (self._has_turn,) = map(_turn.acquire, (True,))
         _call_all(member.pause for stage in THREADS for member in stage)
         _call_all(self._hold(member) for member in HELD)
         self.is_ready = True
 
     def _hold(self, member: Held) -> Callable[[], None]:
-        # First: what is interrupted while it takes its lock is told of the end of the fork too.
+        # First: a member that is interrupted while it acquires its lock is notified of the end of the fork too.
         self._held[id(member)] = member
         return member.before_fork
 
     def release(self) -> None:
         _call_all(partial(member.after_fork, in_child=False) for member in reversed([*self._held.values()]))
         if self._has_turn:
-            # No call between the two.
+            # No call between the two lines, hence no asynchronous exception.
             self._has_turn = False
             _turn.release()
         self.is_over = True
 
 
 _forks: Final[list[_Fork]] = []
-"""Those in progress. Whether an item is in it changes in one C call."""
+"""The forks in progress. Items are added and removed in one C call."""
 
 _turn = threading.RLock()
-"""One fork at a time, from its first thread that ends to the last lock that is released."""
+"""One fork at a time, from the end of the first thread to the release of the last lock."""
 
 
 def is_forking() -> bool:
-    """Whether a thread is in the middle of a fork. No thread should be started now."""
+    """Return whether a fork is in progress. No thread should be started during it."""
     return bool(_forks) and not all(fork.is_over for fork in tuple(_forks))
 
 
 def _own_fork() -> _Fork | None:
-    """The one that this thread is in."""
+    """Return the fork that this thread is in."""
     thread = threading.get_ident()
     return next((fork for fork in reversed(_forks) if fork.thread == thread), None)
 
@@ -206,11 +212,11 @@ def _before_fork_again() -> None:
 def _after_fork_in_parent() -> None:
     fork = _own_fork()
     if fork is None:
-        # The first call did it.
+        # The first call completed it.
         return
     if not fork.is_over:
         fork.release()
-    # Where another thread than the main one forks, there are two, and Python warns anyway.
+    # If another thread than the main one forks, there are two threads, and Python warns anyway.
     if not COUNTS_LATE or threading.current_thread() is not threading.main_thread():
         _resume()
 
@@ -246,11 +252,11 @@ def _after_fork_in_child() -> None:
 
 
 def _call_all(calls: Iterable[Callable[[], object]]) -> None:
-    """Make each call; again, if it raised.
+    """Make each call, and repeat it if it raised.
 
     Raises:
-        BaseException: the last that came from outside: the call succeeded when it was made again. If it did not, the
-            exception is the call's own, and logged.
+        BaseException: the last asynchronous exception. An exception counts as asynchronous if the repeated call
+            succeeded; otherwise it is the call's own exception, which is logged.
     """
     interruption: BaseException | None = None
     for call in calls:
@@ -268,7 +274,7 @@ def _call_all(calls: Iterable[Callable[[], object]]) -> None:
 
 
 def _run(stage: Stage[Callable[[], object]]) -> None:
-    """Call what is in a stage of the exit."""
+    """Call the members of a stage of the exit."""
     for call in stage:
         try:
             call()
@@ -283,12 +289,12 @@ def _register() -> None:
     for _ in range(2):
         os.register_at_fork(after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
     if COUNTS_LATE:
-        # Imported here, since other versions need not have it, nor the 3 ms that it takes.
+        # Imported here: it takes 3 ms, and other versions do not need it.
         import ctypes
 
         later = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_resume_later)
         for _ in range(2):
-            # No function in Python: it would make the pending call itself, within the fork.
+            # Not a Python function: it would make the pending call itself, within the fork.
             os.register_at_fork(after_in_parent=partial(ctypes.pythonapi.Py_AddPendingCall, later, None))
 
 

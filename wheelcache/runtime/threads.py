@@ -1,4 +1,4 @@
-"""Starting a thread, and waiting for its end before a fork."""
+"""Starting a daemon thread, and waiting for its end before a fork or at the exit of an interpreter."""
 
 from __future__ import annotations
 
@@ -10,46 +10,56 @@ from collections.abc import Callable
 from typing import Final
 
 PATIENCE: Final = 1.0
-"""Seconds to wait for a thread that only has to wake up and return. It takes 0.1 ms, on a busy machine far more."""
+"""Seconds to wait for a thread that only has to wake up and return: usually 0.1 ms, far longer on a busy machine."""
 
 PATIENCE_IF_BUSY: Final = 0.1
 """Seconds to wait for a thread that runs a listener. It may be waiting for a lock that the forking thread holds."""
 
 LOOK: Final = 0.01
-"""Seconds between two looks at whether the thread is busy."""
+"""Seconds between two checks of whether the thread is busy."""
 
 KERNEL_LOOK: Final = 0.0001
 KERNEL_LOOKS: Final = 1000
-"""Seconds between two looks at whether the kernel still lists a thread, and how many."""
+"""Seconds between two checks of whether the kernel still lists a thread, and the number of checks."""
+
+
+def make(name: str, target: Callable[..., object], *args: object) -> threading.Thread:
+    """Return a thread for ``start``, which makes it a daemon.
+
+    It is not a daemon yet, because an isolated subinterpreter refuses daemons in the constructor. This way, only
+    ``start`` can raise.
+    """
+    return threading.Thread(target=target, args=args, name=name, daemon=False)
 
 
 def start(thread: threading.Thread) -> None:
-    """Start ``thread``.
+    """Start ``thread`` as a daemon.
 
     Raises:
-        RuntimeError: the system refuses it.
-        BaseException: what interrupted the call from outside. The thread may come up all the same; as long as its
-            ``ident`` is None, it has not.
+        RuntimeError: the system or the interpreter refuses the thread.
+        BaseException: an asynchronous exception interrupted the call. The thread may start nevertheless; it has not
+            started as long as its ``ident`` is None.
     """
     handled = sys.exception()
     try:
+        thread.daemon = True
         thread.start()
     except (RuntimeError, KeyError) as error:
         interruption = error.__context__
         if interruption is None or interruption is handled:
             raise
-        # Interrupted while the thread comes up, start() releases a lock that it no longer has, or takes the thread off
-        # a list that it has left.
+        # If start() is interrupted while it waits for the thread, it releases a lock that it no longer holds, or
+        # removes the thread from a list that the thread has already left.
         raise interruption from None
 
 
 def wait_for_end(thread: threading.Thread, is_busy: Callable[[], bool] = lambda: False) -> None:
-    """Wait until ``thread``, which was asked to end, has ended: for ``PATIENCE``, or less while it is busy."""
+    """Wait until ``thread``, which was asked to end, has ended, but at most ``PATIENCE``, or less while it is busy."""
     if thread.ident == threading.get_ident():
         return
     looks = 0
     while thread.is_alive():
-        # Looks are counted, since a test may have frozen the time.
+        # Count the checks instead of reading a clock: a test may have frozen the time.
         if looks * LOOK >= (PATIENCE_IF_BUSY if is_busy() else PATIENCE):
             return
         thread.join(LOOK)
@@ -59,8 +69,11 @@ def wait_for_end(thread: threading.Thread, is_busy: Callable[[], bool] = lambda:
 
 
 def _wait_for_kernel(thread: threading.Thread) -> None:
-    """Wait until the kernel no longer lists ``thread``: Python warns by the kernel's count, which goes down a moment
-    after ``join`` returned."""
+    """Wait until the kernel no longer lists ``thread``.
+
+    At a fork, Python warns if the kernel counts several threads, and the kernel's count drops shortly after ``join``
+    has returned.
+    """
     # A greenlet has the number of the OS thread that it runs in.
     if thread.native_id is None or thread.native_id in (os.getpid(), threading.get_native_id()):
         return

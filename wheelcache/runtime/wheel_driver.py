@@ -1,4 +1,4 @@
-"""What advances one wheel: the wheel thread, a ``ManualClock``, or, where no thread runs, the writes themselves."""
+"""Advancing one wheel: by the wheel thread, by a ``ManualClock``, or by the writes where no thread can run."""
 
 from __future__ import annotations
 
@@ -14,53 +14,54 @@ from wheelcache.runtime.wheel_thread import WheelThread, wheel_thread
 logger = logging.getLogger("wheelcache")
 
 BATCH: Final = 1024
-"""Timers a step: about 0.6 ms."""
+"""Timers per step, which takes about 0.6 ms."""
 
 BATCH_IN_LINE: Final = 32
-"""Timers a write takes out where no thread does: more than the one it may add, so the wheel catches up."""
+"""Timers that a write removes where no thread runs: more than the one that it may add, so the wheel catches up."""
 
 FAR_BEHIND: Final = 10
-"""Intervals (but at least one second) of lag that are worth a warning."""
+"""The lag, in intervals, that is worth a warning if it is also at least one second."""
 
 
 def driver_of(clock: Clock) -> WheelThread | ManualClock:
-    """What advances the wheels that go by ``clock``."""
+    """Return the object that advances the wheels on ``clock``."""
     return clock if isinstance(clock, ManualClock) else wheel_thread
 
 
 class Wheel(Protocol):
-    """What is driven.
+    """The wheel that a driver advances.
 
     Attributes:
-        next_due: when there is something to do, in seconds on its clock; ``inf`` if nothing is scheduled.
+        next_due: when the next timer is due, in seconds on its clock; ``inf`` if nothing is scheduled.
     """
 
     @property
     def next_due(self) -> float: ...
 
     def take_due(self, budget: int) -> Any:
-        """Take out what is due, looking at no more than ``budget`` timers. What there is to tell of it."""
+        """Remove due timers, checking at most ``budget`` timers. Return the argument for ``tell``."""
 
     def tell(self, done: Any) -> None:
-        """Run the user's code for what was taken out."""
+        """Run the user's code for the removed timers."""
 
     def use_clock(self, clock: Clock) -> None:
         """Read ``clock`` from now on."""
 
 
 class WheelDriver:
-    """Sees to it that a wheel is advanced.
+    """Advances a wheel when its timers are due.
 
     Args:
-        wheel: what is driven.
-        interval: seconds a tick of it.
+        wheel: the wheel to advance.
+        interval: seconds per tick of the wheel.
         clock: a ``ManualClock``, which then drives the wheel, or any callable that returns seconds.
 
     Attributes:
-        clock: the clock that was given, which is never frozen. What waits goes by it.
-        is_frozen: a test has frozen the time. The wheel stands still until it thaws: what is expired now may not be
-            when the test moves the time back.
-        calls_for_thread: the next write has to wake the thread, whatever it wrote: after a fork there is none.
+        clock: the given clock, which is never frozen. Waiting threads use it.
+        is_frozen: whether a test has frozen the time. The wheel stands still until the thaw, because the test may move
+            the time back to before the expiry of an entry.
+        calls_for_thread: whether the next write must wake the thread regardless of its timers: after a fork there is no
+            thread.
     """
 
     __slots__ = (
@@ -70,6 +71,7 @@ class WheelDriver:
         "_far_behind",
         "_lag_warned",
         "_patience",
+        "_thawed_at",
         "_thawed_clock",
         "_turning",
         "_wheel",
@@ -86,52 +88,59 @@ class WheelDriver:
         self.clock = steady(self._thawed_clock)
         self._driver = driver_of(clock)
         self.is_frozen = False
+        self._thawed_at = -inf
         self.calls_for_thread = False
         self._patience = 2 * interval
         self._far_behind = max(1.0, FAR_BEHIND * interval)
         self._lag_warned = False
-        # The threads that tell of what they took out.
+        # The threads that run the user's code for removed timers.
         self._advancing: set[int] = set()
-        # Re-entrant, since a finalizer that runs amid a step may write.
+        # Re-entrant, since a finalizer that runs during a step may write.
         self._turning: Any = threading.RLock()
 
     def start(self) -> None:
-        """From here on the wheel thread, or the clock, knows of the wheel."""
+        """Attach the wheel to the wheel thread or to its clock."""
         self._driver.attach(self)
 
     @property
     def wake_at(self) -> float:
-        """When there is something to do next, in seconds on ``clock``."""
+        """When the next timer is due, in seconds on ``clock``; ``inf`` while the time is frozen."""
         return inf if self.is_frozen else self._wheel.next_due
 
     @property
     def lag(self) -> float:
-        """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        wake_at = self.wake_at
-        return 0.0 if wake_at == -inf else max(0.0, self.clock() - wake_at)
+        """Seconds since the wheel should have been advanced; 0.0 if no timer is due."""
+        due = self._due_since
+        return 0.0 if due == -inf else max(0.0, self.clock() - due)
+
+    @property
+    def _due_since(self) -> float:
+        """Since when the wheel could have advanced: entries that a test set in the frozen past are due at the thaw."""
+        return max(self.wake_at, self._thawed_at)
 
     @property
     def thread_state(self) -> str:
-        """That of what advances the wheel: see ``WheelThread.state``."""
+        """The state of the thread that advances the wheel: see ``WheelThread.state``."""
         return self._driver.state
 
     def freeze(self, clock: Clock) -> None:
-        """Until ``thaw``, ``clock`` tells what has expired, and the wheel stands still."""
-        # Under the lock, so that no step that began before takes out what expires by the frozen clock.
+        """Decide by ``clock`` which entries have expired, and stop the wheel, until ``thaw``."""
+        # Under the lock: no step that began earlier may remove entries that expire by the frozen clock.
         with self._turning:
             self.is_frozen = True
             self._wheel.use_clock(clock)
 
     def thaw(self) -> None:
-        """Go by the clock that was given again."""
+        """Use the given clock again."""
         if self.is_frozen:
             self._wheel.use_clock(self._thawed_clock)
+            self._thawed_at = self.clock()
             self.is_frozen = False
             self.wake()
 
     def advance(self, now: float, budget: int = BATCH) -> None:
-        """Take out what is due, at most ``budget`` timers of it. ``wake_at <= now`` tells that there is more."""
-        self._warn_of_lag(now - self.wake_at)
+        """Remove due timers, at most ``budget`` of them. Afterwards, ``wake_at <= now`` if more are due."""
+        self._warn_of_lag(now - self._due_since)
         with self._turning:
             if self.is_frozen:
                 return
@@ -144,10 +153,10 @@ class WheelDriver:
             self._advancing.discard(thread)
 
     def written(self, count: int = 1) -> None:
-        """A write scheduled something earlier than all else, or found the wheel late.
+        """Handle a write that scheduled the earliest timer, or found that the wheel is late.
 
         Args:
-            count: how many timers it wrote.
+            count: the number of timers that the write added.
         """
         if self.is_frozen:
             return
@@ -158,12 +167,12 @@ class WheelDriver:
             # Last, so that the next write wakes it if this one is interrupted.
             self.calls_for_thread = False
         elif not self._advancing:
-            # Not while a thread is at it: a listener that writes would be called by what it calls, as deep as there is
-            # work.
+            # Not while a thread runs the user's code: a listener that writes would call itself recursively, once per
+            # batch of due timers.
             self.advance(now, max(BATCH_IN_LINE, 2 * count))
 
     def wake(self) -> None:
-        """Have the thread look at the wheel, if there is something to do."""
+        """Wake the thread if a timer is scheduled."""
         if self.wake_at < inf:
             self._driver.wake()
 

@@ -1,9 +1,9 @@
-"""The one daemon thread of the process that advances every wheel. The only place that sleeps.
+"""The wheel thread: the daemon thread of the process that advances every wheel.
 
-It starts with the first timer, waits until the next one is due, and is parked, with no wake-ups at all, while nothing
-is scheduled. It ends before a fork and starts again after it if timers are pending; a child starts its own with the
-first write that needs it. The loop is the one of Redis's ``ae.c``: find the nearest time event, sleep until then, do
-what is due, a bounded amount at a time.
+It starts with the first timer, waits until the next one is due, and is parked without any wake-ups while nothing is
+scheduled. It ends before a fork and starts again afterwards if timers are pending; a child starts its own thread with
+the first write that needs it. It ends at the exit of its interpreter. The loop is that of Redis's ``ae.c``: find the
+nearest time event, sleep until then, process due events in bounded batches.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from wheelcache.runtime.weak_registry import WeakRegistry
 logger = logging.getLogger("wheelcache")
 
 LONGEST_SLEEP: Final = 86_400.0
-"""Seconds. Lock waits overflow at some 9e9 s; waking once a day costs nothing."""
+"""Seconds. Lock waits overflow at about 9e9 s; waking up once a day costs nothing."""
 
 PAUSE_AFTER_ERROR: Final = 1.0
-"""Seconds until a wheel whose owner raised is tried again."""
+"""Seconds until the thread retries a wheel whose ``advance`` raised."""
 
 
 class _Sleep:
-    """What a thread sleeps on.
+    """The condition that a wheel thread sleeps on, and the state of that thread.
 
     Attributes:
-        lock: guards the others. A ``with`` of the condition would do the same by a method in Python, and an exception
-            from outside on the return of that would leave the lock taken for ever.
-        condition: notified when there is something to do.
-        thread: the one that sleeps here, or is about to start; None if there is none.
-        ticket: what that thread was started with. Another thread that finds itself here ends.
-        woken: the thread is to look at the wheels once more before it sleeps.
-        parked: it sleeps until it is woken.
-        advancing: it advances a wheel, so it may be running the user's code.
+        lock: guards the other attributes. Entering the condition itself calls a method written in Python, and an
+            asynchronous exception on the return from that method would leave the lock acquired forever.
+        condition: notified when there is work.
+        thread: the thread that sleeps here or is about to start; None if there is none.
+        ticket: the object that this thread was started with. A thread with another ticket ends.
+        woken: the thread must check the wheels once more before it sleeps.
+        parked: the thread sleeps until it is woken.
+        advancing: the thread advances a wheel, so it may be running user code.
     """
 
     __slots__ = ("advancing", "condition", "lock", "parked", "thread", "ticket", "woken")
@@ -50,14 +50,15 @@ class _Sleep:
         self.lock = threading.RLock()
         self.condition = threading.Condition(self.lock)
         self.thread: threading.Thread | None = None
-        # Not the thread itself: once gevent has patched, current_thread() no longer finds a thread started before.
+        # A thread cannot compare itself with ``thread`` instead: after gevent has patched threading, current_thread()
+        # no longer finds threads that were started before.
         self.ticket: object = None
         self.woken = False
         self.parked = False
         self.advancing = False
 
     def is_taken(self) -> bool:
-        """Whether a thread runs, or is about to: without an identity yet, it is being started."""
+        """Return whether a thread runs or is being started (then it has no identity yet)."""
         return self.thread is not None and (self.thread.ident is None or self.thread.is_alive())
 
     def is_advancing(self) -> bool:
@@ -69,28 +70,28 @@ class _Sleep:
             self.condition.notify()
 
     def dismiss(self) -> None:
-        """Have the thread end as soon as it looks."""
+        """Make the thread end at its next check."""
         self.thread = self.ticket = None
         self.wake()
 
 
 class WheelThread:
-    """Advances what is attached to it, each at its ``wake_at``."""
+    """Advances every attached object at its ``wake_at``."""
 
     def __init__(self) -> None:
         self._driven: WeakRegistry[Steppable] = WeakRegistry()
         self._exiting = False
         self._start_failed = False
-        # Made at the first wake: a condition made before gevent patches would let two greenlets in at once, and stop
-        # all of them when one waits.
+        # Created at the first wake: a condition created before gevent patches threading admits two greenlets at the
+        # same time, and blocks all of them when one waits.
         self._sleeps: Lazy[_Sleep] = Lazy(_Sleep)
 
     def attach(self, driven: Steppable) -> None:
-        """Advance ``driven`` from now on. It is held weakly."""
+        """Advance ``driven`` from now on. The reference to it is weak."""
         self._driven.add(driven)
 
     def wake(self) -> None:
-        """Something is due earlier than the thread knows. Starts the thread if there is none."""
+        """Notify the thread that something may be due earlier than it knows. Start the thread if there is none."""
         sleep = self._sleeps.get()
         sleep.wake()
         if not sleep.is_taken() and not self._is_patched_under(sleep):
@@ -102,7 +103,7 @@ class WheelThread:
 
     @property
     def state(self) -> str:
-        """\"running"; "parked", with nothing to wait for; "not started"; or "refused" by the system."""
+        """The state: "running", "parked" (nothing is scheduled), "not started" or "refused" (it could not start)."""
         if self._start_failed:
             return "refused"
         if not self.is_alive():
@@ -110,7 +111,7 @@ class WheelThread:
         return "parked" if self._sleeps.get().parked else "running"
 
     def stop(self) -> None:
-        """End the thread; for the exit of the interpreter."""
+        """End the thread at the exit of the interpreter, which must not end before its threads."""
         self._exiting = True
         for sleep in self._sleeps.all():
             sleep.wake()
@@ -126,13 +127,15 @@ class WheelThread:
                 wait_for_end(thread, sleep.is_advancing)
 
     def resume(self) -> None:
-        # At once, since a thread that only the next write starts might leave what expires in memory for ever.
+        # Without waiting for the next write, which may never come: expired entries would stay in memory.
         if any(driven.wake_at < inf for driven in self._driven):
             self.wake()
 
     def _is_patched_under(self, sleep: _Sleep) -> bool:
-        """Whether this is a wheel thread that was started before gevent patched. A greenlet that it starts would never
-        run, and it looks at the wheels itself."""
+        """Return whether the caller is a wheel thread that was started before gevent patched threading.
+
+        A greenlet that it starts would never run, and it checks the wheels itself.
+        """
         return any(
             each is not sleep and each.thread is not None and each.thread.native_id == threading.get_native_id()
             for each in self._sleeps.all()
@@ -145,7 +148,7 @@ class WheelThread:
 
     def _start(self, sleep: _Sleep) -> None:
         ticket = object()
-        thread = threading.Thread(target=self._run, args=(sleep, ticket), name="wheelcache-wheel", daemon=True)
+        thread = threads.make("wheelcache-wheel", self._run, sleep, ticket)
         error = None
         is_started = False
         try:
@@ -153,14 +156,14 @@ class WheelThread:
                 if sleep.is_taken() or self._exiting or is_forking():
                     return
                 sleep.thread, sleep.ticket = thread, ticket
-            # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
+            # Without the lock: under gevent, start() runs the new greenlet, which acquires it.
             threads.start(thread)
             is_started, self._start_failed = True, False
         except RuntimeError as refused:
             error = refused
         finally:
-            # Refused, or interrupted: if it comes up all the same, it finds that its ticket is not good. No call comes
-            # in between, so no exception from outside does.
+            # Refused or interrupted. If the thread starts nevertheless, its ticket is no longer valid and it ends.
+            # There is no call between the check and the assignment, hence no asynchronous exception.
             if not is_started and sleep.thread is thread:
                 sleep.thread = sleep.ticket = None
         if error is not None and not self._start_failed:
@@ -168,13 +171,13 @@ class WheelThread:
             logger.warning("The wheel thread cannot start (%s); writes advance the wheels instead.", error)
 
     def _run(self, sleep: _Sleep, ticket: object) -> None:
-        # As it is when this thread begins. If gevent patches it later, its sleep would make a hub in this thread,
-        # while another thread makes its own: both import modules under locks that gevent has patched, and hang.
+        # Looked up before gevent can patch it. The sleep of gevent would create a hub in this thread while another
+        # thread creates its own: both import modules under locks that gevent has patched, and hang.
         give_way = time.sleep
         while sleep.ticket is ticket:
             pause = self._advance_all(sleep)
             if pause <= 0:
-                # More of the same batch of work: let a thread that waits for the interpreter go first.
+                # More work is due: first let a thread run that waits for the interpreter.
                 give_way(0)
             with sleep.lock:
                 if sleep.ticket is not ticket:
@@ -190,13 +193,13 @@ class WheelThread:
         end_under_a_patch()
 
     def _advance_all(self, sleep: _Sleep) -> float:
-        """One bounded step of every wheel that is due; seconds until the next one is."""
+        """Advance every due wheel by one bounded step, and return the seconds until the next one is due."""
         pause = inf
         for driven in self._driven:
             if is_forking():
                 return 0.0
             if driven.wake_at == inf:
-                # Perhaps because its clock is a test's, which may move on whenever it is read.
+                # Do not read its clock: the clock of a test may advance with every read.
                 continue
             sleep.advancing = True
             try:
@@ -205,7 +208,7 @@ class WheelThread:
                     driven.advance(now)
                 pause = min(pause, driven.wake_at - driven.clock())
             except BaseException:
-                # SystemExit too: a listener that calls sys.exit() must not end the only wheel thread of the process.
+                # Including SystemExit: a listener that calls sys.exit() must not end the wheel thread of the process.
                 logger.exception("A wheel could not be advanced; trying again in %s s.", PAUSE_AFTER_ERROR)
                 pause = min(pause, PAUSE_AFTER_ERROR)
             finally:
@@ -214,7 +217,7 @@ class WheelThread:
 
     def after_fork_in_child(self) -> None:
         for sleep in self._sleeps.all():
-            # If a listener forked, this thread is the wheel thread of the parent, and ends when the listener returns.
+            # If a listener forked, this thread was the wheel thread of the parent, and ends when the listener returns.
             sleep.thread = sleep.ticket = None
         self._sleeps.forget()
         self._start_failed = False

@@ -1,8 +1,9 @@
-"""Pools of a few threads: for refreshes, for loads with a timeout, and for what each ``Timers`` executes.
+"""Pools of a few threads: for refreshes, for loads with a timeout, and for the timers of each ``Timers``.
 
-The threads start when there is something to do, are daemons, and end after half a minute without, or before a fork; a
-child of fork starts its own. The queue before them is bounded. ``ThreadPoolExecutor`` is no choice: its queue has no
-bound, its idle threads survive to a fork, and the interpreter would not exit before a loader that hangs.
+The threads are daemons. They start when there are jobs, and end after half a minute without jobs, before a fork, or at
+the exit of their interpreter; the child of a fork starts its own. The queue is bounded. ``ThreadPoolExecutor`` is not
+suitable: its queue has no bound, its idle threads are still alive at a fork, and a loader that hangs would keep the
+interpreter from exiting.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from typing import Any, Final
 
 from wheelcache.runtime import lifecycle, threads
@@ -27,65 +29,67 @@ logger = logging.getLogger("wheelcache")
 
 REFRESHES: Final = 4
 TIMED_LOADS: Final = 32
-"""Threads. Loads with a timeout have more, since a caller waits for each; and their own, since those that hang stay."""
+"""Threads. Loads with a timeout have more of them, since a caller waits for each load, and a pool of their own, since a
+load that hangs occupies its thread."""
 
 QUEUE: Final = 128
-"""Jobs that wait, and, beside them, tasks that run on event loops."""
+"""Waiting jobs per pool; also the number of tasks that run on event loops."""
 
 IDLE: Final = 30.0
 """Seconds without a job after which a thread ends."""
 
 AT_EXIT: Final = 10.0
-"""Seconds that the exit waits for the jobs of pools that finish theirs."""
+"""Seconds that the exit waits for the jobs of pools that finish their jobs."""
 
 Job = Callable[[], object]
 
 cleanups: Final[list[Job]] = []
-"""What every thread calls after every job, as frameworks do after every request."""
+"""Functions that every thread calls after every job, as frameworks do after every request."""
 
 
 class PoolStopped(RuntimeError):
-    """A job was submitted to a pool that takes no more."""
+    """A job was submitted to a stopped pool."""
 
 
 class _Crew:
     """The threads of a pool, and the jobs that wait for them.
 
     Attributes:
-        lock: guards the others. It is re-entrant: the collector may run a ``__del__`` that submits a job. It is taken
-            itself, and not by a ``with`` of ``free``, whose method in Python an exception from outside could interrupt.
+        lock: guards the other attributes. It is re-entrant: the collector may run a ``__del__`` that submits a job.
+            Callers acquire it directly, because an asynchronous exception could interrupt the Python method that a
+            ``with`` of ``free`` calls.
         free: notified when there is a job.
-        jobs: those that wait.
+        jobs: the waiting jobs.
         room: notified when there is room for another job.
-        running: jobs that run.
         starting: threads that are being started.
-        workers: threads that run.
-        idle: those of them that wait for a job.
+        workers: threads that have started.
+        idle: the workers that wait for a job.
+        busy: the workers that run a job.
     """
 
-    __slots__ = ("free", "idle", "jobs", "lock", "room", "running", "starting", "workers")
+    __slots__ = ("busy", "free", "idle", "jobs", "lock", "room", "starting", "workers")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.free = threading.Condition(self.lock)
         self.room = threading.Condition(self.lock)
         self.jobs: deque[tuple[Context, Job]] = deque()
-        self.running = 0
         self.starting: set[threading.Thread] = set()
         self.workers: set[threading.Thread] = set()
         self.idle: set[threading.Thread] = set()
+        self.busy: set[threading.Thread] = set()
 
     def is_done(self) -> bool:
-        return not self.jobs and not self.running
+        return not self.jobs and not self.busy
 
 
 class WorkerPool:
     """Runs jobs, each in a copy of the context that submitted it, on at most ``workers`` threads.
 
     Args:
-        queue_size: how many jobs wait at most; inf for no bound.
-        name: of the threads.
-        finishes: at the exit, jobs that were submitted are waited for, for ten seconds.
+        queue_size: the maximum number of waiting jobs; inf for no bound.
+        name: the name of the threads.
+        finishes: whether the exit waits for submitted jobs, for at most ten seconds.
     """
 
     def __init__(
@@ -96,20 +100,20 @@ class WorkerPool:
         self._name = name
         self._finishes = finishes
         self._stopped = False
-        # Conditions made before gevent patches would have an idle greenlet stop all others.
+        # Conditions created before gevent patches threading would let an idle greenlet block all others.
         self._crews: Lazy[_Crew] = Lazy(_Crew)
         self._tasks: set[asyncio.Task[None]] = set()
         _pools.add(self)
         lifecycle.POOLS.add_weakly(self)
 
     def submit(self, job: Job, *, context: Context | None = None, patience: float = 0.0) -> bool:
-        """Have ``job`` run. False if the queue was full for ``patience`` seconds.
+        """Queue ``job``. Return False if the queue was full for ``patience`` seconds.
 
         Args:
-            context: what it runs in; a copy of the caller's, on its own, if not given.
+            context: the context that the job runs in; a copy of the caller's if not given.
 
         Raises:
-            PoolStopped: (a RuntimeError) the pool was stopped, perhaps since the interpreter exits.
+            PoolStopped: (a RuntimeError) the pool was stopped, perhaps because the interpreter exits.
             RuntimeError: there is no thread, and none can be started.
         """
         if self._stopped:
@@ -133,20 +137,20 @@ class WorkerPool:
     def spawn(
         self, work: Coroutine[Any, Any, None], context: Context | None = None, *, bounded: bool = True
     ) -> asyncio.Task[None] | None:
-        """Have ``work`` run as a task of the running event loop. None if there are too many, or the interpreter exits.
+        """Run ``work`` as a task of the running event loop. Return None if there are too many, or the pool is stopped.
 
         Args:
-            bounded: whether there can be too many. Not if each has a task that waits for it.
+            bounded: whether the number of tasks is limited. Pass False if another task waits for each of them.
         """
         for task in list(self._tasks):
             if not task.get_loop().is_running():
-                # Closed or left, with this in it. If it is run again, it holds what it has to do.
+                # The loop was closed or abandoned with this task. A loop that runs again holds its own tasks.
                 self._tasks.discard(task)
         if self._stopped or (bounded and len(self._tasks) >= self._queue_size):
             work.close()
             return None
         task = asyncio.get_running_loop().create_task(work, context=own_context() if context is None else context)
-        # The loop itself holds tasks weakly.
+        # The loop itself holds only weak references to tasks.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -157,31 +161,43 @@ class WorkerPool:
 
     @property
     def pending(self) -> int:
-        """Jobs that wait or run."""
+        """The number of waiting and running jobs."""
         crew = self._crews.get()
         with crew.lock:
-            return len(crew.jobs) + crew.running
+            return len(crew.jobs) + len(crew.busy)
 
     def runs_here(self) -> bool:
-        """Whether this is a thread of the pool."""
+        """Return whether the caller is a thread of the pool."""
         return threading.current_thread() in self._crews.get().workers
 
     def stop(self) -> None:
-        """No more jobs are taken. Those that were submitted run on."""
+        """Refuse further jobs. Submitted jobs still run."""
         self._stopped = True
 
     def finish(self, seconds: float) -> None:
-        """Wait until no job waits or runs, for so long; for the exit, if this pool finishes its jobs."""
+        """Wait for all jobs for at most ``seconds``, if this pool finishes its jobs at the exit."""
         if self._finishes:
             for crew in self._crews.all():
                 with crew.lock:
                     crew.room.wait_for(crew.is_done, seconds)
 
-    def pause(self) -> None:
-        """End the threads that wait for a job: before a fork."""
+    def end(self) -> None:
+        """End the threads of this stopped pool, except those that run a job.
+
+        An interpreter must not end before its threads; a subinterpreter that does aborts the process.
+        """
         for crew in self._crews.all():
             with crew.lock:
-                # If jobs wait, threads were told of them, and only look idle.
+                ending = crew.workers - crew.busy
+                crew.free.notify_all()
+            for worker in ending:
+                wait_for_end(worker, partial(crew.busy.__contains__, worker))
+
+    def pause(self) -> None:
+        """End the threads that wait for a job, before a fork."""
+        for crew in self._crews.all():
+            with crew.lock:
+                # If jobs wait, threads were notified of them, and only look idle.
                 ending = [] if crew.jobs else list(crew.idle)
                 crew.workers.difference_update(ending)
                 crew.free.notify_all()
@@ -192,20 +208,20 @@ class WorkerPool:
         """The next job starts a thread."""
 
     def _needs_worker(self, crew: _Crew) -> bool:
-        wanted = min(len(crew.jobs) + crew.running, self._most_workers)
+        wanted = min(len(crew.jobs) + len(crew.busy), self._most_workers)
         return len(crew.workers) + len(crew.starting) < wanted
 
     def _start_worker(self, crew: _Crew) -> None:
         if not self._needs_worker(crew):
             return
-        # Made without the lock: the collector may run here, and a __del__ that submits a job starts this thread itself.
-        worker = threading.Thread(target=self._work, args=(crew,), name=self._name, daemon=True)
+        # Without the lock: the collector may run here, and a __del__ that submits a job starts a thread itself.
+        worker = threads.make(self._name, self._work, crew)
         try:
             with crew.lock:
                 if not self._needs_worker(crew):
                     return
                 crew.starting.add(worker)
-            # Without the lock: under gevent, start() lets the new greenlet run, which takes it.
+            # Without the lock: under gevent, start() runs the new greenlet, which acquires it.
             threads.start(worker)
         except BaseException:
             with crew.lock:
@@ -222,26 +238,26 @@ class WorkerPool:
             try:
                 context.run(self._run, job)
             finally:
-                # What it holds is not to live until the next one comes.
+                # The objects that the job holds must not live until the next job.
                 del context, job, item
                 with crew.lock:
-                    crew.running -= 1
+                    crew.busy.discard(me)
                     if self._finishes:
                         crew.room.notify_all()
         end_under_a_patch()
 
     def _next(self, crew: _Crew, me: threading.Thread) -> tuple[Context, Job] | None:
-        """The next job, when there is one; None if this thread is to end."""
+        """Wait for the next job and return it; return None if this thread must end."""
         with crew.lock:
             crew.idle.add(me)
             try:
-                crew.free.wait_for(lambda: crew.jobs or me not in crew.workers, IDLE)
+                crew.free.wait_for(lambda: crew.jobs or me not in crew.workers or self._stopped, IDLE)
             finally:
                 crew.idle.discard(me)
             if not crew.jobs or me not in crew.workers:
                 crew.workers.discard(me)
                 return None
-            crew.running += 1
+            crew.busy.add(me)
             crew.room.notify()
             return crew.jobs.popleft()
 
@@ -250,7 +266,7 @@ class WorkerPool:
             try:
                 each()
             except BaseException:
-                # SystemExit too: the thread is not the job's. Nor is it that of a log handler that raises.
+                # Including SystemExit: the thread does not belong to the job, nor to a log handler that raises.
                 with suppress(BaseException):
                     logger.exception("%r raised.", each)
 
@@ -271,6 +287,8 @@ def _stop_all() -> None:
         pool.stop()
     for pool in _pools:
         pool.finish(max(0.0, until - SystemClock.steady()))
+    for pool in _pools:
+        pool.end()
 
 
 lifecycle.STOP_POOLS.add(_stop_all)
