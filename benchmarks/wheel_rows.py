@@ -1,15 +1,14 @@
-"""Setting and cancelling one timer among a thousand and among a million.
+"""Setting and cancelling one timer among a thousand and among a million, by the calls that users make.
 
-One operation cancels a timer picked at random among those pending and sets one in its place, due in 2 to 62 minutes,
-so that as many stay pending and none falls due meanwhile.
+One operation cancels the timer of a key picked at random and sets it again, due in 2 to 62 minutes, so that as many
+stay pending and none falls due meanwhile.
 
-At 1,000 and 1,000,000 timers the wheel is given the same operations on timers that are there already. It executes the
-same number of bytecodes, which is counted; what is left of the difference is memory: in a large wheel a timer's
-neighbours are not in the processor's cache.
+At 1,000 and 1,000,000 timers ``Timers`` executes the same number of bytecodes, which is counted. The rest of the
+difference is memory: in a large wheel, a timer's neighbours are not in the processor's cache.
 
-The peers keep cancelled timers in their heap and clear them out now and then, so what counts for them is the mean over
-as many operations as there are timers, which has one whole clear-out in it. Here every contender, the wheel too, makes
-a new object for each timer.
+The peers keep cancelled timers in their heap and clear them out now and then, so the figure that counts for them is the
+mean over as many operations as there are timers, which has one whole clear-out in it. ``Timers`` can be called by any
+thread, the peers by one.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ from typing import Any
 
 from benchmarks.report import Section, by_core, costlier, faster
 from benchmarks.timing import Contender, Round, Step, interleaved
-from wheelcache import Timer, TimingWheel
+from wheelcache import ManualClock, Timers
 
 FEW = 1_000
 MANY = 1_000_000
@@ -41,12 +40,12 @@ INTERVAL = 1.0
 SLOTS = 512
 
 FEW_NAME = "itself at 1,000"
-MANY_NAME = "wheel at 1,000,000"
+MANY_NAME = "Timers at 1,000,000"
 HEAP = "heapq with lazy deletion"
 CALL_LATER = "loop.call_later"
 
 Operation = tuple[int, float]
-"""Which of the pending timers to cancel, and the delay of the new one, in seconds."""
+"""The key whose timer is cancelled, and the delay of its new one, in seconds."""
 
 
 def operations(timers: int) -> Iterator[Operation]:
@@ -56,63 +55,52 @@ def operations(timers: int) -> Iterator[Operation]:
         yield int(victims.random() * timers), delays.uniform(SOONEST, LATEST)
 
 
-class WheelOf:
-    """A wheel with so many timers."""
+class TimersOf:
+    """``Timers`` with so many timers."""
 
     def __init__(self, size: int) -> None:
-        self.wheel = TimingWheel(INTERVAL, SLOTS, 0.0)
-        self.timers = [Timer() for _ in range(size)]
-        # In no order, as after a while of use: then neighbours in a slot are not neighbours in memory.
-        random.Random(3).shuffle(self.timers)
-        for timer, (_, delay) in zip(self.timers, operations(size), strict=False):
-            self.wheel.schedule(timer, delay)
-
-    def move_each(self, batch: Sequence[Operation]) -> int:
-        """Cancel a timer and set the same object anew."""
-        timers, cancel, schedule = self.timers, self.wheel.cancel, self.wheel.schedule
-        started = thread_time_ns()
-        for index, delay in batch:
-            timer = timers[index]
-            cancel(timer)
-            schedule(timer, delay)
-        return thread_time_ns() - started
+        self._timers = Timers(INTERVAL, SLOTS, _never, clock=ManualClock())
+        for key, (_, delay) in zip(_shuffled(size), operations(size), strict=False):
+            self._timers.set_timer(key, None, delay)
 
     def replace_each(self, batch: Sequence[Operation]) -> int:
-        """Cancel a timer and set a new one in its place."""
-        timers, cancel, schedule = self.timers, self.wheel.cancel, self.wheel.schedule
+        remove, set_timer = self._timers.remove_timer, self._timers.set_timer
         started = thread_time_ns()
-        for index, delay in batch:
-            cancel(timers[index])
-            timer = timers[index] = Timer()
-            schedule(timer, delay)
+        for key, delay in batch:
+            remove(key)
+            set_timer(key, None, delay)
         return thread_time_ns() - started
 
 
 class HeapEntry:
-    """A timer in ``Heap``: what the wheel's ``Timer`` is to the wheel."""
+    """A timer in ``Heap``."""
 
-    __slots__ = ("cancelled",)
+    __slots__ = ("cancelled", "key", "value")
 
-    def __init__(self) -> None:
+    def __init__(self, key: int, value: object) -> None:
+        self.key = key
+        self.value = value
         self.cancelled = False
 
 
 class Heap:
-    """Timers in a heap, cancelled by a mark. When more than half are, it is rebuilt without them, as asyncio does.
+    """Timers by key in a heap, cancelled by a mark. When more than half are, it is rebuilt without them, as in asyncio.
 
-    The entries are tuples (due, number, entry), which C compares.
+    The items are tuples (due, number, entry), which C compares.
     """
 
     def __init__(self) -> None:
+        self._entries: dict[int, HeapEntry] = {}
         self._heap: list[tuple[float, int, HeapEntry]] = []
         self._numbers = count()
         self._dead = 0
 
-    def schedule(self, entry: HeapEntry, due: float) -> None:
+    def set_timer(self, key: int, value: object, due: float) -> None:
+        entry = self._entries[key] = HeapEntry(key, value)
         heapq.heappush(self._heap, (due, next(self._numbers), entry))
 
-    def cancel(self, entry: HeapEntry) -> None:
-        entry.cancelled = True
+    def remove_timer(self, key: int) -> None:
+        self._entries.pop(key).cancelled = True
         self._dead += 1
         heap = self._heap
         if self._dead * 2 > len(heap):
@@ -128,19 +116,16 @@ class HeapOf:
     """A heap with so many timers."""
 
     def __init__(self, size: int) -> None:
-        self.heap = Heap()
-        self.timers = [HeapEntry() for _ in range(size)]
-        random.Random(3).shuffle(self.timers)
-        for timer, (_, delay) in zip(self.timers, operations(size), strict=False):
-            self.heap.schedule(timer, delay)
+        self._heap = Heap()
+        for key, (_, delay) in zip(_shuffled(size), operations(size), strict=False):
+            self._heap.set_timer(key, None, delay)
 
     def replace_each(self, batch: Sequence[Operation]) -> int:
-        timers, cancel, schedule = self.timers, self.heap.cancel, self.heap.schedule
+        remove, set_timer = self._heap.remove_timer, self._heap.set_timer
         started = thread_time_ns()
-        for index, delay in batch:
-            cancel(timers[index])
-            timer = timers[index] = HeapEntry()
-            schedule(timer, delay)
+        for key, delay in batch:
+            remove(key)
+            set_timer(key, None, delay)
         return thread_time_ns() - started
 
 
@@ -187,19 +172,19 @@ def executed_bytecodes(work: Callable[[Sequence[Operation]], object], batch: Seq
 
 
 def measure(step: Step) -> Section:
-    few, many = WheelOf(FEW), WheelOf(MANY)
+    few, many = TimersOf(FEW), TimersOf(MANY)
     step()
     own = interleaved(
         [
-            _contender(FEW_NAME, few.move_each, FEW),
-            _contender(MANY_NAME, many.move_each, MANY),
+            _contender(FEW_NAME, few.replace_each, FEW),
+            _contender(MANY_NAME, many.replace_each, MANY),
         ],
         ROUNDS,
         step,
     )
     counted = {
-        FEW_NAME: executed_bytecodes(few.move_each, list(islice(operations(FEW), TRACED_OPERATIONS))),
-        MANY_NAME: executed_bytecodes(many.move_each, list(islice(operations(MANY), TRACED_OPERATIONS))),
+        FEW_NAME: executed_bytecodes(few.replace_each, list(islice(operations(FEW), TRACED_OPERATIONS))),
+        MANY_NAME: executed_bytecodes(many.replace_each, list(islice(operations(MANY), TRACED_OPERATIONS))),
     }
     step()
     heap = HeapOf(MANY)
@@ -219,20 +204,20 @@ def measure(step: Step) -> Section:
         # Before the loop closes: its million handles go at once instead of one by one.
         loop.handles.clear()
     step()
-    what = "set + cancel at 1,000,000 timers"
+    what = "Timers, set + cancel at 1,000,000"
     return Section(
-        "Timing wheel",
+        "Timers",
         f"Nanoseconds for one set and one cancel. Beside itself: median of {ROUNDS} interleaved rounds of "
-        f"{OPERATIONS:,}. Beside the others: mean of {CYCLE_ROUNDS:,} such rounds, a new timer object each, so that "
-        "their clear-out of cancelled timers comes by once.",
+        f"{OPERATIONS:,}. Beside the others: mean of {CYCLE_ROUNDS:,} such rounds, so that their clear-out of "
+        "cancelled timers comes by once.",
         [
-            # Compiled, there is little but the memory: a timer's neighbours are not in the processor's cache.
-            costlier(what, own[MANY_NAME].median, FEW_NAME, own[FEW_NAME].median, by_core(compiled=None, python=2.5)),
-            costlier("bytecodes executed for that", counted[MANY_NAME], FEW_NAME, counted[FEW_NAME], 1, ""),
+            # Compiled, most of it is the memory: a timer's neighbours are not in the processor's cache.
+            costlier(what, own[MANY_NAME].median, FEW_NAME, own[FEW_NAME].median),
             costlier(
-                f"{what}, new objects", peers[MANY_NAME].mean, HEAP, peers[HEAP].mean, by_core(compiled=0.5, python=1)
+                "bytecodes executed for that", counted[MANY_NAME], FEW_NAME, counted[FEW_NAME], by_core(compiled=1), ""
             ),
-            costlier(f"{what}, new objects", peers[MANY_NAME].mean, CALL_LATER, peers[CALL_LATER].mean, 1),
+            costlier(what, peers[MANY_NAME].mean, HEAP, peers[HEAP].mean, by_core(compiled=1)),
+            costlier(what, peers[MANY_NAME].mean, CALL_LATER, peers[CALL_LATER].mean, by_core(compiled=1)),
             faster("the same, without the clear-out (median)", peers[MANY_NAME].median, HEAP, peers[HEAP].median),
             faster(
                 "the same, without the clear-out (median)",
@@ -250,5 +235,16 @@ def _contender(name: str, work: Round, timers: int) -> Contender:
     return Contender(name, work, lambda: list(islice(batches, OPERATIONS)))
 
 
+def _shuffled(size: int) -> list[int]:
+    """Return the keys in no order, as after a while of use: then neighbours in a slot are not neighbours in memory."""
+    keys = list(range(size))
+    random.Random(3).shuffle(keys)
+    return keys
+
+
+def _never(key: int, value: object) -> None:
+    """Is not called: no timer falls due."""
+
+
 def _nothing() -> None:
-    """What the timers do, though none of them comes to it."""
+    """What the handles of the loop would do, though none of them falls due."""

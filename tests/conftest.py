@@ -42,7 +42,6 @@ def lacks_compiled_core():
         return False
     try:
         import_module("wheelcache.core._core")
-        import_module("wheelcache.core._timing_wheel")
     except ImportError:
         return True
     return False

@@ -5,15 +5,15 @@ The engine needs nothing but the standard library. Its backends are ``wheelcache
 """
 
 from wheelcache.cache import Cache, caches
-from wheelcache.core import Timer, TimingWheel
 from wheelcache.core.access import DEFAULT_TTL
 from wheelcache.core.contract import RemovalCause
+from wheelcache.core.timing_wheel import Timer, TimingWheel
 from wheelcache.errors import CacheClosed, LoadDeadlock, LoadTimeout, MissingKey, WheelClosed
 from wheelcache.loading.memoize import MemoStats
 from wheelcache.runtime.clock import ManualClock
 from wheelcache.stats import Stats
+from wheelcache.timer_wheel import STOP
 from wheelcache.timers import Timers
-from wheelcache.timing.timer_kinds import STOP
 
 __all__ = [
     "DEFAULT_TTL",

@@ -31,8 +31,10 @@ _FROZENSETS: Final[Any] = (frozenset.__hash__, frozenset.__eq__)
 def is_plain(key: Any) -> bool:
     """Whether hashing and comparing ``key`` runs C code only."""
     kind = type(key)
+    # The most usual ones first: ("name", 1, 2) takes 140 ns, and 700 ns below.
+    if kind is str or kind is int:
+        return True
     if kind is tuple:
-        # The most usual ones first: of ("name", 1, 2) this takes 140 ns, the way below 700.
         for item in key:
             kind = type(item)
             if kind is not str and kind is not int and not is_plain(item):

@@ -76,8 +76,14 @@ def _is_interval(value: float) -> bool:
     return isfinite(value) and value >= 1e-6
 
 
-seconds: Final = _number("a number of seconds > 0", Real, _is_duration, float)
-"""A finite time > 0."""
+_seconds: Final = _number("a number of seconds > 0", Real, _is_duration, float)
+
+
+def seconds(name: str, value: Any) -> float:
+    """A finite time > 0."""
+    # A usual one takes 0.5 us less: each timer comes by here.
+    return value if type(value) is float and 0.0 < value < inf else _seconds(name, value)
+
 
 seconds_or_none: Final = _or_none("a number of seconds > 0, or None", Real, _is_duration, float)
 

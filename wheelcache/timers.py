@@ -1,8 +1,8 @@
-"""Keyed timers for anyone: ten thousand delayed calls on one wheel and one thread.
+"""Keyed timers for general use: ten thousand delayed calls on one wheel and one thread.
 
-The interface is that of go-zero's ``TimingWheel`` (SetTimer, MoveTimer, RemoveTimer, Drain), with two things beside it:
-``after``, a broadcast to all that wait for the same tick, and ``every``, periodic jobs in the manner of Redis's
-time events, where the job says when it wants to run again.
+The interface is that of go-zero's ``TimingWheel`` (SetTimer, MoveTimer, RemoveTimer, Drain), with two additions:
+``after``, a broadcast to all callers that wait for the same tick, and ``every``, periodic jobs in the manner of Redis's
+time events, where the job says when it wants to run again. ``Timers`` is a thin layer over cores: see ``timer_wheel``.
 """
 
 from __future__ import annotations
@@ -11,82 +11,68 @@ import os
 import threading
 import time
 from collections.abc import Callable, Hashable
-from math import inf
-from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any
 
 from wheelcache import options
-from wheelcache.core import TimingWheel
+from wheelcache.core.contract import Removals
 from wheelcache.keys import KeyProxies, unwrap
-from wheelcache.persistence.saved_timers import load_timers, save_timers
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import Clock, SystemClock, steady, unfrozen
-from wheelcache.runtime.wheel_driver import WheelDriver
-from wheelcache.runtime.worker_pool import WorkerPool
-from wheelcache.timing.timer_kinds import Job, JobTimer
-from wheelcache.timing.timer_runner import Execute, TimerRunner
-from wheelcache.timing.timer_table import TimerTable
-
-T = TypeVar("T")
-
-WORKERS: Final = 4
-"""Threads that run ``execute``. Timers are for short calls; a long one should hand its work on."""
+from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.saved_timers import load_timers, save_timers
+from wheelcache.timer_wheel import Execute, Job, PeriodicJob, TimerWheel
 
 
 class Timers:
     """Timers by key, events after a delay, and periodic jobs.
 
-    A timer never fires early, and at most one ``interval`` late, given a processor to run on; ``lag`` tells by how much
-    it is behind. Timers belong to the process that set them: the child of a fork starts with none.
+    A timer never fires early, and fires at most one ``interval`` late if there is a processor to run on; ``lag`` shows
+    the delay. Timers belong to the process that set them: the child of a fork starts with none.
 
     Args:
-        interval: seconds a tick, > 0: how exact timers are.
-        slots: ticks a turn of the wheel's finest level, >= 1. Delays may be longer.
-        execute: ``execute(key, value)``, called on a pool of four threads when a timer's time comes. An exception in it
-            is logged with the key.
-        clock: seconds; a ``ManualClock`` moves the wheel itself, otherwise the process's wheel thread does.
+        interval: seconds per tick, > 0: the precision of timers.
+        slots: 1 to 16,384. Accepted for compatibility with go-zero's wheel; delays may have any length.
+        execute: ``execute(key, value)``, called on a pool of four threads when a timer fires. An exception in it is
+            logged with the key.
+        clock: returns seconds; a ``ManualClock`` advances the timers itself, otherwise the process's wheel thread does.
 
     Raises:
         TypeError, ValueError: naming the argument.
     """
 
-    __slots__ = ("__weakref__", "_driver", "_keys", "_name", "_pool", "_runner", "_table")
+    __slots__ = ("__weakref__", "_keys", "_wheel")
 
     def __init__(self, interval: float, slots: int, execute: Execute, *, clock: Clock = SystemClock.steady) -> None:
         execute = options.function("execute", execute)
-        # Timers do not follow the time that a test freezes.
-        now = steady(unfrozen(options.function("clock", clock)))
-        self._table = TimerTable(TimingWheel(interval, slots, now()), now)
-        self._name = f"<Timers every {self._table.interval} s on {slots} slots>"
-        self._pool = WorkerPool(WORKERS, inf, name="wheelcache-timers", finishes=True)
-        self._runner = TimerRunner(self._name, self._table, execute, self._pool)
-        self._driver = WheelDriver(self._runner, interval, clock)
+        interval, slots = options.interval("interval", interval), options.slots("slots", slots)
+        name = f"<Timers every {interval} s on {slots} slots>"
+        self._wheel = TimerWheel(name, interval, options.function("clock", clock), execute)
         self._keys = KeyProxies()
         # Last: from here on the wheel thread and forks know of this object.
-        self._driver.start()
+        self._wheel.driver.start()
         lifecycle.HELD.add_weakly(self)
 
     def __repr__(self) -> str:
-        return self._name
+        return repr(self._wheel)
 
     def __len__(self) -> int:
-        """How many keys have a timer."""
-        return len(self._table)
+        """Return the number of keys that have a timer."""
+        self._wheel.check()
+        return len(self._wheel.timers)
 
     @property
     def clock(self) -> Clock:
-        """The clock that was given, which no test freezes."""
-        return self._driver.clock
+        """The clock that timers fire by. No test freezes it."""
+        return self._wheel.clock
 
     @property
     def lag(self) -> float:
-        """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        return self._driver.lag
+        """Seconds since the timers should have been advanced; 0.0 if nothing is due."""
+        return self._wheel.driver.lag
 
     @property
     def thread_state(self) -> str:
-        """That of what advances the wheel: see ``WheelThread.state``."""
-        return self._driver.thread_state
+        """The state of the wheel thread: see ``WheelThread.state``."""
+        return self._wheel.driver.thread_state
 
     def set_timer(self, key: Hashable, value: Any, delay: float) -> None:
         """Call ``execute(key, value)`` in ``delay`` seconds. A key that has a timer gets the new value and time.
@@ -96,47 +82,51 @@ class Timers:
             WheelClosed: after ``stop``.
         """
         key, delay = self._adapt(key), options.seconds("delay", delay)
-        self._scheduling(lambda: self._table.set(key, value, delay))
+        self._wheel.schedule(self._wheel.timers, key, value, delay)
 
     def move_timer(self, key: Hashable, delay: float) -> bool:
-        """Give a timer ``delay`` seconds from now; under one interval means at once. False if ``key`` has no timer.
+        """Give a timer a new delay; less than one interval means that it fires immediately. False if ``key`` has none.
 
         Raises:
             ValueError, TypeError, WheelClosed: as ``set_timer``.
         """
         key, delay = self._adapt(key), options.seconds("delay", delay)
-        return self._scheduling(lambda: self._table.move(key, delay))
+        return self._wheel.move(key, delay)
 
     def remove_timer(self, key: Hashable) -> bool:
-        """Take a timer away before its time. False if ``key`` has none.
+        """Remove a timer before it fires. False if ``key`` has none.
 
         Raises:
             ValueError, TypeError, WheelClosed: as ``set_timer``.
         """
-        return self._table.remove(self._adapt(key))
+        # Not the result of ``delete``: that is none for a timer that is due before its tick.
+        removed: Removals = []
+        self._wheel.timers.delete(self._adapt(key), removed=removed)
+        return bool(removed)
 
     def drain(self, fn: Callable[[Any, Any], object]) -> None:
-        """Take every pending timer away, then call ``fn(key, value)`` for each, here, in no particular order.
+        """Remove every pending timer, then call ``fn(key, value)`` for each, in this thread, in no particular order.
 
-        An exception in ``fn`` is logged with the key; the others still get their call.
+        An exception in ``fn`` is logged with the key; the other timers still get their call.
 
         Raises:
             TypeError: ``fn`` is not callable.
             WheelClosed: after ``stop``.
         """
         options.function("fn", fn)
-        for timer in self._table.remove_all():
-            self._runner.call(fn, timer)
+        self._wheel.check()
+        for key, value, _ in self._wheel.remove_all():
+            self._wheel.call(fn, key, value)
 
     def save(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
-        """Write every pending timer to a file, with the time that is left until it fires. How many.
+        """Write every pending timer to a file, with the time left until it fires, and return their number.
 
-        They stay pending. One that fires while the others are written is in the file all the same, and fires again when
-        that is loaded; so does one that was moved or removed meanwhile.
+        The timers stay pending. A timer that fires, is moved or is removed while others are written is in the file all
+        the same, and fires again when the file is loaded.
 
         Args:
-            path: of the file, which is replaced when all is written and synced; what was there stays if it cannot be.
-            secret: what the file is to be signed with, so that ``load`` with the same can tell it from others.
+            path: the file. It is replaced once everything is written and synced; otherwise the old file stays.
+            secret: signs the file, so that ``load`` with the same secret can distinguish it from others.
 
         Raises:
             TypeError: a key or value cannot be pickled; names the key. Nothing is written.
@@ -144,31 +134,28 @@ class Timers:
             WheelClosed: after ``stop``.
             SnapshotRefused: this is Windows.
         """
-        pending, now = self._table.keyed()
-        saved_at = time.time()
-        # A timer that is moved meanwhile has another time by now; of equal ones the order is that of their setting.
-        pending.sort(key=attrgetter("due"))
-        timers = ((unwrap(timer.key), timer.value, timer.due - now) for timer in pending)
+        now, saved_at = self.clock(), time.time()
+        timers = ((unwrap(each.key), each.value, each.times.expires_at - now) for each in self._wheel.pending())
         return save_timers(path, timers, saved_at=saved_at, secret=secret)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
-        """Set the timers of a file that ``save`` wrote. Those that are due by now fire at once, in order. How many.
+        """Set the timers of a file that ``save`` wrote, and return their number. Overdue timers fire now, in order.
 
-        The time between counts. A key that has a timer keeps it. A file that is damaged, foreign, or not this user's
-        own to write, is not loaded, or not beyond the damage; it is renamed to ``<name>.refused``, and one warning says
-        why. None is no error: then there is nothing to load.
+        The time between save and load counts. A key that has a timer keeps it. A file that is foreign, or that other
+        users may write, is not loaded; a damaged file is loaded up to the damage. Such a file is renamed to
+        ``<name>.refused``, and one warning gives the reason. A missing file is not an error: there is nothing to load.
 
         Args:
-            secret: what the file must have been signed with.
+            secret: the secret that the file must be signed with.
 
         Raises:
             WheelClosed: after ``stop``.
         """
-        self._table.check()
+        self._wheel.check()
         return load_timers(path, self._restore, owner=repr(self), clock=self.clock, secret=secret)
 
     def after(self, delay: float) -> threading.Event:
-        """An event that is set in ``delay`` seconds, or when the timers stop.
+        """Return an event that is set in ``delay`` seconds, or when the timers stop.
 
         All callers whose time falls in the same tick get the same event: ten thousand waiters cost one object.
 
@@ -176,16 +163,15 @@ class Timers:
             ValueError, TypeError: ``delay`` is not a finite number > 0.
             WheelClosed: after ``stop``.
         """
-        delay = options.seconds("delay", delay)
-        return self._scheduling(lambda: self._table.event(delay))
+        return self._wheel.event(options.seconds("delay", delay))
 
     def every(self, period: float, fn: Job) -> None:
-        """Call ``fn()`` in ``period`` seconds, and again and again, on the thread that drives the wheel.
+        """Call ``fn()`` in ``period`` seconds, and again and again, on the wheel thread.
 
-        Where that thread cannot run, writes drive the wheel, and the job runs in theirs.
+        Where that thread cannot run, writes advance the timers, and the job runs in the thread of a writer.
 
         Args:
-            period: seconds from one run's end to the next run, > 0.
+            period: seconds from the end of one run to the next run, > 0.
             fn: returns None (again after the period), a number > 0 (seconds until the next run), or ``STOP``. If it
                 raises, or returns anything else, that is logged, and it runs again after the period.
 
@@ -193,49 +179,25 @@ class Timers:
             ValueError, TypeError: naming the argument.
             WheelClosed: after ``stop``.
         """
-        job = JobTimer(options.seconds("period", period), options.function("fn", fn))
-        self._scheduling(lambda: self._table.add_job(job))
+        job = PeriodicJob(options.seconds("period", period), options.function("fn", fn))
+        self._wheel.schedule(self._wheel.events, job, job, job.period)
 
     def stop(self) -> None:
-        """Drop all timers and jobs, and set all events. May be called again; all else raises WheelClosed."""
-        for event in self._table.close():
-            event.set()
-        self._pool.stop()
+        """Drop all timers and jobs, and set all events. It may be called again; every other call raises WheelClosed."""
+        self._wheel.stop()
 
     def before_fork(self) -> None:
-        """No other thread may be amid a change when the memory is copied."""
-        self._table.before_fork()
+        """No step may be in progress while the memory is copied."""
+        self._wheel.before_fork()
 
     def after_fork(self, *, in_child: bool) -> None:
-        """In the child there are no timers, until it sets some."""
-        self._table.after_fork(in_child=in_child)
+        """In the child, start without timers."""
+        self._wheel.after_fork(in_child=in_child)
         if in_child:
             self._keys.forget_locks()
-            self._driver.after_fork_in_child()
 
     def _restore(self, key: Any, value: Any, left: float) -> bool:
-        plain = self._adapt(key)
-        return self._scheduling(lambda: self._table.restore(plain, value, left))
-
-    def _scheduling(self, schedule: Callable[[], T]) -> T:
-        """What ``schedule()`` returns. What it made due runs, and the wheel thread learns of what it scheduled."""
-        table, driver = self._table, self._driver
-        try:
-            result = schedule()
-            if table.taken_out:
-                self._runner.submit_all()
-            if table.needs_driver or driver.calls_for_thread:
-                table.needs_driver = False
-                driver.written()
-                if table.needs_driver:
-                    # A job that ran here was filed earlier than all else.
-                    driver.wake()
-        except BaseException:
-            # Perhaps from outside, amid this.
-            table.hurry()
-            driver.wake()
-            raise
-        return result
+        return self._wheel.restore(self._adapt(key), value, left)
 
     def _adapt(self, key: Hashable) -> Any:
         if key is None:

@@ -1,8 +1,7 @@
-"""The wheel, stepped by hand and against a sorted list: the one in Python and the compiled one."""
+"""The timing wheel of the core in Python, stepped by hand and against a sorted list."""
 
 import gc
 import math
-import sys
 from weakref import ref
 
 import pytest
@@ -10,15 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.core.implementations import WHEELS
-from wheelcache.core import timing_wheel
-
-compiled = pytest.param(WHEELS.get("compiled"), marks=pytest.mark.compiled, id="compiled")
-both = pytest.mark.parametrize("TimingWheel", [compiled, pytest.param(WHEELS["python"], id="python")])
-
-
-def timer_class(wheel):
-    return sys.modules[type(wheel).__module__].Timer
+from wheelcache import Timer, TimingWheel
 
 
 def check_slots(timers):
@@ -39,14 +30,13 @@ def check_slots(timers):
 
 
 def scheduled(wheel, *delays):
-    timers = [timer_class(wheel)() for _ in delays]
+    timers = [Timer() for _ in delays]
     for timer, delay in zip(timers, delays, strict=True):
         wheel.schedule(timer, delay)
     return timers
 
 
-@both
-def test_a_timer_comes_out_at_the_first_tick_that_is_not_before_it(TimingWheel):
+def test_a_timer_comes_out_at_the_first_tick_that_is_not_before_it():
     wheel = TimingWheel(1.0, 8, 0.0)
     (timer,) = scheduled(wheel, 2.5)
     assert wheel.advance(2.99) == []
@@ -54,18 +44,16 @@ def test_a_timer_comes_out_at_the_first_tick_that_is_not_before_it(TimingWheel):
     assert wheel.advance(1000.0) == []
 
 
-@both
-def test_a_timer_due_now_or_before_waits_for_the_next_tick(TimingWheel):
+def test_a_timer_due_now_or_before_waits_for_the_next_tick():
     wheel = TimingWheel(1.0, 8, 10.0)
     now, past = scheduled(wheel, 10.0, 3.0)
     assert wheel.advance(10.0) == []
     assert wheel.advance(11.0) == [now, past]
 
 
-@both
 @pytest.mark.parametrize("slots", [1, 2, 8, 512])
 @pytest.mark.parametrize("delay", [1, 7, 8, 9, 63, 64, 65, 511, 512, 513, 32768, 10**9])
-def test_any_length_of_delay_comes_out_on_its_tick(TimingWheel, slots, delay):
+def test_any_length_of_delay_comes_out_on_its_tick(slots, delay):
     wheel = TimingWheel(1.0, slots, 0.0)
     (timer,) = scheduled(wheel, float(delay))
     while (wake := wheel.next_wake()) < delay:
@@ -76,15 +64,13 @@ def test_any_length_of_delay_comes_out_on_its_tick(TimingWheel, slots, delay):
     assert wheel.next_wake() == math.inf
 
 
-@both
-def test_lost_ticks_are_caught_up_in_order(TimingWheel):
+def test_lost_ticks_are_caught_up_in_order():
     wheel = TimingWheel(1.0, 4, 0.0)
     timers = scheduled(wheel, 30.0, 2.0, 500.0, 7.0)
     assert wheel.advance(1000.0) == [timers[1], timers[3], timers[0], timers[2]]
 
 
-@both
-def test_a_budget_leaves_the_rest_for_the_next_call_and_next_wake_tells(TimingWheel):
+def test_a_budget_leaves_the_rest_for_the_next_call_and_next_wake_tells():
     wheel = TimingWheel(1.0, 8, 0.0)
     timers = scheduled(wheel, *[3.0] * 10)
     taken = wheel.advance(3.0, budget=4)
@@ -96,8 +82,7 @@ def test_a_budget_leaves_the_rest_for_the_next_call_and_next_wake_tells(TimingWh
     assert taken == timers
 
 
-@both
-def test_a_timer_can_be_cancelled_in_a_tick_that_is_half_done(TimingWheel):
+def test_a_timer_can_be_cancelled_in_a_tick_that_is_half_done():
     wheel = TimingWheel(1.0, 8, 0.0)
     timers = scheduled(wheel, *[1.0] * 5)
     first = wheel.advance(1.0, budget=3)
@@ -106,8 +91,7 @@ def test_a_timer_can_be_cancelled_in_a_tick_that_is_half_done(TimingWheel):
     assert first + rest == timers[:-1]
 
 
-@both
-def test_cancel_is_true_once_and_leaves_nothing_in_any_slot(TimingWheel):
+def test_cancel_is_true_once_and_leaves_nothing_in_any_slot():
     wheel = TimingWheel(1.0, 8, 0.0)
     timers = scheduled(wheel, *range(1, 1000))
     assert all(wheel.cancel(timer) for timer in timers)
@@ -116,8 +100,7 @@ def test_cancel_is_true_once_and_leaves_nothing_in_any_slot(TimingWheel):
     assert wheel.next_wake() == math.inf
 
 
-@both
-def test_moving_later_is_lazy_and_moving_earlier_takes_effect_at_once(TimingWheel):
+def test_moving_later_is_lazy_and_moving_earlier_takes_effect_at_once():
     wheel = TimingWheel(1.0, 8, 0.0)
     later, earlier = scheduled(wheel, 3.0, 30.0)
     wheel.move(later, 6.0)
@@ -127,8 +110,7 @@ def test_moving_later_is_lazy_and_moving_earlier_takes_effect_at_once(TimingWhee
     assert wheel.advance(6.0) == [later]
 
 
-@both
-def test_moving_to_and_fro_files_a_timer_anew_only_below_the_time_of_its_slot(TimingWheel):
+def test_moving_to_and_fro_files_a_timer_anew_only_below_the_time_of_its_slot():
     wheel = TimingWheel(1.0, 512, 0.0)
     (timer,) = scheduled(wheel, 100.0)
     for due in (300.0, 200.0, 101.0):
@@ -150,7 +132,7 @@ def test_the_work_of_a_set_and_cancel_does_not_depend_on_how_many_timers_there_a
             return super().__getitem__(index)
 
     def work(population):
-        wheel = timing_wheel.TimingWheel(1.0, 512, 0.0)
+        wheel = TimingWheel(1.0, 512, 0.0)
         scheduled(wheel, *(1.0 + i % 500 for i in range(population)))
         wheel._finest = Counting(wheel._finest)
         Counting.looked_up = 0
@@ -161,11 +143,10 @@ def test_the_work_of_a_set_and_cancel_does_not_depend_on_how_many_timers_there_a
     assert work(1_000) == work(10_000) == 1
 
 
-@both
-def test_a_wheel_to_which_its_own_timers_refer_is_collected(TimingWheel):
+def test_a_wheel_to_which_its_own_timers_refer_is_collected():
     wheel = TimingWheel(1.0, 8, 0.0)
 
-    class Owner(timer_class(wheel)):
+    class Owner(Timer):
         pass
 
     owners = [Owner() for _ in range(1000)]
@@ -178,8 +159,7 @@ def test_a_wheel_to_which_its_own_timers_refer_is_collected(TimingWheel):
     assert last() is None
 
 
-@both
-def test_the_clock_going_backwards_does_nothing(TimingWheel):
+def test_the_clock_going_backwards_does_nothing():
     wheel = TimingWheel(1.0, 8, 100.0)
     (timer,) = scheduled(wheel, 105.0)
     wheel.advance(103.0)
@@ -203,14 +183,14 @@ class WheelAgainstAList(RuleBasedStateMachine):
         origin=st.sampled_from([0.0, 12345.678, 1e6 + 0.1]),
     )
     def make(self, interval, slots, origin):
-        self.wheel = WHEELS[self.implementation](interval, slots, origin)
+        self.wheel = TimingWheel(interval, slots, origin)
         self.interval = interval
         self.now = origin
 
     @precondition(lambda self: self.wheel)
     @rule(ticks=st.one_of(st.floats(0.001, 40), st.floats(0.001, 50_000)))
     def schedule(self, ticks):
-        timer = timer_class(self.wheel)()
+        timer = Timer()
         self.due[timer] = self.now + ticks * self.interval
         self.wheel.schedule(timer, self.due[timer])
 
@@ -252,22 +232,11 @@ class WheelAgainstAList(RuleBasedStateMachine):
             check_slots(self.due)
 
 
-class CompiledWheelAgainstAList(WheelAgainstAList):
-    implementation = "compiled"
+TestWheelAgainstAList = WheelAgainstAList.TestCase
+TestWheelAgainstAList.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 
-class PythonWheelAgainstAList(WheelAgainstAList):
-    implementation = "python"
-
-
-TestCompiledWheelAgainstAList = pytest.mark.compiled(CompiledWheelAgainstAList.TestCase)
-TestPythonWheelAgainstAList = PythonWheelAgainstAList.TestCase
-for each in (TestCompiledWheelAgainstAList, TestPythonWheelAgainstAList):
-    each.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
-
-
-@both
-def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits(TimingWheel):
+def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits():
     wheel = TimingWheel(0.1, 8, 0.0)
     (timer,) = scheduled(wheel, 1.7e308)
     check_slots([timer])
@@ -276,13 +245,12 @@ def test_a_time_beyond_what_floats_can_count_ticks_to_is_filed_and_waits(TimingW
     assert wheel.cancel(timer)
 
 
-@both
 @given(
     interval=st.one_of(st.sampled_from([0.1, 0.3, 1 / 3, 1e-6, 7.7]), st.floats(1e-6, 100)),
     origin=st.floats(0, 1e7),
     tick=st.integers(1, 10**6),
 )
-def test_ticks_and_their_times_agree_however_floats_round(TimingWheel, interval, origin, tick):
+def test_ticks_and_their_times_agree_however_floats_round(interval, origin, tick):
     wheel = TimingWheel(interval, 8, origin)
     time = wheel.time_of(tick)
     assert wheel.time_of(wheel.tick_of(time)) >= time
@@ -296,18 +264,15 @@ def test_ticks_and_their_times_agree_however_floats_round(TimingWheel, interval,
     assert timer.prev is None
 
 
-@both
 @pytest.mark.parametrize(("interval", "slots"), [(0, 8), (-1, 8), (1e-9, 8), (1, 0), (1, 2.0), (math.nan, 8)])
-def test_a_wheel_of_wrong_arguments_is_an_error_that_names_them(TimingWheel, interval, slots):
+def test_a_wheel_of_wrong_arguments_is_an_error_that_names_them(interval, slots):
     with pytest.raises((TypeError, ValueError), match=r"(interval|slots) must be"):
         TimingWheel(interval, slots, 0.0)
 
 
-@pytest.mark.parametrize("TimingWheel", [compiled])
-def test_a_timer_that_a_finalizer_sets_amid_a_turn_is_not_passed_over(TimingWheel):
-    """Python 3.11 starts the collector at the allocation; later versions start it after the turn."""
+def test_a_timer_that_a_finalizer_sets_amid_a_turn_is_not_passed_over():
     wheel = TimingWheel(1.0, 8, 0.0)
-    early, last = timer_class(wheel)(), timer_class(wheel)()
+    early, last = Timer(), Timer()
     wheel.schedule(last, 100.0)
 
     class Node:

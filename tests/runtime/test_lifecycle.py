@@ -3,21 +3,15 @@
 import subprocess
 import sys
 import textwrap
-import threading
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 import wheelcache
-from tests.runtime.interruptions import Delivery, Worker
 from tests.scripts import FORKING
-from wheelcache.runtime.held_lock import HeldLock
 
 PACKAGE = Path(wheelcache.__file__).parent
 ROOT = Path(__file__).parents[2]
-
-worker = Worker()
 
 
 def test_no_other_module_registers_a_hook():
@@ -38,31 +32,6 @@ def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent
         [sys.executable, *FORKING, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize("taken_before", [False, True])
-def test_a_held_lock_is_released_whatever_interrupts_it(taken_before):
-    """The forking thread may have the lock already: a finalizer forks amid a step."""
-    for target in count(1):
-        lock = threading.RLock()
-        held = HeldLock()
-        if taken_before:
-            lock.acquire()
-
-        def hold_and_release(held=held, lock=lock):
-            held.hold(lock)
-            held.release()
-
-        delivery = Delivery(target)
-        interrupted = delivery.run(hold_and_release)
-        held.hold(lock)
-        held.release()
-        if taken_before:
-            lock.release()
-        assert worker.does(lambda lock=lock: lock.acquire(timeout=5) and lock.release()), delivery.where
-        if not interrupted:
-            break
-    assert target > 2
 
 
 PRELUDE = """

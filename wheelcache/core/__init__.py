@@ -10,7 +10,7 @@ Attributes:
     REPORT: a sentence that names the core which runs.
     HOW_TO_CHANGE: why it runs, and what to do for the other one.
     CoreClass: the class of the cores.
-    CacheAccess, PrefixAccess, WriteState, Timer, TimingWheel: the classes that belong to this core.
+    CacheAccess, PrefixAccess, WriteState: the classes that belong to this core.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from wheelcache.core.access import CacheAccess, PrefixAccess, WriteState
 from wheelcache.core.python_core import PythonCore as CoreClass
-from wheelcache.core.timing_wheel import Timer, TimingWheel
 
 __all__ = [
     "HOW_TO_CHANGE",
@@ -33,8 +31,6 @@ __all__ = [
     "CacheAccess",
     "CoreClass",
     "PrefixAccess",
-    "Timer",
-    "TimingWheel",
     "WriteState",
 ]
 
@@ -49,12 +45,8 @@ if ASKED not in (None, "python", "compiled"):
 
 if ASKED != "python" and not TYPE_CHECKING:
     try:
-        # Import both before either is used.
-        import_module("wheelcache.core._core")
-        import_module("wheelcache.core._timing_wheel")
         from wheelcache.core._core import CacheAccess, PrefixAccess, WriteState
         from wheelcache.core._core import CompiledCore as CoreClass
-        from wheelcache.core._timing_wheel import Timer, TimingWheel
 
         IMPLEMENTATION = "compiled"
         HOW_TO_CHANGE = "WHEELCACHE_CORE=python in the environment selects the one in Python."

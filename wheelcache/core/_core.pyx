@@ -287,8 +287,8 @@ cdef class CompiledCore:
             # Index 0 is no entry.
             looks = entries.top - 1 if entries.top > 1 else 0
             index = 1 + <uint32_t>(drawn(&self.jitter) * looks)
-            count = min(count, <Py_ssize_t>entries.count)
-            looks = <uint32_t>min(<Py_ssize_t>looks, LOOKS * count)
+            # Bounded first, since the product must not overflow.
+            looks = <uint32_t>min(<Py_ssize_t>looks, LOOKS * min(count, <Py_ssize_t>looks))
             while looks and len(records) < count:
                 if at(entries, index).key is not NULL:
                     records.append(record_of(&self.map, index))

@@ -1,4 +1,4 @@
-"""Keyed timers in a file: each with the time that is left until it fires."""
+"""Keyed timers in a file, each with the time left until it fires."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ logger = logging.getLogger("wheelcache")
 KIND: Final = "timers"
 
 SavedTimer = tuple[Any, Any, float]
-"""Of a timer: its key, its value, and the seconds from the header's ``saved_at`` until it fires."""
+"""The key and value of a timer, and the seconds from the header's ``saved_at`` until it fires."""
 
 
 def save_timers(
     path: str | os.PathLike[str], timers: Iterable[SavedTimer], *, saved_at: float, secret: str | bytes | None
 ) -> int:
-    """Write timers to a file, in the order given: how many.
+    """Write timers to a file, in the order given, and return their number.
 
     Raises:
         TypeError: a key or value cannot be pickled; names the key. Nothing is written.
@@ -55,15 +55,15 @@ def load_timers(
     clock: Clock,
     secret: str | bytes | None,
 ) -> int:
-    """Set the timers of a file again: how many were set.
+    """Set the timers of a file again, and return the number of those that were set.
 
-    A file that may not be loaded, or no further, is renamed, which is logged. A missing one is no error.
+    A foreign or damaged file is renamed, and a warning gives the reason. A missing file is not an error.
 
     Args:
-        set_timer: ``set_timer(key, value, left)`` sets a timer that is due in ``left`` seconds, perhaps <= 0. Whether
-            it did.
-        owner: what the log calls the timers.
-        clock: of the timers.
+        set_timer: ``set_timer(key, value, left)`` sets a timer that is due in ``left`` seconds, perhaps <= 0, and
+            returns whether it did.
+        owner: how the log refers to the timers.
+        clock: the clock that the timers fire by.
 
     Raises:
         WheelClosed: the timers were stopped.
@@ -77,7 +77,7 @@ def load_timers(
                 elapsed = max(0.0, time.time() - float(snapshot.header["saved_at"]))
             except (KeyError, TypeError, ValueError, OverflowError):
                 raise SnapshotRefused(f"{file_path} does not say when it was saved") from None
-            # On the clock of the timers: the time that loading takes counts, too.
+            # On the clock of the timers, since the time that loading takes counts as well.
             saved_at = clock() - elapsed
             for payload in snapshot:
                 try:
@@ -86,7 +86,7 @@ def load_timers(
                 except WheelClosed:
                     raise
                 except Exception:
-                    logger.exception("A timer that was saved cannot be read, and will not fire.")
+                    logger.exception("A saved timer cannot be read, and will not fire.")
     except FileNotFoundError:
         pass
     except SnapshotRefused as error:

@@ -1,0 +1,363 @@
+"""The timers of a ``Timers`` as entries of two cores: a timer is an entry that fires when it expires.
+
+One core has the keyed timers, the other one the broadcasts and the periodic jobs. ``core.advance`` moves due timers to
+a list that the wheel keeps, and they leave that list when they run, so an asynchronous exception loses none. ``set``
+and ``advance`` drop a few of the entries that ``core.clear`` has detached. A timer that another thread drops in this
+way would miss its call by ``Timers.drain``, so ``remove_all`` removes the timers one by one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from contextvars import Context
+from enum import Enum
+from functools import partial
+from math import ceil, inf
+from typing import Any, Final
+
+from wheelcache import options
+from wheelcache.core import CoreClass
+from wheelcache.core.contract import ABSENT, ANY, BATCH, WAKE, Core, Record, RemovalCause, Removals
+from wheelcache.errors import WheelClosed
+from wheelcache.keys import unwrap
+from wheelcache.runtime.alarm import AlarmEvent
+from wheelcache.runtime.clock import Clock, steady, unfrozen
+from wheelcache.runtime.wheel_driver import WheelDriver
+from wheelcache.runtime.worker_pool import PoolStopped, WorkerPool
+
+logger = logging.getLogger("wheelcache")
+
+WORKERS: Final = 4
+"""Threads that run ``execute``. Timers are for short calls; a long one should hand its work on."""
+
+LAST_TICK: Final = 1 << 62
+"""The tick of times that are later than a float can count ticks."""
+
+Execute = Callable[[Any, Any], object]
+Job = Callable[[], Any]
+
+
+class _Stop(Enum):
+    STOP = "stop"
+
+    def __repr__(self) -> str:
+        return "STOP"
+
+
+STOP: Final = _Stop.STOP
+"""What a periodic job returns to end its runs."""
+
+
+class PeriodicJob:
+    """Key and value of its own entry: ``function`` runs every ``period`` seconds."""
+
+    __slots__ = ("function", "period")
+
+    def __init__(self, period: float, function: Job) -> None:
+        self.period = period
+        self.function = function
+
+
+class TimerWheel:
+    """Schedules timers and runs them: see ``runtime.wheel_driver.Wheel``. Keys are plain, as ``KeyProxies`` makes them.
+
+    Args:
+        name: how the log refers to the timers.
+        interval: seconds per tick.
+        clock: see ``Timers``.
+        execute: ``execute(key, value)``, called by a pool for each keyed timer.
+
+    Attributes:
+        clock: the clock that entries expire by. No test freezes it.
+        driver: advances the wheel, once it is started.
+        timers: the core with the keyed timers.
+        events: the core with the broadcasts, by tick, and the periodic jobs.
+    """
+
+    __slots__ = (
+        *("__weakref__", "_due", "_due_events", "_execute", "_is_stopped", "_lock", "_name", "_origin", "_pool"),
+        *("_save_lock", "clock", "driver", "events", "interval", "timers"),
+    )
+
+    def __init__(self, name: str, interval: float, clock: Clock, execute: Execute) -> None:
+        self._name = name
+        self.interval = interval
+        self.clock = steady(unfrozen(clock))
+        self._origin = self.clock()
+        self._execute = execute
+        self._pool = WorkerPool(WORKERS, inf, name="wheelcache-timers", finishes=True)
+        self._is_stopped = False
+        self._due: Removals = []
+        self._due_events: Removals = []
+        self._start_empty()
+        self.driver = WheelDriver(self, interval, clock)
+
+    def __repr__(self) -> str:
+        return self._name
+
+    def check(self) -> None:
+        """
+        Raises:
+            WheelClosed: the timers were stopped.
+        """
+        if self._is_stopped:
+            raise _stopped()
+
+    # Scheduling. Each of these raises WheelClosed after ``stop``.
+
+    def schedule(self, core: Core, key: Hashable, value: Any, delay: float, mode: int = ANY) -> int:
+        """Set an entry of one of the cores, and return the outcome."""
+        try:
+            outcome = core.set(key, value, delay, mode=mode)
+            self._scheduled(outcome)
+        except BaseException:
+            # The entry may be set, and the wheel thread must know.
+            self.driver.wake()
+            raise
+        return outcome
+
+    def move(self, key: Hashable, delay: float) -> bool:
+        """Give a timer a new delay, or fire it immediately if that is under one interval. False if ``key`` has none."""
+        timers, is_soon = self.timers, delay < self.interval
+        taken: Removals = []
+        try:
+            outcome = 0 if is_soon else timers.touch(key, delay)
+            if outcome:
+                self._scheduled(outcome)
+                return True
+            # ``touch`` takes a timer for expired that is due before its tick; ``delete`` removes that, too.
+            timers.delete(key, removed=taken)
+            if taken and not is_soon:
+                self.schedule(timers, key, taken[0][1], delay, ABSENT)
+                return True
+        except BaseException:
+            if taken and timers.times(key) is None:
+                self._due += taken
+            self.driver.wake()
+            raise
+        self._due += taken
+        self._submit_due()
+        return bool(taken)
+
+    def restore(self, key: Hashable, value: Any, delay: float) -> bool:
+        """Set the timer of a key that has none, or fire it immediately if ``delay`` is over. False if it has one."""
+        if self.timers.times(key) is not None:
+            return False
+        if delay > 0:
+            return bool(self.schedule(self.timers, key, value, delay, ABSENT))
+        self._due.append((key, value, RemovalCause.EXPIRED))
+        self._submit_due()
+        return True
+
+    def event(self, delay: float) -> threading.Event:
+        """Return the event of the tick that comes in ``delay`` seconds."""
+        now = self.clock()
+        tick, time = self._tick_of(now + delay)
+        try:
+            with self._lock:
+                record = self.events.peek(tick)
+                if record is not None:
+                    event: threading.Event = record.value
+                    return event
+                event = AlarmEvent()
+                # Due in the middle of the tick's span, or halfway there. The core reads the clock again, and would
+                # round the end of the span up to the next tick.
+                outcome = self.events.set(tick, event, max(time - self.interval / 2 - now, (time - now) / 2))
+            self._scheduled(outcome)
+        except BaseException:
+            self.driver.wake()
+            raise
+        return event
+
+    def remove_all(self) -> Removals:
+        """Remove the keyed timers and return them."""
+        removed: Removals = []
+        delete, scan = self.timers.delete, self.timers.scan()
+        while keys := scan.keys(BATCH):
+            for key in keys:
+                delete(key, removed=removed)
+        return removed
+
+    def pending(self) -> list[Record]:
+        """Return the keyed timers by time; timers with equal times are in the order in which they were set."""
+        records: dict[Any, Record] = {}
+        # A core allows one ordered scan at a time.
+        with self._save_lock:
+            scan = self.timers.scan(ordered=True)
+            try:
+                while batch := scan.step(BATCH):
+                    records.update((record.key, record) for record in batch)
+            finally:
+                scan.close()
+        return sorted(records.values(), key=lambda record: record.times.expires_at)
+
+    def stop(self) -> None:
+        """Drop all timers and jobs, and set all events. It may be called again after an interruption."""
+        self._is_stopped = True
+        self._pool.stop()
+        for core in (self.timers, self.events):
+            core.gate(_stopped)
+            core.clear(drop=False)
+        while self.timers.drain():
+            pass
+        while self.events.drain(BATCH, self._due_events):
+            pass
+        self.tell()
+
+    # Firing.
+
+    @property
+    def next_due(self) -> float:
+        return -inf if self._due or self._due_events else min(self.timers.next_due, self.events.next_due)
+
+    def take_due(self, budget: int) -> None:
+        self.timers.advance(budget, self._due)
+        self.events.advance(budget, self._due_events)
+
+    def tell(self, done: None = None) -> None:
+        """Run the due timers, including those that another thread took."""
+        # Events first: this takes no time, cannot fail, and may be repeated.
+        for _, event, _ in tuple(self._due_events):
+            if isinstance(event, AlarmEvent):
+                event.set()
+        self._submit_due()
+        exits: list[BaseException] = []
+        _run_each(self._due_events, partial(self._run_job, exits))
+        if exits:
+            # After the others have run.
+            raise exits[-1]
+
+    def use_clock(self, clock: Clock) -> None:
+        """Frozen time does not apply to timers."""
+
+    def call(self, function: Execute, key: Any, value: Any) -> None:
+        """Call ``function(key, value)``, and log an exception."""
+        key = unwrap(key)
+        try:
+            function(key, value)
+        except Exception:
+            logger.exception("The timer of %r raised.", key)
+
+    # Forks.
+
+    def before_fork(self) -> None:
+        """No step may be in progress while the memory is copied."""
+        self.timers.before_fork()
+        self.events.before_fork()
+
+    def after_fork(self, *, in_child: bool) -> None:
+        """In the child, start without timers."""
+        if not in_child:
+            self.events.after_fork(in_child=False)
+            self.timers.after_fork(in_child=False)
+            return
+        # In place: a job that forked is called by a loop over one of them.
+        self._due.clear()
+        self._due_events.clear()
+        # New ones: the job schedules its next run in the core that it came from.
+        self._start_empty()
+        self.driver.after_fork_in_child()
+
+    def _start_empty(self) -> None:
+        self._lock = threading.RLock()
+        self._save_lock = threading.RLock()
+        self.timers = self._new_core()
+        self.events = self._new_core()
+
+    def _new_core(self) -> Core:
+        # A core counts ticks from the time at which it is made. That must be ours, or a broadcast is rounded twice.
+        core: Core = CoreClass(interval=self.interval, clock=lambda: self._origin)
+        core.use_clock(self.clock)
+        if self._is_stopped:
+            core.gate(_stopped)
+        return core
+
+    def _tick_of(self, due: float) -> tuple[int, float]:
+        """Return the first tick that is not before ``due``, and its time."""
+        origin, interval = self._origin, self.interval
+        tick = ceil(min((due - origin) / interval, LAST_TICK))
+        # The division rounds. The wheel of a core corrects it in the same way.
+        if origin + tick * interval < due:
+            tick += 1
+        elif origin + (tick - 1) * interval >= due:
+            tick -= 1
+        return tick, origin + tick * interval
+
+    def _scheduled(self, outcome: int) -> None:
+        if outcome & WAKE or self.driver.calls_for_thread or self._due or self._due_events:
+            self.driver.written()
+
+    def _submit_due(self) -> None:
+        _run_each(self._due, self._submit)
+
+    def _submit(self, claim: Removals) -> None:
+        try:
+            # In a context of its own: the caller belongs to some load or request, or to none.
+            self._pool.submit(partial(self._run_once, claim), context=Context())
+        except PoolStopped:
+            # After ``stop``, or while the interpreter exits, timers no longer fire.
+            pass
+        except RuntimeError:
+            logger.exception("The timer of %r found no thread to run on.", unwrap(claim[0][0]))
+
+    def _run_once(self, claim: Removals) -> None:
+        try:
+            key, value, _ = claim.pop()
+        except IndexError:
+            # It has run already, or another job will run it.
+            return
+        self.call(self._execute, key, value)
+
+    def _run_job(self, exits: list[BaseException], claim: Removals) -> None:
+        _, job, _ = claim[0]
+        if isinstance(job, AlarmEvent):
+            job.set()
+            return
+        if self._is_stopped:
+            return
+        events = self.events
+        pause = job.period
+        try:
+            answer = job.function()
+            if answer is STOP:
+                claim.clear()
+                return
+            if answer is not None:
+                pause = options.seconds("what a periodic job returns", answer)
+        except Exception:
+            logger.exception("The periodic job %r raised.", job.function)
+        except BaseException as error:
+            exits.append(error)
+        with suppress(WheelClosed):
+            if events.set(job, job, pause) & WAKE:
+                # If a write advances the wheel, the wheel thread does not know of this run.
+                self.driver.wake()
+        claim.clear()
+
+
+def _run_each(due: Removals, run: Callable[[Removals], None]) -> None:
+    """Call ``run(claim)`` for each timer in ``due``. A claim is a list with one timer: whoever empties it runs that.
+
+    If an asynchronous exception interrupts this, a timer that has not run is in ``due`` again.
+    """
+    claim: Removals = []
+    try:
+        while True:
+            claim = []
+            if not due:
+                return
+            # There is no call until the claim has the timer, so no other thread runs, and no exception is delivered.
+            timer = due[0]
+            del due[0]
+            claim.append(timer)
+            run(claim)
+    finally:
+        with suppress(IndexError):
+            due.insert(0, claim.pop())
+
+
+def _stopped() -> WheelClosed:
+    return WheelClosed("these timers were stopped")
