@@ -38,7 +38,7 @@ from wheelcache.observability.tidying import tidy
 from wheelcache.observability.worker_requests import WorkerRequests, requests_in
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import Clock, SystemClock
-from wheelcache.runtime.private_files import is_in_ours, not_for_children
+from wheelcache.runtime.private_files import FileLocked, is_in_ours, not_for_children
 from wheelcache.runtime.process_start import this_process
 from wheelcache.runtime.weak_registry import WeakRegistry
 from wheelcache.stats import NOTHING, Row, subtracted
@@ -59,6 +59,9 @@ SOONEST: Final = 0.75 * INTERVAL
 
 TIDY_EVERY: Final = 60.0
 """Seconds between two looks for processes that were killed, and for rows that are too old."""
+
+LATE: Final = 3
+"""Publications in a row that others have kept from being written, after which it is a failure. Nothing is lost."""
 
 LAST_PATIENCE: Final = 5.0
 """Seconds that the exit waits for other processes that exit at the same time. There is no other try."""
@@ -145,6 +148,7 @@ class SitePublisher:
 
         Raises:
             FileUnusable, OSError: nothing was published. The next publication includes this one.
+            FileLocked: for now, as other processes were writing.
         """
         publications = self.all()
         every = publications if closed is None else [*publications, closed]
@@ -333,6 +337,7 @@ class Publication:
         self.published: Row = NOTHING
         self.is_failing = False
         self.has_begun = False
+        self._held_up = 0
         self._due_at = -inf
         self.is_closed = False
         self._name_worker()
@@ -375,11 +380,15 @@ class Publication:
         try:
             self.publisher.publish()
         except (FileUnusable, OSError) as error:
+            self._held_up += 1
+            if isinstance(error, FileLocked) and self._held_up < LATE:
+                return
             if not self.is_failing:
                 logger.warning("The figures of the cache %r cannot be published: %s", self.recorder.name, error)
             self.is_failing = True
         else:
             self.is_failing = False
+            self._held_up = 0
 
     def was_published(self) -> None:
         """The process publishes. Its caches need not, for a while."""
@@ -391,6 +400,7 @@ class Publication:
         self.published = NOTHING
         self.is_failing = False
         self.has_begun = False
+        self._held_up = 0
         self._due_at = -inf
         self._name_worker()
         self.requests.start_over()

@@ -18,7 +18,9 @@ Decisions:
   while another thread is inside SQLite would hang the child at its first use of SQLite, also by Django's database:
   ``USE`` is held during each use, and by the fork hook.
 - ``journal_mode=TRUNCATE``. WAL fails at cold starts and on a small tmpfs, and takes 4 MB more.
-- SQLite's own waiting blocks a whole gevent process, so the timeout is 0 and Python retries.
+- SQLite's own waiting blocks a whole gevent process, so the timeout is 0 and Python retries. Writers wait for a lock on
+  a file of its own before they open the database: a try costs microseconds, where opening the database in vain took as
+  much of the processor as writing, and twenty processes that tried at once kept each other from ever writing.
 - A file that is damaged or foreign is replaced under an exclusive lock on another file. Publishers and readers share
   that lock, as SQLite must not see the journal of one file beside another.
 - The name of the file has the number of the schema, which follows from the columns: processes of two versions do not
@@ -33,7 +35,6 @@ import os
 import stat
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -45,11 +46,13 @@ from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.lazy import Lazy
 from wheelcache.runtime.private_files import (
+    FileLocked,
     check_private,
     locked_file,
     make_private,
     make_private_again,
     not_for_children,
+    pause,
 )
 from wheelcache.stats import COUNTS, STORE_GAUGES
 
@@ -82,13 +85,13 @@ NAMES: Final = 1000
 """Caches that are kept; those that were published longest ago go first."""
 
 PATIENCE: Final = 0.5
-"""Seconds that a reader or a publisher waits for others. A publication holds the file for 2 ms."""
+"""Seconds that a publisher waits for others: the wheel thread waits with it. A publication holds the file for 2 ms."""
+
+READ_PATIENCE: Final = 2.0
+"""Seconds that a reader waits for others. There is no later try."""
 
 COMMIT_PATIENCE: Final = 0.1
 """Seconds that a commit waits for readers, each of which takes 10 ms at most. Nothing else of the process waits."""
-
-PAUSE: Final = 0.002
-"""Seconds between two tries."""
 
 _COUNTS: Final = ", ".join(f"{name} NUMERIC NOT NULL DEFAULT 0" for name in COUNTS)
 _GAUGES: Final = ", ".join(f"{name} NUMERIC NOT NULL DEFAULT 0" for name in GAUGES)
@@ -123,6 +126,9 @@ VERSION: Final = crc32(SCHEMA.encode()) >> 1
 
 NAME: Final = f"figures-{VERSION:08x}.sqlite3"
 LOCK: Final = "lock"
+
+QUEUE: Final = "queue"
+"""The file that a writer locks before it opens the database. It is held while waiting for readers, ``USE`` is not."""
 
 ALIVE: Final = ".alive"
 """The suffix of the files whose locks tell which processes live."""
@@ -232,37 +238,40 @@ class SiteFile:
         """Return ``change(connection)``, which is called in a transaction. It may be called several times.
 
         Raises:
-            FileUnusable: the file cannot be written, or others hold it for longer than ``patience`` seconds. Nothing
-                was changed.
+            FileUnusable: the file cannot be written. Nothing was changed.
+            FileLocked: others hold it for longer than ``patience`` seconds. Nothing was changed.
         """
-        try:
-            return self._insist(patience, lambda: self._write(change))
-        except Damaged:
-            pass
-        except FileNotFoundError:
+        until = SystemClock.steady() + patience
+        if not self.directory.exists():
             self.make_again()
-        try:
-            with USE, locked_file(self.directory / LOCK, PATIENCE):
-                self._replace_if_damaged()
-            return self._insist(patience, lambda: self._write(change))
-        except (Busy, Damaged, FileNotFoundError) as error:
-            raise FileUnusable(f"{self.path} cannot be used: {error}") from error
+        with locked_file(self.directory / QUEUE, patience):
+            try:
+                return self._insist(until, lambda: self._write(change))
+            except Damaged:
+                pass
+            except FileNotFoundError:
+                self.make_again()
+            try:
+                with USE, locked_file(self.directory / LOCK, PATIENCE):
+                    self._replace_if_damaged()
+                return self._insist(until, lambda: self._write(change))
+            except (Busy, Damaged, FileNotFoundError) as error:
+                raise FileUnusable(f"{self.path} cannot be used: {error}") from error
 
     def read(self, query: Callable[[sqlite3.Connection], T], default: Callable[[], T]) -> T:
         """Return ``query(connection)``; ``default()`` if there is no file that can be read. Nothing is written.
 
         Raises:
-            FileUnusable: another process has held the file for too long.
+            FileLocked: another process has held the file for too long.
         """
         if not self.path.exists():
             return default()
         try:
-            return self._insist(PATIENCE, lambda: self._read(query))
+            return self._insist(SystemClock.steady() + READ_PATIENCE, lambda: self._read(query))
         except (Damaged, FileNotFoundError):
             return default()
 
-    def _insist(self, patience: float, step: Callable[[], T]) -> T:
-        until = SystemClock.steady() + patience
+    def _insist(self, until: float, step: Callable[[], T]) -> T:
         while True:
             try:
                 # Never while waiting: a fork waits for it.
@@ -272,8 +281,9 @@ class SiteFile:
                 if not self.directory.exists():
                     raise FileNotFoundError(str(self.directory)) from None
                 if SystemClock.steady() >= until:
-                    raise FileUnusable(f"{self.path}: {error}") from error
-            time.sleep(PAUSE)
+                    kind = FileLocked if isinstance(error, (Busy, FileLocked)) else FileUnusable
+                    raise kind(f"{self.path}: {error}") from error
+            pause()
 
     def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
         with closing(self._connect()) as connection:
@@ -384,7 +394,7 @@ def _commit(connection: sqlite3.Connection, change: Callable[[sqlite3.Connection
         except Exception as error:
             if not _is_busy(error) or SystemClock.steady() >= until:
                 raise
-            time.sleep(PAUSE)
+            pause()
         else:
             return result
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import uniform
 from typing import Any, Final
 
 from wheelcache import options
@@ -28,6 +29,15 @@ LOCK_PATIENCE: Final = 5.0
 
 FALLBACK_PATIENCE: Final = 1.0
 """Seconds that processes which choose another runtime directory wait for each other. Any user can hold that lock."""
+
+
+class FileLocked(FileUnusable):
+    """Another process has locked the file for longer than this one waits."""
+
+
+def pause() -> None:
+    """Wait between two tries to lock a file, for a random time: in step with others, some would never be first."""
+    time.sleep(uniform(0.001, 0.004))
 
 
 def runtime_directory() -> Path:
@@ -199,7 +209,8 @@ def locked_file(path: Path, patience: float | None = None, *, shared: bool = Fal
         shared: whether others may have the lock in the same way.
 
     Raises:
-        FileUnusable: it cannot be opened, is not this user's alone, or another process has locked it for that long.
+        FileUnusable: it cannot be opened, or is not this user's alone.
+        FileLocked: another process has locked it for that long.
     """
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -226,8 +237,8 @@ def _lock(path: Path, file: int, patience: float, *, shared: bool = False) -> No
         except BlockingIOError:
             # Held for microseconds, unless its holder was stopped in the middle.
             if SystemClock.steady() >= until:
-                raise FileUnusable(f"{path} has been locked by another process for {patience} s") from None
-            time.sleep(0.001)
+                raise FileLocked(f"{path} has been locked by another process for {patience} s") from None
+            pause()
         else:
             return
 
