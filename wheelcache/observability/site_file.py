@@ -140,7 +140,7 @@ class _Use:
     def __init__(self) -> None:
         # Re-entrant: a signal handler may fork in the middle.
         self._lock: Lazy[Any] = Lazy(lambda: threading.RLock())
-        self._held: Any = None
+        self._is_held = False
         self._depth = 0
 
     def __enter__(self) -> None:
@@ -160,18 +160,21 @@ class _Use:
         return True
 
     def before_fork(self) -> None:
-        if self._held is None:
-            lock = self._lock.get()
-            # In one step: an exception between a call of acquire and the next line would leave the lock taken.
-            (self._held,) = (lock for _ in map(lock.acquire, (True,)))
+        if not self._is_held:
+            # In one step, and in C: an exception between a call of acquire and the next line, or in a generator, would
+            # leave the lock taken.
+            (self._is_held,) = map(self._lock.get().acquire, (True,))
 
     def after_fork(self, *, in_child: bool) -> None:
-        held, self._held = self._held, None
+        lock = self._lock.get()
         if in_child:
+            self._is_held = False
             self._lock.forget()
             self._depth = 0
-        elif held is not None:
-            held.release()
+        elif self._is_held:
+            # No call between the two lines, hence no asynchronous exception.
+            self._is_held = False
+            lock.release()
 
 
 USE: Final = _Use()
