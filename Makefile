@@ -56,7 +56,7 @@ test: packages  ## Every check, on the compiled core; tests/core are over both
 	$(PYTEST)
 
 test-python-core: export WHEELCACHE_CORE = python
-test-python-core: packages  ## What depends on the core, on the one in Python
+test-python-core: packages  ## What depends on the core, on the one in Python, without the tests of interrupted calls
 	@$(MAKE) --no-print-directory $(VENV)/.dev
 	$(PYTEST) --ignore tests/core -m "not servers and not browser"
 

@@ -37,7 +37,6 @@ SOONEST = 120.0
 LATEST = 3_720.0
 
 INTERVAL = 1.0
-SLOTS = 512
 
 FEW_NAME = "itself at 1,000"
 MANY_NAME = "Timers at 1,000,000"
@@ -59,7 +58,7 @@ class TimersOf:
     """``Timers`` with so many timers."""
 
     def __init__(self, size: int) -> None:
-        self._timers = Timers(INTERVAL, SLOTS, _never, clock=ManualClock())
+        self._timers = Timers(INTERVAL, _never, clock=ManualClock())
         for key, (_, delay) in zip(_shuffled(size), operations(size), strict=False):
             self._timers.set_timer(key, None, delay)
 

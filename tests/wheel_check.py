@@ -22,7 +22,7 @@ assert cache.get_many(["key 1", "key 2"]) == {"key 1": 1, "key 2": 2}
 clock.advance(10)
 assert len(cache) == 0
 
-timers = wheelcache.Timers(1.0, 512, print, clock=clock)
+timers = wheelcache.Timers(1.0, print, clock=clock)
 event = timers.after(5.0)
 clock.advance(5)
 assert event.is_set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -25,31 +24,6 @@ Row = tuple[float, ...]
 Buckets = tuple[int, ...]
 
 NO_BUCKETS: Final[Buckets] = (0,) * (len(LOAD_BOUNDS) + 1)
-
-
-class Tally:
-    """An exact count that any thread may raise without a lock.
-
-    ``next(tally.ticks)`` adds one: a single C call, hence atomic, where ``x += 1`` on an attribute is three steps that
-    threads can interleave. Reading takes a number as well, so the readings are counted and subtracted.
-    """
-
-    __slots__ = ("_readings", "ticks")
-
-    def __init__(self) -> None:
-        self.ticks = itertools.count()
-        self._readings = 0
-
-    def read(self) -> int:
-        """The count. One reader at a time: call it under a lock."""
-        # The loop goes once, and without a call: an exception that comes from outside is raised after calls, and the
-        # reading would be taken for a count for ever.
-        total = 0
-        for ticks in self.ticks:
-            total = ticks - self._readings
-            self._readings += 1
-            break
-        return total
 
 
 class LoadTimes:

@@ -30,7 +30,6 @@ class Timers:
 
     Args:
         interval: seconds per tick, > 0: the precision of timers.
-        slots: 1 to 16,384. Accepted for compatibility with go-zero's wheel; delays may have any length.
         execute: ``execute(key, value)``, called on a pool of four threads when a timer fires. An exception in it is
             logged with the key.
         clock: returns seconds; a ``ManualClock`` advances the timers itself, otherwise the process's wheel thread does.
@@ -41,11 +40,10 @@ class Timers:
 
     __slots__ = ("__weakref__", "_keys", "_wheel")
 
-    def __init__(self, interval: float, slots: int, execute: Execute, *, clock: Clock = SystemClock.steady) -> None:
+    def __init__(self, interval: float, execute: Execute, *, clock: Clock = SystemClock.steady) -> None:
         execute = options.function("execute", execute)
-        interval, slots = options.interval("interval", interval), options.slots("slots", slots)
-        name = f"<Timers every {interval} s on {slots} slots>"
-        self._wheel = TimerWheel(name, interval, options.function("clock", clock), execute)
+        interval = options.interval("interval", interval)
+        self._wheel = TimerWheel(f"<Timers every {interval} s>", interval, options.function("clock", clock), execute)
         self._keys = KeyProxies()
         # Last: from here on the wheel thread and forks know of this object.
         self._wheel.driver.start()

@@ -1,6 +1,7 @@
 """A call of a backend takes a short way through the compiled core if its key and value are usual. It has the same
 result as the long way, which every call takes with a clock of the test."""
 
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -59,3 +60,46 @@ def test_both_ways_have_the_same_results(adapter, calls):
         theirs.removals,
     )
     assert short.engine.keys() == long.engine.keys()
+
+
+class Acting:
+    """A value that calls ``act`` when it is serialized."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def __reduce__(self):
+        self.act()
+        return str, ("acted",)
+
+
+@pytest.mark.parametrize("count", [2, 400])
+def test_each_value_of_many_stays_with_its_key_if_serializing_one_changes_the_dict(make, count):
+    cache = make()
+    # Where entries were, a dict keeps the places until it grows, so that anew it has fewer.
+    values = {f"gone{number}": number for number in range(5000)}
+    for key in list(values):
+        del values[key]
+
+    def change():
+        values.clear()
+        values.update({f"other{number}": "other" for number in range(count)})
+
+    wanted = {f"key{number}": f"key{number}" for number in range(1, count)}
+    values.update({"key0": Acting(change), **wanted})
+    # The long way fails before it stores anything, as iterating a dict does.
+    with suppress(KeyError, RuntimeError):
+        cache.set_many(values)
+    assert cache.get_many(["key0", *wanted]).items() <= {"key0": "acted", **wanted}.items()
+
+
+@pytest.mark.parametrize("name", ["set", "add"])
+def test_a_listener_that_is_set_while_a_value_is_serialized_is_told_of_what_the_value_displaces(make, name):
+    cache, removed = make(max_entries=1), []
+
+    def listen():
+        cache.engine.on_removal = lambda key, value, cause: removed.append(value)
+
+    cache.set("a", "first")
+    getattr(cache, name)("b", Acting(listen))
+    assert removed == ["first"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.coherence.processes import QUIET, STAMPS_CHECK, fill
 from tests.runtime.forks import fork
-from tests.runtime.interruptions import Delivery, quiet
+from tests.runtime.interruptions import Delivery, compiled_core, quiet
 from tests.waiting import PATIENCE
 from wheelcache import Cache
 from wheelcache.leases.fill_scope import end_request
@@ -54,6 +54,7 @@ def test_stamps_that_cannot_be_made_anew_are_logged_and_no_caller_gets_the_error
 
 
 @pytest.mark.deep
+@compiled_core
 def test_an_exception_while_stamps_are_made_anew_leaves_no_cache_on_the_old_ones(process, tmp_path, clock):
     with quiet():
         for target in count(1):

@@ -155,6 +155,7 @@ def test_a_scan_brings_what_stays_while_most_entries_leave(make, ordered):
     assert all(core.get(key) == ([key] if key % 3 else key) for key in stayed)
 
 
+@compiled
 def test_a_walk_in_order_of_use_keeps_the_order_of_entries_that_move_in_memory(make):
     core = make()
     for key in range(200):

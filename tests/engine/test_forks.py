@@ -124,7 +124,7 @@ def test_a_child_forked_by_a_loader_loads_for_itself(make, in_thread):
 
 def test_timers_belong_to_the_process_that_set_them():
     fired = []
-    timers = Timers(0.01, 8, lambda key, value: fired.append(key))
+    timers = Timers(0.01, lambda key, value: fired.append(key))
     timers.set_timer("parent's", 1, 0.1)
     event = timers.after(0.1)
 

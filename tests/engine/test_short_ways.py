@@ -1,6 +1,8 @@
 """A call takes a short way through the compiled core if nothing but the core is concerned, and otherwise a long one.
 Both have the same results, counts and removals. With a clock of the test, every call takes the long way."""
 
+import gc
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -80,3 +82,38 @@ def test_a_value_set_during_a_load_stays(name, arguments):
 
     assert cache.take("key", load) == "loaded"
     assert cache.get("key") == 5
+
+
+def test_each_value_of_many_stays_with_its_key_if_a_collection_changes_the_dict():
+    cache, values, armed = Cache(), {}, []
+
+    def change(phase, info):
+        if armed and phase == "start":
+            armed.clear()
+            values.clear()
+            values["key 1"] = 1
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(change)
+    try:
+        for allocations in range(40):
+            cache.clear()
+            values.update({f"key {number}": number for number in range(900)})
+            gc.disable()
+            # So that none of the lists of the call is one that was kept for reuse.
+            lists = [[] for _ in range(300)]
+            gc.collect()
+            gc.set_threshold(allocations + 1, 10**6, 10**6)
+            armed.append(True)
+            gc.enable()
+            # The long way fails, as iterating a dict does.
+            with suppress(RuntimeError):
+                cache.set_many(values)
+            armed.clear()
+            gc.disable()
+            assert all(key == f"key {value}" for key, value in cache.get_many(cache.keys()).items())
+            del lists
+    finally:
+        gc.callbacks.remove(change)
+        gc.set_threshold(*thresholds)
+        gc.enable()

@@ -111,7 +111,7 @@ def test_a_secret_that_cannot_be_encoded_is_refused_without_being_shown(tmp_path
     assert error.value.__cause__ is None
     assert error.value.__suppress_context__
     with pytest.raises(ValueError, match="secret must be a string without lone surrogates"):
-        Timers(1.0, 8, print, clock=ManualClock()).save(tmp_path / "file", secret="\ud800")
+        Timers(1.0, print, clock=ManualClock()).save(tmp_path / "file", secret="\ud800")
 
 
 @pytest.mark.parametrize("secret", ["s3cret\0", b"s3cret\0\0", b"S3cret"])

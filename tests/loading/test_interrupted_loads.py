@@ -7,14 +7,14 @@ from itertools import count
 import pytest
 
 from tests.loading.harness import Held, outcome, returns, unreached
-from tests.runtime.interruptions import Delivery, Worker, quiet
+from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import run
 from wheelcache.runtime.worker_pool import WorkerPool
 
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, compiled_core]
 
 KEYS = ("k", "other", "stale")
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
 from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.core.tally import Tally
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.steps import run
 from wheelcache.stats import (
@@ -25,7 +26,6 @@ from wheelcache.stats import (
     LoadTimes,
     Stats,
     StoreStats,
-    Tally,
     added,
     subtracted,
 )

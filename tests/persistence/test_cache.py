@@ -312,7 +312,7 @@ def test_it_is_saved_every_interval_by_the_pool(kept):
     assert kept().get("a") == "called"
 
 
-@pytest.mark.parametrize("make", [Cache, lambda: Timers(1, 8, print, clock=ManualClock())], ids=["cache", "timers"])
+@pytest.mark.parametrize("make", [Cache, lambda: Timers(1, print, clock=ManualClock())], ids=["cache", "timers"])
 def test_a_path_that_no_file_can_have_is_named_and_one_of_any_bytes_is_used(make, tmp_path):
     owner = make()
     for call in (owner.save, owner.load):

@@ -5,10 +5,10 @@ from functools import partial
 import pytest
 
 from tests.persistence.caches import filled, kept
-from tests.runtime.interruptions import Delivery, Worker, quiet
+from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from wheelcache.persistence.autosave import Autosave, stem_of
 
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, compiled_core]
 
 VALUES = dict.fromkeys("abcd", 1)
 

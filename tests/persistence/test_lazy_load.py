@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.runtime.interruptions import Delivery, Worker
+from tests.runtime.interruptions import Delivery, Worker, compiled_core
 from tests.waiting import PATIENCE, THREADS
 from wheelcache.core import CoreClass
 from wheelcache.core.contract import RESTORE
@@ -278,6 +278,7 @@ OPERATIONS = {
 }
 
 
+@compiled_core
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_exception_at_any_point_does_not_shut_the_cache_for_ever(operation):
     target = 0
@@ -295,6 +296,7 @@ def test_an_exception_at_any_point_does_not_shut_the_cache_for_ever(operation):
     assert target > 10
 
 
+@compiled_core
 @pytest.mark.parametrize("moment", ["pending", "loading", "loaded"])
 def test_an_exception_at_any_point_of_a_close_leaves_what_can_be_closed(moment):
     target = 0

@@ -25,7 +25,7 @@ def make():
 
     def one(interval=1, execute=None):
         fired = []
-        timers = Timers(interval, 60, execute or (lambda key, value: fired.append((key, value))), clock=ManualClock())
+        timers = Timers(interval, execute or (lambda key, value: fired.append((key, value))), clock=ManualClock())
         made.append(timers)
         return timers, fired
 

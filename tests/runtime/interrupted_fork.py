@@ -65,7 +65,7 @@ def main(directory):
     expiring = Cache(**SILENT, interval=0.01, on_removal=lambda *removal: left.set())
     caches = [Cache(**SILENT, ttl=30) for _ in range(2)]
     caches.append(Cache(**SILENT, snapshot_dir=directory))
-    timers = Timers(0.01, 8, lambda key, value: None)
+    timers = Timers(0.01, lambda key, value: None)
 
     tracking = Tracking(lambda timeout: Silence(), [b""], Listener(), interval=1000)
     tracking.start()

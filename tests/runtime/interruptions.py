@@ -17,7 +17,15 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 import wheelcache
+from wheelcache.core import IMPLEMENTATION
+
+compiled_core = pytest.mark.skipif(
+    IMPLEMENTATION == "python", reason="only the compiled core is exact under exceptions at any point"
+)
+"""Marks the tests that raise an exception at every point."""
 
 OURS = str(Path(wheelcache.__file__).parent)
 

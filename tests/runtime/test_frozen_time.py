@@ -254,9 +254,9 @@ def test_a_failed_refresh_is_tried_again_when_the_time_was_moved_back(cache, lib
 @pytest.mark.parametrize("clock", [{}, {"clock": time.monotonic}], ids=["their own clock", "the caches'"])
 def test_timers_go_on_in_real_time(library, clock):
     fired = threading.Event()
-    timers = Timers(0.01, 60, lambda key, value: fired.set(), **clock)
+    timers = Timers(0.01, lambda key, value: fired.set(), **clock)
     with library.freeze(FAR) as time_:
-        made_in_it = Timers(0.01, 60, print, **clock)
+        made_in_it = Timers(0.01, print, **clock)
         timers.set_timer("later", 1, 300)
         timers.set_timer("soon", 1, 0.05)
         assert timers.after(0.05).wait(PATIENCE)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, ref
 
 import pytest
 
-from tests.runtime.interruptions import Delivery, Worker, quiet
+from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
@@ -20,7 +20,7 @@ from wheelcache.errors import CacheClosed
 from wheelcache.leases.fill_scope import end_request
 from wheelcache.runtime.clock import ManualClock
 
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, compiled_core]
 
 KEYS = ("old", "kept", "stale", "forever", ("a", "tuple"))
 NEW_KEYS = ("new", "newer")

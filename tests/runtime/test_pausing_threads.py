@@ -219,7 +219,7 @@ def execute(key, value):
         begun.set()
         assert go_on.wait(60)
 
-timers = Timers(0.01, 8, execute)
+timers = Timers(0.01, execute)
 
 def use(key):
     timers.set_timer(key, 1, 0.02)
@@ -277,7 +277,7 @@ def test_timers_that_are_due_at_the_exit_execute():
             time.sleep(0.2)
             print("executed", flush=True)
 
-        timers = Timers(0.01, 8, last)
+        timers = Timers(0.01, last)
         for number in range(6):
             timers.set_timer(number, 1, 0.02)
         until(lambda: len(timers) == 0)

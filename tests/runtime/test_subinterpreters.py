@@ -47,7 +47,7 @@ for number in range(10):
 print(len(cache), cache.get(9), cache.thread_state)
 print(cache.take("loaded", lambda: "value", 5, timeout=10))
 fired = threading.Event()
-timers = Timers(0.01, 8, lambda key, value: fired.set())
+timers = Timers(0.01, lambda key, value: fired.set())
 timers.set_timer("timer", 1, 0.01)
 print(fired.wait(20 if cache.thread_state == "running" else 0))
 # As the end of an interpreter does. Python 3.11 refuses to destroy one that has more than one thread.

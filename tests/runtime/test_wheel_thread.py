@@ -52,7 +52,7 @@ print(threading.active_count())
 cache.set("a", 1, ttl=5)
 print(threading.active_count())
 wheelcache.Cache(log_interval=None, sample_interval=None).set("b", 1, ttl=5)
-wheelcache.Timers(1, 8, print).after(5)
+wheelcache.Timers(1, print).after(5)
 print(*(thread.name for thread in threading.enumerate()))
 """
     ) == ["1", "2", "MainThread", "wheelcache-wheel"]
@@ -91,7 +91,7 @@ def test_the_interpreter_exits_cleanly_with_timers_pending_and_work_in_progress(
         """
 import sys, wheelcache
 cache = wheelcache.Cache(interval=0.001)
-timers = wheelcache.Timers(0.001, 8, lambda key, value: None)
+timers = wheelcache.Timers(0.001, lambda key, value: None)
 timers.every(0.001, lambda: None)
 for i in range(20_000 if sys.argv[1] == "True" else 10):
     cache.set(i, i, ttl=0.001 + i / 1e5)
@@ -220,7 +220,7 @@ def test_a_clock_that_raises_in_the_thread_does_not_stop_the_other_wheels(caplog
 
 
 def test_caches_and_timers_that_are_not_referenced_go_away_with_timers_pending():
-    cache, timers = Cache(), Timers(1, 8, print)
+    cache, timers = Cache(), Timers(1, print)
     cache.set("a", 1, ttl=1000)
     timers.set_timer("a", 1, 1000)
     gone = [weakref.ref(cache), weakref.ref(timers)]
@@ -283,7 +283,7 @@ def test_a_listener_that_exits_is_heard_after_the_others_were_told(clock):
 
 def test_a_job_that_exits_takes_no_other_with_it(clock):
     ran = []
-    timers = Timers(1, 8, lambda key, value: ran.append(key), clock=clock)
+    timers = Timers(1, lambda key, value: ran.append(key), clock=clock)
     timers.every(1, sys.exit)
     timers.every(1, lambda: ran.append("job"))
     event = timers.after(1)
@@ -296,7 +296,7 @@ def test_a_job_that_exits_takes_no_other_with_it(clock):
 
 
 def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
-    timers = Timers(1, 8, print, clock=clock)
+    timers = Timers(1, print, clock=clock)
     timers.every(1, lambda: clock.advance(1))
     clock.advance(1)
     assert "cannot be advanced by what it advances" in caplog.text

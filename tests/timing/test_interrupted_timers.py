@@ -6,12 +6,12 @@ from itertools import count
 
 import pytest
 
-from tests.runtime.interruptions import Delivery, Worker, quiet
+from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import until
 from wheelcache import Cache, ManualClock, Timers
 from wheelcache.runtime import worker_pool
 
-pytestmark = pytest.mark.deep
+pytestmark = [pytest.mark.deep, compiled_core]
 
 worker = Worker()
 
@@ -28,7 +28,7 @@ class Pending:
         self.clock = clock
         self.fired = []
         self.runs = 0
-        self.timers = Timers(1.0, 8, lambda key, value: self.fired.append(key), clock=clock)
+        self.timers = Timers(1.0, lambda key, value: self.fired.append(key), clock=clock)
 
     def fill(self):
         self.timers.set_timer("a", 1, 5)

@@ -47,7 +47,7 @@ def clock():
 
 @pytest.fixture
 def timers(clock, fired):
-    made = Timers(1.0, 8, fired, clock=clock)
+    made = Timers(1.0, fired, clock=clock)
     yield made
     made.stop()
 
@@ -138,7 +138,7 @@ def test_an_exception_in_drain_or_execute_is_logged_with_its_key_and_harms_nothi
             survived.set()
         raise RuntimeError("no")
 
-    timers = Timers(1.0, 8, execute, clock=clock)
+    timers = Timers(1.0, execute, clock=clock)
     for key in ("bad", "good"):
         timers.set_timer(key, 1, 1)
     clock.advance(1)
@@ -216,7 +216,7 @@ def test_a_periodic_job_that_raises_or_gives_a_wrong_answer_is_logged_and_goes_o
 def test_one_thread_serves_many_periodic_jobs():
     names = set()
     enough = threading.Barrier(2)
-    timers = Timers(0.01, 8, print)
+    timers = Timers(0.01, print)
 
     def job_number(number):
         def job():
@@ -261,12 +261,10 @@ def test_stop_is_idempotent_releases_waiters_and_ends_everything(timers, clock, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((0, 8, print), "interval must be a number of seconds > 0, at least 0.000001, not 0"),
-        ((nan, 8, print), "interval must be"),
-        (("1", 8, print), "interval must be"),
-        ((1, 0, print), "slots must be a whole number from 1 to 16,384, not 0"),
-        ((1, 1.5, print), "slots must be"),
-        ((1, 8, None), "execute must be callable, not None"),
+        ((0, print), "interval must be a number of seconds > 0, at least 0.000001, not 0"),
+        ((nan, print), "interval must be"),
+        (("1", print), "interval must be"),
+        ((1, None), "execute must be callable, not None"),
     ],
 )
 def test_wrong_arguments_are_errors_that_name_them(arguments, message):
@@ -307,7 +305,7 @@ def test_lag_tells_how_far_behind_and_is_warned_of_once_an_episode():
         import logging
         logging.basicConfig(stream=sys.stdout, format="%(message)s")
         now = [0.0]
-        timers = Timers(1.0, 1024, lambda key, value: None, clock=lambda: now[0])
+        timers = Timers(1.0, lambda key, value: None, clock=lambda: now[0])
         for delay in (100, 101, 102, 170):
             timers.set_timer(delay, 0, delay)
         for moment in (0, 140, 173, 680):
@@ -319,8 +317,8 @@ def test_lag_tells_how_far_behind_and_is_warned_of_once_an_episode():
         timers.stop()
         """)
     assert " ".join(printed) == (
-        "0.0 40.0 <Timers every 1.0 s on 1024 slots> is 40.0 s behind; catching up. "
-        "3.0 168.0 <Timers every 1.0 s on 1024 slots> is 168.0 s behind; catching up."
+        "0.0 40.0 <Timers every 1.0 s> is 40.0 s behind; catching up. "
+        "3.0 168.0 <Timers every 1.0 s> is 168.0 s behind; catching up."
     )
 
 
@@ -339,7 +337,7 @@ def test_keys_with_code_of_their_own_are_compared_and_hashed_while_other_threads
             assert worker.does(lambda: timers.remove_timer("another"))
             return self.name == other.name
 
-    timers = Timers(1.0, 8, fired, clock=clock)
+    timers = Timers(1.0, fired, clock=clock)
     timers.set_timer(Key("a"), 1, 5)
     timers.set_timer(Key("a"), 2, 5)
     timers.set_timer(Key("b"), 3, 5)
@@ -403,7 +401,7 @@ def test_an_event_that_was_taken_out_is_set_although_the_timers_stop_meanwhile(t
 @pytest.mark.parametrize("interval", [0.1, 0.3, 1 / 3, 0.7])
 def test_a_thread_that_shares_an_event_waits_one_interval_too_long_at_most(interval):
     clock = ManualClock(100_000.1)
-    timers = Timers(interval, 8, print, clock=clock)
+    timers = Timers(interval, print, clock=clock)
     for _ in range(100):
         start = clock()
         delays = [interval * (1 + share / 7) for share in range(8)]
@@ -428,7 +426,7 @@ def test_an_event_comes_at_its_tick_although_time_passes_while_it_is_set():
             return self._now
 
     clock = Running()
-    timers = Timers(1.0, 8, print, clock=clock)
+    timers = Timers(1.0, print, clock=clock)
     for tick in range(1, 100):
         # The call reads the clock once more for itself.
         event = timers.after(clock.start + tick - clock() - 1.5e-6)
@@ -441,7 +439,7 @@ def test_a_job_that_forks_runs_again_in_the_parent_only():
     assert run("""
         from wheelcache import ManualClock
         clock, runs, pids = ManualClock(), [], []
-        timers = Timers(1.0, 8, print, clock=clock)
+        timers = Timers(1.0, print, clock=clock)
 
         def job():
             runs.append(clock())
@@ -459,7 +457,7 @@ def test_a_job_that_forks_runs_again_in_the_parent_only():
 def test_a_fork_meets_no_half_built_timers(caplog):
     # The traceback keeps them.
     with pytest.raises(TypeError) as refused:
-        Timers(1, 8, None)
+        Timers(1, None)
     pid = os.fork()
     if pid == 0:
         os._exit(bool(caplog.records))
@@ -478,7 +476,7 @@ class TimersAgainstADict(RuleBasedStateMachine):
         super().__init__()
         self.clock = ManualClock()
         self.fired = Fired()
-        self.timers = Timers(1.0, 4, self.fired, clock=self.clock)
+        self.timers = Timers(1.0, self.fired, clock=self.clock)
         self.model = {}
 
     def teardown(self):

@@ -188,7 +188,8 @@ cdef class CacheAccess:
             jitter: False to keep the TTL exactly, as ``add`` does.
         """
         cdef double seconds = self.seconds
-        cdef list refused = []
+        cdef list keys, stored, refused = []
+        cdef bint exact
         if self._core is None:
             raise unbound(self)
         if type(values) is not dict or not (ttl is OWN_TTL or is_usual(ttl, &seconds)):
@@ -199,10 +200,11 @@ cdef class CacheAccess:
                 refused += self.set_many(batch, ttl, jitter=jitter)
                 let_others_run()
             return refused
-        keys = list(values)
+        exact = not jitter
+        keys, stored = items_of(values)
         if not self.writes_at_once() or not are_usual(keys):
             return self._set_many(values, ttl, jitter=jitter)
-        self.store_all(keys, list(values.values()), seconds, not jitter)
+        self.store_all(keys, stored, seconds, exact)
         return refused
 
     cdef int store_all(self, list keys, list values, double seconds, bint exact) except -1:
@@ -358,7 +360,15 @@ cdef class PrefixAccess:
         key = prefixed(self._prefix, key)
         if self._checks_keys and not is_simple(key):
             return None
-        return self.cache.store(key, value if type(value) in self._atoms else self._encode(value), seconds, ttl, ANY)
+        return self.store_encoded(key, value, seconds, ttl, ANY)
+
+    cdef inline object store_encoded(self, str key, object value, double seconds, object ttl, int mode):
+        if type(value) not in self._atoms:
+            # What serializes may be Python code, which may give the cache a listener.
+            value = self._encode(value)
+            if not self.cache.writes.is_plain:
+                return None
+        return self.cache.store(key, value, seconds, ttl, mode)
 
     def _add_at_once(self, key, value, ttl):
         cdef double seconds
@@ -367,7 +377,7 @@ cdef class PrefixAccess:
         key = self.usual_key(key)
         if key is None or not self.cache.writes.is_plain:
             return None
-        return self.cache.store(key, value if type(value) in self._atoms else self._encode(value), seconds, ttl, ABSENT)
+        return self.store_encoded(key, value, seconds, ttl, ABSENT)
 
     def _touch_at_once(self, key, ttl):
         cdef double seconds
@@ -403,16 +413,21 @@ cdef class PrefixAccess:
     def _set_many_at_once(self, data, ttl):
         cdef double seconds
         cdef list keys, values
+        cdef Py_ssize_t place
         if type(data) is not dict or len(data) > BATCH or not is_usual(ttl, &seconds):
             return False
-        if self.cache is None or self._prefix is None:
+        if self.core is None or self._prefix is None:
             return False
-        for key in data:
+        # At once, since what serializes may be Python code, and another thread that changes the dict may run meanwhile.
+        keys, values = items_of(data)
+        for key in keys:
             if type(key) is not str or not self.is_storable(key):
                 return False
-        keys = [PyUnicode_Concat(self._prefix, key) for key in data]
-        values = [value if type(value) in self._atoms else self._encode(value) for value in data.values()]
-        # What serializes may be Python code.
+        for place in range(len(keys)):
+            keys[place] = PyUnicode_Concat(self._prefix, keys[place])
+        for place in range(len(values)):
+            if type(values[place]) not in self._atoms:
+                values[place] = self._encode(values[place])
         if not self.cache.writes_at_once():
             return False
         self.cache.store_all(keys, values, seconds, False)
@@ -427,7 +442,7 @@ cdef class PrefixAccess:
 
     cdef inline object usual_key(self, object key):
         """The key of the core for a string; None if it is stored otherwise, or there is no core."""
-        if type(key) is not str or self.cache is None or self._prefix is None or not self.is_storable(key):
+        if type(key) is not str or self.core is None or self._prefix is None or not self.is_storable(key):
             return None
         return PyUnicode_Concat(self._prefix, key)
 
@@ -436,6 +451,16 @@ cdef inline void let_others_run() noexcept:
     """Between two steps of a long call: give the global interpreter lock to a thread that waits for it."""
     with nogil:
         pass
+
+
+cdef inline tuple items_of(dict values):
+    """The keys and the values, which match: no Python code runs between the two, not even by the collector."""
+    cdef list keys = [], stored = []
+    cdef tuple both = (keys, stored)
+    for key, value in values.items():
+        keys.append(key)
+        stored.append(value)
+    return both
 
 
 cdef inline bint are_usual(list keys) except -1:

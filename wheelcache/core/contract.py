@@ -6,6 +6,11 @@ callbacks: references that it gives up are dropped after its last change, so tha
 may call it. Objects tracked by the garbage collector are allocated before the first change or after the last one. An
 asynchronous exception or a failed allocation leaves the core as before the step or as after it.
 
+**Only in the compiled core** is every step that short, and is a core that exact after an exception at any point. In the
+reference core in Python, a scan copies the keys, a table that once held many more entries is rebuilt, and an
+asynchronous exception may end a step in the middle. No lock is left held, and no entry is read after its expiry, but a
+count may be off by one, and an entry may have lost its timer: it then leaves by LRU, unless it is set again before.
+
 **Reads without a lock.** A ``get`` or ``find`` takes effect at one moment between its call and its return. Its count
 and the move to the young end may follow the look-up, so a concurrent eviction may still remove the entry that was hit.
 
@@ -287,7 +292,8 @@ class Core(Protocol):
 
     def scan(self, *, ordered: bool = False) -> Scan:
         """Walk over the entries; ``ordered`` from the least to the most recently used, as of each entry's first turn.
-        Eviction stays exact meanwhile. Raises RuntimeError if an ordered scan is in progress."""
+        In the reference core, the order is that of the start. Eviction stays exact during the walk. Raises RuntimeError
+        if an ordered scan is in progress."""
 
     def sample(self, count: int) -> list[Record]:
         """At most ``count`` entries in any state, each once, that lie side by side in memory from a place drawn at

@@ -1,46 +1,60 @@
 """The entries of a Python core: in an ``OrderedDict`` in order of use, and in a timing wheel whose timers they are.
 
-``move_to_end`` is one C call, so recency is exact and a hit needs no lock. Rejected, of a hit that takes 168 ns on
-CPython 3.11: a lock around it (+170 ns); linked lists through the entries, which need that lock (+180 ns) and would
-save 60 bytes an entry; a stamp on the entry (-27 ns), which leaves finding the oldest of a million to an unlucky
-``set``.
-
-How a change is atomic. CPython switches threads, and delivers asynchronous exceptions and signals, after a call, at
-the start of a function and where a loop goes back; from 3.12 on it collects garbage there, too. So each method first
-looks up, draws and allocates all that it needs, and then changes everything in a few lines that neither call nor loop,
-between ``Commit`` and ``Committed``. A finalizer that the collector runs amid the first part may write here, which
-``steps`` tells: then the caller begins again. What follows a commit (recency, the list of removals) can be lost to an
-asynchronous exception without harm. For this, the links of the wheel's lists are spelled out wherever they change.
+The garbage collector may run a finalizer in the middle of a method, and that may call the core. CPython starts it at
+allocations and, from 3.12 on, after calls. So what changes the map first makes the objects it needs, and then looks up
+and changes in lines without calls: these lines find the work of all finalizers before them, and leave the map complete
+for all after them. Only timers may be left over. The wheel drops the timers whose entries have left.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import suppress
+from itertools import islice
 from math import inf
 from typing import Any, Final
 
-from wheelcache.core.contract import STORED, WAKE, RemovalCause, Removals, Seen
-from wheelcache.core.entry import Entry, TrackedEntry
-from wheelcache.core.ordered_walk import OrderedWalk
-from wheelcache.core.stamp_words import StampWords
-from wheelcache.core.timing_wheel import TimingWheel
+from wheelcache.core.contract import MAX_WEIGHT, WAKE, RemovalCause, Removals
+from wheelcache.core.timing_wheel import FINEST_SLOTS, Timer, TimingWheel
 
-EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
-
-FEW: Final = 8192
-SHRINK_IF_FEW: Final = 8
-SHRINK_FACTOR: Final = 64
-"""The table is rebuilt when it once held this many times what it holds now. No other thread runs meanwhile: 8,192
-entries take 1 to 3 ms, and a 16th of half a million, which was tried, 12."""
+CAUSES: Final = tuple(RemovalCause)
+EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = CAUSES
+AS_EXPIRED, AS_REPLACED, AS_CLEARED = map(CAUSES.index, (EXPIRED, REPLACED, CLEARED))
 
 SMALL_TABLE: Final = 1024
-"""Entries. A table that never held more is not worth rebuilding: some 90 KB."""
+SHRINK_FACTOR: Final = 8
+"""A table is rebuilt when it once held this many times its entries, and more than a small one, which takes 90 KB."""
 
-MARKERS: Final = 3
-"""What an ordered walk has in the map beside entries."""
 
-Entries = OrderedDict[Any, Any]
+def check_weight(weight: int) -> None:
+    """Raise an OverflowError if ``weight`` is negative, or more than MAX_WEIGHT."""
+    if not 0 <= weight <= MAX_WEIGHT:
+        raise OverflowError(f"a weight must be from 0 to 2**62, not {weight!r}")
+
+
+class Entry(Timer):
+    """A key, its value, and its two times: ``fresh_until``, and ``due``, when it expires and leaves memory.
+
+    A new value for a key goes into the existing entry. A reader without the lock finds the new value or the old one,
+    each of them whole, since ``value`` is one reference.
+    """
+
+    __slots__ = ("fresh_until", "key", "value")
+
+    # Made bare and filled in by the map: without an __init__ in Python, a new key takes 100 ns less.
+    __init__ = object.__init__
+
+    weight = 0
+
+
+class TrackedEntry(Entry):
+    """An entry of a core with weights or stamps: its weight, and what the slot of its key shows while it is current."""
+
+    __slots__ = ("news", "slot", "stamp", "weight")
+
+    def __init__(self) -> None:
+        self.weight = self.slot = 0
+        # Of no slot: current only once it is stamped.
+        self.news = self.stamp = -1
 
 
 class EntryMap:
@@ -48,398 +62,249 @@ class EntryMap:
 
     Attributes:
         entries: by key, least recently used first. Another object after ``detach_all`` and ``fit_table``.
-        tracks: entries have weights or stamps.
-        table: the stamps by slot, as an entry is compared with; None without.
-        stamps: the same, to write to.
-        walk: the ordered walk in progress, or None.
+        detached: the maps that ``detach_all`` took out: None, or a pair of a map and such an attribute.
+        entry_class: the class of new entries.
+        size: the number of entries, which ``len(entries)`` is as well: but that is a call.
         weight: the sum of the entries' weights.
-        steps: raised by every change.
         next_due: when ``take_due`` has work, in seconds; ``-inf`` while detached entries remain.
-        expired, evicted, replaced, deleted, cleared: how many entries left, by cause.
+        removals: how many entries left, in the order of CAUSES.
         evicted_weight: the sum of the weights of those that were evicted.
-        puts: how many values were stored, but for restored ones.
     """
 
-    __slots__ = (
-        "_detached",
-        "_entry_class",
-        "_max_entries",
-        "_most",
-        "_weighs",
-        "_wheel",
-        "cleared",
-        "deleted",
-        "entries",
-        "evicted",
-        "evicted_weight",
-        "expired",
-        "next_due",
-        "puts",
-        "replaced",
-        "stamps",
-        "steps",
-        "table",
-        "tracks",
-        "walk",
-        "weight",
-    )
-
-    def __init__(self, max_entries: float, weighs: bool, wheel: TimingWheel) -> None:
+    def __init__(self, max_entries: float, max_weight: float, interval: float, now: float) -> None:
         self._max_entries = max_entries
-        self._weighs = weighs
-        self._wheel = wheel
-        self.entries: Entries = OrderedDict()
-        # What ``detach_all`` took out: pairs of a map and such a pair, so that one store adds a map.
-        self._detached: tuple[Entries, Any] | None = None
+        self._max_weight = max_weight
+        self._wheel = TimingWheel(interval, FINEST_SLOTS, now)
+        self.entry_class: type[Entry] = Entry
+        self.entries: OrderedDict[Any, Any] = OrderedDict()
+        self.detached: tuple[OrderedDict[Any, Any], Any] | None = None
+        # The most entries since the table was built.
         self._most = 0
-        self.walk: OrderedWalk | None = None
+        self.size = 0
         self.weight = 0
-        self.steps = 0
         self.next_due = inf
+        self._filings = 0
         self.count_from_zero()
-        self.use_stamps(None)
-
-    def use_stamps(self, stamps: StampWords | None) -> None:
-        self.stamps = stamps
-        self.table: memoryview | None = None if stamps is None else stamps.table
-        self.tracks = self._weighs or stamps is not None
-        self._entry_class: type[Entry] = TrackedEntry if self.tracks else Entry
 
     def count_from_zero(self) -> None:
-        self.expired = self.evicted = self.replaced = self.deleted = self.cleared = 0
-        self.evicted_weight = self.puts = 0
-
-    def __len__(self) -> int:
-        return len(self.entries) - (0 if self.walk is None else MARKERS)
-
-    def fresh(self, key: Any, now: float) -> Any:
-        """The entry of ``key`` if it is fresh and current, else None."""
-        entry = self.entries.get(key)
-        return entry if entry is not None and entry.fresh_until > now and self.is_current(entry) else None
-
-    def is_current(self, entry: Any) -> bool:
-        """Whether no other process has written the key since ``entry`` was stored."""
-        return self.table is None or bool(self.table[entry.slot] == entry.stamp)
-
-    def in_order(self) -> list[Any]:
-        """All entries, least recently used first."""
-        return list(self.entries.values()) if self.walk is None else self.walk.in_order(self.entries)
-
-    def oldest(self) -> Any:
-        """The least recently used entry, of at least one."""
-        entries = self.entries
-        while self.walk is None:
-            # A hit takes no lock, and may move an entry between the making of the iterator and its first step.
-            with suppress(RuntimeError):
-                return entries[next(iter(entries))]
-        return self.walk.oldest(entries)
-
-    # Below: changes.
+        self.removals = [0] * len(CAUSES)
+        self.evicted_weight = 0
 
     def store(
         self,
-        steps: int,
         key: Any,
-        entry: Any,
         value: Any,
         fresh_until: float,
         expires_at: float,
         weight: int,
-        slot: int,
-        seen: Seen | None,
         now: float,
-        puts: int,
         removed: Removals | None,
         gone: list[Any],
-    ) -> int:
-        """Store a value in ``entry``, or, if that is None, in a new one. If the map is full, the oldest leaves for it.
-
-        STORED, perhaps with WAKE; 0, and nothing changed, if ``steps`` is no longer the number of steps.
+    ) -> Any:
+        """Store a value at the young end, and return its entry, which ``file`` then puts into the wheel. If the map is
+        full, the oldest entries make room.
 
         Args:
-            puts: 1, or 0 for a value that is restored.
-            gone: keeps what leaves, for the caller to drop without the lock.
+            weight: 0 if entries are not tracked.
+            gone: receives references that the caller drops without the lock.
         """
+        if expires_at < self.next_due == inf:
+            # Idle until now: the wheel's tick is an old one, from which the new timer would look far off.
+            self._wheel.turn(now)
         entries = self.entries
-        home: Any = None
-        victim: Any = None
-        replaced: Any = None
-        is_new = entry is None
-        if is_new:
-            entry = self._entry_class()
-            entry.key = key
-            entry.prev = entry.next = None
-            entry.filed = inf
-            if self.tracks:
-                entry.weight = 0
-            size = len(entries) if self.walk is None else len(entries) - MARKERS
-            if size >= self._max_entries:
-                try:
-                    victim = entries[next(iter(entries))] if self.walk is None else self.walk.oldest(entries)
-                except RuntimeError:
-                    # As in ``oldest``, a call of which costs 60 ns.
-                    victim = self.oldest()
-                gone.append(victim)
-            elif size >= self._most:
-                self._most = size + 1
-        else:
-            replaced = entry.value
-            gone.append(replaced)
-        wakes_at = self.next_due
-        if expires_at < entry.filed:
-            if wakes_at == inf:
-                # Idle until now: the wheel's tick is an old one, from which the new timer would look far off.
-                self._wheel.turn(now)
-            home = self._wheel.slot_for(expires_at)
-            if expires_at < wakes_at:
-                wakes_at = self._wheel.next_time(expires_at)
-        leaver = victim if is_new else entry
-        was_fresh = leaver is not None and leaver.fresh_until > now
-        if self.steps != steps:
-            return 0
-        # Commit.
-        self.steps = steps + 1
-        if is_new:
-            # First in, since that may fail for want of memory.
-            entries[key] = entry
-            if victim is not None:
-                del entries[victim.key]
-                if victim.prev is not None:
-                    victim.prev.next, victim.next.prev = victim.next, victim.prev
-                    victim.prev = victim.next = None
-                self.weight -= victim.weight
-                if was_fresh:
-                    self.evicted += 1
-                    self.evicted_weight += victim.weight
-                else:
-                    self.expired += 1
-        elif was_fresh:
-            self.replaced += 1
-        else:
-            self.expired += 1
-        self.puts += puts
+        if key not in entries:
+            made: Any = self.entry_class()
+            made.key = key
+            made.value = value
+            made.prev = made.next = None
+            made.filed = inf
+            made.due = expires_at
+            made.fresh_until = fresh_until
+            while self.size >= self._max_entries:
+                self._evict_oldest(now, removed, gone)
+            # A finalizer may have set the key, or detached all entries.
+            entries = self.entries
+            if key not in entries:
+                entries[key] = made
+                self.size += 1
+                if self.size > self._most:
+                    self._most = self.size
+                if weight:
+                    made.weight = weight
+                    self.weight += weight
+                return made
+        entry = entries[key]
+        replaced, is_fresh = entry.value, entry.fresh_until > now
+        self.removals[AS_REPLACED if is_fresh else AS_EXPIRED] += 1
         entry.value = value
-        entry.fresh_until = fresh_until
         entry.due = expires_at
-        if self.tracks:
+        entry.fresh_until = fresh_until
+        if weight != entry.weight:
             self.weight += weight - entry.weight
             entry.weight = weight
-            stamps = self.stamps
-            if stamps is not None:
-                entry.slot = slot
-                if seen is not None:
-                    entry.news, entry.stamp = seen
-                elif stamps.next is None:
-                    entry.news, entry.stamp = stamps.news[slot], stamps.table[slot]
-                else:
-                    # In the table's news first. No thread of this process runs between here and the entry's own stamp,
-                    # so none finds the key missing.
-                    stamps.news[slot] = stamps.table[slot] = entry.news = entry.stamp = stamps.next
-                    stamps.next += 1
-        if home is not None:
-            if entry.prev is not None:
-                entry.prev.next, entry.next.prev = entry.next, entry.prev
-            entry.filed = expires_at
-            entry.prev, entry.next = home.prev, home
-            home.prev.next = entry
-            home.prev = entry
-        outcome = STORED | WAKE if wakes_at < self.next_due else STORED
-        self.next_due = wakes_at
-        # Committed.
-        if is_new:
-            if victim is not None and removed is not None:
-                removed.append((victim.key, victim.value, EVICTED if was_fresh else EXPIRED))
-        else:
+        gone.append(replaced)
+        if removed is not None:
+            removed.append((key, replaced, REPLACED if is_fresh else EXPIRED))
+        if key in entries:
             entries.move_to_end(key)
-            if removed is not None:
-                removed.append((key, replaced, REPLACED if was_fresh else EXPIRED))
-        return outcome
+        return entry
 
-    def file(self, entry: Any, fresh_until: float, expires_at: float, now: float) -> int:
-        """Give an entry new times. WAKE if ``next_due`` became earlier, else 0."""
-        home: Any = None
-        wakes_at = self.next_due
-        if expires_at < entry.filed:
-            if wakes_at == inf:
-                self._wheel.turn(now)
-            home = self._wheel.slot_for(expires_at)
-            if expires_at < wakes_at:
-                wakes_at = self._wheel.next_time(expires_at)
-        outcome = WAKE if wakes_at < self.next_due else 0
-        # Commit.
-        self.steps += 1
-        entry.fresh_until = fresh_until
+    def side_by_side(self, share: float, count: int) -> list[Any]:
+        """Return at most ``count`` entries that lie side by side in memory, from this share of all entries on."""
+        entries = dict.values(self.entries)
+        start, most = int(share * len(entries)), max(0, min(count, len(entries)))
+        found = list(islice(entries, start, start + most))
+        return found + list(islice(entries, min(start, most - len(found))))
+
+    def has_room(self, key: Any, weight: int) -> bool:
+        """Return whether a value can be stored without an eviction."""
+        old = self.entries.get(key)
+        if old is None and self.size >= self._max_entries:
+            return False
+        return not weight <= self._max_weight < self.weight + weight - (0 if old is None else old.weight)
+
+    def file(self, entry: Any, expires_at: float) -> int:
+        """Put an entry into the wheel. Return WAKE if ``next_due`` became earlier, else 0."""
+        self._filings += 1
+        self._wheel.schedule(entry, expires_at)
+        if expires_at < self.next_due:
+            wakes_at = self._wheel.next_time(expires_at)
+            if wakes_at < self.next_due:
+                self.next_due = wakes_at
+                return WAKE
+        return 0
+
+    def renew(self, entry: Any, fresh_until: float, expires_at: float, now: float) -> int:
+        """Give an entry new times. Return WAKE if ``next_due`` became earlier, else 0."""
+        if expires_at < self.next_due == inf:
+            self._wheel.turn(now)
         entry.due = expires_at
-        if home is not None:
-            if entry.prev is not None:
-                entry.prev.next, entry.next.prev = entry.next, entry.prev
-            entry.filed = expires_at
-            entry.prev, entry.next = home.prev, home
-            home.prev.next = entry
-            home.prev = entry
-        self.next_due = wakes_at
-        return outcome
+        entry.fresh_until = fresh_until
+        return self.file(entry, expires_at) if expires_at < entry.filed else 0
 
-    def remove(
-        self,
-        entry: Any,
-        cause: RemovalCause,
-        now: float,
-        removed: Removals | None,
-        gone: list[Any],
-        news_in: int | None = None,
-    ) -> None:
-        """Take an entry out. ``gone`` keeps it until the lock is free.
-
-        Args:
-            news_in: the slot that gets a fresh stamp, if there are stamps.
-        """
-        gone.append(entry)
+    def remove(self, key: Any, cause: RemovalCause, now: float, removed: Removals | None, gone: list[Any]) -> None:
+        """Take an entry out, if there is one. It goes to ``gone``, as in ``store``."""
+        entries = self.entries
+        if key not in entries:
+            return
+        entry = entries[key]
+        del entries[key]
+        self.size -= 1
+        self.weight -= entry.weight
         if entry.fresh_until <= now:
             cause = EXPIRED
-        stamps = self.stamps
-        # Commit.
-        self.steps += 1
-        if news_in is not None and stamps is not None and stamps.next is not None:
-            stamps.news[news_in] = stamps.table[news_in] = stamps.next
-            stamps.next += 1
-        del self.entries[entry.key]
-        if entry.prev is not None:
-            entry.prev.next, entry.next.prev = entry.next, entry.prev
-            entry.prev = entry.next = None
-        self.weight -= entry.weight
-        if cause is DELETED:
-            self.deleted += 1
         elif cause is EVICTED:
-            self.evicted += 1
             self.evicted_weight += entry.weight
-        elif cause is REPLACED:
-            self.replaced += 1
-        else:
-            self.expired += 1
-        # Committed.
+        gone.append(entry)
+        self.removals[CAUSES.index(cause)] += 1
+        self._wheel.cancel(entry)
         if removed is not None:
-            removed.append((entry.key, entry.value, cause))
+            removed.append((key, entry.value, cause))
 
-    def evict_excess(
-        self, most: float, max_weight: float, budget: int, now: float, removed: Removals | None, gone: list[Any]
-    ) -> bool:
-        """Evict until there are ``most`` entries of ``max_weight``. Whether that takes more than ``budget``."""
+    def evict(self, most: float, budget: int, now: float, removed: Removals | None, gone: list[Any]) -> bool:
+        """Evict until there are ``most`` entries that fit ``max_weight``. Return whether that takes more evictions."""
         for _ in range(budget):
-            if len(self) <= most and self.weight <= max_weight:
+            if self.size <= most and self.weight <= self._max_weight:
                 return False
-            self.remove(self.oldest(), EVICTED, now, removed, gone)
-        return len(self) > most or self.weight > max_weight
+            self._evict_oldest(now, removed, gone)
+        return self.size > most or self.weight > self._max_weight
+
+    def _evict_oldest(self, now: float, removed: Removals | None, gone: list[Any]) -> None:
+        try:
+            for key in self.entries:
+                self.remove(key, EVICTED, now, removed, gone)
+                return
+        except RuntimeError:
+            # A hit, which takes no lock, moved an entry between the making of the iterator and its first step. The
+            # caller tries again.
+            pass
 
     def take_due(self, now: float, budget: int, removed: Removals | None, gone: list[Any]) -> int:
-        """Remove what has expired, looking at no more than ``budget`` timers. How many were looked at."""
+        """Remove expired entries, looking at ``budget`` timers at most. Return how many were looked at."""
         looked = 0
         wheel = self._wheel
         while looked < budget and (slot := wheel.turn(now)) is not None:
             reached = wheel.time_of(wheel.tick)
-            entry: Any = slot.next
-            while looked < budget and entry is not slot:
+            while looked < budget and slot.next is not slot:
                 looked += 1
-                if entry.due <= reached:
-                    gone.append(entry)
-                    # Commit.
-                    self.steps += 1
-                    entry.prev.next, entry.next.prev = entry.next, entry.prev
-                    entry.prev = entry.next = None
-                    del self.entries[entry.key]
-                    self.weight -= entry.weight
-                    self.expired += 1
-                    # Committed.
-                    if removed is not None:
-                        removed.append((entry.key, entry.value, EXPIRED))
+                entry: Any = slot.next
+                has_left = self.entries.get(entry.key) is not entry
+                if not has_left and entry.due <= reached:
+                    self.remove(entry.key, EXPIRED, now, removed, gone)
+                elif not has_left and entry.due < inf:
+                    # It was moved to a later time.
+                    wheel.schedule(entry, entry.due)
                 else:
-                    self._refile(entry)
-                entry = slot.next
+                    wheel.cancel(entry)
+                    entry.filed = inf
         return looked
 
-    def _refile(self, entry: Any) -> None:
-        """Put a timer that was moved to a later time where it belongs by now; one that is never due, nowhere."""
-        home: Any = None if entry.due == inf else self._wheel.slot_for(entry.due)
-        # Commit.
-        self.steps += 1
-        entry.prev.next, entry.next.prev = entry.next, entry.prev
-        entry.filed = entry.due
-        if home is None:
-            entry.prev = entry.next = None
-        else:
-            entry.prev, entry.next = home.prev, home
-            home.prev.next = entry
-            home.prev = entry
-
-    def detach_all(self, *, news: bool = False) -> int:
-        """Take everything out in O(1). How many were in; they count as CLEARED.
-
-        Args:
-            news: every slot gets a fresh stamp, if there are stamps.
-        """
-        if self.walk is not None:
-            self.walk.end(self.entries)
-        new: Entries = OrderedDict()
-        wheel = self._wheel.emptied()
-        size = len(self.entries)
-        detached = (self.entries, self._detached) if size else self._detached
-        stamps = self.stamps
-        words = stamps.fresh_words() if news and stamps is not None else None
-        # Commit.
-        self.steps += 1
-        if words is not None and stamps is not None:
-            stamps.news[:] = words
-            stamps.table[:] = words
-        self.walk = None
-        self.entries = new
+    def detach_all(self) -> int:
+        """Take all entries out, in O(1). They count as CLEARED. Return how many there were."""
+        entries, wheel = OrderedDict[Any, Any](), self._wheel.emptied()
+        size = self.size
+        if size:
+            self.detached = self.entries, self.detached
+        self.entries = entries
         self._wheel = wheel
-        self._detached = detached
-        self.cleared += size
-        self._most = 0
-        self.weight = 0
-        self.next_due = inf if detached is None else -inf
+        self.removals[AS_CLEARED] += size
+        self.size = self._most = self.weight = 0
+        self.next_due = inf if self.detached is None else -inf
         return size
 
-    @property
-    def has_detached(self) -> bool:
-        return self._detached is not None
-
-    def drop_detached(self, budget: int, gone: list[Any], removed: Removals | None) -> None:
+    def drop_detached(self, budget: int, removed: Removals | None, gone: list[Any]) -> None:
         """Drop detached entries until there are ``budget`` in ``gone``."""
-        while self._detached is not None and len(gone) < budget:
-            entries, rest = self._detached
-            while entries and len(gone) < budget:
+        while len(gone) < budget and self.detached is not None:
+            entries, rest = self.detached
+            while len(gone) < budget and entries:
                 key, entry = entries.popitem()
                 # They point at each other, and would wait for the garbage collector.
                 entry.prev = entry.next = None
                 gone.append(entry)
                 if removed is not None:
                     removed.append((key, entry.value, CLEARED))
-            if not entries and self._detached[0] is entries:
-                self._detached = rest
+            if not entries and self.detached is not None and self.detached[0] is entries:
+                self.detached = rest
 
     def fit_table(self) -> None:
-        """Give memory back: a table that once held many keeps its size until it is rebuilt."""
-        if self._most <= SMALL_TABLE:
+        """Give memory back: a table that once held many entries keeps its size until it is rebuilt."""
+        if self._most <= SMALL_TABLE or self.size * SHRINK_FACTOR >= self._most:
             return
-        size = len(self.entries)
-        if size * (SHRINK_IF_FEW if size <= FEW else SHRINK_FACTOR) < self._most:
-            self.entries = OrderedDict(self.entries)
+        size, removals = self.size, [*self.removals]
+        try:
+            entries = OrderedDict(self.entries)
+        except RuntimeError:
+            # A hit moved an entry meanwhile. The next call tries again.
+            return
+        # Unless a finalizer has added or removed entries.
+        if self.size == size and self.removals == removals:
+            self.entries = entries
             self._most = size
 
     def find_next_due(self) -> None:
-        """Set ``next_due`` anew, after entries were taken out. It does not get earlier: no entry expires before, and
+        """Set ``next_due`` after entries were taken out. It does not become earlier: no entry expires before, and
         timers that wait to move to a finer level are not late."""
-        self.next_due = max(self.next_due, self._wheel.next_wake()) if self._detached is None else -inf
+        filings = -1
+        # Once more if a finalizer has filed an entry meanwhile.
+        while filings != self._filings:
+            filings = self._filings
+            wake = self._wheel.next_wake()
+        if self.detached is not None:
+            self.next_due = -inf
+        elif wake > self.next_due:
+            self.next_due = wake
 
     def follow(self, now: float) -> None:
-        """The clock was exchanged. Where time went back, all entries are filed anew: O(n)."""
-        if now < self._wheel.time_of(self._wheel.tick):
-            wheel = TimingWheel(self._wheel.interval, self._wheel.slots, now)
-            for entry in self.in_order():
-                entry.prev = entry.next = None
-                if entry.due != inf:
-                    wheel.schedule(entry, entry.due)
-            self._wheel = wheel
-            self.next_due = -inf
-            self.find_next_due()
+        """Continue with another clock. If it is behind the wheel, all entries are filed again: O(n)."""
+        if now >= self._wheel.time_of(self._wheel.tick):
+            return
+        self._wheel = TimingWheel(self._wheel.interval, FINEST_SLOTS, now)
+        entries = list(self.entries.values())
+        # All of them first: a finalizer may remove an entry, and with it change its neighbors in the old wheel.
+        for entry in entries:
+            entry.prev = entry.next = None
+        for entry in entries:
+            if entry.due != inf:
+                self._wheel.schedule(entry, entry.due)
+        self.next_due = -inf
+        self.find_next_due()

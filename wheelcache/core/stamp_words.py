@@ -53,7 +53,7 @@ class StampWords:
         self._fence = new_fence()
 
     def seen(self, slot: int) -> Seen:
-        # The news first: if there is any more in between, the stamp is another one, too.
+        # The news word first: if another write comes in between, the stamp differs as well.
         news = self.news[slot]
         return news, self.table[slot]
 
@@ -63,21 +63,34 @@ class StampWords:
         return self.next is not None and bool(self.table[slot] != seen[1])
 
     def write(self, slot: int) -> None:
-        """There is news in ``slot``."""
+        """Put a fresh stamp into ``slot``, as news."""
         if self.next is not None:
             self.news[slot] = self.table[slot] = self.next
             self.next += 1
 
-    def fresh_words(self) -> memoryview | None:
-        """A table with a fresh stamp in every slot; None if writes leave the table alone."""
-        if self.next is None:
-            return None
-        words = memoryview(self.next.to_bytes(8, byteorder) * len(self.table)).cast("Q")
-        self.next += 1
-        return words
+    def write_all(self) -> None:
+        """Put a fresh stamp into every slot, as news."""
+        if self.next is not None:
+            words = memoryview(self.next.to_bytes(8, byteorder) * len(self.table)).cast("Q")
+            self.next += 1
+            self.news[:] = words
+            self.table[:] = words
+
+    def stamp(self, entry: Any, slot: int, seen: Seen | None) -> None:
+        """Give the stamp that the slot showed when it was ``seen`` to an entry; without it, a fresh one, as news."""
+        entry.slot = slot
+        if seen is not None:
+            entry.news, entry.stamp = seen
+        elif self.next is None:
+            entry.news, entry.stamp = self.news[slot], self.table[slot]
+        else:
+            # In the table's news first. No other thread of this process runs between here and the entry's own stamp,
+            # so none finds the key missing.
+            self.news[slot] = self.table[slot] = entry.news = entry.stamp = self.next
+            self.next += 1
 
     def restamp(self, entry: Any) -> bool:
-        """Put a fresh stamp into the slot of an entry, and no news. False if another process wrote meanwhile."""
+        """Put a fresh stamp into the slot of an entry, but no news. Return False if another process has written."""
         if self.next is None:
             return bool(self.news[entry.slot] == entry.news)
         stamp = self.next
@@ -92,5 +105,5 @@ class StampWords:
             return True
 
     def forget_locks(self) -> None:
-        """After a fork: another thread may have held the fence."""
+        """Replace the fence after a fork: another thread may have held it."""
         self._fence = new_fence()

@@ -1,4 +1,4 @@
-"""Watches on keys: a part that loads a key, or waits for its value, learns here of what is written meanwhile."""
+"""Watches on keys: a part that loads a key, or waits for its value, learns here of writes during that time."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ from weakref import ref
 from wheelcache.core.contract import MISSING, Seen
 
 PURGED: Final = 8
-"""Ended watches that each call forgets. More than the one that a call may add, so that they do not pile up."""
+"""Ended watches that a call forgets. More than the one that it may add, so that they do not pile up."""
 
 
 class Watch:
-    """A watch on one key: see ``contract.Watch``."""
+    """A watch on one key: see ``contract.Watch``.
 
-    __slots__ = ("__weakref__", "_closed", "_ended", "_reference", "broken", "key", "seen", "value", "wants_value")
+    Args:
+        ended: receives the reference to a watch that is closed or dropped.
+    """
 
-    _reference: _Reference
+    __slots__ = ("__weakref__", "_ended", "broken", "is_open", "key", "reference", "seen", "value", "wants_value")
 
-    def __init__(self, key: Any, seen: Seen | None, wants_value: bool, closed: deque[Any]) -> None:
+    def __init__(self, key: Any, seen: Seen | None, wants_value: bool, ended: deque[Any]) -> None:
         self.key = key
         self.seen = seen
         self.broken = False
         self.value: Any = MISSING
         self.wants_value = wants_value
-        self._ended = False
-        self._closed = closed
+        self.is_open = True
+        self._ended = ended
+        self.reference = _Reference(self, ended.append)
+        self.reference.key = key
 
     def close(self) -> None:
         """End the watch. It takes no lock, so a caller may close a watch anywhere."""
-        self._ended = True
+        self.is_open = False
         # Not the watch, which may have a value.
-        self._closed.append(self._reference)
-
-    @property
-    def is_open(self) -> bool:
-        return not self._ended
+        self._ended.append(self.reference)
 
 
 class _Reference(ref[Watch]):
-    """A weak reference that knows the key, so that its callback can be a C function, which nothing interrupts."""
+    """A weak reference that knows the key. Its callback is a C function: an asynchronous exception (a time limit) that
+    arrived in one in Python, or in a ``__del__``, would be printed and forgotten."""
 
     __slots__ = ("key",)
 
@@ -51,15 +52,15 @@ class Watches:
     """The watches on the keys of one core, which calls every method under its lock. They are held weakly.
 
     Attributes:
-        by_key: empty if there are no watches, which the core asks at every ``set``.
+        by_key: empty if there are no watches, which the core looks at in every ``set``.
     """
 
-    __slots__ = ("_closed", "by_key")
+    __slots__ = ("_ended", "by_key")
 
     def __init__(self) -> None:
-        self.by_key: dict[Any, tuple[ref[Watch], ...]] = {}
-        # References to watches that were closed or dropped. One C call appends, also amid a collection.
-        self._closed: deque[Any] = deque()
+        self.by_key: dict[Any, tuple[_Reference, ...]] = {}
+        # References to watches that were closed or dropped. One C call appends, also during a collection.
+        self._ended: deque[Any] = deque()
 
     def __contains__(self, key: Any) -> bool:
         """Whether there is an open watch on ``key``."""
@@ -67,37 +68,28 @@ class Watches:
 
     def add(self, key: Any, seen: Seen | None, wants_value: bool) -> Watch:
         self.purge()
-        watch = Watch(key, seen, wants_value, self._closed)
-        reference = _Reference(watch, self._closed.append)
-        reference.key = key
-        watch._reference = reference
-        while True:
-            there = self.by_key.get(key, ())
-            more = (*there, reference)
-            # Making the tuple may start the collector, and with it a __del__ that watches the same key.
-            if self.by_key.get(key, ()) is there:
-                self.by_key[key] = more
-                return watch
+        watch = Watch(key, seen, wants_value, self._ended)
+        while not self._replace(key, old := self.by_key.get(key, ()), (*old, watch.reference)):
+            pass
+        return watch
 
-    def written(self, key: Any, value: Any, under: Any, told: deque[Watch]) -> bool:
-        """``key`` was set to ``value`` under the watch ``under``, or None: break the others, complete those that want a
-        value. Whether there were any, which are in ``told`` then."""
+    def written(self, key: Any, value: Any, under: Watch | None, told: deque[Watch]) -> bool:
+        """``key`` was set to ``value`` under the watch ``under``, or None: break the other watches, and complete those
+        that want a value. Return whether there were any, which are in ``told`` then."""
         self.purge()
-        is_told = False
+        completed = False
         for watch in self._of(key):
             if watch is under or not watch.is_open:
                 continue
             watch.broken = True
             if watch.wants_value:
-                # No call comes before it is told, so no exception from outside does.
                 watch.value = value
-                watch._ended = True
-                told.append(watch)
-                is_told = True
                 watch.close()
-        return is_told
+                told.append(watch)
+                completed = True
+        return completed
 
-    def deleted(self, key: Any, under: Any = None) -> None:
+    def break_all(self, key: Any, under: Watch | None = None) -> None:
         """``key`` was deleted, or set under the watch ``under`` to a value that completes none: break the others."""
         for watch in self._of(key):
             if watch is not under:
@@ -106,29 +98,42 @@ class Watches:
     def cleared(self) -> None:
         """All keys were deleted."""
         for key in list(self.by_key):
-            self.deleted(key)
+            self.break_all(key)
 
     def end_all(self) -> None:
-        """After a fork: the callers are in the other process."""
+        """End all watches after a fork: their callers are in the other process."""
         for key in list(self.by_key):
             for watch in self._of(key):
                 watch.broken = True
                 watch.close()
         self.by_key.clear()
-        self._closed.clear()
-
-    def _of(self, key: Any) -> list[Watch]:
-        return [watch for each in self.by_key.get(key, ()) if (watch := each()) is not None]
+        self._ended.clear()
 
     def purge(self) -> None:
         """Forget some of the watches that have ended, and with them their keys."""
         for _ in range(PURGED):
-            try:
-                key = self._closed.popleft().key
-            except IndexError:
+            if not self._ended:
                 break
-            left = tuple(each for each in self.by_key.get(key, ()) if (watch := each()) is not None and watch.is_open)
-            if left:
-                self.by_key[key] = left
+            key = self._ended.popleft().key
+            old = self.by_key.get(key, ())
+            self._replace(key, old, tuple(each for each in old if (watch := each()) is not None and watch.is_open))
+
+    def _of(self, key: Any) -> list[Watch]:
+        return [watch for each in self.by_key.get(key, ()) if (watch := each()) is not None]
+
+    def _replace(self, key: Any, old: tuple[_Reference, ...], new: tuple[_Reference, ...]) -> bool:
+        """Replace the watches of ``key``. Return False, and change nothing, if they are no longer ``old``.
+
+        Making ``new`` may start the garbage collector, and with it a finalizer that watches the same key. There is no
+        call here, and so no collection.
+        """
+        if key in self.by_key:
+            if self.by_key[key] is not old:
+                return False
+            if new:
+                self.by_key[key] = new
             else:
-                self.by_key.pop(key, None)
+                del self.by_key[key]
+        elif new:
+            self.by_key[key] = new
+        return True

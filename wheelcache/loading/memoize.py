@@ -12,11 +12,12 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 from wheelcache.core import CacheAccess
 from wheelcache.core.contract import MISSING
+from wheelcache.core.tally import Tally
 from wheelcache.loading.groups import Groups
 from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import Steps, run, run_async
-from wheelcache.stats import Tally, hit_ratio
+from wheelcache.stats import hit_ratio
 
 F = TypeVar("F", bound=Callable[..., Any])
 F_co = TypeVar("F_co", bound=Callable[..., Any], covariant=True)
