@@ -155,7 +155,7 @@ class SitePublisher:
         stays = not self._is_over and any(each.is_used() for each in publications)
         if stays:
             self._show_alive()
-        with USE:
+        with USE.lock:
             # Before others have to wait for this process.
             batch = self._collect(every, stays=stays)
 
@@ -181,11 +181,11 @@ class SitePublisher:
         try:
             self.file.write(change, patience)
         except (FileUnusable, OSError):
-            with USE:
+            with USE.lock:
                 if self._in_doubt is batch:
                     self._in_doubt = None
             raise
-        with USE:
+        with USE.lock:
             # Or another thread has found it to be in the database.
             if self._in_doubt is batch:
                 self._settle(batch)
@@ -259,7 +259,7 @@ class SitePublisher:
     def _show_alive(self) -> None:
         """Have a locked file, which may have been removed from outside."""
         path = self.file.alive(self.process)
-        with USE:
+        with USE.lock:
             if self._alive >= 0:
                 with suppress(FileNotFoundError):
                     if path.stat().st_ino == os.fstat(self._alive).st_ino:
@@ -280,7 +280,7 @@ class SitePublisher:
             self._alive = file
 
     def _hide(self) -> None:
-        with USE:
+        with USE.lock:
             file, self._alive = self._alive, -1
             if file >= 0:
                 with suppress(OSError):

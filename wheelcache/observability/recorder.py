@@ -123,7 +123,7 @@ class Recorder:
 
         The cache was empty and paused, so they are most of all the miss before this write.
         """
-        with USE:
+        with USE.lock:
             self._at = self._clock()
             self.mark()
 
@@ -166,7 +166,7 @@ class Recorder:
                 del self.steps[seconds, start]
 
     def run(self) -> None:
-        with USE:
+        with USE.lock:
             self.mark()
 
     def close(self) -> None:

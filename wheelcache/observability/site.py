@@ -169,7 +169,7 @@ class Site:
         for cache in self.own:
             observer = cache.observer
             if cache.name == name and observer.publication is None and observer.keeps_history:
-                with USE:
+                with USE.lock:
                     steps: Steps = dict(observer.recorder.steps)
                 end = floor(self.time / STEP) * STEP
                 add(last_steps(steps, seconds, end - kept, end - seconds + 1))
@@ -393,7 +393,7 @@ def _own_worker(cache: ObservedCache) -> WorkerFigures:
         raise CacheClosed(f"the cache {cache.name!r} was closed")
     observer = cache.observer
     pid, started = this_process()
-    with USE:
+    with USE.lock:
         gauges, minute = observer.gauges(), observer.recorder.minute()
     worker = f"{pid}-{id(cache)}" if observer.publication is None else observer.publication.worker
     time = observer.recorder.time()

@@ -141,20 +141,16 @@ class _Use:
         # Re-entrant: a signal handler may fork in the middle.
         self._lock: Lazy[Any] = Lazy(lambda: threading.RLock())
         self._is_held = False
-        self._depth = 0
 
-    def __enter__(self) -> None:
-        self._lock.get().acquire()
-        self._depth += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        self._lock.get().release()
+    @property
+    def lock(self) -> Any:
+        """The lock itself, for ``with``: an exception may come between the lines of a method that acquires it."""
+        return self._lock.get()
 
     def is_free(self) -> bool:
         """Whether no thread uses SQLite, as far as this one can tell without waiting."""
         lock = self._lock.get()
-        if self._depth or not lock.acquire(blocking=False):
+        if lock._is_owned() or not lock.acquire(blocking=False):
             return False
         lock.release()
         return True
@@ -170,7 +166,6 @@ class _Use:
         if in_child:
             self._is_held = False
             self._lock.forget()
-            self._depth = 0
         elif self._is_held:
             # No call between the two lines, hence no asynchronous exception.
             self._is_held = False
@@ -255,7 +250,7 @@ class SiteFile:
             except FileNotFoundError:
                 self.make_again()
             try:
-                with USE, locked_file(self.directory / LOCK, PATIENCE):
+                with USE.lock, locked_file(self.directory / LOCK, PATIENCE):
                     self._replace_if_damaged()
                 return self._insist(until, lambda: self._write(change))
             except (Busy, Damaged, FileNotFoundError) as error:
@@ -278,7 +273,7 @@ class SiteFile:
         while True:
             try:
                 # Never while waiting: a fork waits for it.
-                with USE, locked_file(self.directory / LOCK, 0.0, shared=True):
+                with USE.lock, locked_file(self.directory / LOCK, 0.0, shared=True):
                     return step()
             except (Busy, FileUnusable) as error:
                 if not self.directory.exists():
