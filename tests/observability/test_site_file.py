@@ -435,7 +435,7 @@ def test_the_fork_waits_for_a_use_of_sqlite_and_no_longer(path):
         held, go = threading.Event(), threading.Event()
 
         def hold():
-            with USE:
+            with USE.lock:
                 held.set()
                 go.wait()
 
@@ -445,11 +445,11 @@ def test_the_fork_waits_for_a_use_of_sqlite_and_no_longer(path):
         threading.Timer(0.2, go.set).start()
         pid = os.fork()
         if pid == 0:
-            with USE:
+            with USE.lock:
                 os._exit(0 if go.is_set() else 1)
         thread.join()
         print(os.waitpid(pid, 0)[1])
-        with USE:
+        with USE.lock:
             print("free")
         """,
         path,
