@@ -291,7 +291,11 @@ class SiteFile:
         def read() -> T:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")
-            return query(connection)
+            try:
+                return query(connection)
+            except (LookupError, TypeError, ValueError) as error:
+                # SQLite checks pages, not rows: in a damaged file they may belong to nothing.
+                raise Damaged(f"{self.path} has malformed rows: {error!r}") from error
 
         with closing(self._connect()) as connection:
             return _checked(read, self.path)
