@@ -112,7 +112,7 @@ def test_the_client_of_an_unknown_store_is_found_in_its_attributes_when_a_call_f
     store.client = Client()
     assert rule.is_outage(error)
     assert not rule.is_outage(of_library("someclients.exceptions"))
-    store.library = types.ModuleType("otherclient.api")
+    store.module = types.ModuleType("otherclient.api")
     assert rule.is_outage(of_library("otherclient.errors"))
     store.lock, store.options, store.connect = threading.Lock(), {}, print
     assert not any(map(rule.is_outage, NEVER))
