@@ -21,12 +21,8 @@ from wheelcache.keys import unwrap
 from wheelcache.loading.memoize import F, Memoized, memoizer
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.steps import drive, drive_async, run, run_async
-from wheelcache.observability.cache_events import CacheEvents
-from wheelcache.observability.history import History
 from wheelcache.observability.observed import observed_caches, registry
-from wheelcache.observability.publisher import Publisher
-from wheelcache.observability.worker_requests import WorkerRequests
-from wheelcache.observability.worker_stats import WorkerStats
+from wheelcache.observability.observers import Observer
 from wheelcache.option_table import ENGINE
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.clock import Clock
@@ -68,7 +64,8 @@ class Cache(CacheAccess):
             entries that were set together do not expire together. ``add`` and ``touch`` keep theirs exactly.
         interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are exact regardless.
         log_interval: seconds between lines on the logger ``wheelcache.stats``; None for no lines.
-        sample_interval: seconds between samples of ``stats()``, of which the last 360 are kept; None for no samples.
+        sample_interval: seconds between looks at the memory that the entries take, where nothing is published; None for
+            no such looks, and no steps for charts.
         figures_dir: the directory in which the processes of a site publish their figures; None to publish none.
         snapshot_dir: the directory in which the entries are kept from one process to the next; None to keep none. They
             are loaded by the first call that reads, writes or counts entries (``stats``), but not by ``len``, ``clear``
@@ -360,31 +357,12 @@ class Cache(CacheAccess):
     def stats(self) -> Stats:
         """The figures since the cache was made."""
         self._gate.open()
-        return self.parts.observers.stats()
-
-    def figures(self) -> WorkerStats:
-        """``stats()`` and all else there is to say of this cache in this process. Loads no snapshot.
-
-        Raises:
-            CacheClosed: the cache was closed.
-        """
-        self._gate.check()
-        return self.parts.observers.figures()
+        return self.parts.observer.stats()
 
     @property
-    def publisher(self) -> Publisher | None:
-        """Publishes the figures, if there is a ``figures_dir``."""
-        return self.parts.observers.publisher
-
-    @property
-    def history(self) -> History | None:
-        """Takes the samples, unless ``sample_interval`` is None."""
-        return self.parts.observers.history
-
-    @property
-    def requests(self) -> WorkerRequests | None:
-        """Runs what operators ask for, if there is a ``figures_dir``."""
-        return self.parts.observers.requests
+    def observer(self) -> Observer:
+        """The figures beyond ``stats()``, published or not, the recent events, and the requests of operators."""
+        return self.parts.observer
 
     @property
     def keeper(self) -> Autosave | None:
@@ -398,11 +376,6 @@ class Cache(CacheAccess):
     def is_in_use(self) -> bool:
         """Whether it was used, and not closed since."""
         return self._gate.is_in_use()
-
-    @property
-    def events(self) -> CacheEvents:
-        """What operators may want to know."""
-        return self.parts.observers.events
 
     @property
     def lag(self) -> float:

@@ -24,7 +24,7 @@ from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.steps import StepsTo
 from wheelcache.observability.core_log import log_core
-from wheelcache.observability.observers import IdleChecker, ObservedStore, Observers, StatsReader
+from wheelcache.observability.observers import IdleChecker, ObservedStore, Observer, StatsReader
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.options import seconds, whole
 from wheelcache.persistence.autosave import Autosave
@@ -58,7 +58,7 @@ class CacheParts:
         gate: whether the cache is unloaded, open or closed.
         snapshots, keeper: save and load the entries on request and, if there is a ``snapshot_dir``, periodically.
         is_closed: whether ``close`` has finished.
-        observers, jobs: the parts that read the cache's figures, and the periodic jobs.
+        observer, jobs: the parts that read the cache's figures, and the periodic jobs.
     """
 
     def __init__(self, options: Any) -> None:
@@ -105,8 +105,8 @@ class CacheParts:
         stats = StatsReader(self.core, self.loads)
         failures = self.loads.failures
         actions, in_use = self._actions(), self.gate.is_in_use
-        self.observers = Observers(options, self.core, stats, failures, self.driver, actions, in_use)
-        jobs = self.observers.jobs if self.keeper is None else [*self.observers.jobs, self.keeper]
+        self.observer = Observer(options, self.core, stats, failures, self.driver, actions, in_use)
+        jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
         idle_checker = IdleChecker(stats, self.writer.expect_first_write)
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
         self.writer.on_first_write = self.jobs.start
@@ -123,7 +123,7 @@ class CacheParts:
 
     def observe_store(self, store: ObservedStore) -> None:
         """Include the statistics of ``store``, whose copies are here, in the statistics of this cache."""
-        self.observers.stats.store = store
+        self.observer.stats.store = store
         # While the store fails, there is no write here that would start the jobs.
         store.on_call = self.jobs.start
 
@@ -188,7 +188,7 @@ class CacheParts:
         leave the clear out of the events."""
         self.clear()
         if by is not None:
-            self.observers.events.note_clear(by)
+            self.observer.events.note_clear(by)
 
     def clear(self) -> None:
         """Remove every entry, and forget the failed loads."""
@@ -227,7 +227,7 @@ class CacheParts:
         self.driver.after_fork_in_child()
         self.leases.after_fork_in_child()
         self.loads.after_fork_in_child()
-        self.observers.after_fork_in_child()
+        self.observer.after_fork_in_child()
         self.writer.after_fork_in_child()
         self.gate.after_fork_in_child()
         self.jobs.start_over()

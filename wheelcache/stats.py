@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from math import floor
-from operator import attrgetter, sub
+from operator import add, attrgetter, sub
 from typing import Any, Final
 
 LOAD_BOUNDS: Final = (
@@ -18,8 +18,12 @@ a store behind a near cache are counted between the same."""
 
 _PARTS: Final = 2**20
 
-GAUGES: Final = ("size", "weight")
-"""What is now, where all else has been counted since the cache was made."""
+Row = tuple[float, ...]
+"""Numbers in the order of ``COUNTS``."""
+
+Buckets = tuple[int, ...]
+
+NO_BUCKETS: Final[Buckets] = (0,) * (len(LOAD_BOUNDS) + 1)
 
 
 class LoadTimes:
@@ -44,17 +48,17 @@ class CallStats:
     """The reads, or the writes, of a store behind a near cache.
 
     Attributes:
-        errors: calls that found the store failing. An error about the key or the value is none.
-        refused: calls that were not made, because the store had failed lately.
+        errors: calls that found the store failing. An error about the key or the value does not count.
+        refused: calls that were not made, because the store had failed recently.
         seconds: the time spent in calls, in seconds.
-        buckets: how many calls took how long, as ``Stats.load_buckets``. A call is counted when it has ended, by
-            whatever: an answer, an error or the cancellation of its task.
+        buckets: how many calls took how long, as ``Stats.load_buckets``. A call is counted when it has ended with an
+            answer, with an error, or by the cancellation of its task.
     """
 
     errors: int = 0
     refused: int = 0
     seconds: float = 0.0
-    buckets: tuple[int, ...] = (0,) * (len(LOAD_BOUNDS) + 1)
+    buckets: Buckets = NO_BUCKETS
 
     @property
     def calls(self) -> int:
@@ -69,14 +73,14 @@ class CallStats:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """How the store behind a near cache does, since that was made, or since the fork. They add up as ``Stats`` do.
+    """The figures of the store behind a near cache, since the near cache was made, or since the fork.
 
     Attributes:
         reads, writes: its calls.
-        breakers: processes that leave the store alone when it fails: 0 or 1 of one.
+        breakers: processes that leave the store alone when it fails: 0 or 1 for one process.
         open_breakers: processes that leave it alone now.
-        trackers: processes that the store is to tell of writes: those that read, if it is one that does.
-        trusted: processes that it tells of them now.
+        trackers: processes that the store must notify of writes: those that read, if the store can notify.
+        trusted: processes that it notifies now.
     """
 
     reads: CallStats = CallStats()
@@ -91,70 +95,37 @@ class StoreStats:
         """Calls, also those that were refused."""
         return self.reads.uses + self.writes.uses
 
-    def as_row(self) -> tuple[float, ...]:
-        """All numbers, those that say what is now last."""
-        reads, writes = self.reads, self.writes
-        return (
-            *(reads.errors, reads.refused, reads.seconds, *reads.buckets),
-            *(writes.errors, writes.refused, writes.seconds, *writes.buckets),
-            *(self.breakers, self.open_breakers, self.trackers, self.trusted),
-        )
 
-    @classmethod
-    def from_row(cls, row: Sequence[Any]) -> StoreStats:
-        """What ``as_row`` made the row of.
+def counter(description: str = "", unit: str = "", name: str = "") -> Any:
+    """A field of ``Stats`` that only grows.
 
-        Raises:
-            TypeError, ValueError: it is none, or does not add up with others.
-        """
-        if len(row) != 2 * _CALLS + STORE_GAUGES:
-            raise ValueError("the calls of a store are counted between other bounds")
-        sum(row)
-        halves = (row[:_CALLS], row[_CALLS : 2 * _CALLS])
-        reads, writes = (CallStats(half[0], half[1], half[2], tuple(half[3:])) for half in halves)
-        return cls(reads, writes, *row[2 * _CALLS :])
-
-    @classmethod
-    def total(cls, several: Iterable[StoreStats | None]) -> StoreStats | None:
-        """Their sum; None without any."""
-        rows = [each.as_row() for each in several if each is not None]
-        return cls.from_row([sum(column) for column in zip(*rows, strict=True)]) if rows else None
-
-    def __sub__(self, earlier: StoreStats) -> StoreStats:
-        here, there = self.as_row(), earlier.as_row()[:-STORE_GAUGES]
-        counts = (one - other for one, other in zip(here, there, strict=False))
-        return self.from_row([*counts, *here[-STORE_GAUGES:]])
-
-    def exited(self) -> StoreStats:
-        """What stays of it when its processes are gone."""
-        return StoreStats(self.reads, self.writes)
-
-
-STORE_GAUGES: Final = 4
-"""Numbers at the end of a row of ``StoreStats`` that say what is now."""
-
-_CALLS: Final = len(LOAD_BOUNDS) + 4
-"""Numbers in a row of ``StoreStats`` that are of its reads, or of its writes."""
+    Args:
+        description, unit, name: of the metric that has this number alone, without the prefix and the endings that a
+            system of metrics adds. The name is that of the field unless it is given. No description for no such metric.
+    """
+    return field(default=0, metadata={"description": description, "unit": unit, "name": name})
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A cache's figures since it was made, or since the fork, in a child of one.
+    """A cache's figures since it was made, or since the fork in a child process.
 
-    Those of several processes add up, and earlier ones can be taken away: what is counted is then what was counted in
-    between, while ``size`` and ``weight`` are what they are.
+    This is the table of all figures. The database of the site has a column for each number, and the numbers of several
+    processes are added up, or earlier ones subtracted, as rows in the order of ``COUNTS``. The terminal's document, the
+    dashboard and the metrics have an entry for each counter, so a new counter is a line here.
 
     Attributes:
-        hits, misses: of ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake``. A stale value is a hit.
+        hits, misses: look-ups by ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake`` that found a value
+            within its TTL, and those that found none.
+        stale_hits: look-ups that returned a value past its TTL, within its grace. They are neither hits nor misses.
         puts: values that were stored, also by loads; not those that a snapshot had.
-        loads, load_failures: loaders that returned, loaders that raised. What a caller computes between a miss of a
-            backend's ``get`` and its ``set`` is a load as well.
+        loads, load_failures: loaders that returned, loaders that raised. The time between a miss of a backend's ``get``
+            and the ``set`` that follows is a load as well.
         load_seconds: the time spent in both, in seconds.
         load_timeouts: callers that did not wait for the end of a load.
-        coalesced: callers that got a value that another one computed meanwhile: stampedes prevented.
-        stale_hits: hits on a value past its TTL, within its grace.
+        coalesced: callers that received a value that another caller was computing: stampedes prevented.
         refreshes: background loads that were started.
-        refreshes_dropped: those that were not, and loads with a timeout, because the pool had too much to do.
+        refreshes_dropped: background loads, and loads with a timeout, that were not started because the pool was busy.
         evictions: entries that left because the cache was full.
         evicted_weight: the sum of their weights; 0 without a weigher.
         expirations: entries that left after their time had come.
@@ -163,35 +134,39 @@ class Stats:
         weight: the sum of their weights; 0 without a weigher.
         load_buckets: how many loads and failures took up to each of ``LOAD_BOUNDS`` and more than the one before, and
             how many more than the last.
-        store: of the store behind a near cache; None of any other.
+        store: the store behind a near cache; None for any other cache.
     """
 
-    hits: int = 0
-    misses: int = 0
-    puts: int = 0
-    loads: int = 0
-    load_failures: int = 0
-    load_seconds: float = 0.0
-    load_timeouts: int = 0
-    coalesced: int = 0
-    stale_hits: int = 0
-    refreshes: int = 0
-    refreshes_dropped: int = 0
-    evictions: int = 0
-    evicted_weight: int = 0
-    expirations: int = 0
-    replacements: int = 0
-    deletions: int = 0
-    clearings: int = 0
+    hits: int = counter()
+    misses: int = counter()
+    puts: int = counter("Values that were stored, also by loads.", "entry")
+    loads: int = counter()
+    load_failures: int = counter("Loads that raised an exception.", "load")
+    load_seconds: float = counter()
+    load_timeouts: int = counter("Callers that did not wait for the end of a load.", "request")
+    coalesced: int = counter(
+        "Callers that received a value which another caller was computing.", "request", "stampedes_prevented"
+    )
+    stale_hits: int = counter()
+    refreshes: int = counter("Loads that were started in the background.", "load")
+    refreshes_dropped: int = counter(
+        "Loads in the background that were not started, because too many were under way.", "load"
+    )
+    evictions: int = counter()
+    evicted_weight: int = counter()
+    expirations: int = counter()
+    replacements: int = counter()
+    deletions: int = counter()
+    clearings: int = counter()
     size: int = 0
     weight: int = 0
-    load_buckets: tuple[int, ...] = (0,) * (len(LOAD_BOUNDS) + 1)
+    load_buckets: Buckets = NO_BUCKETS
     store: StoreStats | None = None
 
     @property
     def requests(self) -> int:
-        """Hits and misses."""
-        return self.hits + self.misses
+        """Look-ups: hits, stale hits and misses."""
+        return self.hits + self.stale_hits + self.misses
 
     @property
     def uses(self) -> int:
@@ -199,14 +174,14 @@ class Stats:
         return self.requests + (0 if self.store is None else self.store.uses)
 
     @property
-    def is_used(self) -> bool:
-        """Whether anything was counted."""
-        return any(_numbers(self)) or any(self.load_buckets) or (self.store is not None and self.store.uses > 0)
+    def hit_ratio(self) -> float:
+        """The share of look-ups that were hits, 0.0 to 1.0; 0.0 without look-ups."""
+        return self.hits / self.requests if self.requests else 0.0
 
     @property
-    def hit_ratio(self) -> float:
-        """Hits per request, 0.0 to 1.0; 0.0 without requests."""
-        return hit_ratio(self.hits, self.misses)
+    def stale_ratio(self) -> float:
+        """The share of look-ups that were stale hits, 0.0 to 1.0; 0.0 without look-ups."""
+        return self.stale_hits / self.requests if self.requests else 0.0
 
     @property
     def removals(self) -> dict[str, int]:
@@ -219,56 +194,75 @@ class Stats:
             "cleared": self.clearings,
         }
 
-    def __add__(self, other: Stats) -> Stats:
-        return Stats.total((self, other))
+    def counts(self) -> Row:
+        """All numbers that only grow, in the order of ``COUNTS``, with exact parts of seconds."""
+        store = StoreStats() if self.store is None else self.store
+        counters = list(_counters(self))
+        counters[_LOAD_SECONDS] = whole_parts(self.load_seconds)
+        return (*counters, *self.load_buckets, *_calls(store.reads), *_calls(store.writes))
+
+    @classmethod
+    def of(cls, counts: Sequence[Any], *, has_store: bool = True, **gauges: Any) -> Stats:
+        """Return the figures whose ``counts()`` these are.
+
+        Args:
+            counts: in the order of ``COUNTS``.
+            has_store: whether there is a store behind.
+            gauges: ``size`` and ``weight``, and those of the store; 0 unless given.
+        """
+        given = dict(zip(COUNTERS, counts, strict=False))
+        buckets = tuple(counts[len(COUNTERS) : _STORE])
+        size, weight = gauges.pop("size", 0), gauges.pop("weight", 0)
+        store = None
+        if has_store:
+            halves = (counts[_STORE : _STORE + _CALLS], counts[_STORE + _CALLS :])
+            reads, writes = (CallStats(half[0], half[1], half[2], tuple(half[3:])) for half in halves)
+            store = StoreStats(reads, writes, **gauges)
+        return cls(**given, size=size, weight=weight, load_buckets=buckets, store=store)
 
     def __sub__(self, earlier: Stats) -> Stats:
-        counted = {name: getattr(self, name) - getattr(earlier, name) for name in COUNTS}
-        buckets = tuple(map(sub, self.load_buckets, earlier.load_buckets))
-        store = self.store if self.store is None or earlier.store is None else self.store - earlier.store
-        return replace(self, load_buckets=buckets, store=store, **counted)
-
-    @classmethod
-    def total(cls, several: Iterable[Stats]) -> Stats:
-        """Their sum."""
-        several = list(several)
-        if not several:
-            return cls()
-        columns = zip(*((*_numbers(each), *each.load_buckets) for each in several), strict=True)
-        store = StoreStats.total(each.store for each in several)
-        return cls.from_row([*map(sum, columns), *(() if store is None else store.as_row())])
-
-    def as_row(self) -> tuple[float, ...]:
-        """All numbers: a reader may have a thousand of these to parse, and names would take as long again."""
-        store = () if self.store is None else self.store.as_row()
-        return (*_numbers(self), *self.load_buckets, *store)
-
-    @classmethod
-    def from_row(cls, row: Sequence[Any]) -> Stats:
-        """What ``as_row`` made the row of.
-
-        Raises:
-            TypeError, ValueError: it is none, or does not add up with others.
-        """
-        sum(row)
-        store = StoreStats.from_row(row[_OF_CACHE:]) if len(row) > _OF_CACHE else None
-        buckets = tuple(row[_NUMBERS:_OF_CACHE])
-        if len(buckets) != len(LOAD_BOUNDS) + 1:
-            raise ValueError("there are other figures than those of this version")
-        given: Sequence[Any] = (*row[:_NUMBERS], buckets, store)
-        return cls(*given)
-
-    def exited(self) -> Stats:
-        """What stays of it when its processes are gone."""
-        return replace(self, size=0, weight=0, store=None if self.store is None else self.store.exited())
+        """The figures since ``earlier``, with the gauges of now."""
+        counts = subtracted(self.counts(), earlier.counts())
+        gauges = {} if self.store is None else {name: getattr(self.store, name) for name in STORE_GAUGES}
+        return Stats.of(counts, has_store=self.store is not None, size=self.size, weight=self.weight, **gauges)
 
 
-NUMBERS: Final = tuple(each.name for each in fields(Stats) if each.name not in ("load_buckets", "store"))
-COUNTS: Final = tuple(name for name in NUMBERS if name not in GAUGES)
-_numbers: Final = attrgetter(*NUMBERS)
-_NUMBERS: Final = len(NUMBERS)
-_OF_CACHE: Final = _NUMBERS + len(LOAD_BOUNDS) + 1
-"""Numbers in a row of ``Stats`` without a store."""
+def _calls(calls: CallStats) -> tuple[float, ...]:
+    return (calls.errors, calls.refused, calls.seconds, *calls.buckets)
+
+
+COUNTERS: Final = tuple(each.name for each in fields(Stats) if each.metadata)
+"""The fields of ``Stats`` that are one number and only grow."""
+
+STORE_GAUGES: Final = tuple(each.name for each in fields(StoreStats) if each.name not in ("reads", "writes"))
+
+COUNTS: Final = (
+    *COUNTERS,
+    *(f"load_{place}" for place in range(len(NO_BUCKETS))),
+    *(
+        f"{kind}_{name}"
+        for kind in ("read", "write")
+        for name in ("errors", "refused", "seconds", *range(len(NO_BUCKETS)))
+    ),
+)
+"""The names of the numbers in a row: all that is counted."""
+
+NOTHING: Final[Row] = (0,) * len(COUNTS)
+
+_counters: Final = attrgetter(*COUNTERS)
+_CALLS: Final = 3 + len(NO_BUCKETS)
+_LOAD_SECONDS: Final = COUNTERS.index("load_seconds")
+_STORE: Final = len(COUNTS) - 2 * _CALLS
+
+
+def added(one: Row, other: Row) -> Row:
+    """Return the sums of two rows of ``COUNTS``."""
+    return tuple(map(add, one, other))
+
+
+def subtracted(later: Row, earlier: Row) -> Row:
+    """Return the numbers of ``later`` without those of ``earlier``."""
+    return tuple(map(sub, later, earlier))
 
 
 def hit_ratio(hits: int, misses: int) -> float:

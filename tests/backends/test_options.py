@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from wheelcache.observability.figures_directory import FiguresDirectory
+from tests.observability.published import only
 
 NAN, INF = float("nan"), float("inf")
 
@@ -74,7 +74,7 @@ def test_figures_dir_is_where_figures_are_published(make, clock, tmp_path, kind)
     cache = make("published", figures_dir=kind(tmp_path / "figures"))
     cache.set("a", 1)
     clock.advance(10)
-    (found,) = FiguresDirectory(tmp_path / "figures").read()
+    found = only(tmp_path / "figures")
     assert (found.name, found.stats.size) == ("published", 1)
 
 

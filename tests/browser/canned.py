@@ -60,13 +60,20 @@ class CannedSite:
         card["is_used"] = True
         for part, values in parts.items():
             card[part] = {**card[part], **values} if isinstance(values, dict) else values
-        return card
+        return _with_sums(card)
 
     def worker(self, card, pid, **total):
         (worker, *_) = self._card["workers"]
-        return {**deepcopy(worker), "pid": pid, "total": {**card["total"], **total}}
+        return _with_sums({**deepcopy(worker), "pid": pid, "total": {**card["total"], **total}})
 
     def stop(self):
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+
+
+def _with_sums(figures):
+    """``figures``, with the look-ups that their hits, stale hits and misses are."""
+    total = figures["total"]
+    total["requests"] = total["hits"] + total["stale_hits"] + total["misses"]
+    return figures

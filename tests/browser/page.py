@@ -4,7 +4,7 @@ from selenium.webdriver.common.by import By
 
 from tests.waiting import until
 
-SOON = 20
+SOON = 60
 """Seconds: a worker publishes every three, the page asks every three, and the machine may be busy."""
 
 

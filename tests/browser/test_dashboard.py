@@ -220,7 +220,7 @@ def test_the_charts_say_what_they_show(page):
     page.open()
     assert page.is_fresh()
     charts = {each.get_attribute("data-chart") for each in page.all('section[data-cache="atlas"] figure')}
-    assert charts == {"hit_ratio", "requests", "entries", "memory", "removals", "load_ms", "load_buckets"}
+    assert charts == {"hit_ratio", "requests", "entries", "memory", "removals", "load_ms", "store_ms", "load_buckets"}
 
     def label(chart):
         return page.find(f'[data-cache="atlas"] figure[data-chart="{chart}"] svg[role=img]').get_attribute("aria-label")

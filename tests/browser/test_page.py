@@ -36,8 +36,17 @@ def page(chromium, site):
 
 
 def buckets(site, *counts):
-    bounds = site.card()["total"]["load_buckets"]["bounds"]
-    return {"load_buckets": {"bounds": bounds, "counts": [*counts, *[0] * (len(bounds) + 1 - len(counts))]}}
+    bounds = site.card()["times"]["hour"]["loads"]["bounds"]
+    return {"bounds": bounds, "counts": [*counts, *[0] * (len(bounds) + 1 - len(counts))]}
+
+
+def times(site, minute=(), hour=(), of="loads"):
+    """How many loads, or reads of the store, took how long."""
+    spans = {"minute": minute, "hour": hour}
+    return {
+        span: {"loads": buckets(site), "store_reads": buckets(site), of: buckets(site, *counts)}
+        for span, counts in spans.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -50,7 +59,7 @@ def buckets(site, *counts):
     ],
 )
 def test_percentiles_below_a_millisecond_are_those_of_the_buckets_and_none_is_invented(page, site, counts, expected):
-    page.show(site.card(total=buckets(site, *counts)))
+    page.show(site.card(times=times(site, hour=counts)))
     assert page.text('figure[data-chart="load_buckets"] [data-part="legend"]') == expected
 
 
@@ -77,7 +86,13 @@ def test_a_cache_shows_its_core_and_the_age_of_its_snapshot(page, site, cores, s
     ],
 )
 def test_charts_without_a_step_do_not_say_that_there_was_nothing(page, site, rate, step, expected):
-    page.show(site.card(now={"requests_per_second": rate}, total={"hits": 5, "bytes": 0}, history={"step": step}))
+    page.show(
+        site.card(
+            now={"requests_per_second": rate},
+            total={"hits": rate, "requests": rate, "bytes": 0},
+            history={"step": step},
+        )
+    )
     # Charts are drawn once their widths are known.
     said = "return [...document.querySelectorAll('[data-chart] .nothing')].slice(0, 4).map((each) => each.textContent)"
     assert until(lambda: page.run(said) == expected, SOON), page.run(said)
@@ -98,18 +113,21 @@ STORE = {"breakers": 3, "open_breakers": 0, "trackers": 0, "trusted": 0}
 )
 def test_the_store_behind_shows_its_calls_and_what_is_bad_is_marked(page, site, state, breaker, tracking):
     def calls(seconds, *counts, **of_them):
-        return {"calls": sum(counts), "seconds": seconds, "buckets": buckets(site, *counts)["load_buckets"], **of_them}
+        return {"calls": sum(counts), "seconds": seconds, **of_them}
 
-    reads = calls(3.0, 0, 0, 3000, errors=4, refused=20)
-    writes = calls(0.5, *[0] * 7, 100, errors=1, refused=1)
+    reads = calls(3.0, 3000, errors=4, refused=20)
+    writes = calls(0.5, 100, errors=1, refused=1)
+    took = times(site, (100,), (0, 0, 3000), of="store_reads")
     page.show(
-        site.card(total={"stale_hits": 17}, worker_count=3)
+        site.card(total={"stale_hits": 17}, worker_count=3, times=took)
         | {"store": {**STORE, **state, "reads": reads, "writes": writes}}
     )
     assert page.find('[data-part="store"]').is_displayed()
     shown = {name: page.figure(f"store_{name}", "pages") for name in ("reads", "writes", "errors", "refused", "stale")}
     assert shown == {"reads": "3,000", "writes": "100", "errors": "5", "refused": "21", "stale": "17"}
-    assert [page.figure(f"store_p{each}", "pages") for each in (50, 90, 99)] == ["≈38 µs", "≈48 µs", "≈50 µs"]
+    assert [page.figure(f"store_p{each}", "pages") for each in (50, 90, 99)] == [
+        f"<10 µs · {hour}" for hour in ("≈38 µs", "≈48 µs", "≈50 µs")
+    ]
     assert page.figure("store_write_time", "pages") == "5 ms"
     assert page.figure("store_breaker", "pages") == breaker
     assert page.find('[data-part="tracking"]').is_displayed() == (tracking is not None)
@@ -199,7 +217,7 @@ def test_of_many_caches_there_is_an_index_with_a_filter_and_an_order_and_each_is
     def cache(number):
         card = site.card(f"cache {number:02}", total={"hits": 10, "entries": number})
         card["now"] = {"hit_ratio": 1 - number / 100, "requests_per_second": float(number % 5)}
-        return {name: value for name, value in card.items() if name not in ("workers", "history")}
+        return {name: value for name, value in card.items() if name not in ("workers", "history", "times")}
 
     page.show(*map(cache, range(1, 26)))
     assert page.run("return document.documentElement.scrollHeight") < 3000
@@ -221,7 +239,7 @@ def test_of_many_caches_there_is_an_index_with_a_filter_and_an_order_and_each_is
     assert page.text("#matches") == "6 of 25 caches"
 
     site.asked.clear()
-    site.figures["caches"][23] |= {key: site.card()[key] for key in ("workers", "history")}
+    site.figures["caches"][23] |= {key: site.card()[key] for key in ("workers", "history", "times")}
     page.find('section[data-cache="cache 24"] [data-action="toggle"]').click()
     assert until(lambda: page.figure("entries", "cache 24") == "24", SOON)
     # Perhaps after a poll that was under way.
@@ -249,6 +267,7 @@ def history(site, step=10.0, number=30, **series):
     at = [site.figures["at"] // step * step - step * each for each in reversed(range(number))]
     return {
         **dict.fromkeys(site.card()["history"], [1.0] * number),
+        **dict.fromkeys(("stale_ratio", "stale_per_second"), [0.0] * number),
         "step": step,
         "at": at,
         "started": [0] * number,

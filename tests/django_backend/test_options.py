@@ -17,10 +17,10 @@ import wheelcache
 from tests.django_backend import serializers
 from tests.django_backend.conftest import BACKEND
 from tests.engines import engine
+from tests.observability.published import look
 from wheelcache.django_backend import WheelCache, site_identity, stores
 from wheelcache.errors import FileUnusable
 from wheelcache.observability import figures_directory as figures_directory_module
-from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.runtime import private_files
 
 COUNT_OR_NONE = "a whole number >= 1, or None"
@@ -208,7 +208,7 @@ def test_figures_are_published_in_a_directory_of_the_site_that_is_the_same_for_a
         make({"MAX_ENTRIES": number}, location=f"published {number}").set("key", 1)
     clock.advance(10)
     directory = site_identity.figures_directory()
-    assert {"published 1", "published 2"} <= {each.name for each in FiguresDirectory(directory).read()}
+    assert {"published 1", "published 2"} <= {each.name for each in look(directory).caches}
     assert directory.parent == private_files.runtime_directory()
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 

@@ -12,10 +12,10 @@ from cachelib.serializers import JSONSerializer
 
 from tests.engines import engine, noted
 from tests.flask_backend.conftest import BACKEND
+from tests.observability.published import look
 from wheelcache.flask_backend import WheelCache
 from wheelcache.flask_backend.settings import figures_directory
 from wheelcache.observability import figures_directory as figures_directory_module
-from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.runtime import private_files
 
 NAN, INF = float("nan"), float("inf")
@@ -175,7 +175,7 @@ def test_figures_are_published_in_a_directory_of_the_app(clock):
         backend_of(CACHE_OPTIONS={"name": name}).set("key", 1)
     clock.advance(10)
     (directory, other) = (figures_directory(flask.Flask(name)) for name in ("shop", "another"))
-    assert {"first", "second"} <= {each.name for each in FiguresDirectory(directory).read()}
+    assert {"first", "second"} <= {each.name for each in look(directory).caches}
     assert directory.parent == private_files.runtime_directory()
     assert directory != other
 

@@ -28,7 +28,7 @@ def test_a_value_within_its_grace_is_served_at_once_while_one_refresh_runs(cache
     assert twin.take("k", unreached, grace=5) == "new"
     assert cache.expires_in("k") == 10
     assert removals == [("k", "old", EXPIRED)]
-    assert_counts(cache, hits=7, misses=1, stale_hits=6, loads=2, refreshes=1, expirations=1)
+    assert_counts(cache, hits=1, misses=1, stale_hits=6, loads=2, refreshes=1, expirations=1)
 
 
 def test_a_stampede_on_a_stale_value_is_served_and_refreshes_once(cache, clock, together):
@@ -83,7 +83,7 @@ def test_a_refresh_that_fails_ends_the_stale_value_and_the_next_caller_gets_the_
     assert len(cache) == 0
     with pytest.raises(LookupError, match="second"):
         twin.take("k", returns(LookupError("second")), grace=50)
-    assert_counts(cache, hits=1, misses=2, stale_hits=1, refreshes=1, loads=1, load_failures=2, expirations=1)
+    assert_counts(cache, misses=2, stale_hits=1, refreshes=1, loads=1, load_failures=2, expirations=1)
 
 
 @pytest.mark.parametrize("write", ["set", "delete"])
@@ -293,7 +293,7 @@ def test_a_stale_value_survives_loaders_that_fail_with_growing_pauses(cache, clo
     clock.advance(10)
     assert ask_for_seconds(20) == [10.0, 11.0, 13.0, 17.0, 25.0]
     assert caplog.text.count("LookupError: no") == 5
-    assert_counts(cache, hits=40, misses=1, stale_hits=40, loads=1, load_failures=5, refreshes=5)
+    assert_counts(cache, misses=1, stale_hits=40, loads=1, load_failures=5, refreshes=5)
     clock.advance(32)
     twin.take("k", returns("old"), grace=1000, fail_safe=True)
     twin.settle()

@@ -1,10 +1,7 @@
-import os
-from dataclasses import replace
-
 import pytest
 
-from tests.observability.published import FiguresDirectory
-from wheelcache import Cache
+from wheelcache import Cache, ManualClock
+from wheelcache.observability import publisher
 
 
 @pytest.fixture
@@ -13,14 +10,17 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def directory(path):
-    return FiguresDirectory(path)
-
-
-@pytest.fixture
 def make(path, clock):
     """Make a cache that publishes in ``path``, on the test's clock."""
-    return lambda name="pages", **options: Cache(name, **{"clock": clock, "jitter": 0, "figures_dir": path, **options})
+    made = []
+
+    def make_cache(name="pages", **options):
+        made.append(Cache(name, **{"clock": clock, "jitter": 0, "figures_dir": path, **options}))
+        return made[-1]
+
+    yield make_cache
+    for each in made:
+        each.close()
 
 
 @pytest.fixture
@@ -43,15 +43,31 @@ def make_exported(caches, clock):
 
 
 @pytest.fixture
-def another_worker():
-    """Publishes figures of a cache as if another process had it, which lives until the test ends."""
-    files = []
+def another_worker(path, monkeypatch):
+    """Publish a cache as if another process had it, which lives until the test ends."""
+    made = []
 
-    def publish(cache, pid, **stats):
-        figures = cache.figures()
-        changed = replace(figures, worker=f"{pid}-elsewhere", pid=pid, stats=replace(figures.stats, **stats))
-        files.append(cache.publisher.directory.publish(changed))
+    def publish(name, pid, hits=0, entries=0, use=None):
+        clock = ManualClock()
+        with monkeypatch.context() as patch:
+            # This process has another publisher for them.
+            patch.setattr(publisher, "_publishers", {})
+            cache = Cache(name, clock=clock, jitter=0, log_interval=None, figures_dir=path)
+        made.append(cache)
+        for key in range(entries):
+            cache.set(key, "value")
+        for _ in range(hits):
+            cache.get(0)
+        if use is not None:
+            use(cache, clock)
+        publication = cache.observer.publication
+        publication.has_begun = True
+        publication.run_now()
+        process = publication.publisher.process
+        publication.publisher.file.write(
+            lambda db: db.execute("UPDATE processes SET pid = ? WHERE process = ?", (pid, process))
+        )
 
     yield publish
-    for file in files:
-        os.close(file)
+    for each in made:
+        each.close()

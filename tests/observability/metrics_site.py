@@ -1,6 +1,6 @@
 """A WSGI application for several workers: a cache that publishes its figures, what Prometheus asks for, the dashboard.
 
-Environment: ``METRICS_FIGURES``, where to publish; ``METRICS_STEP``, seconds of a step of the history.
+Environment: ``METRICS_FIGURES``, where to publish.
 """
 
 import json
@@ -10,14 +10,10 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from wheelcache import Cache
-from wheelcache.observability import history, worker_stats
 from wheelcache.observability.dashboard.dashboard import Dashboard
 from wheelcache.observability.prometheus import Collector
 
-step = history.STEP = worker_stats.STEP = float(os.environ.get("METRICS_STEP", history.STEP))
-cache = Cache(
-    "pages", max_entries=1000, log_interval=None, sample_interval=step, figures_dir=Path(os.environ["METRICS_FIGURES"])
-)
+cache = Cache("pages", max_entries=1000, log_interval=None, figures_dir=Path(os.environ["METRICS_FIGURES"]))
 registry = CollectorRegistry()
 registry.register(Collector())
 metrics = make_wsgi_app(registry)

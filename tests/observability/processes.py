@@ -3,9 +3,11 @@
 import subprocess
 import sys
 import textwrap
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.scripts import FORKING
+from tests.waiting import PATIENCE
 
 PRELUDE = """
 import fcntl, os, signal, sys, threading, time
@@ -13,15 +15,27 @@ from itertools import count
 from pathlib import Path
 from tests.observability.published import *
 from wheelcache import Cache, ManualClock
-from wheelcache.observability.worker_requests import CLEAR, SAVE, RequestBox
+from wheelcache.observability.worker_requests import CLEAR, SAVE
 
 path = Path(sys.argv[1])
-directory = FiguresDirectory(path)
-box = RequestBox(path)
 clock = ManualClock()
 
 def make(name="pages", **options):
-    return Cache(name, figures_dir=path, clock=clock, jitter=0, **options)
+    return Cache(name, **{"figures_dir": path, "clock": clock, "jitter": 0, **options})
+
+def use(cache, hits):
+    cache.set("a", 1)
+    for _ in range(hits):
+        cache.get("a")
+    clock.advance(3)
+
+def forked(function):
+    pid = os.fork()
+    if pid == 0:
+        function()
+        sys.exit()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (0, -9)
+    return pid
 """
 
 
@@ -37,6 +51,32 @@ def start(script, *args):
 
 def run(script, *args):
     process = start(script, *args)
-    out, _ = process.communicate(timeout=60)
+    try:
+        out, _ = process.communicate(timeout=6 * PATIENCE)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == 0, out
     return out.splitlines()
+
+
+@contextmanager
+def worker(path, hits=10, name="pages", **options):
+    """A process that has published a cache and waits until it is killed, or its input ends."""
+    process = start(
+        f"""
+        cache = make({name!r}, **{options!r})
+        use(cache, {hits})
+        print("published", flush=True)
+        sys.stdin.read()
+        """,
+        path,
+    )
+    try:
+        assert process.stdout.readline() == "published\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()

@@ -8,15 +8,14 @@ import pytest
 
 from tests.observability.workers import WORKERS, Site
 from tests.waiting import until
+from wheelcache.observability.site_file import STEP
 
-pytestmark = [pytest.mark.servers, pytest.mark.deep]
-STEP = 4
-"""Seconds of a step of the history: a worker publishes every three."""
+pytestmark = [pytest.mark.servers, pytest.mark.deep, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
 def site(tmp_path):
-    running = Site(tmp_path, METRICS_STEP=str(STEP))
+    running = Site(tmp_path)
     yield running
     running.stop()
     assert "Traceback" not in running.log.read_text()
@@ -57,7 +56,7 @@ class Observer:
 def test_killed_and_replaced_workers_take_nothing_away_and_the_newest_step_is_never_a_part(site):
     workers = site.workers()
     observer = Observer()
-    observer.watch(workers, 4 * STEP)
+    observer.watch(workers, 4.5 * STEP)
     entries = [entries for _, entries in observer.past.values()]
     # All of them have begun within two steps, and since then every step has the entries of all.
     assert len(entries) >= 2

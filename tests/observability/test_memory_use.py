@@ -11,8 +11,8 @@ from wheelcache.codec import Codec, Pickle, size_of
 from wheelcache.core import CoreClass
 from wheelcache.core.contract import Record, Times
 from wheelcache.errors import Unloaded
-from wheelcache.observability.collect import collect, time_series
 from wheelcache.observability.memory_use import MemoryUse
+from wheelcache.observability.site import Site
 
 ENCODE = Codec(Pickle()).encode
 PERIOD = 10.0
@@ -42,7 +42,7 @@ def fill(clock):
 
 
 def memory(cache):
-    return cache.figures().memory
+    return cache.observer.memory_use()
 
 
 choose = random.Random(1)
@@ -53,7 +53,7 @@ MIXED = [choose.choice(KINDS)() for _ in range(20_000)]
 def test_an_estimate_is_near_what_weighing_all_entries_gives(fill, clock):
     exact = memory(fill(MIXED, max_weight=2**40, weigher=size_of))
     cache = fill(MIXED)
-    assert not cache.figures().weighs_bytes
+    assert not cache.observer.gauges().weighs_bytes
     clock.advance(20 * PERIOD)
     assert memory(cache) == pytest.approx(exact, rel=0.2)
 
@@ -135,8 +135,8 @@ def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch
 def test_the_history_has_it_unless_it_is_not_known(fill, clock, values):
     cache = fill(values)
     clock.advance(30.0)
-    (figures,) = collect([cache])
-    series = time_series(figures, [cache])
-    assert series.entries[-1] == len(values)
-    assert series.memory[-1] == memory(cache)
+    _, steps = Site([cache]).steps(cache.name)
+    step = list(steps.values())[-1]
+    assert step.entries == len(values)
+    assert step.memory == (memory(cache) or 0)
     assert (memory(cache) is None) == (values[0] != "x" * 1000)

@@ -5,9 +5,9 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import Gauge, InMemoryMetricReader, Sum
 
 from tests.observability.behind import use_store
+from tests.observability.published import only
 from wheelcache import Cache, RemovalCause
 from wheelcache.codec import size_of
-from wheelcache.observability.figures_directory import FiguresDirectory
 from wheelcache.observability.metrics import METRICS
 from wheelcache.observability.otel import instrument
 
@@ -15,7 +15,6 @@ COUNTER, LEVEL, GAUGE = "counter", "up-down counter", "gauge"
 
 INSTRUMENTS = {
     "wheelcache.requests": (COUNTER, "{request}", {"cache", "result"}),
-    "wheelcache.stale_hits": (COUNTER, "{request}", {"cache"}),
     "wheelcache.puts": (COUNTER, "{entry}", {"cache"}),
     "wheelcache.removals": (COUNTER, "{entry}", {"cache", "cause"}),
     "wheelcache.evicted_bytes": (COUNTER, "By", {"cache"}),
@@ -149,9 +148,9 @@ def test_figures_of_other_processes_are_theirs_to_tell(make_exported, observe, t
     cache.get("a")
     elsewhere = Cache("pages", log_interval=None, figures_dir=tmp_path / "figures")
     elsewhere.get("b")
-    elsewhere.publisher.run()
+    elsewhere.observer.publication.run_now()
     assert observe()("requests", result="miss") == 1
-    assert len(FiguresDirectory(tmp_path / "figures").read()[0].workers) == 1, "and nothing was published for it"
+    assert only(tmp_path / "figures").workers == 1, "and nothing was published for it"
     elsewhere.close()
 
 

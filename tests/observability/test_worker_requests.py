@@ -1,17 +1,16 @@
 """What operators ask of workers: which workers run a request, when, and that nothing which reads runs it."""
 
 import io
-from pathlib import Path
 
 import pytest
 
 from tests.observability.processes import run
+from tests.observability.published import INTERVAL, look
 from wheelcache.observability.console import document
 from wheelcache.observability.dashboard.dashboard import Dashboard
 from wheelcache.observability.metrics import read_process, read_site
-from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.snapshot_commands import inspect
-from wheelcache.observability.worker_requests import CLEAR, REQUESTS, RequestBox
+from wheelcache.observability.worker_requests import CLEAR
 
 
 @pytest.fixture
@@ -20,30 +19,7 @@ def cache(make):
 
 
 def ask(path, action=CLEAR):
-    return RequestBox(path).ask(action, "pages")
-
-
-# The requests.
-
-
-def test_each_request_is_told_from_all_others(cache, path):
-    box = RequestBox(path)
-    assert box.last("pages") == {}
-    tokens = [box.ask(CLEAR, "pages") for _ in range(5)]
-    assert len(set(tokens)) == 5
-    assert box.last("pages") == {CLEAR: tokens[-1]}
-    assert box.last("other") == {}
-
-
-def test_operators_who_ask_at_once_are_all_heard(cache, path, together):
-    together(lambda number: RequestBox(path).ask(CLEAR, f"cache {number}"))
-    assert len({RequestBox(path).last(f"cache {number}")[CLEAR] for number in range(32)}) == 32
-
-
-def test_a_request_leaves_the_other_actions_alone(cache, path):
-    first = RequestBox(path).ask("save", "pages")
-    second = RequestBox(path).ask(CLEAR, "pages")
-    assert RequestBox(path).last("pages") == {"save": first, CLEAR: second}
+    return look(path).ask(action, "pages")
 
 
 def test_an_action_that_a_worker_does_not_know_is_passed_over(cache, path, clock):
@@ -113,20 +89,27 @@ def test_two_requests_in_three_seconds_are_one(cache, path, clock):
     assert cache.stats().clearings == 1
 
 
-@pytest.mark.parametrize(
-    "damage", [Path.unlink, lambda file: file.write_bytes(b"{"), lambda file: file.write_text('{"pages": []}')]
-)
-def test_if_the_requests_are_lost_nothing_is_cleared_and_the_next_is_heard(cache, path, clock, damage):
+def test_if_the_requests_are_lost_nothing_is_cleared_and_the_next_is_heard(cache, path, clock):
     cache.set("a", 1)
     ask(path)
     clock.advance(INTERVAL)
     cache.set("a", 1)
-    damage(path / REQUESTS)
+    for file in path.glob("*.sqlite3"):
+        file.unlink()
     clock.advance(60)
     assert cache.get("a") == 1
     ask(path)
     clock.advance(INTERVAL)
     assert cache.get("a") is None
+
+
+def test_operators_who_ask_at_once_are_all_heard(path, make, clock, together):
+    caches = [make(f"cache {number}") for number in range(8)]
+    for each in caches:
+        each.set("a", 1)
+    together(lambda number: look(path).ask(CLEAR, f"cache {number % 8}"))
+    clock.advance(2 * INTERVAL)
+    assert [len(each) for each in caches] == [0] * 8
 
 
 def test_the_clear_of_the_dashboard_is_run_once_by_the_worker_that_answers(cache, clock):
@@ -142,13 +125,13 @@ def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_
     assert run(
         """
         cache = make()
-        box.ask(CLEAR, "pages")
+        look(path).ask(CLEAR, "pages")
         pid = os.fork()
         if pid == 0:
             cache.set("a", 1)
             clock.advance(3)
             print(cache.get("a"))
-            box.ask(CLEAR, "pages")
+            look(path).ask(CLEAR, "pages")
             clock.advance(3)
             print(cache.get("a"), flush=True)
             os._exit(0)
@@ -209,7 +192,7 @@ def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_ski
         + """
         cache.set("a", "kept")
         clock.advance(3)
-        box.ask(CLEAR, "pages")
+        look(path).ask(CLEAR, "pages")
         clock.advance(3)
         assert cache.get("a") is None
         cache.set("a", "kept")

@@ -20,6 +20,7 @@ import time_machine
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause, Timers
+from wheelcache.observability.site import Site
 from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.runtime.wheel_thread import WheelThread
@@ -267,16 +268,19 @@ def test_timers_go_on_in_real_time(library, clock):
         each.stop()
 
 
-def test_samples_are_taken_in_real_time(library):
+def test_steps_are_those_of_real_time(library):
     with library.freeze(FAR) as time_:
         cache = Cache(interval=0.01, sample_interval=0.02)
         cache.set("a", 1)
         time_.shift(-86_400)
-        assert until(lambda: len(cache.figures().samples) > 2)
-        figures = cache.figures()
-    assert 0 <= figures.now - figures.samples[0].at < PATIENCE
-    assert figures.started <= figures.taken < time.time() + 1
-    assert figures.lag < PATIENCE
+        site = Site([cache])
+        (worker,) = site.workers(cache.name)
+        starts = [start for _, start in cache.observer.recorder.steps]
+    assert abs(site.time - time.time()) < PATIENCE
+    assert starts
+    assert all(abs(start - time.time()) < 300 + PATIENCE for start in starts)
+    assert worker.started <= worker.published < time.time() + 1
+    assert worker.lag < PATIENCE
     cache.close()
 
 

@@ -25,6 +25,7 @@ def test_no_other_module_registers_a_hook():
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(520)
 @compiled_core
 def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(tmp_path):
     """In a process of its own: the hooks go through every cache that other tests have left."""

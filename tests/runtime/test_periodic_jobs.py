@@ -8,6 +8,7 @@ import pytest
 
 from wheelcache import Cache, ManualClock
 from wheelcache.errors import CacheClosed
+from wheelcache.observability.site import Site
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
 from wheelcache.runtime.wheel_thread import wheel_thread
 
@@ -110,13 +111,14 @@ def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_pause(
     assert looks == [10, 20, 30]
 
 
-def test_a_cache_that_only_misses_goes_on_with_its_samples_though_the_line_has_the_same_period(clock):
+def test_a_cache_that_only_misses_goes_on_with_its_steps_though_the_line_has_the_same_period(clock):
     cache = Cache(clock=clock, ttl=5, log_interval=10, sample_interval=10)
     cache.set("a", 1)
     for _ in range(20):
         cache.get("missing")
         clock.advance(10)
-    assert [each.at for each in cache.figures().samples] == [140, 150, 160, 170, 180, 190, 200]
+    _, steps = Site([cache]).steps(cache.name)
+    assert [step.misses for step in steps.values()][-5:] == [1] * 5
 
 
 def test_a_write_while_the_cache_is_found_to_be_idle_has_the_jobs_go_on(clock, notes):

@@ -80,7 +80,7 @@ def noted(condition, timeout=None):
 threading.Condition.wait = noted
 cache.set("a", 1, ttl=0.03)
 assert parked.wait(60)
-print(len(cache), cache.figures().thread, max(timeout for timeout in waits if timeout) <= 0.05)
+print(len(cache), cache.thread_state, max(timeout for timeout in waits if timeout) <= 0.05)
 """
     ) == ["0", "parked", "True"]
 
@@ -263,7 +263,7 @@ def test_a_listener_that_exits_does_not_end_the_thread(caplog):
     assert until(lambda: "SystemExit" in caplog.text)
     other.set("b", 1, ttl=0.02)
     assert left.wait(PATIENCE)
-    assert other.figures().thread in ("running", "parked")
+    assert other.thread_state in ("running", "parked")
 
 
 def test_a_listener_that_exits_is_heard_after_the_others_were_told(clock):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.observability.published import look
 from tests.servers.process import pausing
 from tests.servers.restarts import KEYS, Place
 from tests.servers.sites import MANAGE, run
@@ -44,7 +45,7 @@ def commanded(request, tmp_path_factory):
     with place.serve(request.param, "gunicorn gthread") as site:
         site.fill()
         # Until all workers have shown that they are there, no command can ask them for anything.
-        assert until(lambda: len(list(place.figures.glob("*.worker"))) == site.workers, 30)
+        assert until(lambda: [each.workers for each in look(place.figures).caches] == [site.workers], 30)
         yield Commanded(request.param, site, place)
 
 

@@ -16,6 +16,7 @@ from flask import current_app
 from flask.cli import with_appcontext
 
 from wheelcache.cache import Cache
+from wheelcache.errors import FileUnusable
 from wheelcache.observability import console, operator_commands, snapshot_commands
 
 OPTION: Final = "snapshot"
@@ -110,5 +111,5 @@ def _caches() -> list[Cache]:
 def _complaints() -> Iterator[None]:
     try:
         yield
-    except (console.Unshowable, snapshot_commands.Undone) as error:
+    except (console.Unshowable, snapshot_commands.Undone, FileUnusable) as error:
         raise click.ClickException(str(error)) from None

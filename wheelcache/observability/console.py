@@ -29,12 +29,13 @@ from contextlib import suppress
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from wheelcache.observability.collect import collect, directories_of, since_reset
+from wheelcache.observability import documents
+from wheelcache.observability.figures import CacheFigures, WorkerFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.worker_stats import CacheStats
+from wheelcache.observability.site import Own, Site
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import StoreStats
+from wheelcache.stats import Stats, StoreStats
 
 if TYPE_CHECKING:
     # Only a table needs it.
@@ -86,7 +87,7 @@ def show(
         return
     console = console_for(out, styled)
     if watch is None:
-        if not look(caches)[1]:
+        if not Site(caches, Own.NONE).caches:
             raise Unshowable(nothing_found(caches))
         console.print(_view(caches, console))
         return
@@ -110,92 +111,68 @@ def seconds(text: str) -> float:
 
 def document(caches: Iterable[ObservedCache]) -> dict[str, Any]:
     """The figures that the workers of the site publish, to be printed as JSON: see above."""
-    caches = list(caches)
-    since, found = look(caches)
+    site = Site(caches, Own.NONE)
     return {
         "at": SystemClock.time(),
-        "since": since,
-        "looked_in": [str(each.path) for each in directories_of(caches)],
+        "since": site.reset_at,
+        "looked_in": [str(each.directory) for each in site.files],
         "caches": [
             {
                 "name": each.name,
                 "reset_at": each.reset_at,
-                "total": _figures(each),
-                "workers": [_worker(of_process) for of_process in each.by_process()],
+                "total": _figures(each.stats, each),
+                "workers": [_worker(worker) for worker in site.workers(each.name)],
             }
-            for each in found
+            for each in site.caches
         ],
     }
 
 
-def look(caches: Iterable[ObservedCache]) -> tuple[float | None, list[CacheStats]]:
-    """When the figures were reset, and those of the caches that a living worker has."""
-    caches = list(caches)
-    since, found = since_reset(collect(caches, with_own=False), caches)
-    return since, [each for each in found if each.workers]
-
-
-def table(figures: Iterable[CacheStats], *, width: int | None = None) -> Table:
+def table(site: Site, *, width: int | None = None) -> Table:
     """A row for each cache and below it one for each of its workers.
 
     Args:
+        site: with the caches.
         width: characters. Where so wide a table does not fit, the workers are side by side instead, and those that find
             no room go on further down. None for as wide as it gets.
     """
-    figures = list(figures)
-    known = any(each.memory is not None for each in figures)
-    headings = [heading for heading in HEADINGS if heading != "bytes" or known]
-    blocks = [_block(each, headings) for each in figures]
+    known = any(each.memory is not None for each in site.caches)
+    stale = any(each.stats.stale_hits for each in site.caches)
+    left_out = {*(() if known else ("bytes",)), *(() if stale else (STALE,))}
+    headings = [heading for heading in HEADINGS if heading not in left_out]
+    blocks = [_block(each, site.workers(each.name), headings) for each in site.caches]
     wide = _wide(headings, blocks)
     return wide if width is None or width_of(wide) <= width else _narrow(headings, blocks, width)
 
 
-def _figures(cache: CacheStats) -> dict[str, Any]:
-    stats, rate = cache.total, cache.last_minute()
-    loads = stats.loads + stats.load_failures
+def _figures(stats: Stats, cache: CacheFigures | WorkerFigures) -> Figures:
+    total = documents.totals(stats, cache)
+    rate = documents.last_minute(cache.minute)
     return {
-        "hit_ratio_now": rate.hit_ratio,
-        "requests_per_second": rate.requests_per_second,
-        "hit_ratio": stats.hit_ratio if stats.requests else None,
-        "requests": stats.requests,
-        "hits": stats.hits,
-        "misses": stats.misses,
-        "puts": stats.puts,
-        "entries": stats.size,
-        "max_entries": cache.max_entries,
-        "bytes": cache.memory,
-        "bytes_are_estimated": not cache.weighs_bytes,
-        "max_bytes": cache.max_weight if cache.weighs_bytes else None,
-        "evictions": stats.evictions,
-        "evicted_bytes": stats.evicted_weight if cache.weighs_bytes else None,
-        "expirations": stats.expirations,
-        "loads": stats.loads,
-        "load_failures": stats.load_failures,
-        "load_ms": _mean_ms(stats.load_seconds, loads),
-        "stampedes_prevented": stats.coalesced,
+        "hit_ratio_now": rate["hit_ratio"],
+        "stale_ratio_now": rate["stale_ratio"],
+        "requests_per_second": rate["requests_per_second"],
+        **{name: value for name, value in total.items() if name not in ("removals", "coalesced", "load_seconds")},
+        "stampedes_prevented": total["coalesced"],
         "store": None if stats.store is None else _store(stats.store),
     }
 
 
-def _store(stats: StoreStats) -> dict[str, Any]:
+def _store(stats: StoreStats) -> Figures:
     reads, writes = stats.reads, stats.writes
     return {
         "reads": reads.calls,
-        "read_ms": _mean_ms(reads.seconds, reads.calls),
+        "read_ms": documents.mean_ms(reads.seconds, reads.calls),
         "writes": writes.calls,
-        "write_ms": _mean_ms(writes.seconds, writes.calls),
+        "write_ms": documents.mean_ms(writes.seconds, writes.calls),
         "errors": reads.errors + writes.errors,
         "refused": reads.refused + writes.refused,
         "open_breakers": stats.open_breakers,
     }
 
 
-def _mean_ms(seconds: float, count: int) -> float | None:
-    return 1000 * seconds / count if count else None
-
-
-def _worker(cache: CacheStats) -> dict[str, Any]:
-    return {**cache.process(), **_figures(cache)}
+def _worker(figures: WorkerFigures) -> Figures:
+    return {**documents.worker(figures), **_figures(figures.stats, figures)}
 
 
 def _share(ratio: float | None) -> str:
@@ -220,8 +197,12 @@ def _bytes(row: Figures) -> str:
 
 UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
+STALE: Final = "stale\nnow"
+"""The heading of the share of look-ups that were stale hits, which is shown if there are any."""
+
 HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
     "hit ratio\nnow": lambda row: _share(row["hit_ratio_now"]),
+    STALE: lambda row: _share(row["stale_ratio_now"]),
     "hit ratio\nin all": lambda row: _share(row["hit_ratio"]),
     "look-ups": lambda row: _count(row["requests"]),
     "look-ups\na second": lambda row: f"{row['requests_per_second']:,.1f}",
@@ -241,10 +222,9 @@ Row = tuple[str, list[str]]
 """What it is of, and the figures."""
 
 
-def _block(cache: CacheStats, headings: Sequence[str]) -> list[Row]:
+def _block(cache: CacheFigures, workers: Iterable[WorkerFigures], headings: Sequence[str]) -> list[Row]:
     """The rows of one cache: all workers together, then each."""
-    workers = [_worker(each) for each in cache.by_process()]
-    rows = [(cache.name, _figures(cache)), *((str(each["pid"]), each) for each in workers)]
+    rows = [(cache.name, _figures(cache.stats, cache)), *((str(each.pid), _worker(each)) for each in workers)]
     return [(name, [HEADINGS[heading](figures) for heading in headings]) for name, figures in rows]
 
 
@@ -332,14 +312,15 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    since, found = look(caches)
+    site = Site(caches, Own.NONE)
+    found, since = site.caches, site.reset_at
     if not found:
         return Text(nothing_found(caches))
     fits = console.width if console.is_terminal or "COLUMNS" in os.environ else None
-    shown = table(found, width=fits)
+    shown = table(site, width=fits)
     if fits is None:
         console.width = width_of(shown)
-    started = min(each.counted_since for each in found if each.counted_since is not None)
+    started = min((each.since for each in found if each.since is not None), default=site.time)
     counted = f"since {date_of(started)}" if since is None else f"since the reset, {date_of(since)}"
     counted += "".join(
         f", {each.name!r} since its reset, {date_of(each.reset_at)}"
@@ -347,13 +328,19 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
         if each.reset_at is not None and each.reset_at != since
     )
     text = f'Counted {counted}, also by workers that have exited; "now" and "a second" is the last minute.'
-    stores = [(each.name, each.total.store) for each in found]
-    lines = [Text(store_in_words(name, _store(store))) for name, store in stores if store is not None]
+    lines = [
+        Text(f"No worker has the cache {each.name!r} now: these are its last figures.")
+        for each in found
+        if not each.workers
+    ]
+    lines += [
+        Text(store_in_words(each.name, _store(each.stats.store))) for each in found if each.stats.store is not None
+    ]
     return Group(shown, *lines, Text(text, style="dim"))
 
 
 def nothing_found(caches: Sequence[ObservedCache]) -> str:
-    directories = [str(each.path) for each in directories_of(caches)]
+    directories = [str(each.directory) for each in Site(caches, Own.NONE).files]
     if not directories:
         return "The caches of this site do not publish their figures, so there is nowhere to look."
     who = f", as user {os.geteuid()}" if sys.platform != "win32" else ""

@@ -1,23 +1,22 @@
 """The recent events of a site: caches that were cleared, loads that failed, workers that started and ended.
 
-They are in one file of the directory where the workers publish their figures. The process that learns of an event adds
-it, under the lock of that directory; reading writes nothing. What happens again within a minute is one event with a
-count, so a storm of failures, or a deployment of forty workers, is one line. There are names of caches, operators and
-exceptions in it, and the first 200 characters of what an exception says; no other keys and no other values.
+They are in the database where the workers publish their figures. The process that learns of an event adds it with its
+next publication. What happens again within a minute is one event with a count, so a storm of failures, or a deployment
+of forty workers, is one line. It contains names of caches, operators and exceptions, and the first 200 characters of
+an exception's text; no other keys and no other values.
 """
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from wheelcache.observability.figures_directory import LOCK
-from wheelcache.runtime.json_files import load_document, replace_document
-from wheelcache.runtime.private_files import locked_file
+if TYPE_CHECKING:
+    import sqlite3
 
 CLEARED: Final = "cleared"
 RESET: Final = "reset"
@@ -29,8 +28,6 @@ KILLED: Final = "killed"
 crashed, did not exit in order."""
 
 OF_PROCESSES: Final = (STARTED, EXITED, KILLED)
-
-EVENTS: Final = "events.json"
 
 MOST: Final = 100
 """Events that are kept; the oldest go first."""
@@ -47,16 +44,6 @@ PROCESSES: Final = 50
 
 LISTED: Final = 4
 """Processes that are listed by their numbers."""
-
-PATIENCE: Final = 0.1
-"""Seconds to wait for another process that has the lock: it takes a millisecond. What could not be added is tried
-again when the worker publishes next."""
-
-LATEST: Final = 1e11
-"""Seconds since 1970 that are a time: 5138."""
-
-MANY: Final = 1 << 53
-"""What is counted, or the number of a process, is below: a greater one is none to a browser."""
 
 Process = tuple[int, float]
 """The number of a process, and when it started, as numbers come again."""
@@ -132,33 +119,18 @@ class Event:
         by = self.subject or f"the code of {self._workers('process', 'processes')}"
         return f"by {by}{many}"
 
-    def as_json(self) -> dict[str, Any]:
-        """What ``from_json`` makes the same of again."""
-        return {name: getattr(self, name) for name in self.__slots__}
+    def as_json(self) -> str:
+        """The text from which ``from_json`` makes the same event."""
+        return json.dumps([getattr(self, name) for name in self.__slots__])
 
     @classmethod
-    def from_json(cls, document: Any) -> Event:
+    def from_json(cls, document: str) -> Event:
         """
         Raises:
-            TypeError, KeyError, ValueError: it is none.
+            TypeError, KeyError, ValueError: ``document`` is not an event.
         """
-        found = cls(**{**document, "processes": tuple((pid, at) for pid, at in document["processes"])})
-        numbers, times = [found.count], [found.at, found.since]
-        for pid, started in found.processes[: PROCESSES + 1]:
-            numbers.append(pid)
-            times.append(started)
-        for text in (found.kind, found.subject, found.text, "" if found.cache is None else found.cache):
-            if type(text) is not str or len(text) > LONGEST:
-                raise TypeError(f"{text!r:.50} is no text")
-        for time in times:
-            if type(time) not in (int, float) or not 0 <= time < LATEST:
-                raise TypeError(f"{time!r:.50} is no time")
-        for number in numbers:
-            if type(number) is not int or not 0 < number < MANY:
-                raise TypeError(f"{number!r:.50} is no number")
-        if len(found.processes) > PROCESSES:
-            raise ValueError("these are too many processes")
-        return found
+        kind, at, since, cache, subject, text, processes, count = json.loads(document)
+        return cls(kind, at, since, cache, subject, text, tuple((pid, started) for pid, started in processes), count)
 
     def _workers(self, one: str = "worker", many: str = "workers") -> str:
         pids = [str(pid) for pid in sorted(pid for pid, _ in self.processes)]
@@ -181,19 +153,6 @@ def merged(events: Iterable[Event], new: Iterable[Event]) -> list[Event]:
     return sorted(found, key=lambda each: each.at)[-MOST:]
 
 
-class EventLog(Protocol):
-    """Where the events are."""
-
-    def add(self, events: Iterable[Event]) -> None:
-        """
-        Raises:
-            OSError, FileUnusable: they could not be added.
-        """
-
-    def read(self, most: int = MOST) -> list[Event]:
-        """The newest, oldest first."""
-
-
 class EventsInMemory:
     """The events of one cache of one process, where nothing is published."""
 
@@ -206,32 +165,23 @@ class EventsInMemory:
     def add(self, events: Iterable[Event]) -> None:
         self._events.extend(list(events))
 
-    def read(self, most: int = MOST) -> list[Event]:
-        return merged((), self._events.copy())[-most:]
+    def read(self) -> list[Event]:
+        return merged((), self._events.copy())
 
 
-class EventsInFile:
-    """The events of a site.
+def add_events(db: sqlite3.Connection, new: Iterable[Event]) -> None:
+    """Add events to those of the site, within a transaction."""
+    new = list(new)
+    if new:
+        found = merged(events_in(db), new)
+        db.execute("DELETE FROM events")
+        db.executemany("INSERT INTO events VALUES (?, ?)", ((each.at, each.as_json()) for each in found))
 
-    Args:
-        path: the directory where the workers publish their figures.
-    """
 
-    __slots__ = ("_path",)
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def add(self, events: Iterable[Event], patience: float = PATIENCE) -> None:
-        with locked_file(self._path / LOCK, patience):
-            found = merged(self.read(), events)
-            replace_document(self._path / EVENTS, {"events": [each.as_json() for each in found]})
-
-    def read(self, most: int = MOST) -> list[Event]:
-        """Without what is none, or of another version. Takes 0.5 ms for 30 events."""
-        listed = load_document(self._path / EVENTS).get("events")
-        found = []
-        for each in listed[-most:] if isinstance(listed, list) else ():
-            with suppress(TypeError, KeyError, ValueError):
-                found.append(Event.from_json(each))
-        return found
+def events_in(db: sqlite3.Connection, most: int = MOST) -> list[Event]:
+    """The newest events of the site, oldest first."""
+    found = []
+    for (document,) in db.execute("SELECT document FROM events ORDER BY at DESC LIMIT ?", (most,)):
+        with suppress(TypeError, KeyError, ValueError):
+            found.append(Event.from_json(document))
+    return found[::-1]

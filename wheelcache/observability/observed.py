@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from wheelcache.observability.cache_events import CacheEvents
-from wheelcache.observability.history import History
-from wheelcache.observability.publisher import Publisher
-from wheelcache.observability.worker_requests import WorkerRequests
-from wheelcache.observability.worker_stats import WorkerStats
+from wheelcache.observability.observers import Observer
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.weak_registry import WeakRegistry
 
@@ -23,16 +19,8 @@ class ObservedCache(Protocol):
     @property
     def keeper(self) -> Autosave | None: ...
     @property
-    def publisher(self) -> Publisher | None: ...
-    @property
-    def history(self) -> History | None: ...
-    @property
-    def requests(self) -> WorkerRequests | None: ...
-    @property
-    def events(self) -> CacheEvents: ...
+    def observer(self) -> Observer: ...
 
-    def is_in_use(self) -> bool: ...
-    def figures(self) -> WorkerStats: ...
     def clear_for(self, by: str | None) -> None: ...
 
 

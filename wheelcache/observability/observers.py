@@ -1,8 +1,7 @@
-"""What observes a cache from outside: the line on the log, samples, published figures, the requests of operators."""
+"""What observes a cache from outside: the line on the log, steps, published figures, the requests of operators."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -12,17 +11,14 @@ from wheelcache.core.contract import Core
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.observability.cache_events import CacheEvents
-from wheelcache.observability.event_log import EventsInFile, EventsInMemory
-from wheelcache.observability.figures_directory import FiguresDirectory
-from wheelcache.observability.history import History, RingsInMemory
+from wheelcache.observability.event_log import Event, EventsInMemory
 from wheelcache.observability.memory_use import MemoryUse
-from wheelcache.observability.publisher import INTERVAL, Publisher
+from wheelcache.observability.publisher import INTERVAL, Publication, publisher_of
+from wheelcache.observability.recorder import Gauges, Recorder
+from wheelcache.observability.site_file import encoded
 from wheelcache.observability.stats_log import StatsLog
-from wheelcache.observability.worker_requests import RequestBox, WorkerRequests
-from wheelcache.observability.worker_stats import WorkerStats
-from wheelcache.runtime.clock import SystemClock
+from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.runtime.periodic_jobs import PeriodicJob
-from wheelcache.runtime.process_start import process_started
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.stats import Stats, StoreStats
 
@@ -77,7 +73,7 @@ class StatsReader:
         counts, loads = self._core.counts(), self._loads.stats()
         removals = {cause.value: count for cause, count in counts.removals.items()}
         return Stats(
-            hits=counts.hits + loads.stale_hits,
+            hits=counts.hits,
             misses=counts.misses,
             puts=counts.puts,
             loads=loads.loads,
@@ -101,27 +97,39 @@ class StatsReader:
         )
 
 
-class Observers:
-    """The observers of one cache.
+class Observer:
+    """What observes one cache.
 
     Args:
         options: of the cache.
         core: its entries.
         stats: reads the figures.
-        failures: what loaders raise.
-        driver: has the core advanced.
+        failures: the exceptions that loaders raise.
+        driver: advances the core.
         actions: what operators may ask for, by name.
         is_in_use: whether the cache was used, and not closed since.
 
     Attributes:
-        jobs: what is to be done every so many seconds.
-        history: None if no samples are taken.
-        memory_use: tells the bytes that the entries take.
-        publisher: None if no figures are published; then there are no ``requests`` either.
-        events: what operators may want to know.
+        jobs: what is done every so many seconds.
+        recorder: what the cache counts, by steps.
+        events: what happened to the cache and is not published yet.
+        publication: what the process publishes of the cache; None if no figures are published.
+        memory_log: the recent events if they are not published.
+        keeps_history: whether the steps are for charts.
     """
 
-    __slots__ = ("_driver", "_options", "events", "history", "jobs", "memory_use", "publisher", "requests", "stats")
+    __slots__ = (
+        "_driver",
+        "_options",
+        "events",
+        "jobs",
+        "keeps_history",
+        "memory_log",
+        "memory_use",
+        "publication",
+        "recorder",
+        "stats",
+    )
 
     def __init__(
         self,
@@ -134,84 +142,55 @@ class Observers:
         is_in_use: Callable[[], bool],
     ) -> None:
         self._options = options
-        self.stats = stats
         self._driver = driver
-        directory = options.figures_dir
-        # Once before each publication; where there is none, once before each sample.
+        self.stats = stats
+        name, directory = options.name, options.figures_dir
+        self.keeps_history = options.sample_interval is not None
         period = INTERVAL if directory is not None or options.sample_interval is None else options.sample_interval
-        self.memory_use = MemoryUse(core, period, is_weighed=self._weighs_bytes)
-        self.history: History | None = None
-        self.publisher: Publisher | None = None
-        self.requests: WorkerRequests | None = None
-        log = EventsInMemory() if directory is None else EventsInFile(directory)
-        self.events = CacheEvents(options.name, period, log, failures)
-        self.jobs: list[PeriodicJob] = [
-            *self._log_jobs(),
-            *self._history_jobs(),
-            *self._publishing_jobs(actions, is_in_use),
-            *self._event_jobs(),
-        ]
+        self.memory_use = MemoryUse(core, period, is_weighed=options.weigher is size_of)
+        self.recorder = Recorder(name, stats, self.gauges, driver.clock, keeps_steps=self.keeps_history)
+        self.events = CacheEvents(name, failures)
+        self.memory_log = EventsInMemory()
+        self.publication: Publication | None = None
+        if directory is not None:
+            requests = WorkerRequests(encoded(name), actions)
+            self.publication = Publication(
+                publisher_of(directory), self.recorder, requests, self.events, self.thread, is_in_use, driver.clock
+            )
+        self.jobs = list(self._all_jobs())
+
+    def thread(self) -> str:
+        """The state of the wheel thread: see ``WheelThread.state``."""
+        return self._driver.thread_state
+
+    def gauges(self) -> Gauges:
+        """What the cache is now, beside its figures."""
+        options = self._options
+        return Gauges(
+            self.memory_use(), self._driver.lag, options.max_entries, options.max_weight, options.weigher is size_of
+        )
+
+    def recent_events(self) -> list[Event]:
+        """The events of a cache that is not published, oldest first."""
+        self.memory_log.add(self.events.taken())
+        return self.memory_log.read()
 
     def after_fork_in_child(self) -> None:
         self.events.start_over()
         if self.stats.store is not None:
             self.stats.store.after_fork_in_child()
 
-    @property
-    def _weighs_bytes(self) -> bool:
-        return self._options.weigher is size_of
-
-    def figures(self) -> WorkerStats:
-        """All there is to say of the cache in this process."""
-        publisher, history = self.publisher, self.history
-        return WorkerStats(
-            name=self._options.name,
-            worker=f"{os.getpid()}-{id(self)}" if publisher is None else publisher.worker,
-            pid=os.getpid(),
-            started=process_started(),
-            taken=SystemClock.time(),
-            thread=self._driver.thread_state,
-            lag=self._driver.lag,
-            interval=None if history is None else history.period,
-            reached=None if history is None else history.reached,
-            max_entries=self._options.max_entries,
-            max_weight=self._options.max_weight,
-            weighs_bytes=self._weighs_bytes,
-            memory=self.memory_use(),
-            stats=self.stats(),
-            now=self._driver.clock(),
-            samples=() if history is None else tuple(history.samples),
-        )
-
-    def _log_jobs(self) -> Iterator[PeriodicJob]:
-        period = self._options.log_interval
-        if period is not None:
-            yield StatsLog(self._options.name, period, self._driver.clock, self.stats)
-
-    def _history_jobs(self) -> Iterator[PeriodicJob]:
-        period = self._options.sample_interval
-        if period is not None:
-            path = self._options.figures_dir
-            rings = RingsInMemory() if path is None else FiguresDirectory(path).rings(self._options.name)
-            self.history = History(period, self._driver.clock, self.stats, self.memory_use, rings)
-            if not self._weighs_bytes:
+    def _all_jobs(self) -> Iterator[PeriodicJob]:
+        options = self._options
+        if options.log_interval is not None:
+            yield StatsLog(options.name, options.log_interval, self._driver.clock, self.stats)
+        if self.keeps_history or self.publication is not None:
+            if options.weigher is not size_of:
                 # First, so that the others have it.
                 yield self.memory_use
-            yield self.history
-
-    def _publishing_jobs(
-        self, actions: Mapping[str, Callable[[], object]], is_in_use: Callable[[], bool]
-    ) -> Iterator[PeriodicJob]:
-        if self._options.figures_dir is not None:
-            directory = FiguresDirectory(self._options.figures_dir)
-            self.publisher = Publisher(directory, self._options.name, self.figures, is_in_use)
-            yield self.publisher
-            self.requests = WorkerRequests(RequestBox(directory.path), self._options.name, actions)
-            yield self.requests
-
-    def _event_jobs(self) -> Iterator[PeriodicJob]:
-        if self.history is not None or self.publisher is not None:
-            yield self.events
+            yield self.recorder
+        if self.publication is not None:
+            yield self.publication
 
 
 class IdleChecker:

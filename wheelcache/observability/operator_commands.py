@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, TextIO
 
-from wheelcache.observability.collect import directories_of, note_event, note_reset
-from wheelcache.observability.console import look, nothing_found, user_name
+from wheelcache.observability.console import nothing_found, user_name
 from wheelcache.observability.event_log import CLEARED, RESET
+from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.site import Own, Site
 from wheelcache.observability.snapshot_commands import Undone
-from wheelcache.observability.worker_requests import CLEAR, RequestBox
-from wheelcache.observability.worker_stats import CacheStats
+from wheelcache.observability.worker_requests import CLEAR
 
 ACTIONS: Final = ("clear", "reset")
 
@@ -24,16 +24,15 @@ def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
         Undone: no worker has it.
         OSError, FileUnusable: the workers cannot be asked.
     """
-    caches = list(caches)
-    wanted = _wanted(caches, name)
-    boxes = [RequestBox(directory.path) for directory in directories_of(caches)]
+    site = Site(caches, Own.NONE)
+    wanted = [each for each in _wanted(site, name) if each.workers]
+    if not wanted:
+        raise Undone("No worker is left to be asked.")
     # One event, for any number of caches: the page shows thirty.
-    note_event(caches, CLEARED, user_name(), name)
+    site.note(CLEARED, user_name(), name)
     for each in wanted:
-        for box in boxes:
-            box.ask(CLEAR, each.name)
-        pids = sorted({worker.pid for worker in each.workers})
-        many = f"{len(pids)} workers" if len(pids) > 1 else f"worker {pids[0]}"
+        site.ask(CLEAR, each.name)
+        many = f"{each.workers} workers" if each.workers > 1 else f"worker {each.pids[0]}"
         out.write(
             f"{each.name!r}: asked {many} to remove {each.stats.size:,} entries, within {2 * INTERVAL:g} seconds.\n"
         )
@@ -47,22 +46,22 @@ def reset(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
         Undone: no worker has it.
         OSError, FileUnusable: it cannot be noted.
     """
-    caches = list(caches)
-    _wanted(caches, name)
-    note_reset(caches, name)
-    note_event(caches, RESET, user_name(), name)
+    site = Site(caches, Own.NONE)
+    _wanted(site, name)
+    site.reset(name)
+    site.note(RESET, user_name(), name)
     out.write(f"The figures{'' if name is None else f' of {name!r}'} start from zero.\n")
 
 
-def _wanted(caches: list[ObservedCache], name: str | None) -> list[CacheStats]:
-    """The figures of the cache ``name``, or of every cache, that a worker has.
+def _wanted(site: Site, name: str | None) -> list[CacheFigures]:
+    """The figures of the cache ``name``, or of every cache.
 
     Raises:
-        Undone: no worker has it.
+        Undone: there are none.
     """
-    _, found = look(caches)
+    found = site.caches
     if not found:
-        raise Undone(nothing_found(caches))
+        raise Undone(nothing_found(site.own))
     wanted = [each for each in found if name in (None, each.name)]
     if not wanted:
         raise Undone(f"No worker has a cache {name!r}: there are {', '.join(repr(each.name) for each in found)}.")

@@ -98,7 +98,7 @@ def _observe(
 ) -> Iterator[Observation]:
     for reading in read_process(caches()):
         for label, value in metric.read(reading).items():
-            attributes = {"cache": reading.cache}
+            attributes = {"cache": reading.name}
             if metric.label is not None:
                 attributes[metric.label] = label
             yield Observation(value, attributes)

@@ -10,6 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.utils import floatToGoString
 
+from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.metrics import (
     INFO,
     LOAD_TIME,
@@ -17,7 +18,6 @@ from wheelcache.observability.metrics import (
     STORE_TIME,
     Kind,
     Metric,
-    Reading,
     info_labels,
     read_site,
     store_calls,
@@ -62,7 +62,7 @@ class Collector:
         return _families(read_site(self._caches()))
 
 
-def _families(readings: list[Reading]) -> Iterator[Family]:
+def _families(readings: list[CacheFigures]) -> Iterator[Family]:
     for metric in METRICS:
         yield _family(metric, readings)
     workers = GaugeMetricFamily("wheelcache_workers", "Processes that have the cache.", labels=("cache",))
@@ -70,10 +70,10 @@ def _families(readings: list[Reading]) -> Iterator[Family]:
     loads = HistogramMetricFamily("wheelcache_load", LOAD_TIME, labels=("cache",), unit="seconds")
     store = HistogramMetricFamily("wheelcache_store", STORE_TIME, labels=("cache", "operation"), unit="seconds")
     for reading in readings:
-        workers.add_metric((reading.cache,), len({each.pid for each in reading.figures.workers}))
-        loads.add_metric((reading.cache,), _buckets(reading.counted.load_buckets), reading.counted.load_seconds)
+        workers.add_metric((reading.name,), reading.workers)
+        loads.add_metric((reading.name,), _buckets(reading.counted.load_buckets), reading.counted.load_seconds)
         for operation, calls in store_calls(reading).items():
-            store.add_metric((reading.cache, operation), _buckets(calls.buckets), calls.seconds)
+            store.add_metric((reading.name, operation), _buckets(calls.buckets), calls.seconds)
         for labels in info_labels(reading):
             info.add_metric(tuple(labels.values()), 1)
     yield workers
@@ -82,14 +82,14 @@ def _families(readings: list[Reading]) -> Iterator[Family]:
     yield store
 
 
-def _family(metric: Metric, readings: list[Reading]) -> Family:
+def _family(metric: Metric, readings: list[CacheFigures]) -> Family:
     of_kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
     labels = ("cache",) if metric.label is None else ("cache", metric.label)
     unit = metric.unit if metric.is_measured else ""
     family = of_kind(f"wheelcache_{metric.name}", metric.description, labels=labels, unit=unit)
     for reading in readings:
         for label, value in metric.read(reading).items():
-            family.add_metric((reading.cache, label)[: len(labels)], value)
+            family.add_metric((reading.name, label)[: len(labels)], value)
     return family
 
 

@@ -1,216 +1,436 @@
-"""Publishes the figures of a cache every few seconds, for readers in other processes."""
+"""Publishes what the caches of this process have counted, every few seconds, in one transaction for all of them."""
 
 from __future__ import annotations
 
 import logging
 import os
 import secrets
+import sys
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from math import inf
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from wheelcache.errors import FileUnusable
-from wheelcache.observability.figures_directory import FiguresDirectory, remove_forgotten
-from wheelcache.observability.process_events import note_dead, note_exit, note_start
-from wheelcache.observability.worker_stats import WorkerStats
+from wheelcache.core import IMPLEMENTATION
+from wheelcache.errors import CacheClosed, FileUnusable
+from wheelcache.observability.cache_events import CacheEvents
+from wheelcache.observability.event_log import EXITED, STARTED, Event, add_events
+from wheelcache.observability.figures_directory import remove_forgotten
+from wheelcache.observability.recorder import Recorder, Steps
+from wheelcache.observability.site_file import (
+    PATIENCE,
+    USE,
+    SiteFile,
+)
+from wheelcache.observability.site_rows import (
+    ADD_TO_STEPS,
+    ADD_TO_TOTALS,
+    PUT_PROCESS,
+    PUT_WORKER,
+    ids_of,
+    storable,
+    worker_row,
+)
+from wheelcache.observability.tidying import tidy
+from wheelcache.observability.worker_requests import WorkerRequests, requests_in
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.lazy import lazy_lock
-from wheelcache.runtime.private_files import is_in_ours
+from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.runtime.private_files import FileLocked, is_in_ours, not_for_children
+from wheelcache.runtime.process_start import this_process
 from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.stats import NOTHING, Row, subtracted
+
+if TYPE_CHECKING:
+    import sqlite3
+
+if sys.platform != "win32":
+    import fcntl
 
 logger = logging.getLogger("wheelcache")
 
 INTERVAL: Final = 3.0
-"""Seconds. With an hour of samples it takes 0.5 ms each time in memory, and 0.7 on a disk."""
+"""Seconds between two publications."""
+
+SOONEST: Final = 0.75 * INTERVAL
+"""Seconds to the next publication of a process. Each of its caches has a job: the first that is due publishes all."""
+
+TIDY_EVERY: Final = 60.0
+"""Seconds between two looks for processes that were killed, and for rows that are too old."""
+
+LATE: Final = 3
+"""Publications in a row that others have kept from being written, after which it is a failure. Nothing is lost."""
+
+LAST_PATIENCE: Final = 5.0
+"""Seconds that the exit waits for other processes that exit at the same time. There is no other try."""
 
 
-RETIRE_EVERY: Final = 60.0
-"""Seconds between two looks of a process for the dead of a directory."""
+class _Part(NamedTuple):
+    """What a publication says of one cache."""
+
+    publication: Publication
+    before: Row
+    now: Row
+    steps: Steps
 
 
-class Publisher:
-    """Shows the figures of one cache of this process in a directory. A job of ``periodic_jobs``.
+class _Batch(NamedTuple):
+    """A publication.
 
-    Args:
-        directory: where.
-        name: of the cache.
-        figures: tells them.
-        is_used: whether there can be any: asking for them may load what was saved.
+    Attributes:
+        gone, events: the workers that are removed, and the events: the first of those that wait.
+        stays: the process is in the database afterwards.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_closed",
-        "_failing",
-        "_figures",
-        "_is_last",
-        "_is_used",
-        "_lock",
-        "_name",
-        "_shown",
-        "directory",
-    )
+    number: int
+    parts: list[_Part]
+    gone: list[str]
+    events: list[Event]
+    stays: bool
+
+
+class SitePublisher:
+    """Publishes the caches of this process that share a directory. A member of ``lifecycle.HELD``.
+
+    Attributes:
+        file: the database.
+        process: distinguishes this process from all others, also from later ones with the same number.
+        is_known: the process is in the database.
+    """
+
+    def __init__(self, file: SiteFile) -> None:
+        self.file = file
+        self._publications: WeakRegistry[Publication] = WeakRegistry()
+        self.start_over()
+        lifecycle.HELD.add_weakly(self)
+
+    def start_over(self) -> None:
+        """At first, and in the child of a fork, where the descriptor of the parent's file is closed by now."""
+        self.process = f"{os.getpid()}-{secrets.token_hex(6)}"
+        self.is_known = False
+        self._has_started = False
+        self._is_over = False
+        self._alive = -1
+        self._number = 0
+        self._in_doubt: _Batch | None = None
+        self._gone: deque[str] = deque()
+        self._events: list[Event] = []
+        self._tidied_at = -inf
+
+    def before_fork(self) -> None:
+        """``USE`` is held, and with it all that a publication changes."""
+
+    def after_fork(self, *, in_child: bool) -> None:
+        if in_child:
+            self.start_over()
+
+    def add(self, publication: Publication) -> None:
+        self._publications.add(publication)
+
+    def all(self) -> list[Publication]:
+        """Those of the caches of this process that are not closed."""
+        return [each for each in self._publications if not each.is_closed]
+
+    def forget(self, worker: str) -> None:
+        """The cache ``worker`` is gone. Called by the garbage collector too, anywhere."""
+        self._gone.append(worker)
+        if self.is_known and not self.all() and USE.is_free():
+            with suppress(FileUnusable, OSError):
+                self.publish(0.0)
+
+    def publish(self, patience: float = PATIENCE, closed: Publication | None = None) -> None:
+        """Publish all caches of this process.
+
+        Args:
+            closed: one of them, which is published for the last time.
+
+        Raises:
+            FileUnusable, OSError: nothing was published. The next publication includes this one.
+            FileLocked: for now, as other processes were writing.
+        """
+        publications = self.all()
+        every = publications if closed is None else [*publications, closed]
+        stays = not self._is_over and any(each.is_used() for each in publications)
+        if stays:
+            self._show_alive()
+        with USE.lock:
+            # Before others have to wait for this process.
+            batch = self._collect(every, stays=stays)
+
+        def change(db: sqlite3.Connection) -> None:
+            nonlocal batch
+            # The commit before may have been interrupted by an exception from outside.
+            found = db.execute("SELECT seq FROM processes WHERE process = ?", (self.process,)).fetchone()
+            if self._in_doubt is not None and found == (self._in_doubt.number,):
+                self._settle(self._in_doubt)
+            self._in_doubt = None
+            if batch.number != self._number + 1:
+                # That one, or another thread's, has been published since this one was collected.
+                batch = self._collect(every, stays=stays)
+            # One may have been closed by another thread since.
+            batch = batch._replace(stays=stays and not all(each.is_closed for each in publications))
+            self._write(db, batch, is_new=found is None and self.is_known)
+            self._tidy(db)
+            requests = requests_in(db)
+            for each in publications:
+                each.requests.note(requests)
+            self._in_doubt = batch
+
+        try:
+            self.file.write(change, patience)
+        except (FileUnusable, OSError):
+            with USE.lock:
+                if self._in_doubt is batch:
+                    self._in_doubt = None
+            raise
+        with USE.lock:
+            # Or another thread has found it to be in the database.
+            if self._in_doubt is batch:
+                self._settle(batch)
+                self._in_doubt = None
+        if not batch.stays:
+            self._hide()
+
+    def end(self) -> None:
+        """Publish for the last time: the process exits. What it counts from now on is still published."""
+        self._is_over = True
+        if self._has_started:
+            self._events.append(Event.of(EXITED, SystemClock.time(), this_process()))
+        elif not any(each.is_used() for each in self.all()):
+            return
+        with suppress(FileUnusable, OSError):
+            self.publish(LAST_PATIENCE)
+
+    def _collect(self, publications: Iterable[Publication], *, stays: bool) -> _Batch:
+        parts = []
+        for each in publications:
+            with suppress(CacheClosed):
+                if each.is_used():
+                    each.recorder.mark()
+                    parts.append(_Part(each, each.published, each.recorder.row, dict(each.recorder.steps)))
+            self._events += each.events.taken()
+        return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays)
+
+    def _settle(self, batch: _Batch) -> None:
+        """``batch`` is in the database. If this is interrupted, it goes on when it is called again."""
+        self._number = batch.number
+        for part in batch.parts:
+            part.publication.published = part.now
+            part.publication.recorder.published(part.steps)
+        while batch.gone:
+            del batch.gone[-1], self._gone[0]
+        while batch.events:
+            del batch.events[-1], self._events[0]
+        self.is_known = batch.stays
+        self._has_started |= batch.stays
+
+    def _write(self, db: sqlite3.Connection, batch: _Batch, *, is_new: bool) -> None:
+        """
+        Args:
+            is_new: the database is not the one that this process has published in: it gets all that was counted.
+        """
+        pid, started = this_process()
+        ids = ids_of(db, [part.publication.recorder for part in batch.parts])
+        totals, steps, workers = [], [], []
+        for publication, before, now, new_steps in batch.parts:
+            cache = ids[publication.recorder.name]
+            totals.append((cache, started, *subtracted(now, NOTHING if is_new else before)))
+            steps += [(seconds, cache, start, *row) for (seconds, start), row in new_steps.items()]
+            if batch.stays and not publication.is_closed:
+                workers.append(worker_row(publication.worker, self.process, cache, publication.recorder))
+        db.executemany(ADD_TO_TOTALS, map(storable, totals))
+        db.executemany(ADD_TO_STEPS, map(storable, steps))
+        db.executemany(PUT_WORKER, workers)
+        db.executemany("DELETE FROM workers WHERE worker = ?", ((worker,) for worker in batch.gone))
+        events = list(batch.events)
+        if batch.stays:
+            time = max(part.publication.recorder.time() for part in batch.parts)
+            thread = batch.parts[0].publication.thread()
+            db.execute(PUT_PROCESS, (self.process, pid, started, time, batch.number, thread, IMPLEMENTATION))
+            if not self._has_started:
+                events.append(Event.of(STARTED, started, this_process()))
+        else:
+            for table in ("processes", "workers"):
+                db.execute(f"DELETE FROM {table} WHERE process = ?", (self.process,))
+        add_events(db, events)
+
+    def _show_alive(self) -> None:
+        """Have a locked file, which may have been removed from outside."""
+        path = self.file.alive(self.process)
+        with USE.lock:
+            if self._alive >= 0:
+                with suppress(FileNotFoundError):
+                    if path.stat().st_ino == os.fstat(self._alive).st_ino:
+                        return
+                self._hide()
+            self.file.make_again()
+            new = path.with_suffix(".new")
+            file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            not_for_children.add(file)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Nobody finds it without the lock.
+                new.rename(path)
+            except BaseException:
+                not_for_children.discard(file)
+                os.close(file)
+                raise
+            self._alive = file
+
+    def _hide(self) -> None:
+        with USE.lock:
+            file, self._alive = self._alive, -1
+            if file >= 0:
+                with suppress(OSError):
+                    self.file.alive(self.process).unlink()
+                not_for_children.discard(file)
+                os.close(file)
+
+    def _tidy(self, db: sqlite3.Connection) -> None:
+        """Once a minute, remove what killed processes have left, and what is too old."""
+        now = SystemClock.steady()
+        if now >= self._tidied_at + TIDY_EVERY:
+            is_first, self._tidied_at = self._tidied_at == -inf, now
+            tidy(db, self.file, self.process)
+            if is_first and is_in_ours(self.file.directory):
+                remove_forgotten()
+
+
+class Publication:
+    """What one cache of this process publishes. A job of ``periodic_jobs``, which publishes for all of them.
+
+    Args:
+        publisher: of the process and the directory.
+        recorder: what the cache counts.
+        requests: what operators ask of it.
+        events: what happened to it.
+        thread: returns the state of the wheel thread.
+        is_in_use: whether the cache was used, and not closed since: asking for its figures may load its snapshot.
+
+    Attributes:
+        worker: distinguishes this cache in this process from all others.
+        published: all that was counted and is in the database.
+    """
 
     period: Final = INTERVAL
     matters: Final = 1
 
     def __init__(
         self,
-        directory: FiguresDirectory,
-        name: str,
-        figures: Callable[[], WorkerStats],
-        is_used: Callable[[], bool],
+        publisher: SitePublisher,
+        recorder: Recorder,
+        requests: WorkerRequests,
+        events: CacheEvents,
+        thread: Callable[[], str],
+        is_in_use: Callable[[], bool],
+        clock: Clock,
     ) -> None:
-        self.directory = directory
-        self._name = name
-        self._figures = figures
-        self._is_used = is_used
-        self._closed = False
-        self._failing = False
-        self._is_last = False
-        self._shown = _Shown(directory)
-        self._lock = lazy_lock()
-        # A cache that is dropped without being closed leaves no file behind.
-        weakref.finalize(self, _Shown.remove, self._shown).atexit = False
-        _publishers.add(self)
+        self.publisher = publisher
+        self.recorder = recorder
+        self.requests = requests
+        self.events = events
+        self.thread = thread
+        self._is_in_use = is_in_use
+        self._clock = clock
+        self.published: Row = NOTHING
+        self.is_failing = False
+        self.has_begun = False
+        self._held_up = 0
+        self._due_at = -inf
+        self.is_closed = False
+        self._name_worker()
+        publisher.add(self)
 
-    @property
-    def worker(self) -> str:
-        """What tells this cache in this process from all others."""
-        return self._shown.worker
+    def _name_worker(self) -> None:
+        self.worker = f"{os.getpid()}-{secrets.token_hex(6)}"
+        # A cache that is dropped without being closed leaves no row behind.
+        self._finalizer = weakref.finalize(self, self.publisher.forget, self.worker)
+        self._finalizer.atexit = False
 
-    def begin(self) -> None:
-        """There is nothing to prepare."""
-
-    def run(self) -> None:
-        with self._lock.get():
-            if self._closed:
-                # By another thread, while this one was on its way here.
-                return
-            try:
-                self._publish()
-            except (FileUnusable, OSError) as error:
-                if not self._failing:
-                    logger.warning("The figures of the cache %r cannot be published: %s", self._name, error)
-                self._failing = True
-            else:
-                self._failing = False
+    def is_used(self) -> bool:
+        """Whether there is anything to publish."""
+        return self.has_begun or (self._is_in_use() and self.recorder.uses() > 0)
 
     def is_published(self) -> bool:
-        return self._shown.file >= 0
+        return self.has_begun and self.publisher.is_known
 
     def cannot_publish(self) -> bool:
         """Whether other processes see no figures of this one because its last try failed."""
-        return self._failing and not self.is_published()
+        return self.is_failing and not self.publisher.is_known
+
+    def begin(self) -> None:
+        self.has_begun = True
+        self.requests.begin()
+
+    def run(self) -> None:
+        if not self.is_closed and self._clock() >= self._due_at:
+            for each in self.publisher.all():
+                each.was_published()
+            self._publish()
+        self.requests.run()
 
     def run_now(self) -> None:
-        """Not in a few seconds, if there is anything to publish."""
-        if self.is_published() or (self._is_used() and self._figures().stats.uses):
-            self.run()
-
-    def run_last(self) -> None:
-        """At the exit of the interpreter, so that what exited workers have counted is complete."""
-        self._is_last = True
-        self.run_now()
-
-    def close(self) -> None:
-        """What was counted is among the counts of exited workers from here on."""
-        with self._lock.get():
-            self._closed = True
-            with suppress(FileUnusable, OSError):
-                if self.is_published():
-                    self._shown.replace(replace(self._figures(), is_last=True))
-            self._shown.remove(patience=None)
-
-    def start_over(self) -> None:
-        self._lock = lazy_lock()
-        self._failing = False
-        self._is_last = False
-        self._shown.start_over()
+        """Publish now instead of in a few seconds, if there is anything to publish."""
+        if self.is_used():
+            self._publish()
 
     def _publish(self) -> None:
-        if not self.is_published():
-            self.directory.make_again()
-        _retire_the_dead(self.directory)
-        _remove_what_is_left()
-        figures = replace(self._figures(), is_last=self._is_last)
         try:
-            self._shown.replace(figures)
-        except FileNotFoundError:
-            self.directory.make_again()
-            self._shown.replace(figures)
-        if not self._is_last:
-            note_start(self.directory.path)
+            self.publisher.publish()
+        except (FileUnusable, OSError) as error:
+            self._held_up += 1
+            if isinstance(error, FileLocked) and self._held_up < LATE:
+                return
+            if not self.is_failing:
+                logger.warning("The figures of the cache %r cannot be published: %s", self.recorder.name, error)
+            self.is_failing = True
+        else:
+            self.is_failing = False
+            self._held_up = 0
 
-
-class _Shown:
-    """What a publisher shows of this process."""
-
-    __slots__ = ("_directory", "_pid", "file", "worker")
-
-    def __init__(self, directory: FiguresDirectory) -> None:
-        self._directory = directory
-        self.file = -1
-        self.start_over()
-
-    def replace(self, figures: WorkerStats) -> None:
-        old, self.file = self.file, self._directory.publish(figures)
-        if old >= 0:
-            os.close(old)
-
-    def remove(self, patience: float | None = 0.0) -> None:
-        """Without patience, it may be called by the garbage collector: in a thread that is at the same at the time."""
-        if self.file >= 0 and self._pid == os.getpid():
-            os.close(self.file)
-            self.file = -1
-            with suppress(OSError):
-                if not self._directory.remove(self.worker, patience):
-                    _left.append((self._directory, self.worker))
+    def was_published(self) -> None:
+        """The process publishes. Its caches need not, for a while."""
+        self._due_at = self._clock() + SOONEST
 
     def start_over(self) -> None:
-        """At first, and in the child of a fork, where the parent's lock would outlive it if it were kept open."""
-        if self.file >= 0:
-            os.close(self.file)
-        self.file = -1
-        self._pid = os.getpid()
-        # Numbers of processes come again, and one process may have many caches of one name.
-        self.worker = f"{self._pid}-{secrets.token_hex(6)}"
+        """In the child of a fork."""
+        self._finalizer.detach()
+        self.published = NOTHING
+        self.is_failing = False
+        self.has_begun = False
+        self._held_up = 0
+        self._due_at = -inf
+        self._name_worker()
+        self.requests.start_over()
+
+    def close(self) -> None:
+        """What was counted stays, and the cache is no longer one of a worker."""
+        is_used = self.is_used()
+        self.is_closed = True
+        if self._finalizer.detach() is not None and is_used:
+            self.publisher.forget(self.worker)
+            with suppress(FileUnusable, OSError):
+                self.publisher.publish(LAST_PATIENCE, closed=self)
 
 
-_publishers: Final[WeakRegistry[Publisher]] = WeakRegistry()
-_retired: dict[tuple[int, Path], float] = {}
-"""When a process last looked for the dead of a directory."""
-
-_left: list[tuple[FiguresDirectory, str]] = []
-"""What could not be removed at once, since another process had the lock: the next publication does it."""
+_publishers: Final[dict[Path, SitePublisher]] = {}
 
 
-def _remove_what_is_left() -> None:
-    for _ in range(len(_left)):
-        with suppress(IndexError):
-            directory, worker = _left.pop()
-            directory.remove(worker)
+def publisher_of(directory: Path) -> SitePublisher:
+    """The publisher of this process for ``directory``.
 
-
-def _retire_the_dead(directory: FiguresDirectory) -> None:
-    """Once a minute, not for each of a thousand caches, which would open a million files."""
-    once = (os.getpid(), directory.path)
-    last, now = _retired.get(once), SystemClock.steady()
-    if last is None or now >= last + RETIRE_EVERY:
-        _retired[once] = now
-        note_dead(directory.path, directory.retire_the_dead())
-        if last is None and is_in_ours(directory.path):
-            remove_forgotten()
+    Raises:
+        FileUnusable: figures cannot be shared there.
+    """
+    found = _publishers.get(directory)
+    return _publishers.setdefault(directory, SitePublisher(SiteFile(directory))) if found is None else found
 
 
 def _publish_all() -> None:
-    for publisher in _publishers:
-        publisher.run_last()
-    note_exit()
+    for publisher in list(_publishers.values()):
+        publisher.end()
 
 
 lifecycle.PUBLISH.add(_publish_all)

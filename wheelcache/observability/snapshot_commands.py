@@ -24,21 +24,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused
-from wheelcache.observability.collect import note_event
 from wheelcache.observability.console import (
     console_for,
     date_of,
-    look,
     nothing_found,
     size_in_words,
     user_name,
     width_of,
 )
-from wheelcache.observability.figures_directory import FiguresDirectory
+from wheelcache.observability.figures import WorkerFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.worker_requests import LOAD, SAVE, RequestBox
-from wheelcache.observability.worker_stats import WorkerStats
+from wheelcache.observability.site import Own, Site
+from wheelcache.observability.worker_requests import LOAD, SAVE
 from wheelcache.persistence.autosave import SUFFIX, Autosave, stem_of
 from wheelcache.persistence.saving import KIND
 from wheelcache.persistence.snapshot_file import ASIDE, open_snapshot
@@ -72,7 +70,7 @@ class Kept:
 
     name: str
     keeper: Autosave
-    published: FiguresDirectory | None
+    is_published: bool
 
     @property
     def secret(self) -> bytes | None:
@@ -209,8 +207,8 @@ def _kept(caches: Iterable[ObservedCache], option: str) -> list[Kept]:
     found: dict[tuple[str, Path], Kept] = {}
     for cache in caches:
         if cache.keeper is not None:
-            published = None if cache.publisher is None else cache.publisher.directory
-            found.setdefault((cache.name, cache.keeper.directory), Kept(cache.name, cache.keeper, published))
+            is_published = cache.observer.publication is not None
+            found.setdefault((cache.name, cache.keeper.directory), Kept(cache.name, cache.keeper, is_published))
     if not found:
         raise Undone(f"No cache has a place for snapshots: the option {option} says where.")
     return list(found.values())
@@ -218,31 +216,30 @@ def _kept(caches: Iterable[ObservedCache], option: str) -> list[Kept]:
 
 def _ask(action: str, kept: Sequence[Kept], caches: Sequence[ObservedCache]) -> list[Kept]:
     """Those of ``kept`` that a worker has, which was asked."""
-    silent = [each for each in kept if each.published is None]
+    silent = [each for each in kept if not each.is_published]
     if silent:
         names = " and ".join(repr(each.name) for each in silent)
         raise Undone(f"The figures of {names} are not published, and that is how workers are asked for anything.")
     asked = [each for each in kept if _workers(caches, each.name)]
     if not asked:
         raise Undone(nothing_found(caches))
+    site = Site(caches, Own.NONE)
     for each in asked:
-        if each.published is not None:
-            RequestBox(each.published.path).ask(action, each.name)
-            note_event(caches, action, user_name(), each.name)
+        site.ask(action, each.name)
+        site.note(action, user_name(), each.name)
     return asked
 
 
-def _workers(caches: Sequence[ObservedCache], name: str) -> list[WorkerStats]:
-    _, found = look(caches)
-    return [worker for cache in found if cache.name == name for worker in cache.workers]
+def _workers(caches: Sequence[ObservedCache], name: str) -> list[WorkerFigures]:
+    return Site(caches, Own.NONE).workers(name)
 
 
-def _rests(worker: WorkerStats) -> bool:
+def _rests(worker: WorkerFigures) -> bool:
     """Whether nothing is in the cache and no caller asks for it: then it does not look whether it is asked, either."""
-    return worker.stats.size == 0 and worker.taken < SystemClock.time() - 3 * INTERVAL
+    return worker.stats.size == 0 and worker.published < SystemClock.time() - 3 * INTERVAL
 
 
-def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerStats]], does: str, out: TextIO) -> None:
+def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerFigures]], does: str, out: TextIO) -> None:
     for each, workers in asked.items():
         pids = _listed(worker.pid for worker in workers if _rests(worker))
         if pids:

@@ -49,13 +49,13 @@ class StatsLog:
                 "elements": stats.size,
                 "hit": since_last.hits,
                 "miss": since_last.misses,
+                "stale": since_last.stale_hits,
             }
-            logger.info(
+            line = (
                 "cache(%(cache)s) - qpm: %(qpm)d, hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "
-                "hit: %(hit)d, miss: %(miss)d",
-                figures,
-                extra=figures,
+                "hit: %(hit)d, miss: %(miss)d"
             )
+            logger.info(line + (", stale: %(stale)d" if since_last.stale_hits else ""), figures, extra=figures)
 
     def start_over(self) -> None:
         self._last = Stats()

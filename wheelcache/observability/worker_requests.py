@@ -1,114 +1,97 @@
 """What operators ask of the workers of a site: to clear a cache, to save it, to load it.
 
-The dashboard and the commands leave a request in the directory where the workers publish their figures. Each worker
-looks there every few seconds and runs what was asked since its last look. Nothing else runs a request: neither a scrape
-nor the dashboard nor a command that shows figures.
+The dashboard and the commands put a request into the database where the workers publish their figures. Each worker sees
+it with its next publication, and runs it. Nothing else runs a request: neither a scrape nor the dashboard nor a command
+that shows figures.
 
-A request is for the workers that live when it is made. A worker notes the last request of each action when its cache is
-made, and again when its process is forked; those requests are not for it.
+A request is for the workers that live when it is made. At its first look, a worker passes over the requests from before
+its cache was made, or its process was forked.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from wheelcache.observability.figures_directory import LOCK, NAMES
-from wheelcache.observability.publisher import INTERVAL
-from wheelcache.runtime.json_files import load_document, replace_document
-from wheelcache.runtime.private_files import locked_file
+from wheelcache.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    import sqlite3
 
 CLEAR: Final = "clear"
 SAVE: Final = "save"
 LOAD: Final = "load"
 """The actions that can be asked for."""
 
-REQUESTS: Final = "requests.json"
-"""By the name of the cache and by action, a token that tells the last request from all others."""
+Requests = Mapping[bytes, Mapping[str, tuple[str, float]]]
+"""By the encoded name of the cache and by action, the last request: a token that distinguishes it from all others, and
+when it was made, in seconds since 1970."""
 
 
-class RequestBox:
-    """The requests to the workers of a site.
+def add_request(db: sqlite3.Connection, name: bytes, action: str) -> str:
+    """Ask all workers that live now for ``action`` on the cache of that encoded name, within a transaction.
 
-    Args:
-        path: the directory where the workers publish their figures.
+    Returns:
+        The token of the request.
     """
+    # Not a count, which would start again with a new database, and repeat.
+    token = secrets.token_hex(8)
+    db.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?)", (name, action, token, SystemClock.time()))
+    return token
 
-    __slots__ = ("_path",)
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def ask(self, action: str, name: str) -> str:
-        """Ask all workers that live now for ``action`` on the cache ``name``.
-
-        Returns:
-            A token that tells this request from all others.
-
-        Raises:
-            OSError, FileUnusable: nothing was asked.
-        """
-        # Not a count, which would start again when the file is removed, and repeat.
-        token = secrets.token_hex(8)
-        with locked_file(self._path / LOCK):
-            document = load_document(self._path / REQUESTS)
-            before = document.pop(name, None)
-            document[name] = {**(before if isinstance(before, dict) else {}), action: token}
-            replace_document(self._path / REQUESTS, dict(list(document.items())[-NAMES:]))
-        return token
-
-    def last(self, name: str) -> Mapping[str, str]:
-        """The token of the last request of each action on the cache ``name``. Takes 6 us without requests, else 25."""
-        found = load_document(self._path / REQUESTS).get(name)
-        if not isinstance(found, dict):
-            return {}
-        return {action: token for action, token in found.items() if isinstance(token, str)}
+def requests_in(db: sqlite3.Connection) -> Requests:
+    found: dict[bytes, dict[str, tuple[str, float]]] = {}
+    for name, action, token, at in db.execute("SELECT cache, action, token, at FROM requests"):
+        found.setdefault(name, {})[action] = token, at
+    return found
 
 
 class WorkerRequests:
-    """Runs the requests to one cache of this process. A job of ``periodic_jobs``.
+    """Runs the requests to one cache of this process.
 
     Args:
-        box: the requests.
-        name: of the cache.
-        actions: what runs a request, by action.
+        name: of the cache, encoded.
+        actions: the function that runs a request, by action.
     """
 
-    __slots__ = ("_actions", "_box", "_done", "_has_begun", "_name")
+    __slots__ = ("_actions", "_begun", "_done", "_name", "_since", "_wanted")
 
-    period: Final = INTERVAL
-    matters: Final = 1
-
-    def __init__(self, box: RequestBox, name: str, actions: Mapping[str, Callable[[], object]]) -> None:
-        self._box = box
-        self._name = name
+    def __init__(self, name: bytes, actions: Mapping[str, Callable[[], object]]) -> None:
         self._actions = actions
-        self._has_begun = False
-        self._done = dict(box.last(name))
+        self._name = name
+        self.start_over()
+
+    def start_over(self) -> None:
+        """At first, and in the child of a fork, for which requests to its parent are not."""
+        self._begun = False
+        self._done: dict[str, str] = {}
+        self._wanted: list[str] = []
+        self._since: float | None = SystemClock.time()
 
     def begin(self) -> None:
-        if self._has_begun:
-            # The cache was empty and unused: what was asked meanwhile is not for what it holds from now on.
-            self._done = dict(self._box.last(self._name))
-        self._has_begun = True
+        """The cache is written to, for the first time or after it was empty and unused."""
+        if self._begun:
+            # A request in between is not for what the cache holds from now on.
+            self._since = SystemClock.time()
+            self._wanted.clear()
+        self._begun = True
 
-    def run(self) -> None:
-        """Run what was asked since the last look."""
-        for action, token in self._box.last(self._name).items():
+    def note(self, requests: Requests) -> None:
+        """Find out which of ``requests`` are new. Runs none."""
+        since, self._since = self._since, None
+        for action, (token, at) in requests.get(self._name, {}).items():
             if action in self._actions and self._done.get(action) != token:
                 self.note_done(action, token)
-                self._actions[action]()
+                if since is None or at >= since:
+                    self._wanted.append(action)
 
     def note_done(self, action: str, token: str) -> None:
         """The request ``token`` was run here already."""
         self._done[action] = token
 
-    def start_over(self) -> None:
-        """In the child of a fork, for which requests to its parent are not."""
-        self._has_begun = False
-        self._done = dict(self._box.last(self._name))
-
-    def close(self) -> None:
-        """Nothing is kept open."""
+    def run(self) -> None:
+        """Run what was found."""
+        while self._wanted:
+            self._actions[self._wanted.pop(0)]()

@@ -12,14 +12,15 @@ stage                 members                                  why here
 ``WHEEL``             the wheel thread                         submits jobs to the pools
 ``POOLS``             refreshes, timed loads, each `Timers`'   run what the threads above have submitted
 ``EXIT_SAVER``        the thread that saves at the exit        independent of the others
-``HELD``              each cache and each ``Timers``           the threads above need their locks to end
+``HELD``              the use of SQLite, then each cache and   the threads above need their locks to end; a
+                      each ``Timers``                          publication waits for the locks of caches
 ====================  =======================================  =======================================================
 
 A fork copies only the calling thread. Idle threads therefore end first: Python >= 3.12 warns about a fork of a process
 with other threads. A thread that runs user code, such as a loader or a listener, cannot be ended; then Python warns
 rightly. Held members are consistent while the memory is copied. A cache holds its parts first, and then its core.
-Members of ``HELD`` are held in order of registration. No thread waits for one of them while it is inside another, so
-their order cannot cause a deadlock.
+Members of ``HELD`` are held in order of registration. No thread waits for one of them while it is inside a later one,
+so their order cannot cause a deadlock.
 
 After the fork, in the parent: ``HELD`` in reverse, the turn to fork, then the threads in reverse. Threads that have
 work start again.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from wheelcache.errors import CacheClosed
 from wheelcache.runtime.clock import Clock, ManualClock, Steppable
@@ -29,6 +29,14 @@ class PeriodicJob(Protocol):
     def run(self) -> None: ...
     def start_over(self) -> None: ...
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Aligned(Protocol):
+    """A job that runs at certain times instead of every so many seconds."""
+
+    def until_next(self) -> float:
+        """Seconds to its next run."""
 
 
 class Driver(Protocol):
@@ -97,7 +105,7 @@ class PeriodicJobs:
                 job.begin()
             slowest = max(self._jobs, key=lambda job: job.period)
             jobs: list[_Runnable] = [*self._jobs, _IdleChecker(slowest, self._check_idle)]
-            self._generation = {job: now + job.period for job in jobs}
+            self._generation = {job: now + _delay(job) for job in jobs}
             if self._closed:
                 # By another thread, just now.
                 self._generation = {}
@@ -150,7 +158,7 @@ class PeriodicJobs:
     def _next_due(self, job: _Runnable, due: float) -> float:
         """By when it was due: counted from the end of its run, each run would come a little later."""
         now = self.clock()
-        following = due + job.period
+        following = (now if isinstance(job, Aligned) else due) + _delay(job)
         if following <= now:
             following = now + job.period
         if isinstance(self.clock, ManualClock):
@@ -175,3 +183,8 @@ class PeriodicJobs:
     def _pause(self) -> None:
         self._generation = {}
         self.paused = not self._closed
+
+
+def _delay(job: _Runnable) -> float:
+    """Seconds to the next run of ``job``."""
+    return job.until_next() if isinstance(job, Aligned) else job.period

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import uniform
 from typing import Any, Final
 
 from wheelcache import options
@@ -28,6 +29,15 @@ LOCK_PATIENCE: Final = 5.0
 
 FALLBACK_PATIENCE: Final = 1.0
 """Seconds that processes which choose another runtime directory wait for each other. Any user can hold that lock."""
+
+
+class FileLocked(FileUnusable):
+    """Another process has locked the file for longer than this one waits."""
+
+
+def pause() -> None:
+    """Wait between two tries to lock a file, for a random time: in step with others, some would never be first."""
+    time.sleep(uniform(0.001, 0.004))
 
 
 def runtime_directory() -> Path:
@@ -191,14 +201,16 @@ def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bo
 
 
 @contextmanager
-def locked_file(path: Path, patience: float | None = None) -> Iterator[int]:
+def locked_file(path: Path, patience: float | None = None, *, shared: bool = False) -> Iterator[int]:
     """A private file, made if it isn't there, open to read and write, that no other thread or process has locked.
 
     Args:
         patience: seconds to wait for the lock, 0.0 for not at all; 5 if not given.
+        shared: whether others may have the lock in the same way.
 
     Raises:
-        FileUnusable: it cannot be opened, is not this user's alone, or another process has locked it for that long.
+        FileUnusable: it cannot be opened, or is not this user's alone.
+        FileLocked: another process has locked it for that long.
     """
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -207,7 +219,7 @@ def locked_file(path: Path, patience: float | None = None) -> Iterator[int]:
     not_for_children.add(file)
     try:
         check_private(path, os.fstat(file), stat.S_ISREG, "a file")
-        _lock(path, file, LOCK_PATIENCE if patience is None else patience)
+        _lock(path, file, LOCK_PATIENCE if patience is None else patience, shared=shared)
         yield file
     finally:
         # Closing would not do where the file is mapped: the map has a descriptor of its own.
@@ -216,23 +228,24 @@ def locked_file(path: Path, patience: float | None = None) -> Iterator[int]:
         os.close(file)
 
 
-def _lock(path: Path, file: int, patience: float) -> None:
+def _lock(path: Path, file: int, patience: float, *, shared: bool = False) -> None:
+    how = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     until = SystemClock.steady() + patience
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, how | fcntl.LOCK_NB)
         except BlockingIOError:
             # Held for microseconds, unless its holder was stopped in the middle.
             if SystemClock.steady() >= until:
-                raise FileUnusable(f"{path} has been locked by another process for {patience} s") from None
-            time.sleep(0.001)
+                raise FileLocked(f"{path} has been locked by another process for {patience} s") from None
+            pause()
         else:
             return
 
 
 not_for_children: Final[set[int]] = set()
-"""Descriptors with locks that are held for a moment. The child of a fork in that moment would hold them as well, and
-go on holding them after its parent was killed."""
+"""Descriptors with locks of this process. The child of a fork would hold them as well, and go on holding them after its
+parent was killed."""
 
 
 def _close_in_child() -> None:

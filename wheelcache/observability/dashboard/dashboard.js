@@ -273,11 +273,11 @@ class TimeChart extends Plot {
     this.legend.append(this.span, ...this.keys);
   }
 
-  show({ history, now: lastMinute, total }, now) {
+  show({ history, total }, now) {
     this.history = history;
     this.limit = total[this.spec.limit];
-    // After a start or a reset nothing is drawn yet of what the last minute tells.
-    const isEarly = !history.at.length && lastMinute.requests_per_second > 0;
+    // After a start or a reset no step is over yet.
+    const isEarly = !history.at.length && total.requests > 0;
     this.nothing = isEarly ? `The first ${duration(history.step)} are not over yet` : this.spec.nothing;
     this.end = now;
     const span = chosenSpan();
@@ -291,6 +291,11 @@ class TimeChart extends Plot {
     return this.history[series.field] ?? [];
   }
 
+  /** Whether a series is drawn: one that is optional, only if it has anything but zeros. */
+  isDrawn(series) {
+    return !series.optional || this.values(series).some(Boolean);
+  }
+
   /** Those that the axis spans. */
   inView(series) {
     return this.values(series).filter((value, i) => value !== null && value !== undefined && this.history.at[i] >= this.start);
@@ -298,7 +303,9 @@ class TimeChart extends Plot {
 
   /** The gist, for readers that do not see the line, and the values now, for those that do. */
   say() {
-    const { title, series, format } = this.spec;
+    const { title, format } = this.spec;
+    const series = this.spec.series.filter((one) => this.isDrawn(one));
+    this.spec.series.forEach((one, i) => { this.keys[i].hidden = !this.isDrawn(one); });
     // What no worker has added to for a while is no figure of now.
     const isNow = this.end - (this.history.at.at(-1) ?? 0) <= FRESH * this.history.step;
     write(this.span, isNow ? `last ${duration(this.history.step)}:` : "");
@@ -319,7 +326,7 @@ class TimeChart extends Plot {
 
   /** With the label of its series, where there is more than one. */
   named(i, text) {
-    return this.spec.series.length > 1 ? `${this.spec.series[i].label} ${text}` : text;
+    return this.spec.series.filter((one) => this.isDrawn(one)).length > 1 ? `${this.spec.series[i].label} ${text}` : text;
   }
 
   points() {
@@ -346,11 +353,12 @@ class TimeChart extends Plot {
     const [time, ...values] = this.row(place);
     const began = this.history.started?.[place];
     const news = began ? [`${plural(began, "worker")} began`] : [];
-    return [time, ...values.map((value, i) => this.named(i, value)), ...news];
+    const drawn = values.map((value, i) => this.named(i, value)).filter((_, i) => this.isDrawn(this.spec.series[i]));
+    return [time, ...drawn, ...news];
   }
 
   paint() {
-    const { series } = this.spec;
+    const series = this.spec.series.filter((one) => this.isDrawn(one));
     const { known, limit, top, floor } = this.scale();
     const y = (value) => TOP + INNER * (1 - (value - floor) / (top - floor));
     const drawn = [...this.levels(), ...this.hours(), ...this.began()];
@@ -378,7 +386,7 @@ class TimeChart extends Plot {
   /** The values from bottom to top. A ratio near its ceiling is drawn as if through a lens: 99.7% beside 97%. */
   scale() {
     const { series, axis, ceiling, ceilingOf = niceCeiling, lenses = [] } = this.spec;
-    const known = series.flatMap((one) => this.inView(one));
+    const known = series.filter((one) => this.isDrawn(one)).flatMap((one) => this.inView(one));
     const most = known.reduce((a, b) => Math.max(a, b), 0);
     const least = known.reduce((a, b) => Math.min(a, b), Infinity);
     const limit = this.limit <= most * 2.5 ? this.limit : null; // null: none, or far above the line
@@ -520,10 +528,10 @@ class Histogram extends Plot {
 const TIME_CHARTS = [
   { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${threeDigits.format(n * 100)}%`, ceiling: 1,
     lenses: [0.99, 0.9, 0.5],
-    nothing: "No look-ups", series: [{ field: "hit_ratio", label: "Hit ratio" }] },
+    nothing: "No look-ups", series: [{ field: "hit_ratio", label: "Hit ratio" }, { field: "stale_ratio", label: "Stale", optional: true }] },
   { key: "requests", title: "Look-ups per second", heading: "Look-ups/s", format: rate, axis: compact,
     nothing: "No look-ups", series: [{ field: "requests_per_second", label: "All" },
-      { field: "misses_per_second", label: "Misses" }] },
+      { field: "misses_per_second", label: "Misses" }, { field: "stale_per_second", label: "Stale", optional: true }] },
   { key: "entries", title: "Entries", format: count, axis: compact, limit: "max_entries", nothing: "Nothing yet",
     series: [{ field: "entries", label: "Entries" }] },
   { key: "memory", title: "Memory", format: bytes, axis: bytes, ceilingOf: niceBytes, limit: "max_bytes", nothing: "Nothing yet",
@@ -533,6 +541,9 @@ const TIME_CHARTS = [
       { field: "expirations_per_second", label: "Expired" }] },
   { key: "load_ms", title: "Mean load time", format: milliseconds, axis: milliseconds, nothing: "No miss was followed by a set",
     series: [{ field: "load_ms", label: "Mean load time" }] },
+  { key: "store_ms", title: "Mean time of a call of the store", heading: "Store, mean time", format: milliseconds,
+    axis: milliseconds, nothing: "No calls", series: [{ field: "store_read_ms", label: "Reads" },
+      { field: "store_write_ms", label: "Writes" }] },
 ];
 
 // --- cards
@@ -561,7 +572,7 @@ class Card {
     this.clear.hidden = !config.may_operate;
     this.clear.addEventListener("click", () => clearCache(this));
     this.charts = TIME_CHARTS.map((spec) => new TimeChart(spec, name));
-    this.histogram = new Histogram({ key: "load_buckets", title: "Load times", nothing: "No miss was followed by a set" }, name);
+    this.histogram = new Histogram({ key: "load_buckets", title: "Load times, last hour", heading: "Load times, 1 h", nothing: "No miss was followed by a set" }, name);
     part(this.root, "charts").append(...[...this.charts, this.histogram].map((chart) => chart.figure));
     this.settings = part(this.root, "settings");
     set(this.settings.querySelector(".scroll"), { "aria-label": `Settings of ${name}` });
@@ -623,7 +634,8 @@ class Card {
     this.showStore(cache);
     for (const chart of this.charts) chart.show(cache, at);
     this.charts.find((chart) => chart.spec.key === "memory").figure.hidden = cache.total.bytes === null;
-    this.histogram.show(cache.total.load_buckets);
+    this.charts.find((chart) => chart.spec.key === "store_ms").figure.hidden = cache.store === null;
+    this.histogram.show(cache.times.hour.loads);
     this.showWorkers(cache.workers, at);
     this.showSettings(cache.settings);
     this.showAbout(cache, at);
@@ -666,7 +678,7 @@ class Card {
 
   showNow({ now, total }, since, at) {
     this.write("hit_ratio_now", nowRatio(now));
-    this.write("hit_ratio", total.hits + total.misses ? totalRatio(total) : "no look-ups");
+    this.write("hit_ratio", total.requests ? totalRatio(total) : "no look-ups");
     this.write("since", this.sinceWhen(since, at));
     this.write("requests_per_second", unless(now.requests_per_second, rate));
     this.showMeter("entries", total.entries, total.max_entries, count, false);
@@ -704,7 +716,7 @@ class Card {
   }
 
   showTotals(total) {
-    this.write("requests", count(total.hits + total.misses));
+    this.write("requests", count(total.requests));
     for (const name of ["hits", "misses", "puts", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts",
       "refreshes", "refreshes_dropped"]) {
       this.write(name, count(total[name]));
@@ -723,12 +735,15 @@ class Card {
   }
 
   /** How the store behind does, of a cache that has copies of one. */
-  showStore({ store, total }) {
+  showStore({ store, total, times }) {
     part(this.root, "store").hidden = store === null;
     if (store === null) return;
     const { reads, writes, breakers, open_breakers: open, trackers, trusted } = store;
     this.write("store_reads", count(reads.calls));
-    for (const p of [50, 90, 99]) this.write(`store_p${p}`, percentile(reads.buckets, p / 100));
+    for (const p of [50, 90, 99]) {
+      const [minute, hour] = [times.minute, times.hour].map((span) => percentile(span.store_reads, p / 100));
+      this.write(`store_p${p}`, `${minute} · ${hour}`);
+    }
     this.write("store_writes", count(writes.calls));
     this.write("store_write_time", writes.calls ? milliseconds((writes.seconds * 1000) / writes.calls) : NOTHING);
     this.write("store_errors", count(reads.errors + writes.errors));
@@ -767,7 +782,7 @@ class Card {
     const row = this.rows.get(pid);
     const age = duration(Math.max(0, Math.round(at - worker.published)));
     const texts = [String(pid), moment(worker.started, at), `${age} ago`, nowRatio(now), totalRatio(total),
-      unless(now.requests_per_second, rate), count(total.hits + total.misses), count(total.entries), worker.thread,
+      unless(now.requests_per_second, rate), count(total.requests), count(total.entries), worker.thread,
       milliseconds(worker.lag * 1000)];
     fillRow(row, texts.map((text, column) => (outliers.has(column) ? `${outliers.get(column)} ${text}` : text)));
     [...row.cells].forEach((cell, column) => {
@@ -790,9 +805,9 @@ const WORKER_VALUES = [
   (worker) => worker.started,
   (worker) => -worker.published,
   ({ now }) => (now.requests_per_second ? now.hit_ratio ?? -1 : -1),
-  ({ total }) => (total.hits + total.misses ? total.hit_ratio : -1),
+  ({ total }) => total.hit_ratio ?? -1,
   ({ now }) => now.requests_per_second ?? -1,
-  ({ total }) => total.hits + total.misses,
+  ({ total }) => total.requests,
   ({ total }) => total.entries,
   (worker) => THREADS.indexOf(worker.thread),
   (worker) => worker.lag,
@@ -830,7 +845,7 @@ function findOutliers(workers, at) {
 }
 
 const nowRatio = (now) => (now.requests_per_second ? unless(now.hit_ratio, percent) : NOTHING);
-const totalRatio = (total) => (total.hits + total.misses ? percent(total.hit_ratio) : NOTHING);
+const totalRatio = (total) => (total.requests ? percent(total.hit_ratio) : NOTHING);
 
 // --- events
 

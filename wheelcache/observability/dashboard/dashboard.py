@@ -12,30 +12,22 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib.resources import files
+from operator import attrgetter
 from string import Template
 from typing import Any, Final
 
 from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.collect import (
-    collect,
-    directories_of,
-    is_shared,
-    note_event,
-    note_reset,
-    recent_events,
-    saved_at,
-    since_reset,
-    time_series,
-)
+from wheelcache.observability import documents
 from wheelcache.observability.event_log import CLEARED, RESET, Event
-from wheelcache.observability.history import DAY, HOUR, Ring
+from wheelcache.observability.figures import CacheFigures, WorkerFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.worker_requests import CLEAR, SAVE, RequestBox
-from wheelcache.observability.worker_stats import CacheStats
+from wheelcache.observability.recorder import MINUTE, sum_of
+from wheelcache.observability.site import Site, Step
+from wheelcache.observability.worker_requests import CLEAR, SAVE
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import LOAD_BOUNDS, CallStats, Stats, StoreStats
+from wheelcache.stats import Stats
 
 ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "icon.svg": "image/svg+xml"}
 """The files beside the page, and their types. They are in UTF-8."""
@@ -134,19 +126,11 @@ class Dashboard:
 
         Args:
             details: the names of the caches whose workers and history are wanted; None for all, unless there are more
-                than ``FEW``. Of 25 caches in 40 workers, the rest takes 50 ms.
+                than ``FEW``.
             span: of the history: "day", or what is taken for "hour".
         """
-        own = list(self._caches())
-        found = collect(own)
-        # A reset does not make it one that was never used.
-        used = {
-            each.name
-            for each in found
-            if each.exited_workers.is_used or any(worker.stats.is_used for worker in each.workers)
-        }
-        at, figures = since_reset(found, own)
-        ring = DAY if span == "day" else HOUR
+        site = Site(self._caches())
+        figures = site.caches
         if details is None:
             details = [each.name for each in figures] if len(figures) <= FEW else ()
         return {
@@ -154,17 +138,13 @@ class Dashboard:
             "at": SystemClock.time(),
             "refresh": INTERVAL,
             "this_worker": os.getpid(),
-            "since": at,
-            "can_reset": bool(directories_of(own)),
-            "events": [_event(each) for each in recent_events(own, LATEST_EVENTS)],
+            "since": site.reset_at,
+            "can_reset": bool(site.files),
+            "events": [_event(each) for each in site.events(LATEST_EVENTS)],
             "caches": [
-                _card(each, is_shared(each.name, own))
-                | {"is_used": each.name in used}
+                _card(each, site)
                 | (
-                    {
-                        **_details(each, own, ring, at),
-                        "settings": self._settings(each.name),
-                    }
+                    {**_details(each, site, span == "day"), "settings": self._settings(each.name)}
                     if each.name in details
                     else {}
                 )
@@ -185,9 +165,9 @@ class Dashboard:
 
         def clear(cache: ObservedCache) -> None:
             cache.clear_for(None)
-            if cache.publisher is not None:
-                # The page shows it at once.
-                cache.publisher.run_now()
+            if cache.observer.publication is not None:
+                # The page shows it immediately.
+                cache.observer.publication.run_now()
 
         return f"Cleared {name}. {self._have_done(CLEAR, name, clear, CLEARED, by)}"
 
@@ -202,10 +182,10 @@ class Dashboard:
             NotKept: it has no snapshots.
             FileUnusable, OSError: the other processes cannot be told.
         """
-        own = list(self._caches())
-        if not _is_kept(name, own):
-            # Which of the two it is takes a look at the files of all workers.
-            _named(name, own)
+        site = Site(self._caches())
+        if not _is_kept(name, site.own):
+            # Which of the two it is takes a look at the figures of all workers.
+            _named(name, site)
             raise NotKept(name)
 
         def save(cache: ObservedCache) -> None:
@@ -224,28 +204,30 @@ class Dashboard:
             NotPublished: there is nowhere to note it.
             FileUnusable, OSError: it cannot be noted.
         """
-        own = list(self._caches())
-        if not directories_of(own):
+        site = Site(self._caches())
+        if not site.files:
             raise NotPublished
-        for cache in own:
-            if cache.publisher is not None:
-                cache.publisher.run_now()
-        note_reset(own)
-        note_event(own, RESET, by)
+        publications = [each.observer.publication for each in site.own]
+        for publication in {each.publisher: each for each in publications if each is not None}.values():
+            publication.run_now()
+        site.reset()
+        site.note(RESET, by)
         return "The figures start from zero."
 
     def _have_done(self, action: str, name: str, act: Callable[[ObservedCache], object], event: str, by: str) -> str:
         """Ask all processes for ``action`` on a cache, and call ``act`` for those here. Where it takes effect."""
-        own = list(self._caches())
-        figures = _named(name, own)
-        here = [each for each in own if each.name == name]
-        tokens = {each.path: RequestBox(each.path).ask(action, name) for each in directories_of(here or own)}
-        for cache in here:
-            if cache.requests is not None and cache.publisher is not None:
-                cache.requests.note_done(action, tokens[cache.publisher.directory.path])
-            act(cache)
-        note_event(here or own, event, by, name)
-        return _effect(figures, is_shared(name, own))
+        site = Site(self._caches())
+        figures = _named(name, site)
+        effect = _effect(figures, site)
+        tokens = site.ask(action, name)
+        for cache in site.own:
+            if cache.name == name:
+                publication = cache.observer.publication
+                if publication is not None:
+                    publication.requests.note_done(action, tokens[publication.publisher.file])
+                act(cache)
+        site.note(event, by, name)
+        return effect
 
 
 def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
@@ -270,12 +252,12 @@ def asset(name: str) -> bytes:
     return _FOLDER.joinpath(name).read_bytes()
 
 
-def _named(name: str, own: Iterable[ObservedCache]) -> CacheStats:
+def _named(name: str, site: Site) -> CacheFigures:
     """
     Raises:
         UnknownCache: no process has it.
     """
-    for each in collect(own):
+    for each in site.caches:
         if each.name == name:
             return each
     raise UnknownCache(name)
@@ -286,83 +268,105 @@ def _is_kept(name: str, own: Iterable[ObservedCache]) -> bool:
     return any(each.keeper is not None for each in own if each.name == name)
 
 
-def _effect(figures: CacheStats, shared: bool) -> str:
+def _effect(figures: CacheFigures, site: Site) -> str:
     """In which processes a clear takes effect."""
-    if not shared:
+    if not site.is_shared(figures.name):
         return (
             f"Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, so other "
-            "workers are not told."
+            "workers are not notified."
         )
-    others = sorted({each.pid for each in figures.workers} - {os.getpid()})
-    if not others:
+    pids = [pid for pid in figures.pids if pid != os.getpid()]
+    if not pids:
         return f"Takes effect in worker {os.getpid()}, the only one."
-    if len(others) > 8:
-        return f"Takes effect in all {len(others) + 1} workers of this machine, within {WITHIN:g} seconds."
+    if len(pids) > 8:
+        return f"Takes effect in all {len(pids) + 1} workers of this machine, within {WITHIN:g} seconds."
     return (
-        f"Takes effect in worker {os.getpid()} at once, and in {' and '.join(map(str, others))} within "
+        f"Takes effect in worker {os.getpid()} at once, and in {' and '.join(map(str, pids))} within "
         f"{WITHIN:g} seconds."
     )
 
 
-def _card(figures: CacheStats, shared: bool) -> dict[str, Any]:
-    total = figures.total
+def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
     return {
         "name": figures.name,
-        "is_shared": shared,
-        "clear_effect": _effect(figures, shared),
-        "since": figures.counted_since,
+        "is_shared": site.is_shared(figures.name),
+        "is_used": any(figures.counted.counts()) or figures.stats.size > 0,
+        "clear_effect": _effect(figures, site),
+        "since": figures.since,
         "reset_at": figures.reset_at,
-        "now": _now(figures),
-        "total": _total(figures, total),
-        "store": _store(total.store),
-        "worker_count": len({each.pid for each in figures.workers}),
+        "now": documents.last_minute(figures.minute),
+        "total": documents.totals(figures.stats, figures),
+        "store": documents.store(figures.stats.store),
+        "worker_count": figures.workers,
     }
 
 
-def _store(stats: StoreStats | None) -> dict[str, Any] | None:
-    """Of the store behind a near cache; None of any other."""
-    if stats is None:
-        return None
+def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
+    name, since = figures.name, figures.reset_at or 0.0
+    seconds, hour = site.steps(name, since=since)
+    recent = list(hour.values())
+    if day:
+        seconds, shown = site.steps(name, day=True, since=since)
+    else:
+        shown = hour
     return {
-        "reads": _calls(stats.reads),
-        "writes": _calls(stats.writes),
-        "breakers": stats.breakers,
-        "open_breakers": stats.open_breakers,
-        "trackers": stats.trackers,
-        "trusted": stats.trusted,
-    }
-
-
-def _calls(calls: CallStats) -> dict[str, Any]:
-    return {
-        "calls": calls.calls,
-        "errors": calls.errors,
-        "refused": calls.refused,
-        "seconds": calls.seconds,
-        "buckets": {"bounds": LOAD_BOUNDS, "counts": calls.buckets},
-    }
-
-
-def _details(figures: CacheStats, own: Iterable[ObservedCache], ring: Ring, reset_at: float | None) -> dict[str, Any]:
-    series = time_series(figures, own, ring, since=figures.reset_at or reset_at)
-    return {
-        "saved": saved_at(figures.name, own),
-        "can_save": _is_kept(figures.name, own),
-        "workers": [_worker(each) for each in figures.by_process()],
-        "cores": sorted({each.core for each in figures.workers}),
+        "saved": site.saved_at(name),
+        "can_save": _is_kept(name, site.own),
+        "workers": [_worker(each) for each in site.workers(name)],
+        "cores": list(figures.cores),
         "history": {
-            "step": series.step,
-            "at": series.at,
-            "hit_ratio": series.hit_ratio,
-            "requests_per_second": series.requests,
-            "misses_per_second": series.misses,
-            "entries": series.entries,
-            "bytes": series.memory,
-            "evictions_per_second": series.evictions,
-            "expirations_per_second": series.expirations,
-            "load_ms": [None if each is None else 1000 * each for each in series.load_seconds],
-            "started": series.started,
+            "step": seconds,
+            "at": [start + seconds for start in shown],
+            **{name: [read(step, seconds) for step in shown.values()] for name, read in HISTORY.items()},
         },
+        "times": {
+            "minute": _times(recent[-MINUTE:]),
+            "hour": _times(recent),
+        },
+    }
+
+
+def _mean(seconds: float, calls: float) -> float | None:
+    """Milliseconds of a call on average."""
+    return 1000 * seconds / calls if calls else None
+
+
+def _of_store(kind: str) -> Callable[[Any, int], float | None]:
+    names = [f"{kind}_{place}" for place in range(len(Stats().load_buckets))]
+    calls = attrgetter(*names)
+    seconds = attrgetter(f"{kind}_seconds")
+    return lambda step, _: _mean(seconds(step), sum(calls(step)))
+
+
+HISTORY: Final[dict[str, Callable[[Any, int], float | None]]] = {
+    "hit_ratio": lambda step, _: _share(step.hits, step),
+    "stale_ratio": lambda step, _: _share(step.stale_hits, step),
+    "requests_per_second": lambda step, seconds: (step.hits + step.stale_hits + step.misses) / seconds,
+    "misses_per_second": lambda step, seconds: step.misses / seconds,
+    "stale_per_second": lambda step, seconds: step.stale_hits / seconds,
+    "entries": lambda step, _: step.entries,
+    "bytes": lambda step, _: step.memory or (None if step.entries else 0.0),
+    "evictions_per_second": lambda step, seconds: step.evictions / seconds,
+    "expirations_per_second": lambda step, seconds: step.expirations / seconds,
+    "load_ms": lambda step, _: _mean(step.load_seconds, step.loads + step.load_failures),
+    "store_read_ms": _of_store("read"),
+    "store_write_ms": _of_store("write"),
+    "started": lambda step, _: step.started,
+}
+"""What the charts draw: a value for each step, with its seconds; None where there is nothing to draw."""
+
+
+def _share(count: float, step: Any) -> float | None:
+    requests = step.hits + step.stale_hits + step.misses
+    return count / requests if requests else None
+
+
+def _times(steps: Iterable[Step]) -> dict[str, Any]:
+    """How long loads, and reads of the store, took."""
+    stats = Stats.of(sum_of(steps))
+    return {
+        "loads": documents.buckets(stats.load_buckets),
+        "store_reads": documents.buckets(() if stats.store is None else stats.store.reads.buckets),
     }
 
 
@@ -376,33 +380,12 @@ def _event(event: Event) -> dict[str, Any]:
     }
 
 
-def _worker(figures: CacheStats) -> dict[str, Any]:
-    process, stats = figures.process(), figures.stats
+def _worker(figures: WorkerFigures) -> dict[str, Any]:
+    stats = figures.stats
     return {
-        **process,
-        "is_this": process["pid"] == os.getpid(),
-        "now": _now(figures),
-        "total": _total(figures, stats),
+        **documents.worker(figures),
+        "is_this": figures.pid == os.getpid(),
+        "now": documents.last_minute(figures.minute),
+        "total": documents.totals(stats, figures),
         "breaker_open": stats.store is not None and stats.store.open_breakers > 0,
-    }
-
-
-def _now(figures: CacheStats) -> dict[str, float | None]:
-    rate = figures.last_minute()
-    return {"hit_ratio": rate.hit_ratio, "requests_per_second": rate.requests_per_second}
-
-
-def _total(figures: CacheStats, stats: Stats) -> dict[str, Any]:
-    shown = ("hits", "misses", "loads", "load_failures", "load_timeouts", "load_seconds", "coalesced", "stale_hits")
-    return {
-        **{name: getattr(stats, name) for name in (*shown, "puts", "refreshes", "refreshes_dropped")},
-        "hit_ratio": stats.hit_ratio,
-        "removals": stats.removals,
-        "evicted_bytes": stats.evicted_weight if figures.weighs_bytes else None,
-        "entries": stats.size,
-        "max_entries": figures.max_entries,
-        "bytes": figures.memory,
-        "bytes_are_estimated": not figures.weighs_bytes,
-        "max_bytes": figures.max_weight if figures.weighs_bytes else None,
-        "load_buckets": {"bounds": LOAD_BOUNDS, "counts": stats.load_buckets},
     }

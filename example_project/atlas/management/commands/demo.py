@@ -21,6 +21,7 @@ from atlas.models import City
 from wheelcache.django_backend.aliases import engines
 from wheelcache.observability import console
 from wheelcache.observability.publisher import INTERVAL
+from wheelcache.observability.site import Own, Site
 
 WORKERS: Final = 2
 CLIENTS: Final = 8
@@ -105,8 +106,8 @@ def wait_for_figures(bars: Progress) -> None:
     task = bars.add_task("figures", total=1)
     now = time.time()
     while time.time() < now + 2 * INTERVAL:
-        _, caches = console.look(engines())
-        if caches and all(each.taken > now for cache in caches for each in cache.workers):
+        site = Site(engines(), Own.NONE)
+        if site.caches and all(worker.published > now for each in site.caches for worker in site.workers(each.name)):
             break
         time.sleep(0.1)
     bars.advance(task)

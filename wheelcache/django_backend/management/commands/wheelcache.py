@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from wheelcache.cache import Cache
 from wheelcache.django_backend.aliases import engines
+from wheelcache.errors import FileUnusable
 from wheelcache.observability import console, operator_commands, snapshot_commands
 
 
@@ -52,7 +53,7 @@ class Command(BaseCommand):
         self.stdout.ending = ""
         try:
             self._act(caches, cast(TextIO, self.stdout), **options)
-        except (console.Unshowable, snapshot_commands.Undone) as error:
+        except (console.Unshowable, snapshot_commands.Undone, FileUnusable) as error:
             raise CommandError(str(error)) from None
 
     def _act(self, caches: Sequence[Cache], out: TextIO, **options: Any) -> None:

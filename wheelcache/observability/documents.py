@@ -1,0 +1,83 @@
+"""Figures as documents of JSON: what the dashboard's page and the terminal are given."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
+from wheelcache.stats import COUNTERS, LOAD_BOUNDS, Buckets, CallStats, Stats, StoreStats
+
+# The weights that were evicted are told as bytes, if they are bytes.
+SHOWN: Final = tuple(name for name in COUNTERS if name != "evicted_weight")
+
+
+def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any]:
+    """All counters of ``stats``, by their names, with what follows from them, and what the cache has now."""
+    loads = stats.loads + stats.load_failures
+    weighs_bytes = figures.weighs_bytes
+    return {
+        **{name: getattr(stats, name) for name in SHOWN},
+        "requests": stats.requests,
+        "hit_ratio": stats.hit_ratio if stats.requests else None,
+        "stale_ratio": stats.stale_ratio if stats.requests else None,
+        "load_ms": mean_ms(stats.load_seconds, loads),
+        "removals": stats.removals,
+        "evicted_bytes": stats.evicted_weight if weighs_bytes else None,
+        "entries": stats.size,
+        "max_entries": figures.max_entries,
+        "bytes": figures.memory,
+        "bytes_are_estimated": not weighs_bytes,
+        "max_bytes": figures.max_weight if weighs_bytes else None,
+    }
+
+
+def last_minute(rate: Rate) -> dict[str, float | None]:
+    return {
+        "hit_ratio": rate.hit_ratio,
+        "stale_ratio": rate.stale_ratio,
+        "requests_per_second": rate.requests_per_second,
+    }
+
+
+def store(stats: StoreStats | None) -> dict[str, Any] | None:
+    """How the store behind a near cache performs; None for any other cache."""
+    if stats is None:
+        return None
+    return {
+        "reads": _calls(stats.reads),
+        "writes": _calls(stats.writes),
+        "breakers": stats.breakers,
+        "open_breakers": stats.open_breakers,
+        "trackers": stats.trackers,
+        "trusted": stats.trusted,
+    }
+
+
+def _calls(calls: CallStats) -> dict[str, Any]:
+    return {
+        "calls": calls.calls,
+        "errors": calls.errors,
+        "refused": calls.refused,
+        "seconds": calls.seconds,
+    }
+
+
+def buckets(counts: Buckets) -> dict[str, Any]:
+    """How many calls took how long: one count more than there are bounds, in seconds."""
+    return {"bounds": LOAD_BOUNDS, "counts": counts}
+
+
+def worker(figures: WorkerFigures) -> dict[str, Any]:
+    """The process of a worker, and how its wheel thread performs."""
+    return {
+        "pid": figures.pid,
+        "started": figures.started,
+        "published": figures.published,
+        "thread": figures.thread,
+        "core": figures.core,
+        "lag": figures.lag,
+    }
+
+
+def mean_ms(seconds: float, count: float) -> float | None:
+    return 1000 * seconds / count if count else None

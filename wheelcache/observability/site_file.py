@@ -1,0 +1,435 @@
+"""The database through which the processes of a site share their figures: one file of SQLite in a private directory.
+
+Each process adds what it counted to the rows of all, so the end of a process changes nothing, and reading is a few
+queries. The tables:
+
+- ``caches``: the names, the settings that were published last, and when.
+- ``totals``: by cache, all that was counted since the file was made.
+- ``steps``: the same by steps of ten seconds for an hour, and by steps of five minutes for a day.
+- ``resets``: by cache, what ``totals`` had when the figures were reset. Cache 0 has the time of a reset of all.
+- ``processes``: those that publish. ``seq`` is the number of the last publication: a process whose commit was
+  interrupted finds out by it whether it took place.
+- ``workers``: each cache in each process, with its gauges.
+- ``events``: recent events. ``requests``: the last request of each action on each cache.
+
+Decisions:
+
+- The file is opened for each publication and each reading (0.2 ms), and no connection is carried over a fork. A fork
+  while another thread is inside SQLite would hang the child at its first use of SQLite, also by Django's database:
+  ``USE`` is held during each use, and by the fork hook.
+- ``journal_mode=TRUNCATE``. WAL fails at cold starts and on a small tmpfs, and takes 4 MB more.
+- SQLite's own waiting blocks a whole gevent process, so the timeout is 0 and Python retries. Writers wait for a lock on
+  a file of its own before they open the database: a try costs microseconds, where opening the database in vain took as
+  much of the processor as writing, and twenty processes that tried at once kept each other from ever writing.
+- A file that is damaged or foreign is replaced under an exclusive lock on another file. Publishers and readers share
+  that lock, as SQLite must not see the journal of one file beside another.
+- The name of the file has the number of the schema, which follows from the columns: processes of two versions do not
+  meet, and a column more needs no migration.
+- A process that lives has a locked file of its own. It is not SQLite's: opening and closing that in any other way would
+  drop the locks of the process.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from zlib import crc32
+
+from wheelcache.errors import FileUnusable
+from wheelcache.runtime import lifecycle
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.lazy import Lazy
+from wheelcache.runtime.private_files import (
+    FileLocked,
+    check_private,
+    locked_file,
+    make_private,
+    make_private_again,
+    not_for_children,
+    pause,
+)
+from wheelcache.stats import COUNTS, STORE_GAUGES
+
+if TYPE_CHECKING:
+    import sqlite3
+
+if sys.platform != "win32":
+    import fcntl
+
+T = TypeVar("T")
+
+OLDEST: Final = (3, 24)
+"""The first version of SQLite with an UPSERT."""
+
+GAUGES: Final = ("size", "weight", *STORE_GAUGES)
+"""The numbers of ``workers`` that are added up over the workers that live."""
+
+LEVELS: Final = ("entries", "memory", "started")
+"""What a step has in addition to the counts: entries and bytes at its end, and the workers that began in it."""
+
+STEP: Final = 10
+"""Seconds of a step."""
+
+HOUR: Final = 3600
+DAY: Final = 86_400
+LONG_STEP: Final = 300
+"""Seconds of a step of the day."""
+
+NAMES: Final = 1000
+"""Caches that are kept; those that were published longest ago go first."""
+
+PATIENCE: Final = 0.5
+"""Seconds that a publisher waits for others: the wheel thread waits with it. A publication holds the file for 2 ms."""
+
+READ_PATIENCE: Final = 2.0
+"""Seconds that a reader waits for others. There is no later try."""
+
+COMMIT_PATIENCE: Final = 0.1
+"""Seconds that a commit waits for readers, each of which takes 10 ms at most. Nothing else of the process waits."""
+
+_COUNTS: Final = ", ".join(f"{name} NUMERIC NOT NULL DEFAULT 0" for name in COUNTS)
+_GAUGES: Final = ", ".join(f"{name} NUMERIC NOT NULL DEFAULT 0" for name in GAUGES)
+_LEVELS: Final = ", ".join(f"{name} NUMERIC NOT NULL DEFAULT 0" for name in LEVELS)
+
+SCHEMA: Final = f"""
+CREATE TABLE caches (
+    id INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE, settings TEXT NOT NULL DEFAULT '{{}}',
+    published REAL NOT NULL DEFAULT 0);
+CREATE TABLE totals (cache INTEGER PRIMARY KEY, since REAL NOT NULL DEFAULT 0, {_COUNTS});
+CREATE TABLE resets (cache INTEGER PRIMARY KEY, at REAL NOT NULL DEFAULT 0, {_COUNTS});
+CREATE TABLE steps (
+    seconds INTEGER NOT NULL, cache INTEGER NOT NULL, start INTEGER NOT NULL, {_LEVELS}, {_COUNTS},
+    PRIMARY KEY (seconds, cache, start)) WITHOUT ROWID;
+CREATE TABLE processes (
+    process TEXT PRIMARY KEY, pid INTEGER NOT NULL DEFAULT 0, started REAL NOT NULL DEFAULT 0,
+    published REAL NOT NULL DEFAULT 0, seq INTEGER NOT NULL DEFAULT 0, thread TEXT NOT NULL DEFAULT '',
+    core TEXT NOT NULL DEFAULT '');
+CREATE TABLE workers (
+    worker TEXT PRIMARY KEY, process TEXT NOT NULL, cache INTEGER NOT NULL, published REAL NOT NULL DEFAULT 0,
+    {_GAUGES}, memory INTEGER, lag REAL NOT NULL DEFAULT 0, max_entries INTEGER, max_weight INTEGER,
+    weighs_bytes INTEGER NOT NULL DEFAULT 0, has_store INTEGER NOT NULL DEFAULT 0,
+    minute TEXT NOT NULL DEFAULT '', counts TEXT NOT NULL DEFAULT '', base TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+CREATE TABLE events (at REAL NOT NULL DEFAULT 0, document TEXT NOT NULL DEFAULT '');
+CREATE TABLE requests (
+    cache BLOB NOT NULL, action TEXT NOT NULL, token TEXT NOT NULL DEFAULT '', at REAL NOT NULL DEFAULT 0,
+    PRIMARY KEY (cache, action)) WITHOUT ROWID;
+"""
+
+VERSION: Final = crc32(SCHEMA.encode()) >> 1
+"""The number of the schema, below 2**31 as ``user_version`` must be."""
+
+NAME: Final = f"figures-{VERSION:08x}.sqlite3"
+LOCK: Final = "lock"
+
+QUEUE: Final = "queue"
+"""The file that a writer locks before it opens the database. It is held while waiting for readers, ``USE`` is not."""
+
+ALIVE: Final = ".alive"
+"""The suffix of the files whose locks tell which processes live."""
+
+
+class _Use:
+    """The right to use SQLite, one thread of the process at a time. A member of ``lifecycle.HELD``."""
+
+    def __init__(self) -> None:
+        # Re-entrant: a signal handler may fork in the middle.
+        self._lock: Lazy[Any] = Lazy(lambda: threading.RLock())
+        self._is_held = False
+
+    @property
+    def lock(self) -> Any:
+        """The lock itself, for ``with``: an exception may come between the lines of a method that acquires it."""
+        return self._lock.get()
+
+    def is_free(self) -> bool:
+        """Whether no thread uses SQLite, as far as this one can tell without waiting."""
+        lock = self._lock.get()
+        if lock._is_owned() or not lock.acquire(blocking=False):
+            return False
+        lock.release()
+        return True
+
+    def before_fork(self) -> None:
+        if not self._is_held:
+            # In one step, and in C: an exception between a call of acquire and the next line, or in a generator, would
+            # leave the lock taken.
+            (self._is_held,) = map(self._lock.get().acquire, (True,))
+
+    def after_fork(self, *, in_child: bool) -> None:
+        lock = self._lock.get()
+        if in_child:
+            self._is_held = False
+            self._lock.forget()
+        elif self._is_held:
+            # No call between the two lines, hence no asynchronous exception.
+            self._is_held = False
+            lock.release()
+
+
+USE: Final = _Use()
+lifecycle.HELD.add(USE)
+
+
+class Busy(Exception):
+    """Another process is writing."""
+
+
+class Damaged(Exception):
+    """The file is not a database of this version, or is broken."""
+
+
+def check_sqlite() -> None:
+    """
+    Raises:
+        FileUnusable: figures cannot be shared without SQLite, or with one that is too old.
+    """
+    if sys.platform == "win32":
+        raise FileUnusable("the processes of a machine can share figures through files as Unix has them only")
+    try:
+        import sqlite3
+    except ImportError as error:
+        raise FileUnusable(f"figures are shared through sqlite3, which this Python does not have: {error}") from None
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise FileUnusable(
+            f"figures are shared through SQLite {'.'.join(map(str, OLDEST))} or newer, and this Python has "
+            f"{sqlite3.sqlite_version}"
+        )
+
+
+class SiteFile:
+    """The database of a site.
+
+    Args:
+        directory: made, with mode 0700, if it does not exist; its parent must exist.
+
+    Raises:
+        FileUnusable: the directory is not this user's, or others may use it; or there is no SQLite.
+    """
+
+    __slots__ = ("directory", "path")
+
+    def __init__(self, directory: Path) -> None:
+        check_sqlite()
+        make_private(directory)
+        self.directory = directory
+        self.path = directory / NAME
+
+    def alive(self, process: str) -> Path:
+        """The file that a process has locked while it lives."""
+        return self.directory / f"{process}{ALIVE}"
+
+    def make_again(self) -> None:
+        """Make the directory again if it was removed while it was used.
+
+        Raises:
+            FileUnusable: as the constructor.
+        """
+        make_private_again(self.directory)
+
+    def write(self, change: Callable[[sqlite3.Connection], T], patience: float = PATIENCE) -> T:
+        """Return ``change(connection)``, which is called in a transaction. It may be called several times.
+
+        Raises:
+            FileUnusable: the file cannot be written. Nothing was changed.
+            FileLocked: others hold it for longer than ``patience`` seconds. Nothing was changed.
+        """
+        until = SystemClock.steady() + patience
+        if not self.directory.exists():
+            self.make_again()
+        with locked_file(self.directory / QUEUE, patience):
+            try:
+                return self._insist(until, lambda: self._write(change))
+            except Damaged:
+                pass
+            except FileNotFoundError:
+                self.make_again()
+            try:
+                with USE.lock, locked_file(self.directory / LOCK, PATIENCE):
+                    self._replace_if_damaged()
+                return self._insist(until, lambda: self._write(change))
+            except (Busy, Damaged, FileNotFoundError) as error:
+                raise FileUnusable(f"{self.path} cannot be used: {error}") from error
+
+    def read(self, query: Callable[[sqlite3.Connection], T], default: Callable[[], T]) -> T:
+        """Return ``query(connection)``; ``default()`` if there is no file that can be read. Nothing is written.
+
+        Raises:
+            FileLocked: another process has held the file for too long.
+        """
+        if not self.path.exists():
+            return default()
+        try:
+            return self._insist(SystemClock.steady() + READ_PATIENCE, lambda: self._read(query))
+        except (Damaged, FileNotFoundError):
+            return default()
+
+    def _insist(self, until: float, step: Callable[[], T]) -> T:
+        while True:
+            try:
+                # Never while waiting: a fork waits for it.
+                with USE.lock, locked_file(self.directory / LOCK, 0.0, shared=True):
+                    return step()
+            except (Busy, FileUnusable) as error:
+                if not self.directory.exists():
+                    raise FileNotFoundError(str(self.directory)) from None
+                if SystemClock.steady() >= until:
+                    kind = FileLocked if isinstance(error, (Busy, FileLocked)) else FileUnusable
+                    raise kind(f"{self.path}: {error}") from error
+            pause()
+
+    def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        with closing(self._connect()) as connection:
+            return _checked(lambda: _commit(connection, change), self.path)
+
+    def _read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        def read() -> T:
+            connection.execute("PRAGMA query_only = ON")
+            connection.execute("BEGIN")
+            try:
+                return query(connection)
+            except (LookupError, TypeError, ValueError) as error:
+                # SQLite checks pages, not rows: in a damaged file they may belong to nothing.
+                raise Damaged(f"{self.path} has malformed rows: {error!r}") from error
+
+        with closing(self._connect()) as connection:
+            return _checked(read, self.path)
+
+    def _connect(self) -> sqlite3.Connection:
+        """
+        Raises:
+            FileNotFoundError, Damaged, Busy, OSError
+        """
+        import sqlite3
+
+        self._check_file()
+        # A reader that finds the journal of a killed writer rolls it back, for which it must be able to write.
+        connection = sqlite3.connect(f"file:{_quoted(self.path)}?mode=rw", timeout=0.0, isolation_level=None, uri=True)
+        try:
+            _checked(lambda: _prepare(connection), self.path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _check_file(self) -> None:
+        try:
+            check_private(self.path, self.path.lstat(), stat.S_ISREG, "a file")
+        except FileUnusable as error:
+            raise Damaged(str(error)) from error
+
+    def _replace_if_damaged(self) -> None:
+        """Called under the exclusive lock: nobody else has the file open."""
+        import sqlite3
+
+        with suppress(FileNotFoundError, Damaged):
+            with closing(self._connect()) as connection:
+                problem = _checked(lambda: connection.execute("PRAGMA quick_check(1)").fetchone()[0], self.path)
+                tables = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0]
+            if problem == "ok" and tables == SCHEMA.count("CREATE TABLE"):
+                # Another process was first.
+                return
+        for path in (self.path, Path(f"{self.path}-journal")):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise FileUnusable(f"{path} cannot be replaced: {error}") from error
+        try:
+            # SQLite would let others read it, with some umasks. Its journal gets the same mode.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise FileUnusable(f"{self.path} cannot be made: {error}") from error
+        with closing(sqlite3.connect(str(self.path), timeout=0.0, isolation_level=None)) as connection:
+            _checked(
+                lambda: connection.executescript(
+                    f"PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = OFF; BEGIN; {SCHEMA}"
+                    f"PRAGMA user_version = {VERSION}; COMMIT;"
+                ),
+                self.path,
+            )
+
+
+def lives(path: Path) -> bool:
+    """Whether a process has a lock on its file. One that was stopped lives."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    not_for_children.add(file)
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    else:
+        return False
+    finally:
+        not_for_children.discard(file)
+        os.close(file)
+
+
+def encoded(name: str) -> bytes:
+    """The name of a cache as the database has it: with any characters, also such as no text may have."""
+    return name.encode(errors="surrogatepass")
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != VERSION:
+        raise Damaged(f"it has the version {version}")
+    connection.execute("PRAGMA journal_mode = TRUNCATE")
+    # A process that is killed damages nothing. After a loss of power the file may be replaced.
+    connection.execute("PRAGMA synchronous = OFF")
+
+
+def _commit(connection: sqlite3.Connection, change: Callable[[sqlite3.Connection], T]) -> T:
+    connection.execute("BEGIN IMMEDIATE")
+    result = change(connection)
+    until = SystemClock.steady() + COMMIT_PATIENCE
+    while True:
+        try:
+            connection.execute("COMMIT")
+        except Exception as error:
+            if not _is_busy(error) or SystemClock.steady() >= until:
+                raise
+            pause()
+        else:
+            return result
+
+
+def _checked(step: Callable[[], T], path: Path) -> T:
+    """Return ``step()``, with its errors translated.
+
+    Raises:
+        Busy, Damaged, FileUnusable
+    """
+    import sqlite3
+
+    try:
+        return step()
+    except sqlite3.Error as error:
+        if _is_busy(error):
+            raise Busy("another process has held it for too long") from error
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(("no such", "table")):
+            raise Damaged(str(error)) from error
+        raise Failed(f"{path}: {error}") from error
+
+
+class Failed(OSError):
+    """SQLite cannot read or write the file: the disk is full, for instance."""
+
+
+def _is_busy(error: Exception) -> bool:
+    # SQLITE_BUSY and SQLITE_LOCKED, with all their extended codes.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (5, 6)
+
+
+def _quoted(path: Path) -> str:
+    from urllib.parse import quote_from_bytes
+
+    return quote_from_bytes(os.fsencode(path))
