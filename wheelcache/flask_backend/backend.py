@@ -20,8 +20,7 @@ from wheelcache.flask_backend.settings import check_known, checked_options, figu
 from wheelcache.loading.policy import load_policy
 from wheelcache.loading.steps import run
 from wheelcache.option_table import FLASK as OPTIONS
-from wheelcache.persistence.sigterm import exit_on_sigterm
-from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
+from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
 
@@ -91,7 +90,6 @@ class WheelCache(EngineBackend):
         if backend.engine.parts.keeper is not None:
             _check_snapshots(app, backend.engine)
             exit_on_sigterm()
-            exit_after_uvicorn()
         warn_of_sessions(app)
         return backend
 

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, Final, Protocol
 from weakref import ref
 
-from wheelcache.runtime import contexts
+from wheelcache.runtime import threads
 
 MAX_MISSES: Final = 1024
 """The most keys of a scope that were missed and not set yet. If a key is forgotten, its set counts as news, which costs
@@ -171,7 +171,7 @@ def on_its_own() -> None:
     _running.set(None)
 
 
-contexts.resetters.append(on_its_own)
+threads.resetters.append(on_its_own)
 
 
 def _living(scope: FillScope | None) -> FillScope | None:

@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from wheelcache.observability.observers import Observer
 from wheelcache.persistence.autosave import Autosave
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry
 
 
 class ObservedCache(Protocol):

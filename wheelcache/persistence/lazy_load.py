@@ -12,7 +12,7 @@ from typing import Final
 
 from wheelcache.core.contract import Core
 from wheelcache.errors import Unloaded
-from wheelcache.runtime.lazy import Lazy
+from wheelcache.runtime.shared_objects import Lazy, acquiring
 
 PATIENCE: Final = 30.0
 """Seconds to wait for another thread that loads. It may be waiting for this one: unpickling runs user code."""
@@ -86,10 +86,9 @@ class LazyLoad:
             # Called by what is unpickled.
             return
         lock = self._loading.get()
-        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock taken.
-        (taken,) = map(lock.acquire, (True,), (PATIENCE,))
+        (acquired,) = acquiring(lock, PATIENCE)
         try:
-            if taken and not self._begun and self._closed is None:
+            if acquired and not self._begun and self._closed is None:
                 self._begun = True
                 self._thread = thread
                 try:
@@ -103,7 +102,7 @@ class LazyLoad:
                 # too long.
                 self._open()
         finally:
-            if taken:
+            if acquired:
                 lock.release()
 
     def _open(self) -> None:

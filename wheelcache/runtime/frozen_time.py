@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any, Final, Protocol
 
 from wheelcache.runtime.clock import Clock, SystemClock, time_machine_travels
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry
 
 DRIFT: Final = 0.5
 """Seconds by which the two system clocks may come apart, when the wall clock is set, before the difference is measured
