@@ -197,7 +197,7 @@ class Cache(CacheAccess):
         return default
 
     def delete_many(self, keys: Iterable[Hashable]) -> int:
-        """``delete`` for many. How many were there. One step of the core for every 1,024 keys."""
+        """``delete`` for many. Return how many were there."""
         self._gate.open()
         return self._writer.delete_many([self._adapt(key) for key in keys])
 

@@ -93,14 +93,20 @@ class EntryWriter(WriteState):
         return self.stamps.are_there or self._driver.is_frozen
 
     def get_many(self, keys: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-        """The values of at most BATCH keys, given as the caller's key and the core's. By the caller's."""
+        """Return the values of those ``keys`` that are there. Keys are given as the caller's key and the core's, and
+        the values are by the caller's key."""
         found = {}
-        values = self._core.get_many([key for _, key in keys])
-        for (caller_key, key), value in zip(keys, values, strict=True):
+        misses = 0
+        find, hears_misses = self._core.find, self.hears_misses
+        for caller_key, key in keys:
+            value = find(key, MISSING)
             if value is not MISSING:
                 found[caller_key] = value
-            elif self.hears_misses:
+                continue
+            misses += 1
+            if hears_misses:
                 self.missed(key)
+        self._core.count(misses=misses)
         return found
 
     def times(self, key: Any) -> Times | None:
@@ -205,19 +211,16 @@ class EntryWriter(WriteState):
         return bool(outcome & STORED)
 
     def set_many(self, items: Sequence[tuple[Any, Any]], ttl: float | None, *, exact: bool) -> list[int]:
-        """``set`` for at most BATCH pairs of key and value. Their outcomes."""
+        """``set`` for pairs of key and value. Return their outcomes."""
         ready = [
             (key, value, self.weigh(key, value), self.stamps.slot(key), self.stamps.noted(key)) for key, value in items
         ]
         removed = self.listener.list()
         try:
-            if exact:
-                outcomes = [
-                    self._core.set(key, value, ttl, 0.0, True, weight, ANY, MISSING, None, slot, seen, removed)
-                    for key, value, weight, slot, seen in ready
-                ]
-            else:
-                outcomes = self._core.set_many(ready, ttl, removed)
+            outcomes = [
+                self._core.set(key, value, ttl, 0.0, exact, weight, ANY, MISSING, None, slot, seen, removed)
+                for key, value, weight, slot, seen in ready
+            ]
             together = 0
             for (key, _), outcome in zip(items, outcomes, strict=True):
                 if outcome == OUTDATED:
@@ -241,18 +244,8 @@ class EntryWriter(WriteState):
         return value
 
     def delete_many(self, keys: Iterable[Any]) -> int:
-        """``delete`` for many. How many were fresh and current."""
-        deleted = 0
-        for batch in batched(keys):
-            removed = self.listener.list()
-            for key in batch:
-                self.stamps.noted(key)
-            deleted += self._core.delete_many([(key, self.stamps.slot(key)) for key in batch], removed)
-            if self.leases.in_force:
-                for key in batch:
-                    self.leases.deleted(key)
-            self.listener.tell(removed)
-        return deleted
+        """``delete`` for many. Return how many were fresh and current."""
+        return sum(self.delete(key) is not MISSING for key in keys)
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry that is stale or not current."""
@@ -296,7 +289,7 @@ class EntryWriter(WriteState):
             self.leases.cleared()
             self.stamps.forget_misses()
         try:
-            self._core.clear(drop=self.listener.function is None, news=news)
+            self._core.clear(news=news)
             self._drain()
         except BaseException:
             # The wheel thread drops what is left, and tells of it.
@@ -304,8 +297,9 @@ class EntryWriter(WriteState):
             raise
 
     def _drain(self) -> None:
-        """Tell the listener of all that was detached; without one, the wheel thread drops it."""
+        """Tell the listener of all that was detached; without one, the wheel thread drops the rest of it."""
         if self.listener.function is None:
+            self._core.drain()
             self._driver.wake()
         else:
             call_all(self._batches_to_tell())
