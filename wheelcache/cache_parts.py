@@ -16,7 +16,6 @@ from wheelcache.core.contract import BATCH, Core
 from wheelcache.errors import Unloaded
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.leases.fill_leases import FillLeases
-from wheelcache.leases.fill_scope import current_scope
 from wheelcache.leases.leased_reads import LeasedReads
 from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.groups import Groups, group_of
@@ -34,6 +33,7 @@ from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock, unfrozen
 from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
+from wheelcache.runtime.request_scope import current_scope
 from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
 from wheelcache.writing.entry_writer import EntryWriter
 from wheelcache.writing.expiry import Expiry

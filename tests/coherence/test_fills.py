@@ -10,9 +10,9 @@ from tests.coherence.processes import QUIET, fill, in_thread
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
 from wheelcache.coherence.fill_notes import FILL_WINDOW
-from wheelcache.leases.fill_scope import end_request
 from wheelcache.loading.policy import PLAIN
 from wheelcache.loading.steps import run
+from wheelcache.runtime.request_scope import end_request
 
 FILLS = {
     "get, set": lambda cache: cache.get("k") or cache.set("k", "old"),

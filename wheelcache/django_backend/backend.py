@@ -24,9 +24,9 @@ from wheelcache.django_backend.asgi_scope import act_for_request, shares_its_thr
 from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.leases.fill_scope import current_scope, end_request, forget_misses
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
 from wheelcache.loading.steps import RUN, Call, Steps, StepsTo, drive, drive_async, run, run_async
+from wheelcache.runtime.request_scope import current_scope, end_request, forget_misses
 from wheelcache.runtime.worker_pool import cleanups
 
 

@@ -13,8 +13,8 @@ from wheelcache.cache import Cache
 from wheelcache.codec import ATOMS, Codec, Pickle, Serializer, is_bare
 from wheelcache.core import PrefixAccess
 from wheelcache.flask_backend.app_contexts import end_leases
-from wheelcache.leases.fill_scope import forget_misses
 from wheelcache.option_table import Setting
+from wheelcache.runtime.request_scope import forget_misses
 
 Timeout = int | float | timedelta | None
 """Seconds, or a timedelta; 0 means never, below 0 at once, None the default timeout."""

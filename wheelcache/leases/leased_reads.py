@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 from wheelcache.core.contract import MISSING, Core
 from wheelcache.leases.fill_leases import FillLeases, Waiter
-from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.loading.wait_graph import is_loading
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.request_scope import current_scope
 
 
 class Misses(Protocol):
