@@ -72,7 +72,7 @@ class EngineBackend(PrefixAccess, BaseCache):
             app.teardown_appcontext(end_leases)
         fill_times = self.engine.parts.fill_times
         app.teardown_appcontext(lambda error: fill_times.forget())
-        if self.engine.is_coherent:
+        if self.engine.parts.stamps.are_there:
             app.teardown_appcontext(lambda error: forget_misses())
 
     def get_dict(self, *keys: str) -> dict[str, Any]:
