@@ -110,24 +110,8 @@ class Cache(CacheAccess):
         stamps: Stamps | None = ENGINE["stamps"].default,
         clock: Clock = ENGINE["clock"].default,
     ) -> None:
-        given = {
-            "name": name,
-            "max_entries": max_entries,
-            "max_weight": max_weight,
-            "weigher": weigher,
-            "ttl": ttl,
-            "jitter": jitter,
-            "interval": interval,
-            "log_interval": log_interval,
-            "sample_interval": sample_interval,
-            "figures_dir": figures_dir,
-            "snapshot_dir": snapshot_dir,
-            "snapshot_interval": snapshot_interval,
-            "snapshot_key": snapshot_key,
-            "on_removal": on_removal,
-            "stamps": stamps,
-            "clock": clock,
-        }
+        # These are the arguments, by name.
+        given = {name: value for name, value in locals().items() if name != "self"}
         checked = SimpleNamespace(**ENGINE.checked(given))
         if (max_weight is None) != (weigher is None):
             raise TypeError("max_weight and weigher must be given together")
