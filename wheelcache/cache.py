@@ -27,7 +27,7 @@ from wheelcache.option_table import ENGINE
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
-from wheelcache.writing.entry_writer import Weigher, batched
+from wheelcache.writing.entry_writer import Weigher
 from wheelcache.writing.removal_listener import Listener
 
 
@@ -178,7 +178,7 @@ class Cache(CacheAccess):
         return default
 
     def delete_many(self, keys: Iterable[Hashable]) -> int:
-        """``delete`` for many. How many were there. One step of the core for every 1,024 keys."""
+        """``delete`` for many. Return how many were there."""
         return self._writer.delete_many(keys)
 
     def delete_group(self, name: str) -> int:
@@ -390,13 +390,17 @@ class Cache(CacheAccess):
     def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         self._gate.open()
         found: dict[Any, Any] = {}
-        for batch in batched(keys):
-            adapted = [self._adapt(key) for key in batch]
-            for caller_key, key, value in zip(batch, adapted, self._core.get_many(adapted), strict=True):
-                if value is not MISSING:
-                    found[caller_key] = value
-                elif self._writer.hears_misses:
-                    self._writer.missed(key)
+        misses, hears_misses = 0, self._writer.hears_misses
+        # All keys are adapted first: a wrong one changes and counts nothing.
+        for caller_key, key in [(key, self._adapt(key)) for key in keys]:
+            value = self._core.find(key, MISSING)
+            if value is not MISSING:
+                found[caller_key] = value
+                continue
+            misses += 1
+            if hears_misses:
+                self._writer.missed(key)
+        self._core.count(misses=misses)
         return found
 
     def _set(self, key: Any, value: Any, ttl: TTL) -> bool:

@@ -190,7 +190,7 @@ def test_importing_it_needs_no_settings():
         """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout.split() == ["UnboundCache", "False", "False", "False", "7"], done.stderr
+    assert done.stdout.split() == ["DefaultCache", "False", "False", "False", "7"], done.stderr
 
 
 def test_a_wrong_option_is_named_when_it_is_first_used():

@@ -14,9 +14,9 @@ from tests.persistence.calling import Calling
 from tests.waiting import PATIENCE, until
 from wheelcache.errors import CacheClosed
 from wheelcache.persistence.autosave import stem_of
-from wheelcache.persistence.exit_save import ExitSave
 from wheelcache.persistence.snapshot_file import MAGIC, SnapshotWriter
 from wheelcache.persistence.snapshots import Snapshots
+from wheelcache.runtime.exit_save import ExitSave
 from wheelcache.runtime.worker_pool import refresh_pool
 
 

@@ -13,8 +13,8 @@ PRELUDE = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from wheelcache import Cache
-from wheelcache.persistence.exit_save import exit_save
-from wheelcache.persistence.sigterm import exit_on_sigterm
+from wheelcache.runtime.exit_save import exit_save
+from wheelcache.runtime.exit_signals import exit_on_sigterm
 folder = Path(sys.argv[1])
 
 class Hanging:

@@ -36,8 +36,8 @@ USE = """
 import atexit, logging, sys, threading
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
 from wheelcache import Cache, Timers
-from wheelcache.persistence.exit_save import exit_save
-from wheelcache.persistence.sigterm import exit_on_sigterm
+from wheelcache.runtime.exit_save import exit_save
+from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 exit_on_sigterm()
 exit_save.start()

@@ -35,6 +35,7 @@ from weakref import ref
 from wheelcache.core.contract import MISSING, Core, Seen, Watch
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.request_scope import RequestScope, running_scope
+from wheelcache.runtime.shared_objects import acquiring
 
 MAX_LEASES: Final = 1024
 """The most leases that a scope holds. A program that asks for a million missing keys and sets none of them gets no more
@@ -299,15 +300,14 @@ class FillLeases:
 
     def collect_soon(self) -> None:
         """End the abandoned leases if the lock is free; otherwise the thread that has the lock ends them."""
-        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock acquired.
-        (taken,) = map(self._lock.acquire, (False,))
+        (acquired,) = acquiring(self._lock, 0)
         try:
-            if taken:
+            if acquired:
                 self._collect(self._clock())
         finally:
-            if taken:
+            if acquired:
                 self._lock.release()
-        if taken:
+        if acquired:
             self.wake()
 
     def wake(self) -> None:

@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from wheelcache.core.access import MAX_SIMPLE_LENGTH
 from wheelcache.stats import LoadCounts
 
 LONGEST: Final = 60.0
 """Seconds. A ``set`` later than that after a miss is not taken for what the miss has led to."""
+
+MAX_KEY_LENGTH: Final = 250
+"""Characters. Longer keys are rare, and kept here they could take any number of bytes."""
 
 MOST: Final = 1024
 """Misses that are remembered at once: keys that are asked for and never set are forgotten with the rest."""
@@ -43,8 +45,7 @@ class FillTimes:
 
     def missed(self, key: Any) -> None:
         """The running thread or task missed ``key``."""
-        if type(key) is not str or len(key) > MAX_SIMPLE_LENGTH:
-            # Rare, and kept here it could take any number of bytes.
+        if type(key) is not str or len(key) > MAX_KEY_LENGTH:
             return
         if len(self._keys) >= MOST or len(self.missed_at) >= MOST:
             self._keys.clear()

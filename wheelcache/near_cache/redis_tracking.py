@@ -44,10 +44,9 @@ from redis.exceptions import AuthenticationError, AuthorizationError, InvalidRes
 from wheelcache.near_cache.waker import Waker
 from wheelcache.runtime import lifecycle, threads
 from wheelcache.runtime.clock import Clock, SystemClock
-from wheelcache.runtime.lazy import lazy_lock
 from wheelcache.runtime.lifecycle import is_forking
+from wheelcache.runtime.shared_objects import WeakRegistry, lazy_lock
 from wheelcache.runtime.threads import wait_for_end
-from wheelcache.runtime.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
 

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
-from wheelcache.runtime import contexts
+from wheelcache.runtime import threads
 
 if TYPE_CHECKING:
     from wheelcache.leases.fill_leases import Lease
@@ -161,7 +161,7 @@ def on_its_own() -> None:
     _running.set(None)
 
 
-contexts.resetters.append(on_its_own)
+threads.resetters.append(on_its_own)
 
 
 def _living(scope: RequestScope | None) -> RequestScope | None:

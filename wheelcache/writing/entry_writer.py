@@ -216,16 +216,7 @@ class EntryWriter(WriteState):
 
     def delete_many(self, keys: Iterable[Any]) -> int:
         """Remove entries. Return how many were fresh and current."""
-        deleted = 0
-        for batch in batched(keys):
-            begun = [self.begin(key)[0] for key in batch]
-            removed = self.listener.list()
-            deleted += self._core.delete_many([(key, self.stamps.slot(key)) for key in begun], removed)
-            if self.leases.in_force:
-                for key in begun:
-                    self.leases.deleted(key)
-            self.listener.tell(removed)
-        return deleted
+        return sum(self.delete(key) is not MISSING for key in keys)
 
     # Writing, with the keys of the core. These are no writes by a caller.
 
@@ -283,13 +274,10 @@ class EntryWriter(WriteState):
         """Store at most BATCH entries. Return their outcomes."""
         removed = self.listener.list()
         try:
-            if exact:
-                outcomes = [
-                    self._core.set(key, value, ttl, 0.0, True, weight, ANY, MISSING, None, slot, seen, removed)
-                    for key, value, weight, slot, seen in ready
-                ]
-            else:
-                outcomes = self._core.set_many(ready, ttl, removed)
+            outcomes = [
+                self._core.set(key, value, ttl, 0.0, exact, weight, ANY, MISSING, None, slot, seen, removed)
+                for key, value, weight, slot, seen in ready
+            ]
             together = 0
             for (key, *_), outcome in zip(ready, outcomes, strict=True):
                 if outcome == OUTDATED:
@@ -330,7 +318,7 @@ class EntryWriter(WriteState):
             self.leases.cleared()
             self.stamps.forget_misses()
         try:
-            self._core.clear(drop=self.listener.function is None, news=news)
+            self._core.clear(news=news)
             self._drain()
         except BaseException:
             # The wheel thread drops the rest, and notifies the listener.
@@ -338,8 +326,9 @@ class EntryWriter(WriteState):
             raise
 
     def _drain(self) -> None:
-        """Notify the listener of all detached entries; without one, the wheel thread drops them."""
+        """Notify the listener of all detached entries; without one, the wheel thread drops the rest of them."""
         if self.listener.function is None:
+            self._core.drain()
             self._driver.wake()
         else:
             call_all(self._batches_to_tell())
