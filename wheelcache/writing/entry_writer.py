@@ -326,7 +326,7 @@ class EntryWriter(WriteState):
             raise
 
     def _drain(self) -> None:
-        """Notify the listener of all detached entries; without one, the wheel thread drops them."""
+        """Notify the listener of all detached entries; without one, the wheel thread drops the rest of them."""
         if self.listener.function is None:
             self._core.drain()
             self._driver.wake()
