@@ -191,7 +191,7 @@ class TimerWheel:
         self._pool.stop()
         for core in (self.timers, self.events):
             core.gate(_stopped)
-            core.clear(drop=False)
+            core.clear()
         while self.timers.drain():
             pass
         while self.events.drain(BATCH, self._due_events):

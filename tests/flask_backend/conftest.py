@@ -9,7 +9,7 @@ import pytest
 from tests.engines import noted
 from wheelcache import Cache, ManualClock
 from wheelcache.flask_backend import WheelCache, backend
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 BACKEND = "wheelcache.flask_backend.WheelCache"
 

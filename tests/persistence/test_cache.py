@@ -193,9 +193,9 @@ def test_the_first_use_loads_whatever_it_is(kept, saved, use):
     saved()
     cache = kept()
     assert len(cache) == 0
-    assert not cache.is_in_use()
+    assert not cache.parts.gate.is_in_use()
     assert FIRST_USES[use](cache)
-    assert cache.is_in_use()
+    assert cache.parts.gate.is_in_use()
     assert cache.get("b") == 1
 
 
@@ -203,7 +203,7 @@ NO_USES = {
     "len": len,
     "repr": repr,
     "decorating": lambda cache: cache.memoize()(lambda: 1),
-    "lag": lambda cache: cache.lag,
+    "lag": lambda cache: cache.parts.driver.lag,
     "a listener": lambda cache: setattr(cache, "on_removal", print),
     "saving": lambda cache: cache.keeper.save(),
 }
@@ -216,7 +216,7 @@ def test_nothing_is_loaded_by_what_asks_for_no_entry(kept, saved, use):
     cache = kept(clock=clock)
     NO_USES[use](cache)
     clock.advance(1000)
-    assert not cache.is_in_use()
+    assert not cache.parts.gate.is_in_use()
     assert len(cache) == 0
     assert cache.get("a") == 1
 

@@ -69,13 +69,13 @@ def test_a_preloading_master_loads_nothing_and_its_children_themselves(folder):
         cache = make()
         for _ in range(2):
             if os.fork() == 0:
-                assert not cache.is_in_use()
+                assert not cache.parts.gate.is_in_use()
                 print(cache.get("a"), len(cache), flush=True)
                 cache.set("mine", os.getpid())
                 assert cache.keeper.save()
                 os._exit(0)
             os.wait()
-        print(cache.is_in_use())
+        print(cache.parts.gate.is_in_use())
         """,
         folder,
     ) == ["1", "5", "1", "6", "False"]

@@ -15,8 +15,8 @@ from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import CacheClosed
-from wheelcache.leases.fill_scope import end_request
 from wheelcache.runtime.clock import ManualClock
+from wheelcache.runtime.request_scope import end_request
 
 pytestmark = [pytest.mark.deep, compiled_core]
 

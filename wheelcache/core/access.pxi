@@ -80,7 +80,7 @@ cdef class CacheAccess:
         return default
 
     def get_many(self, keys):
-        """Return the values of those ``keys`` that are there, as a dict. One step of the core for every 1,024 keys."""
+        """Return the values of those ``keys`` that are there, as a dict."""
         cdef list batch = keys if type(keys) is list else list(keys)
         cdef dict found
         cdef PyObject *value
@@ -181,7 +181,7 @@ cdef class CacheAccess:
 
     @cython.binding(True)
     def set_many(self, values, ttl=OWN_TTL, *, jitter=True):
-        """``set`` for many. Return the keys that were not stored. One step of the core for every 1,024 keys.
+        """``set`` for many. Return the keys that were not stored.
 
         Args:
             jitter: False to keep the TTL exactly, as ``add`` does.
@@ -229,7 +229,7 @@ cdef class CacheAccess:
     cdef bint touch_entry(self, str key, double seconds) except -1:
         cdef int outcome
         try:
-            outcome = give_ttl(self._core, self._core.index_of(key), seconds, True, exact_clock())
+            outcome = give_ttl(self._core, self._core.index_of(key), seconds, exact_clock())
             if outcome:
                 self.announce(outcome, 1)
         except BaseException:

@@ -72,14 +72,13 @@ class WriteState:
 class CacheAccess:
     """What a hit, a miss and a plain write of ``Cache`` take."""
 
-    __slots__ = ("__weakref__", "_core", "_core_delete", "_core_find", "_core_get", "_core_set", "_ttl", "_writes")
+    __slots__ = ("__weakref__", "_core", "_core_delete", "_core_find", "_core_set", "_ttl", "_writes")
 
     _core: Core
     _ttl: float | None
 
     def _bind(self, core: Core, writes: WriteState) -> None:
         self._core = core
-        self._core_get = core.get
         self._core_find = core.find
         self._core_set = core.set
         self._core_delete = core.delete
@@ -90,13 +89,14 @@ class CacheAccess:
         if type(key) is not str and type(key) is not int:
             key = self._adapt(key)
         try:
-            get = self._core_get
-            value = get(key, MISSING)
+            find = self._core_find
+            value = find(key, MISSING)
         except Unloaded:
             self._load_snapshot()
             return self.get(key, default)
         if value is not MISSING:
             return value
+        self._core.count(misses=1)
         if self._writes.hears_misses:
             self._writes.missed(key)
         return default
@@ -157,7 +157,7 @@ class CacheAccess:
             return self.delete(key)
 
     def get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
-        """Return the values of those ``keys`` that are there, as a dict. One step of the core for every 1,024 keys."""
+        """Return the values of those ``keys`` that are there, as a dict."""
         return self._get_many(keys)
 
     def add(self, key: Hashable, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
@@ -168,7 +168,7 @@ class CacheAccess:
         return self._add(key, value, ttl)
 
     def set_many(self, values: Mapping[Any, Any], ttl: TTL = DEFAULT_TTL, *, jitter: bool = True) -> list[Any]:
-        """``set`` for many. Return the keys that were not stored. One step of the core for every 1,024 keys.
+        """``set`` for many. Return the keys that were not stored.
 
         Args:
             jitter: False to keep the TTL exactly, as ``add`` does.

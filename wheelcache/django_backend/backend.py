@@ -23,9 +23,9 @@ from wheelcache.django_backend import page_leases
 from wheelcache.django_backend.request_context import act_for_request, in_language, shares_its_thread
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.leases.fill_scope import end_request, forget_misses
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.steps import RUN, Call, Steps, StepsTo, drive, drive_async, run, run_async
+from wheelcache.loading.steps import Call, InSteps, Steps, StepsTo, drive, drive_async, run, run_async
+from wheelcache.runtime.request_scope import end_request, forget_misses
 from wheelcache.runtime.worker_pool import cleanups
 
 
@@ -244,8 +244,8 @@ class WheelCache(BackendAccess, BaseCache):
         cache_key, ttl = self._key(key, version), self._ttl(timeout)
         stored = self._cache.find(cache_key, MISSING)
         is_over = ttl is not None and ttl <= 0
-        loading = self._cache.parts.loading
-        if stored is MISSING or (not is_over and loading.needs_refresh(cache_key, stored, ttl, policy)):
+        loads = self._cache.parts.loads
+        if stored is MISSING or (not is_over and loads.needs_refresh(cache_key, stored, ttl, policy)):
             if not callable(default):
                 value, default = default, lambda: value
             elif policy is not PLAIN:
@@ -259,9 +259,8 @@ class WheelCache(BackendAccess, BaseCache):
                 self._make_room((cache_key,))
                 return newly_stored, None
 
-            run = yield RUN
             stored, error = yield from (
-                load() if is_over else loading.go_on(cache_key, stored, lambda: run(load()), ttl, policy)
+                load() if is_over else loads.load_or_refresh(cache_key, stored, InSteps(load), ttl, policy)
             )
             if error is not None:
                 return None, error
@@ -311,7 +310,7 @@ class WheelCache(BackendAccess, BaseCache):
         self._fill_times.forget()
         if self._fill_waits:
             end_request()
-        elif self._cache.is_coherent:
+        elif self._cache.parts.stamps.are_there:
             forget_misses()
 
     async def aclose(self, **kwargs: Any) -> None:

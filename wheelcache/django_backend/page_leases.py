@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from wheelcache.cache import Cache
-from wheelcache.leases.fill_scope import current_scope
+from wheelcache.runtime.request_scope import current_scope
 
 PREFIX: Final = "views.decorators.cache."
 HEADERS: Final = f"{PREFIX}cache_header."

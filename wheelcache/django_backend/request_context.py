@@ -25,9 +25,9 @@ from django.core.signals import request_finished
 from django.utils import timezone, translation
 from django.utils.translation import trans_real
 
-from wheelcache.leases.fill_scope import FillScope, current_scope, end_request, on_its_own
+from wheelcache.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
 
-_scopes: Final[WeakKeyDictionary[ThreadSensitiveContext, set[FillScope]]] = WeakKeyDictionary()
+_scopes: Final[WeakKeyDictionary[ThreadSensitiveContext, set[RequestScope]]] = WeakKeyDictionary()
 
 
 def act_for_request() -> None:
@@ -36,7 +36,7 @@ def act_for_request() -> None:
     if request is None:
         return
     scopes = _scopes.setdefault(request, set())
-    if not any(scope in scopes for scope in current_scope()):
+    if not any(scope in scopes for scope in current_scope().with_parents()):
         # A request inherited this scope from the code that started the server, and so did all others.
         on_its_own()
         scopes.add(current_scope())

@@ -53,7 +53,8 @@ class Store:
         arguments = self.options.for_engine(checked) | {"name": name, "stamps": stamps}
         if arguments["figures_dir"] is OF_THE_SITE:
             arguments["figures_dir"] = figures_directory()
-        self.cache = Cache(**arguments)
+        with self.options.in_errors():
+            self.cache = Cache(**arguments)
 
 
 def make_store(location: str, checked: Mapping[str, Any]) -> Store:

@@ -19,7 +19,6 @@ from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.request_context import act_for_request, shares_its_thread
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
-from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
@@ -32,6 +31,7 @@ from wheelcache.near_cache.write_news import WriteNews
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.option_table import Options
+from wheelcache.runtime.request_scope import current_scope
 
 KEY_SETTINGS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
 

@@ -61,9 +61,9 @@ class WheelCache(EngineBackend):
         positional = (threshold, default_timeout, ignore_delete_many_errors)
         checked = checked_options(OPTIONS, {**given, **dict(zip(POSITIONAL, positional, strict=True))})
         shared = f"flask {given.get('name', '')} {checked['key_prefix']}"
-        engine = Cache(
-            **OPTIONS.for_engine(checked), stamps=None if checked["coherence"] is None else SharedStamps(shared)
-        )
+        stamps = None if checked["coherence"] is None else SharedStamps(shared)
+        with OPTIONS.in_errors():
+            engine = Cache(**OPTIONS.for_engine(checked), stamps=stamps)
         super().__init__(
             engine,
             default_timeout=checked["default_timeout"],
@@ -133,14 +133,14 @@ class WheelCache(EngineBackend):
         """
         cache_key, encode, ttl = self._cache_key(key), self._encode, self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
-        loading = self._cache.parts.loading
+        loads = self._cache.parts.loads
         stored = self._cache.find(cache_key, MISSING)
         if ttl is not None and ttl <= 0:
             stored = encode(loader()) if stored is MISSING else stored
-        elif stored is MISSING or loading.needs_refresh(cache_key, stored, ttl, policy):
+        elif stored is MISSING or loads.needs_refresh(cache_key, stored, ttl, policy):
             # Stored within the context as well: what a loader returns may need its session to be pickled.
             with in_app_context(lambda: encode(loader())) as load:
-                stored = run(loading.go_on(cache_key, stored, load, ttl, policy))
+                stored = run(loads.load_or_refresh(cache_key, stored, load, ttl, policy))
         return self._decode(stored)
 
     def delete(self, key: str) -> bool:
@@ -222,7 +222,7 @@ class WheelCache(EngineBackend):
                     return delta
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
-        return isinstance(stored, str | bytes) and self._cache.parts.renew(cache_key, stored, ttl)
+        return isinstance(stored, str | bytes) and self._cache.parts.writer.renew(cache_key, stored, ttl)
 
     def _cache_key(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"

@@ -17,9 +17,9 @@ from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
-from wheelcache.leases.fill_scope import forget_misses
 from wheelcache.observability.figures_directory import directory_of
 from wheelcache.option_table import Options, Setting
+from wheelcache.runtime.request_scope import forget_misses
 
 logger = logging.getLogger("wheelcache")
 
@@ -78,7 +78,7 @@ class EngineBackend(BackendAccess, BaseCache):
             app.teardown_appcontext(end_leases)
         fill_times = self.engine.parts.fill_times
         app.teardown_appcontext(lambda error: fill_times.forget())
-        if self.engine.is_coherent:
+        if self.engine.parts.stamps.are_there:
             app.teardown_appcontext(lambda error: forget_misses())
 
     def get_dict(self, *keys: str) -> dict[str, Any]:

@@ -78,7 +78,8 @@ class TieredCache(EngineBackend):
         self._prefix = prefix = self._l2_prefix if isinstance(self._l2_prefix, str) else ""
         shared = f"flask tiered {given.get('name', '')} {prefix}"
         news = WriteNews(l2, prefix, None if checked["coherence"] is None else SharedStamps(shared))
-        engine = Cache(**OPTIONS.for_engine(checked), stamps=news.stamps)
+        with OPTIONS.in_errors():
+            engine = Cache(**OPTIONS.for_engine(checked), stamps=news.stamps)
         super().__init__(
             engine,
             default_timeout=(l2.default_timeout if checked["default_timeout"] is None else checked["default_timeout"]),

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from wheelcache.loading.loads import Loads
+from wheelcache.stats import LoadCounts
 
 LONGEST: Final = 60.0
 """Seconds. A ``set`` later than that after a miss is not taken for what the miss has led to."""
@@ -27,17 +27,17 @@ class FillTimes:
     """The misses of one cache that may be followed by a ``set``.
 
     Args:
-        loads: where they count.
+        counts: where they count.
         clock: seconds.
 
     Attributes:
         missed_at: by thread or task, and key. While it is empty, ``filled`` need not be called.
     """
 
-    __slots__ = ("_clock", "_keys", "_loads", "missed_at")
+    __slots__ = ("_clock", "_counts", "_keys", "missed_at")
 
-    def __init__(self, loads: Loads, clock: Callable[[], float]) -> None:
-        self._loads = loads
+    def __init__(self, counts: LoadCounts, clock: Callable[[], float]) -> None:
+        self._counts = counts
         self._clock = clock
         self.missed_at: dict[tuple[int, Any], float] = {}
         # All keys that are there, and some that were: most sets are of others, and 0.3 us is saved by that.
@@ -61,7 +61,7 @@ class FillTimes:
         if missed_at is not None:
             seconds = self._clock() - missed_at
             if seconds <= LONGEST:
-                self._loads.count_load(seconds)
+                self._counts.ended(seconds)
 
     def forget(self) -> None:
         """The request is over: no later ``set`` by the running thread or task has to do with what it missed."""

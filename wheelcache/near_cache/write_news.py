@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import Stamps
-from wheelcache.near_cache.near_cache import Copies, NearCache
+from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.trust_epoch import TrustEpoch
 
@@ -36,7 +37,7 @@ class WriteNews:
         """Whether the writes of other processes are reported to this one."""
         return self.stamps is not None
 
-    def near_cache(self, copies: Copies, checked: Mapping[str, Any]) -> NearCache:
+    def near_cache(self, copies: Cache, checked: Mapping[str, Any]) -> NearCache:
         """Return a near cache that keeps its copies in ``copies``, a cache with these ``stamps``.
 
         Args:

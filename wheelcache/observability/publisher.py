@@ -423,8 +423,10 @@ def publisher_of(directory: Path) -> SitePublisher:
     Raises:
         FileUnusable: figures cannot be shared there.
     """
+    # This checks the directory, and makes it.
+    file = SiteFile(directory)
     found = _publishers.get(directory)
-    return _publishers.setdefault(directory, SitePublisher(SiteFile(directory))) if found is None else found
+    return _publishers.setdefault(directory, SitePublisher(file)) if found is None else found
 
 
 def _publish_all() -> None:
