@@ -267,7 +267,13 @@ def test_records_of_another_make_are_left_out(path, record):
 def test_a_header_that_does_not_say_when_it_was_saved_is_refused(path, warnings, header):
     write(path, ("a", 1, None, 0.0, None), **header)
     assert kept().load(path) == 0
-    assert "does not say when it was saved" in warnings()[0]
+    (warning,) = warnings()
+    aside = path.with_name(f"{path.name}.refused")
+    assert all(each in warning for each in (f"{path} does not say when it was saved", "'mine'", str(aside)))
+    assert aside.exists()
+    # A missing file is not an error.
+    assert kept().load(path) == 0
+    assert len(warnings()) == 1
 
 
 def test_records_before_the_damage_are_loaded(path):
