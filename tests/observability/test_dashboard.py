@@ -33,7 +33,7 @@ TOTALS = {
 } - {"evicted_weight"}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store"),
+    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "recent"),
 }
 NOW = {"hit_ratio", "stale_ratio", "requests_per_second"}
 HISTORY = {
@@ -109,7 +109,9 @@ def test_the_headers_forbid_what_the_page_does_not_need():
 
 def test_the_figures_have_every_key_that_the_page_reads(make):
     document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
-    assert set(document) == {"title", "at", "refresh", "this_worker", "since", "can_reset", "events", "caches"}
+    assert set(document) == {
+        *("title", "at", "refresh", "this_worker", "since", "can_reset", "headline", "problems", "events", "caches")
+    }
     card = only_card(document)
     assert set(card) == CARD
     assert set(card["now"]) == NOW
