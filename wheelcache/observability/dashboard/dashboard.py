@@ -31,7 +31,13 @@ from wheelcache.observability.worker_requests import CLEAR, SAVE
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import NOTHING, Stats
 
-ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_SCRIPTS: Final = ("dashboard", "caches", "charts", "details", "nodes", "words")
+
+ASSETS: Final = {
+    "dashboard.css": "text/css",
+    "icon.svg": "image/svg+xml",
+    **{f"{name}.js": "text/javascript" for name in _SCRIPTS},
+}
 """The files beside the page, and their types. They are in UTF-8."""
 
 HEADERS: Final = {
@@ -44,9 +50,6 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 """Of every answer."""
-
-FEW: Final = 3
-"""Caches that are shown with all their details at first: of more, the page shows a line each."""
 
 LATEST_EVENTS: Final = 30
 """Those that the page shows. All that are kept would be 25 KB, every three seconds."""
@@ -127,8 +130,7 @@ class Dashboard:
         """What the page shows, to be sent as JSON.
 
         Args:
-            details: the names of the caches whose workers and history are wanted; None for all, unless there are more
-                than ``FEW``.
+            details: the names of the caches whose workers and history are wanted; None for the first one.
             span: of the history: "day", or what is taken for "hour".
         """
         site = Site(self._caches())
@@ -138,7 +140,7 @@ class Dashboard:
         # Those with problems come first, the worst of them before the others.
         figures = sorted(site.caches, key=lambda each: order.get(each.name, len(found)))
         if details is None:
-            details = [each.name for each in figures] if len(figures) <= FEW else ()
+            details = [each.name for each in figures[:1]]
         steps = _latest_steps(recent)
         return {
             "title": self._title,
