@@ -106,7 +106,7 @@ class TieredCache(EngineBackend):
         given = {
             "threshold": config["CACHE_THRESHOLD"],
             "name": app.name,
-            "figures_dir": figures_directory(app),
+            **({} if "figures_dir" in kwargs else {"figures_dir": figures_directory(app)}),
             **kwargs,
         }
         check_known(OPTIONS, given)

@@ -31,6 +31,10 @@ FALLBACK_PATIENCE: Final = 1.0
 """Seconds that processes which choose another runtime directory wait for each other. Any user can hold that lock."""
 
 
+NEEDS_UNIX: Final = "needs file locks and permissions as Unix has them, which Windows does not"
+"""The end of the error message of each feature that shares files between processes, or loads only safe files."""
+
+
 class FileLocked(FileUnusable):
     """Another process has locked the file for longer than this one waits."""
 
@@ -177,6 +181,8 @@ def private_directory_or_none(option: str, value: Any, make: Callable[[Path], ob
         TypeError, ValueError, FileUnusable: naming the option.
     """
     path = options.path_or_none(option, value)
+    if path is not None and sys.platform == "win32":
+        raise FileUnusable(f"{option} must be None on Windows: a directory for one user {NEEDS_UNIX}")
     try:
         if path is not None:
             make(path)
