@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
 
-.PHONY: run run-flask demo restart free-port data test test-python-core quick lint packages bench wheel sanitize clean
+.PHONY: run run-flask demo restart free-port data test test-python-core quick oldest lint packages bench wheel sanitize clean
 
 SAY_CORE = $(BIN)/python -c 'from wheelcache.core import IMPLEMENTATION; print(f"wheelcache runs on its {IMPLEMENTATION} core")'
 
@@ -62,6 +62,10 @@ test-python-core: packages  ## What depends on the core, on the one in Python, w
 
 quick: $(VENV)/.dev  ## The tests that take a minute and no server, for every change
 	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
+
+# `make test` has the newest versions that this Python can have.
+oldest: $(VENV)/.dev  ## The tests of the backends, on the oldest supported versions of Django and Flask-Caching
+	$(BIN)/nox --session "tests-$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')(django='5.2', flask_caching='2.3')"
 
 lint: $(VENV)/.dev  ## Style and types
 	$(BIN)/ruff check .
