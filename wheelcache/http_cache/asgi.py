@@ -15,7 +15,8 @@ from urllib.parse import unquote_to_bytes
 from wheelcache.http_cache.flights import TaskWaiter
 from wheelcache.http_cache.headers import Headers, values, without
 from wheelcache.http_cache.keys import encoded_slashes, page_key
-from wheelcache.http_cache.notes import SEAM
+from wheelcache.http_cache.marks import Mark
+from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import status_line
 from wheelcache.http_cache.pages import Pages, Wait
 from wheelcache.http_cache.request import CONDITIONS, SPECIAL_HEADERS, joined, named_headers
@@ -28,21 +29,30 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+LIFETIMES: Final = frozenset([b"cache-control", b"expires", b"last-modified", b"Cache-Control", b"Expires"])
+"""Headers without which no response is stored. Others than these spellings are possible, but lead to no wrong page."""
+
 EMPTY_REQUEST: Final = {"type": "http.request", "body": b"", "more_body": False}
 
 
 class AsgiRequest:
-    """A request by its scope. See ``Request``."""
+    """A request by its scope. See ``Request``.
 
-    __slots__ = ("_headers", "_values", "key", "method")
+    Args:
+        headers: as the scope has them.
+        by_name: the headers as a dict.
+    """
 
-    def __init__(self, method: str, key: str, headers: Headers) -> None:
+    __slots__ = ("_headers", "_values", "is_plain", "key", "method")
+
+    def __init__(self, method: str, key: str, headers: Headers, by_name: dict[bytes, bytes], *, is_plain: bool) -> None:
         self.method = method
         self.key = key
+        self.is_plain = is_plain
         self._headers = headers
-        self._values: dict[bytes, bytes] = dict(headers)
-        if len(self._values) != len(headers):
-            self._values = {name: joined(values(headers, name), name) for name in self._values}
+        self._values = by_name
+        if len(by_name) != len(headers):
+            self._values = {name: joined(values(headers, name), name) for name in by_name}
 
     def value(self, name: bytes) -> bytes | None:
         return self._values.get(name)
@@ -64,6 +74,9 @@ class AsgiCache:
         self._find = pages.cache.find
         self._clock = pages.clock
         self._served = pages.figures.served
+        self._refused = pages.figures.refused
+        self._mark_of = pages.marks.get
+        self._has_sessions = bool(pages.session_cookies)
         self._renewals: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,14 +85,17 @@ class AsgiCache:
             return
         fields: Headers = scope["headers"]
         headers = dict(fields)
-        if len(headers) == len(fields) and SPECIAL_HEADERS.isdisjoint(headers) and scope["method"] == "GET":
-            page = self._find(_key(scope, headers.get(b"host", b"")))
+        is_plain = scope["method"] == "GET" and SPECIAL_HEADERS.isdisjoint(headers)
+        if is_plain and len(headers) == len(fields) and (b"cookie" not in headers or not self._has_sessions):
+            key = _key(scope, headers.get(b"host", b""))
+            selected: str | None = key
+            page = self._find(key)
             if type(page) is Variants:
-                key = page.find((*map(headers.get, page.headers),))
-                page = None if key is None else self._find(key)
+                selected = page.find((*map(headers.get, page.headers),))
+                page = None if selected is None else self._find(selected)
             if page is not None:
                 now = self._clock()
-                if now < page.fresh_until and not self._pages.session_cookies:
+                if now < page.fresh_until:
                     if now >= page.prepared_until:
                         page.prepare(now)
                         self._pages.figures.fold_if_many()
@@ -89,11 +105,14 @@ class AsgiCache:
                     )
                     await send({"type": "http.response.body", "body": page.body})
                     return
-        await self._decide(scope, receive, send)
+            elif selected is not None and (mark := self._mark_of(selected, self._clock())) is not None:
+                watching = send if mark is Mark.BODY else self._watch(scope, key, selected, headers, send)
+                await self._app(scope, receive, watching)
+                return
+        await self._decide(_request(scope, headers, is_plain=is_plain), scope, receive, send)
 
-    async def _decide(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _decide(self, request: AsgiRequest | None, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that is no plain hit."""
-        request = _request(scope)
         if request is None:
             await self._app(scope, receive, send)
         elif request.method not in ("GET", "HEAD"):
@@ -110,6 +129,22 @@ class AsgiCache:
                 if decision.renewal is not None:
                     self._renew(decision.renewal, scope)
                 await _send(send, decision)
+
+    def _watch(self, scope: Scope, key: str, selected: str, headers: dict[bytes, bytes], send: Send) -> Send:
+        """Return a ``send`` that looks at the headers of a page that could not be stored before."""
+        notes = scope[SEAM] = PageNotes()
+
+        async def watching(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                fields = message.get("headers", ())
+                if LIFETIMES.isdisjoint([name for name, _ in fields]):
+                    self._refused("no lifetime")
+                else:
+                    request = AsgiRequest("GET", key, scope["headers"], headers, is_plain=True)
+                    self._pages.reconsider(request, selected, message["status"], _lower(fields), notes)
+            await send(message)
+
+        return watching
 
     async def _follow(self, request: AsgiRequest, key: str) -> Reply | Run | None:
         """Wait for another request's run, and decide again."""
@@ -152,7 +187,7 @@ class _Exchange:
         self._receive = receive
         self._client = send
         self._is_answered = False
-        self._gave_up = asyncio.Event()
+        self._gave_up: asyncio.Event | None = None
 
     async def run(self, app: App, scope: Scope) -> None:
         """Run the application, and send its response or a reply in its place."""
@@ -178,43 +213,47 @@ class _Exchange:
     async def _receive_from_client(self) -> Message:
         """Receive for the application. A client that disconnects does not end a run whose page can be stored."""
         message = await self._receive()
-        if message["type"] == "http.disconnect" and self._run.is_recording:
-            await self._gave_up.wait()
+        if message["type"] == "http.disconnect":
+            if self._run.is_recording:
+                self._gave_up = asyncio.Event()
+                await self._gave_up.wait()
+        elif message.get("body") or message.get("more_body"):
+            # In HTTP/2, no header announces it.
+            self._run.give_up("body")
         return message
 
     async def _send(self, message: Message) -> None:
-        kind = message["type"]
         run = self._run
-        if self._is_answered:
-            # The cache has replied. The rest is only recorded.
-            if kind == "http.response.body":
-                self._record(message)
-            return
-        if kind == "http.response.start":
-            status, headers = message["status"], _lower(message.get("headers", ()))
+        if run.is_recording:
+            message = await self._recorded(message)
+            if not run.is_recording and self._gave_up is not None:
+                self._gave_up.set()
+        if not self._is_answered:
+            await self._to_client(self._client(message))
+
+    async def _recorded(self, message: Message) -> Message:
+        """Report a message to the run. Return the message to send, unless the cache has replied."""
+        run = self._run
+        kind = message["type"]
+        if kind == "http.response.body":
+            run.chunk(message.get("body", b""))
+            if not message.get("more_body", False):
+                run.ended()
+        elif kind == "http.response.start":
+            headers = _lower(message.get("headers", ()))
+            status = message["status"]
             reply = run.started(status, status_line(status), headers)
             if message.get("trailers"):
                 run.give_up("trailers")
             if reply is not None:
                 self._is_answered = True
                 await self._to_client(_send(self._client, reply))
-                return
-            if run.announcement:
+            elif run.announcement:
                 # Framing is the server's work. Some refuse a response with Transfer-Encoding.
-                message = {**message, "headers": without(headers, {b"transfer-encoding"}) + run.announcement}
-        elif kind == "http.response.body":
-            self._record(message)
+                return {**message, "headers": without(headers, {b"transfer-encoding"}) + run.announcement}
         elif kind.startswith("http.response."):
             run.give_up("extension")
-        if not run.is_recording:
-            self._gave_up.set()
-        await self._to_client(self._client(message))
-
-    def _record(self, message: Message) -> None:
-        if self._run.is_recording:
-            self._run.chunk(message.get("body", b""))
-            if not message.get("more_body", False):
-                self._run.ended()
+        return message
 
     async def _to_client(self, sending: Awaitable[None]) -> None:
         if self._run.is_recording:
@@ -244,15 +283,15 @@ def _block_after_request() -> Receive:
 
 def _key(scope: Scope, host: bytes) -> str:
     raw_path = scope.get("raw_path")
-    path = scope["path"].encode("utf-8", "surrogatepass") if raw_path is None else raw_path
     root = scope.get("root_path", "")
-    return page_key(
-        scope.get("scheme", "http"),
-        host.decode("latin-1"),
-        root if root.isascii() else root.encode().decode("latin-1"),
-        scope.get("query_string", b"").decode("latin-1"),
-        *_path(path.decode("latin-1")),
-    )
+    query = scope.get("query_string", b"").decode("latin-1")
+    if root or raw_path is None or b"%" in raw_path:
+        path = scope["path"].encode("utf-8", "surrogatepass") if raw_path is None else raw_path
+        root = root if root.isascii() else root.encode().decode("latin-1")
+        raw, path = _path(path.decode("latin-1"))
+    else:
+        raw, path = "", raw_path.decode("latin-1")
+    return page_key(scope.get("scheme", "http"), host.decode("latin-1"), root, query, raw, path)
 
 
 def _path(raw: str) -> tuple[str, str]:
@@ -261,13 +300,13 @@ def _path(raw: str) -> tuple[str, str]:
     return encoded_slashes(raw), unquote_to_bytes(raw).decode("latin-1")
 
 
-def _request(scope: Scope) -> AsgiRequest | None:
+def _request(scope: Scope, headers: dict[bytes, bytes], *, is_plain: bool) -> AsgiRequest | None:
     """Return the request; None if it bypasses the cache."""
     hosts = values(scope["headers"], b"host")
     method = scope["method"]
     if len(hosts) != 1 or b"," in hosts[0] or not method.isupper():
         return None
-    return AsgiRequest(method, _key(scope, hosts[0]), scope["headers"])
+    return AsgiRequest(method, _key(scope, hosts[0]), scope["headers"], headers, is_plain=is_plain)
 
 
 def _reduced(scope: Scope, headers: Headers) -> Scope:

@@ -47,6 +47,7 @@ class Figures:
         self._sizes: deque[int] = deque()
         self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
+        self._new_reasons: deque[str] = deque()
         self.served = self._sizes.append
         """Count a response from a fresh page; the argument is the size of its body."""
 
@@ -57,15 +58,18 @@ class Figures:
 
     def refused(self, reason: str) -> None:
         """Count a response that was not stored."""
-        with self._lock.get():
-            self._reasons[reason] += 1
+        self._new_reasons.append(reason)
+        if len(self._new_reasons) > FOLDED_AT:
+            self.fold()
 
     def fold(self) -> None:
-        """Add up the sizes of the responses since the last call."""
+        """Add up the sizes and the reasons since the last call."""
         with self._lock.get():
             for _ in range(len(self._sizes)):
                 self._counts["bytes_sent"] += self._sizes.popleft()
                 self._counts["fresh"] += 1
+            for _ in range(len(self._new_reasons)):
+                self._reasons[self._new_reasons.popleft()] += 1
 
     def fold_if_many(self) -> None:
         """``fold`` if hits have taken some memory."""
@@ -80,5 +84,6 @@ class Figures:
     def after_fork_in_child(self) -> None:
         self._lock.forget()
         self._sizes.clear()
+        self._new_reasons.clear()
         self._counts = Counter()
         self._reasons = Counter()

@@ -32,12 +32,10 @@ class PageNotes:
         is_keyed: the application called ``vary_on``.
     """
 
-    __slots__ = ("fields", "is_keyed", "refused")
-
-    def __init__(self) -> None:
-        self.fields: frozenset[bytes] = frozenset()
-        self.refused: str | None = None
-        self.is_keyed = False
+    # Attributes of the class until they are set: most runs set none, and a run should cost little.
+    fields: frozenset[bytes] = frozenset()
+    refused: str | None = None
+    is_keyed = False
 
     def vary_on(self, *, headers: Iterable[str] = (), cookies: Iterable[str] = ()) -> None:
         """Say that the page depends on these request headers and cookies.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from math import ceil
 from typing import Any, Final, NamedTuple
@@ -14,20 +13,17 @@ from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.flights import Flights
 from wheelcache.http_cache.headers import Directives, Headers, directives, single
 from wheelcache.http_cache.keys import SEPARATOR, host_of, keys_of_url, root_of
+from wheelcache.http_cache.marks import Marks
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import BODILESS, Page, status_line
 from wheelcache.http_cache.purges import Purges
-from wheelcache.http_cache.request import BYPASSING, Request, has_body, keyed_headers
+from wheelcache.http_cache.request import Request, bypasses, keyed_headers
 from wheelcache.http_cache.rules import Policy, Use
 from wheelcache.http_cache.run import Reply, Run
 from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.lazy import lazy_lock
 
-MARKED: Final = 120.0
-"""Seconds for which a page that could not be stored is known as such (hit-for-miss)."""
-
-MOST_MARKS: Final = 10_000
 MOST_ROOTS: Final = 64
 
 VALIDATABLE: Final = 3600.0
@@ -78,13 +74,13 @@ class Pages:
         self.shows_status = shows_status
         self.figures = Figures()
         self.flights = Flights()
+        self.marks = Marks()
         self.purges = Purges()
         self.session_cookies = session_cookies
         self._normalization = normalization
         self._needs_notes = needs_notes
         self._wall = wall
         self._lock = lazy_lock()
-        self._marks: OrderedDict[str, float] = OrderedDict()
         self._roots: set[str] = set()
 
     # Decisions.
@@ -120,9 +116,9 @@ class Pages:
 
     def _answer(self, request: Request) -> Reply | Run | _Miss | None:
         """Answer a request, or run the application if nothing can wait for its page. None: it bypasses the cache."""
-        if any(request.value(name) is not None for name in BYPASSING) or has_body(request):
+        if bypasses(request):
             return None
-        authorized = request.value(b"authorization") is not None
+        authorized = not request.is_plain and request.value(b"authorization") is not None
         if authorized and not self.policy.authorized:
             return None
         key, page = self._select(request)
@@ -131,7 +127,7 @@ class Pages:
         if authorized and page is not None and not self._serves_authorized(page):
             return None
         now = self.clock()
-        control = self._request_directives(request)
+        control = {} if request.is_plain else self._request_directives(request)
         if page is not None:
             use = page.freshness.use(page.age(now), control if self.policy.request_directives else None)
             if use is Use.FRESH:
@@ -145,7 +141,7 @@ class Pages:
             return Reply(504, status_line(504), [(b"content-length", b"0")], b"")
         if request.method == "HEAD" or (page is None and request.value(b"range") is not None):
             return None
-        if authorized or self.is_marked(key, now):
+        if authorized or self.marks.get(key, now) is not None:
             return Run(self, request, key, page, leads=False, is_marked=True)
         if not request.is_safe():
             return None
@@ -228,10 +224,11 @@ class Pages:
 
     # Storing.
 
-    def page_of(self, run: Run, status: int, reason: str, headers: Headers, seconds: float) -> Page | None:
+    def page_of(
+        self, request: Request, notes: PageNotes, status: int, reason: str, headers: Headers, seconds: float
+    ) -> Page | None:
         """Return a page for a response whose body follows; None, which is counted, if it must not be stored."""
         control = rules.response_directives(headers)
-        request, notes = run.request, run.notes
         authorized = request.value(b"authorization") is not None
         why = rules.refusal(status, headers, control, self.policy, authorized=authorized)
         freshness = rules.freshness(status, headers, control, self.policy, wall=self._wall(), seconds=seconds)
@@ -299,7 +296,7 @@ class Pages:
             page.fields = variants.fields
             self.cache.delete_many(variants.add(selected))
             key = selected
-        self._marks.pop(key, None)
+        self.marks.remove(key)
         if len(self._roots) < MOST_ROOTS:
             self._roots.add(root_of(request.key))
         return None if self.cache.set(key, page, ttl) else "max_bytes"
@@ -338,18 +335,12 @@ class Pages:
         page.fill(stored.body)
         return page
 
-    # Pages that cannot be stored.
+    # Pages that could not be stored.
 
-    def mark(self, key: str) -> None:
-        """Note that a page could not be stored: requests for it do not wait for each other."""
-        with self._lock.get():
-            self._marks[key] = self.clock() + MARKED
-            self._marks.move_to_end(key)
-            if len(self._marks) > MOST_MARKS:
-                self._marks.popitem(last=False)
-
-    def is_marked(self, key: str, now: float) -> bool:
-        return self._marks.get(key, 0.0) > now
+    def reconsider(self, request: Request, key: str, status: int, headers: Headers, notes: PageNotes) -> None:
+        """Look at another response of a page that is marked. If it can be stored, the next request stores it."""
+        if self.page_of(request, notes, status, "", headers, 0.0) is not None:
+            self.marks.remove(key)
 
     # Removing.
 
@@ -405,6 +396,7 @@ class Pages:
     def after_fork_in_child(self) -> None:
         self._lock.forget()
         self.flights.after_fork_in_child()
+        self.marks.after_fork_in_child()
         self.figures.after_fork_in_child()
 
 

@@ -38,12 +38,15 @@ class Request(Protocol):
     Attributes:
         method: in upper case; requests with other methods bypass the cache.
         key: of the page.
+        is_plain: it is a GET without ``SPECIAL_HEADERS``.
     """
 
     @property
     def method(self) -> str: ...
     @property
     def key(self) -> str: ...
+    @property
+    def is_plain(self) -> bool: ...
 
     def value(self, name: bytes) -> bytes | None:
         """Return the value of a header, or None. The lines of one field are joined."""
@@ -55,13 +58,19 @@ class Request(Protocol):
         """Whether no header is oversized, has control characters or has a name that frameworks confuse with another."""
 
 
-def has_body(request: Request) -> bool:
-    """Whether a request may have a body: applications may read parameters from it."""
+def bypasses(request: Request) -> bool:
+    """Whether a request needs the application itself, or may have a body, from which applications read parameters."""
+    if request.is_plain:
+        return False
+    if any(request.value(name) is not None for name in BYPASSING):
+        return True
     return request.value(b"content-length") not in (None, b"", b"0") or request.value(b"transfer-encoding") is not None
 
 
 def keyed_headers(request: Request) -> frozenset[bytes]:
     """Return the ``KEYED_HEADERS`` that a request has."""
+    if request.is_plain:
+        return frozenset()
     return frozenset(name for name in KEYED_HEADERS if request.value(name) is not None)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from wheelcache.http_cache import rules
 from wheelcache.http_cache.headers import Headers, single
+from wheelcache.http_cache.marks import MARKED_BY_BODY, MARKED_BY_HEADERS, Mark
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.request import Request
@@ -91,12 +92,12 @@ class Run:
                 return self._validated(stored, headers, now)
             if status in rules.STALE_ERRORS and stored.freshness.may_replace_an_error(stored.age(now)):
                 return self._stale(stored, now)
-        page = pages.page_of(self, status, reason, headers, now - self._began)
+        page = pages.page_of(self.request, self.notes, status, reason, headers, now - self._began)
         if page is None:
             if stored is not None and status not in rules.SERVER_ERRORS:
                 # The stored page is no longer the application's answer.
                 pages.forget(self.key)
-            self._end(refused=True)
+            self._end(MARKED_BY_HEADERS)
             return None
         self._page = page
         if self.conditions is not None and status == COMPLETE:
@@ -125,21 +126,21 @@ class Run:
             return
         page.fill(b"".join(self._chunks))
         stored = self._pages.store(self.request, page, self.notes, self._purges)
-        self._end(refused=not stored)
+        self._end(None if stored else MARKED_BY_HEADERS)
 
     def failed(self) -> Reply | None:
         """The application raised an exception before its response began. Return a stale page if it may be used."""
         stored, now = self.stored, self._pages.clock()
         if stored is not None and stored.freshness.may_replace_an_error(stored.age(now)):
             return self._stale(stored, now)
-        self._end(refused=False)
+        self._end(None)
         return None
 
     def give_up(self, reason: str) -> None:
         """The response cannot be stored."""
         if self.is_recording:
             self._pages.figures.refused(reason)
-            self._end(refused=True)
+            self._end(MARKED_BY_BODY)
 
     def abandoned(self) -> None:
         """The run was cancelled. If other requests wait for its page, one of them runs the application."""
@@ -162,19 +163,19 @@ class Run:
         pages.figures.count("revalidated")
         page = pages.updated(stored, headers, now - self._began)
         pages.store(self.request, page, self.notes, self._purges)
-        self._end(refused=False)
+        self._end(None)
         return pages.reply(page, self.request, pages.clock(), b"; detail=validated")
 
     def _stale(self, stored: Page, now: float) -> Reply:
         self._pages.figures.count("stale")
-        self._end(refused=False)
+        self._end(None)
         return self._pages.reply(stored, self.request, now, b"; detail=error")
 
-    def _end(self, *, refused: bool) -> None:
+    def _end(self, mark: Mark | None) -> None:
         self.is_recording = False
         self._chunks = []
         if self.leads:
             self.leads = False
-            if refused:
-                self._pages.mark(self.key)
+            if mark is not None:
+                self._pages.marks.add(self.key, mark, self._pages.clock())
             self._pages.flights.finish(self.key)

@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from wheelcache.http_cache.headers import members
@@ -179,6 +180,7 @@ class Variants:
         return list(self._keys)
 
 
+@cache
 def environ_name(header: bytes) -> str:
     """Return the name that a request header has in the environ of WSGI."""
     name = header.decode("latin-1").upper().replace("-", "_")

@@ -11,7 +11,8 @@ from typing import Any, Final
 from wheelcache.http_cache.flights import ThreadWaiter
 from wheelcache.http_cache.headers import Headers
 from wheelcache.http_cache.keys import encoded_slashes, page_key
-from wheelcache.http_cache.notes import SEAM
+from wheelcache.http_cache.marks import Mark
+from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import WsgiHeaders, as_text
 from wheelcache.http_cache.pages import Pages, Wait
 from wheelcache.http_cache.request import CONDITIONS, SPECIAL_HEADERS, named_headers
@@ -28,6 +29,9 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 SPECIAL: Final = frozenset(environ_name(name) for name in SPECIAL_HEADERS if name != b"content-length")
 REPLACED: Final = tuple(environ_name(name) for name in CONDITIONS)
 
+LIFETIMES: Final = frozenset(["Cache-Control", "Expires", "Last-Modified", "cache-control", "expires", "last-modified"])
+"""Headers without which no response is stored. Others than these spellings are possible, but lead to no wrong page."""
+
 RENEWALS: Final = 2
 """Threads. Each may keep a database connection open, as those of the server do."""
 MOST_RENEWALS: Final = 64
@@ -38,22 +42,23 @@ renewal_pool: Final = WorkerPool(RENEWALS, MOST_RENEWALS, name="wheelcache-pages
 class WsgiRequest:
     """A request by its environ. See ``Request``."""
 
-    __slots__ = ("environ", "key", "method")
+    __slots__ = ("_environ", "is_plain", "key", "method")
 
-    def __init__(self, method: str, key: str, environ: Environ) -> None:
+    def __init__(self, method: str, key: str, environ: Environ, *, is_plain: bool) -> None:
         self.method = method
         self.key = key
-        self.environ = environ
+        self.is_plain = is_plain
+        self._environ = environ
 
     def value(self, name: bytes) -> bytes | None:
-        value = self.environ.get(environ_name(name))
+        value = self._environ.get(environ_name(name))
         return None if value is None else value.encode("latin-1")
 
     def raw(self, names: tuple[bytes, ...]) -> Raw:
-        return (*(self.environ.get(environ_name(name)) for name in names),)
+        return (*(self._environ.get(environ_name(name)) for name in names),)
 
     def is_safe(self) -> bool:
-        return all(is_safe(value.encode("latin-1")) for name, value in self.environ.items() if name[:5] == "HTTP_")
+        return all(is_safe(value.encode("latin-1")) for name, value in self._environ.items() if name[:5] == "HTTP_")
 
 
 class WsgiCache:
@@ -66,33 +71,43 @@ class WsgiCache:
         self._find = pages.cache.find
         self._clock = pages.clock
         self._served = pages.figures.served
+        self._refused = pages.figures.refused
+        self._mark_of = pages.marks.get
+        self._has_sessions = bool(pages.session_cookies)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        if (
+        is_plain = (
             environ["REQUEST_METHOD"] == "GET"
             and environ.keys().isdisjoint(SPECIAL)
             and environ.get("CONTENT_LENGTH", "") in ("", "0")
-        ):
-            page = self._find(_key(environ))
+        )
+        key = _key(environ)
+        selected: str | None = key
+        if is_plain and (not self._has_sessions or "HTTP_COOKIE" not in environ):
+            page = self._find(key)
             if type(page) is Variants:
-                key = page.find((*map(environ.get, page.environ_names),))
-                page = None if key is None else self._find(key)
+                selected = page.find((*map(environ.get, page.environ_names),))
+                page = None if selected is None else self._find(selected)
             if page is not None:
                 now = self._clock()
-                if now < page.fresh_until and not self._pages.session_cookies:
+                if now < page.fresh_until:
                     if now >= page.prepared_until:
                         page.prepare(now)
                         self._pages.figures.fold_if_many()
                     self._served(page.size)
                     start_response(page.reason, page.wsgi_headers.copy())
                     return [page.body]
-        return self._decide(environ, start_response)
-
-    def _decide(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request that is no plain hit."""
-        request = _request(environ)
-        if request is None:
+            elif selected is not None and (mark := self._mark_of(selected, self._clock())) is not None:
+                watching = start_response if mark is Mark.BODY else self._watch(environ, key, selected, start_response)
+                return self._app(environ, watching)
+        host = environ.get("HTTP_HOST", "")
+        method = environ["REQUEST_METHOD"]
+        if not host or "," in host or not method.isupper():
             return self._app(environ, start_response)
+        return self._decide(WsgiRequest(method, key, environ, is_plain=is_plain), environ, start_response)
+
+    def _decide(self, request: WsgiRequest, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request that is no plain hit."""
         if request.method not in ("GET", "HEAD"):
             return self._run_unsafe(request, environ, start_response)
         decision = self._pages.decide(request)
@@ -105,6 +120,20 @@ class WsgiCache:
         if decision.renewal is not None:
             self._renew(decision.renewal, environ)
         return _send(start_response, decision)
+
+    def _watch(self, environ: Environ, key: str, selected: str, start_response: StartResponse) -> StartResponse:
+        """Return a ``start_response`` that looks at the headers of a page that could not be stored before."""
+        notes = environ[SEAM] = PageNotes()
+
+        def watching(status: str, headers: WsgiHeaders, exc_info: ExcInfo | None = None) -> Write:
+            if LIFETIMES.isdisjoint([name for name, _ in headers]):
+                self._refused("no lifetime")
+            else:
+                request = WsgiRequest("GET", key, environ, is_plain=True)
+                self._pages.reconsider(request, selected, int(status[:3]), _as_bytes(headers), notes)
+            return start_response(status, headers, exc_info)
+
+        return watching
 
     def _follow(self, request: WsgiRequest, key: str) -> Reply | Run | None:
         """Wait for another request's run, and decide again."""
@@ -312,15 +341,6 @@ def _key(environ: Environ) -> str:
         encoded_slashes(raw) if "%2" in raw else "",
         environ.get("PATH_INFO", ""),
     )
-
-
-def _request(environ: Environ) -> WsgiRequest | None:
-    """Return the request; None if it bypasses the cache."""
-    host = environ.get("HTTP_HOST", "")
-    method = environ["REQUEST_METHOD"]
-    if not host or "," in host or not method.isupper():
-        return None
-    return WsgiRequest(method, _key(environ), environ)
 
 
 def _reduced(environ: Environ, headers: Headers) -> Environ:
