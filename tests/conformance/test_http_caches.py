@@ -23,7 +23,9 @@ SERVERS = {
         "tests.conformance.passing_on:cached_asgi",
     ],
     "gunicorn": [
-        *("-m", "gunicorn", "--worker-class", "gthread", "--threads", "32", "--bind", "127.0.0.1:{port}"),
+        # On a busy machine, connections wait for longer than the 2 seconds for which gunicorn keeps them by default.
+        *("-m", "gunicorn", "--worker-class", "gthread", "--threads", "64", "--keep-alive", "60"),
+        *("--bind", "127.0.0.1:{port}"),
         "tests.conformance.passing_on:cached_wsgi",
     ],
 }
