@@ -22,7 +22,7 @@ from wheelcache.http_cache.rules import Policy, Use
 from wheelcache.http_cache.run import Reply, Run
 from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
-from wheelcache.runtime.lazy import lazy_lock
+from wheelcache.runtime.shared_objects import lazy_lock
 
 MOST_ROOTS: Final = 64
 
