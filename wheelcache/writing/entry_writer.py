@@ -156,11 +156,18 @@ class EntryWriter(WriteState):
         seconds = self.seconds(ttl)
         # All keys first: a wrong one changes nothing.
         begun = [(caller_key, *self.begin(caller_key), value) for caller_key, value in items]
-        return [
-            caller_key
-            for caller_key, key, seen, value in begun
-            if not self._set(key, value, seconds, exact=exact, seen=seen) & STORED
-        ]
+        together, removed, refused = 0, self.listener.list(), []
+        try:
+            for caller_key, key, seen, value in begun:
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, seen, removed)
+                together |= outcome
+                if not outcome & STORED:
+                    refused.append(caller_key)
+            self.announce(together, removed, len(begun))
+        except BaseException:
+            self.interrupted()
+            raise
+        return refused
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
         """Replace a value by ``function(value)``, with its times. Return the new value; MISSING without an entry."""
@@ -235,8 +242,9 @@ class EntryWriter(WriteState):
         seen: Seen | None = None,
     ) -> int:
         """Store a value, and do what follows from the outcome."""
+        removed = self.listener.list()
         try:
-            outcome, removed = self._store(key, value, ttl, grace, exact, mode, expected, None, seen)
+            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, seen, removed)
             if outcome != self.quiet or not self.is_plain:
                 self.announce(outcome, removed)
         except BaseException:
@@ -246,8 +254,8 @@ class EntryWriter(WriteState):
 
     def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> tuple[int, Removals | None]:
         """Store a loaded value under ``watch``, unless the key was written since. Return what ``announce`` takes."""
-        seen = self.stamps.seen_by_load(watch.seen)
-        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, seen)
+        seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
+        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, seen, removed), removed
 
     def _store(
         self,
@@ -260,14 +268,15 @@ class EntryWriter(WriteState):
         expected: Any,
         watch: Watch | None,
         seen: Seen | None,
-    ) -> tuple[int, Removals | None]:
+        removed: Removals | None,
+    ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
-        removed, slot = self.listener.list(), self.stamps.slot(key)
+        slot = self.stamps.slot(key)
         outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed)
         if outcome == OUTDATED:
             # The value may be old by now: no waiter gets it.
             self.leases.refuse(key)
-        return outcome, removed
+        return outcome
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry that is stale or not current."""
