@@ -36,8 +36,7 @@ from wheelcache.observability.site_file import (
     lives,
 )
 from wheelcache.observability.worker_requests import add_request
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.process_start import this_process
+from wheelcache.runtime.clock import SystemClock, this_process
 from wheelcache.stats import COUNTS, STORE_GAUGES, Row, Stats, added, subtracted
 
 if TYPE_CHECKING:

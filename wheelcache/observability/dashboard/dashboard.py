@@ -176,7 +176,7 @@ class Dashboard:
         """
 
         def clear(cache: ObservedCache) -> None:
-            cache.clear_for(None)
+            cache.parts.clear_for(None)
             if cache.observer.publication is not None:
                 # The page shows it immediately.
                 cache.observer.publication.run_now()
