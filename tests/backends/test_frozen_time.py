@@ -120,6 +120,9 @@ def every_method(both, library):
         both.set_many({"c": 1, "d": 2}, 10)
         time_.shift(11)
         assert both.get_many(["c", "d"]) == {}
+        both.set("counted", 1, 10)
+        time_.shift(9)
+        assert both.count("counted") == 2
         both.set("never", 1, None)
         time_.shift(1e9)
         assert both.get("never") == 1

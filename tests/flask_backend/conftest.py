@@ -12,7 +12,7 @@ from cachelib.serializers import BaseSerializer
 from tests.engines import noted
 from wheelcache import Cache, ManualClock
 from wheelcache.flask_backend import WheelCache, backend
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 BACKEND = "wheelcache.flask_backend.WheelCache"
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import uniform
-from typing import Any, Final
+from typing import Final
 
-from wheelcache import options
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
@@ -169,28 +168,6 @@ def make_private(directory: Path) -> None:
     except OSError as error:
         raise FileUnusable(f"{directory} cannot be made: {error}") from error
     check_private(directory, found, stat.S_ISDIR, "a directory")
-
-
-def private_directory_or_none(option: str, value: Any, make: Callable[[Path], object] = make_private) -> Path | None:
-    """The directory that an option says, made if it isn't there; or None.
-
-    Args:
-        make: makes it, and raises FileUnusable if it is not safe to use.
-
-    Raises:
-        TypeError, ValueError, FileUnusable: naming the option.
-    """
-    path = options.path_or_none(option, value)
-    if path is not None and sys.platform == "win32":
-        raise FileUnusable(f"{option} must be None on Windows: a directory for one user {NEEDS_UNIX}")
-    try:
-        if path is not None:
-            make(path)
-    except FileUnusable as error:
-        raise FileUnusable(
-            f"{option} must be a directory for this user alone, or where to make one: {error}"
-        ) from error
-    return path
 
 
 def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:

@@ -11,8 +11,8 @@ from tests.waiting import PATIENCE, THREADS
 from wheelcache.core import CoreClass
 from wheelcache.core.contract import RESTORE
 from wheelcache.errors import CacheClosed, Unloaded
-from wheelcache.persistence import lazy_load
-from wheelcache.persistence.lazy_load import LazyLoad
+from wheelcache.persistence import gate
+from wheelcache.persistence.gate import Gate
 
 
 class Lazy:
@@ -22,23 +22,28 @@ class Lazy:
         self.now = 0.0
         self.loads = 0
         self.core = CoreClass(clock=lambda: self.now)
-        self.lazy_load = LazyLoad(self.core, self._loading)
+        self.gate = Gate("lazy", self.core)
+        self.gate.load_first(self._loading)
         self._load = load or (lambda cache: cache.restore("a", 1))
 
     def _loading(self):
         self.loads += 1
         self._load(self)
 
+    @property
+    def is_pending(self):
+        return not self.gate.is_in_use() and not self.gate.is_closed
+
     def call(self, name, *args):
         """Call a method of the core, after the load."""
         try:
             return getattr(self.core, name)(*args)
         except Unloaded:
-            self.lazy_load.finish()
+            self.gate.open()
             return getattr(self.core, name)(*args)
 
     def get(self, key, default=None):
-        return self.call("get", key, default)
+        return self.call("find", key, default)
 
     def set(self, key, value):
         return self.call("set", key, value, None)
@@ -47,7 +52,7 @@ class Lazy:
         self.core.set(key, value, ttl, grace, exact=True, mode=RESTORE)
 
     def close(self):
-        self.lazy_load.close(lambda: CacheClosed("closed"))
+        self.gate.close()
         self.core.clear()
 
 
@@ -87,16 +92,16 @@ class Slow:
 def test_the_first_use_loads_and_no_other():
     cache = Lazy()
     with pytest.raises(Unloaded):
-        cache.core.get("a")
-    assert (cache.lazy_load.is_pending, len(cache.core), cache.loads) == (True, 0, 0)
+        cache.core.find("a")
+    assert (cache.is_pending, len(cache.core), cache.loads) == (True, 0, 0)
     assert cache.get("a") == 1
-    assert not cache.lazy_load.is_pending
-    assert cache.core.get("b") is None
+    assert not cache.is_pending
+    assert cache.core.find("b") is None
     assert cache.get("b") is None
-    cache.lazy_load.finish()
+    cache.gate.open()
     assert cache.loads == 1
-    # The refused calls are no misses.
-    assert cache.core.counts()[:2] == (1, 2)
+    # The refused call is no hit.
+    assert cache.core.counts()[:2] == (1, 0)
 
 
 def test_threads_that_use_it_first_together_load_it_once_and_all_get_it(together):
@@ -110,10 +115,10 @@ def test_what_is_loaded_may_use_the_cache():
     def load(cache):
         cache.set("b", 2)
         assert cache.get("b") == 2
-        cache.lazy_load.skip()
-        cache.lazy_load.finish()
+        cache.gate.skip_load()
+        cache.gate.open()
         cache.core.clear()
-        assert cache.lazy_load.is_pending
+        assert cache.is_pending
         cache.restore("a", 1)
 
     cache = Lazy(load)
@@ -124,11 +129,11 @@ def test_what_is_loaded_may_use_the_cache():
 
 def test_a_clear_waits_for_the_load_that_was_begun():
     slow = Slow()
-    clearing = threading.Thread(target=lambda: (slow.cache.lazy_load.skip(), slow.cache.core.clear()))
+    clearing = threading.Thread(target=lambda: (slow.cache.gate.skip_load(), slow.cache.core.clear()))
     clearing.start()
     clearing.join(0.05)
     assert clearing.is_alive()
-    assert slow.cache.lazy_load.is_pending
+    assert slow.cache.is_pending
     assert slow.end() == []
     clearing.join(PATIENCE)
     assert len(slow.cache.core) == 0
@@ -149,23 +154,23 @@ def test_hits_of_what_is_loaded_already_do_not_wait():
     slow = Slow()
     assert slow.cache.get("a") == 1
     with pytest.raises(Unloaded):
-        slow.cache.core.get("b")
+        slow.cache.core.find("b")
     assert slow.end() == []
     assert slow.cache.get("b") == 2
 
 
 def test_a_thread_waits_for_another_only_so_long_and_then_the_cache_can_be_used(monkeypatch):
     """The loading thread may be waiting for this one."""
-    monkeypatch.setattr(lazy_load, "PATIENCE", 0.05)
+    monkeypatch.setattr(gate, "PATIENCE", 0.05)
     slow = Slow()
     assert slow.cache.get("b", "not there yet") == "not there yet"
     # No thread waits any more, and the load goes on.
-    monkeypatch.setattr(lazy_load, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(gate, "PATIENCE", PATIENCE)
     assert slow.cache.get("c") is None
-    assert slow.cache.lazy_load.is_pending
+    assert slow.cache.is_pending
     assert slow.end() == []
     assert slow.cache.get("b") == 2
-    assert not slow.cache.lazy_load.is_pending
+    assert not slow.cache.is_pending
     assert slow.cache.loads == 1
 
 
@@ -178,15 +183,16 @@ def test_what_a_load_raises_is_raised_once_and_opens_the_cache():
 
 
 class TestClosed:
-    @pytest.mark.parametrize("then", ["finish", "skip", "after_fork_in_child"])
+    @pytest.mark.parametrize("then", ["open", "skip_load", "after_fork_in_child"])
     def test_before_the_load_it_stays_shut(self, then):
         cache = Lazy()
         cache.close()
         for _ in range(2):
             with pytest.raises(CacheClosed):
                 cache.get("a")
-            getattr(cache.lazy_load, then)()
-        assert (cache.loads, cache.lazy_load.is_pending) == (0, False)
+            with suppress(CacheClosed):
+                getattr(cache.gate, then)()
+        assert (cache.loads, cache.is_pending) == (0, False)
 
     def test_while_another_thread_loads_the_load_ends_and_it_stays_shut(self):
         slow = Slow()
@@ -229,15 +235,15 @@ class TestForks:
     def test_the_child_of_a_used_one_has_what_was_loaded(self):
         cache = Lazy()
         cache.get("a")
-        cache.lazy_load.after_fork_in_child()
-        assert cache.core.get("a") == 1
-        assert cache.core.get("b") is None
+        cache.gate.after_fork_in_child()
+        assert cache.core.find("a") == 1
+        assert cache.core.find("b") is None
         assert cache.loads == 1
 
     @pytest.mark.parametrize("patience", [PATIENCE, 0.01])
     def test_a_child_forked_while_another_thread_loads_waits_for_no_thread_it_has_not(self, monkeypatch, patience):
         slow = Slow()
-        monkeypatch.setattr(lazy_load, "PATIENCE", patience)
+        monkeypatch.setattr(gate, "PATIENCE", patience)
         if patience < 1:
             # Then it is open, and the child has what was loaded by then.
             slow.cache.get("b")
@@ -245,8 +251,8 @@ class TestForks:
         if child == 0:
             slow.go_on.set()
             slow.cache.core.after_fork(in_child=True)
-            slow.cache.lazy_load.after_fork_in_child()
-            found = slow.cache.get("a"), slow.cache.get("b", 2), slow.cache.lazy_load.is_pending
+            slow.cache.gate.after_fork_in_child()
+            found = slow.cache.get("a"), slow.cache.get("b", 2), slow.cache.is_pending
             os._exit(0 if found == (1, 2, False) else 1)
         assert os.waitpid(child, 0)[1] == 0
         assert slow.end() == []
@@ -258,11 +264,11 @@ class TestForks:
             children.append(os.fork())
             if children[0] == 0:
                 cache.core.after_fork(in_child=True)
-                cache.lazy_load.after_fork_in_child()
+                cache.gate.after_fork_in_child()
             cache.restore("a", 1)
 
         cache = Lazy(load)
-        found = cache.get("a"), cache.loads, cache.lazy_load.is_pending
+        found = cache.get("a"), cache.loads, cache.is_pending
         if children[0] == 0:
             os._exit(0 if found == (1, 1, False) else 1)
         assert os.waitpid(children[0], 0)[1] == 0
@@ -273,8 +279,8 @@ worker = Worker()
 
 OPERATIONS = {
     "get": lambda cache: cache.get("a"),
-    "skip": lambda cache: cache.lazy_load.skip(),
-    "after the load": lambda cache: (cache.get("a"), cache.lazy_load.finish()),
+    "skip": lambda cache: cache.gate.skip_load(),
+    "after the load": lambda cache: (cache.get("a"), cache.gate.open()),
 }
 
 
@@ -291,7 +297,7 @@ def test_an_exception_at_any_point_does_not_shut_the_cache_for_ever(operation):
         # By another thread, for which the gate is shut while one loads, and by this one.
         assert worker.does(lambda cache=cache: cache.set("b", 2)), delivery.where
         assert cache.get("b") == 2, delivery.where
-        assert not cache.lazy_load.is_pending, delivery.where
+        assert not cache.is_pending, delivery.where
         assert cache.loads <= 1
     assert target > 10
 
@@ -306,7 +312,7 @@ def test_an_exception_at_any_point_of_a_close_leaves_what_can_be_closed(moment):
         delivery = Delivery(target)
 
         def close(cache, delivery=delivery):
-            cache.was_interrupted = delivery.run(lambda: cache.lazy_load.close(lambda: CacheClosed("closed")))
+            cache.was_interrupted = delivery.run(lambda: cache.gate.close())
 
         cache = Lazy(close if moment == "loading" else None)
         if moment != "pending":

@@ -1,4 +1,4 @@
-"""The scopes that hold leases: a thread, or a task with the code that it started.
+"""The scope of the running code, which records its misses and holds its leases: that of a thread, task or request.
 
 A scope belongs to a thread, or, where an event loop runs, to a task, and ends with it. Tasks that a task starts after
 its first miss, and threads that inherit its context, act for that task as well.
@@ -9,29 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ref
 
-from wheelcache.runtime import contexts
+from wheelcache.runtime import threads
+
+if TYPE_CHECKING:
+    from wheelcache.leases.fill_leases import Lease
 
 MAX_MISSES: Final = 1024
 """The most keys of a scope that were missed and not set yet. If a key is forgotten, its set counts as news, which costs
 other processes a miss."""
 
 
-class HeldLease(Protocol):
-    """The part of a lease that its scope needs."""
-
-    until: float
-
-    def give_up(self) -> None:
-        """End the lease without a value."""
-
-    def abandon(self) -> None:
-        """End the lease without a value, from a finalizer: without waiting for a lock."""
-
-
-class FillScope:
+class RequestScope:
     """The leases and misses of a thread or a task.
 
     Attributes:
@@ -42,8 +33,8 @@ class FillScope:
 
     __slots__ = ("__weakref__", "_misses", "_task", "held_back", "leases", "parent")
 
-    def __init__(self, task: asyncio.Task[Any] | None = None, parent: FillScope | None = None) -> None:
-        self.leases: dict[HeldLease, None] = {}
+    def __init__(self, task: asyncio.Task[Any] | None = None, parent: RequestScope | None = None) -> None:
+        self.leases: dict[Lease, None] = {}
         self.parent = parent
         self.held_back: dict[tuple[object, Hashable], Callable[[], object]] = {}
         self._misses: dict[tuple[object, Hashable], Any] = {}
@@ -51,9 +42,9 @@ class FillScope:
         if task is not None:
             task.add_done_callback(lambda _: self.end())
 
-    def __iter__(self) -> Iterator[FillScope]:
+    def with_parents(self) -> Iterator[RequestScope]:
         """Iterate over the scope and the scopes that it acts for."""
-        scope: FillScope | None = self
+        scope: RequestScope | None = self
         while scope is not None:
             yield scope
             scope = scope.parent
@@ -70,7 +61,7 @@ class FillScope:
 
     def is_waited_for(self, now: float) -> bool:
         """Return whether the scope, or one that it acts for, holds a lease that has not timed out."""
-        return any(lease.until > now for scope in self for lease in list(scope.leases))
+        return any(lease.until > now for scope in self.with_parents() for lease in list(scope.leases))
 
     def note_miss(self, key: tuple[object, Hashable], note: Any) -> None:
         """Record that ``key`` was missed here and may be set soon."""
@@ -82,16 +73,15 @@ class FillScope:
     def take_miss(self, key: tuple[object, Hashable]) -> Any:
         """Remove and return the note of a miss of ``key``, from this scope or one that it acts for; None if there is
         none."""
-        scope: FillScope | None = self
-        note = None
-        while note is None and scope is not None:
+        for scope in self.with_parents():
             note = scope._misses.pop(key, None)
-            scope = scope.parent
-        return note
+            if note is not None:
+                return note
+        return None
 
     def forget_misses(self, cache: object = None) -> None:
         """Forget the misses of one cache; those of all caches if none is given."""
-        for scope in self:
+        for scope in self.with_parents():
             scope._misses = (
                 {} if cache is None else {key: note for key, note in list(scope._misses.items()) if key[0] is not cache}
             )
@@ -111,7 +101,7 @@ class FillScope:
 
     def store_held_back(self, key: tuple[object, Hashable]) -> None:
         """Store the entry of a cache and key, if this scope, or one that it acts for, holds it back."""
-        for scope in self:
+        for scope in self.with_parents():
             scope._store(key)
 
     def _store(self, key: tuple[object, Hashable]) -> None:
@@ -127,10 +117,10 @@ class FillScope:
             lease.abandon()
 
 
-_running: ContextVar[FillScope | None] = ContextVar("wheelcache_fill_scope", default=None)
+_running: ContextVar[RequestScope | None] = ContextVar("wheelcache_request_scope", default=None)
 
 
-def current_scope() -> FillScope:
+def current_scope() -> RequestScope:
     """Return the scope of the running code. The first call makes it."""
     scope = _running.get()
     task = asyncio.current_task() if asyncio._get_running_loop() is not None else None
@@ -142,12 +132,12 @@ def current_scope() -> FillScope:
     if parent is not None:
         # A chain of tasks of which each starts the next must not keep all of them in memory.
         parent.parent = _living(parent.parent)
-    scope = FillScope(task, parent)
+    scope = RequestScope(task, parent)
     _running.set(scope)
     return scope
 
 
-def running_scope() -> FillScope | None:
+def running_scope() -> RequestScope | None:
     """Return the scope of the running code, or None."""
     return _running.get()
 
@@ -171,10 +161,10 @@ def on_its_own() -> None:
     _running.set(None)
 
 
-contexts.resetters.append(on_its_own)
+threads.resetters.append(on_its_own)
 
 
-def _living(scope: FillScope | None) -> FillScope | None:
+def _living(scope: RequestScope | None) -> RequestScope | None:
     while scope is not None and scope.is_over():
         scope = scope.parent
     return scope

@@ -13,26 +13,25 @@ from typing import Final, Protocol
 from wheelcache.runtime import lifecycle, threads
 from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.lazy import Lazy, end_under_a_patch
-from wheelcache.runtime.threads import wait_for_end
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import Lazy, WeakRegistry
+from wheelcache.runtime.threads import end_under_a_patch, wait_for_end
 
 SECONDS: Final = 10.0
-"""That all caches of a process may take together when it exits: a third of what servers give their workers."""
+"""The time for all caches of a process together when it exits: a third of the time that servers give their workers."""
 
 
 class Saved(Protocol):
-    """What is saved at the exit."""
+    """An object that is saved at the exit."""
 
     def save(self, seconds: float) -> object:
-        """Save in at most so many seconds. What is not in use has nothing to save."""
+        """Save in at most so many seconds, unless there is nothing to save."""
 
 
 class ExitSave:
-    """What is saved at the exit, and the thread that does it.
+    """The objects that are saved at the exit, and the thread that saves them.
 
     Attributes:
-        seconds: what all saves may take together.
+        seconds: the longest time for all saves together.
     """
 
     __slots__ = ("_is_wanted", "_saved", "_watch", "seconds")
@@ -40,18 +39,33 @@ class ExitSave:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._saved: WeakRegistry[Saved] = WeakRegistry()
-        # Events made before gevent patches would have the waiting greenlet stop all others.
-        self._watch: Lazy[_Watch] = Lazy(lambda: _Watch(self))
+        # Events made before gevent patches would let the waiting greenlet stop all others.
+        self._watch: Lazy[_Watch] = Lazy(_Watch)
         self._is_wanted = False
 
     def add(self, saved: Saved) -> None:
-        """Save ``saved`` at the exit. It is held weakly."""
+        """Save ``saved`` at the exit. The reference to it is weak."""
         self._saved.add(saved)
 
     def start(self) -> None:
-        """There is something to save at the exit."""
+        """Start the thread, since there is something to save at the exit, unless it was started."""
         self._is_wanted = True
-        self._watch.get().start()
+        watch = self._watch.get()
+        with watch.starting:
+            if watch.thread is not None:
+                return
+            thread = threads.make("wheelcache-save", self._wait, watch)
+            try:
+                threads.start(thread)
+                watch.thread = thread
+            except RuntimeError:
+                # The system refuses threads: the thread that exits saves.
+                pass
+            except BaseException:
+                # The thread may start nevertheless. Then it ends, and the next call starts another one.
+                watch.call_off()
+                self._watch.forget()
+                raise
 
     def run(self) -> None:
         """Save everything, once, and return soon after ``seconds`` at the latest."""
@@ -65,7 +79,7 @@ class ExitSave:
                 wait_for_end(watch.thread)
 
     def save_all(self) -> None:
-        """Save everything, here."""
+        """Save everything in the calling thread."""
         deadline = SystemClock.steady() + self.seconds
         for saved in self._saved:
             left = deadline - SystemClock.steady()
@@ -75,8 +89,7 @@ class ExitSave:
     def pause(self) -> None:
         for watch in self._watch.all():
             if watch.thread is not None and (watch.called_off or not watch.asked.is_set):
-                watch.called_off = True
-                watch.asked.set()
+                watch.call_off()
                 wait_for_end(watch.thread)
 
     def resume(self) -> None:
@@ -89,56 +102,37 @@ class ExitSave:
         self._watch.forget()
         self._is_wanted = False
 
+    def _wait(self, watch: _Watch) -> None:
+        watch.asked.wait(None)
+        try:
+            if not watch.called_off:
+                self.save_all()
+        finally:
+            watch.done.set()
+            end_under_a_patch()
+
 
 class _Watch:
-    """A thread that waits for the exit, and what it waits for.
+    """A thread that waits for the exit, and the events between it and the thread that exits.
 
     Attributes:
+        starting: held while the thread is being started.
         thread: None if it was not started.
         called_off: the thread ends without saving.
     """
 
-    __slots__ = ("_exit_save", "_ticket", "asked", "called_off", "done", "thread")
+    __slots__ = ("asked", "called_off", "done", "starting", "thread")
 
-    def __init__(self, exit_save: ExitSave) -> None:
-        self._exit_save = exit_save
-        # What the thread was started with. One with another ticket ends at once: its start was interrupted.
-        self._ticket: object = None
+    def __init__(self) -> None:
+        self.starting = threading.RLock()
         self.thread: threading.Thread | None = None
         self.asked = Alarm()
         self.done = threading.Event()
         self.called_off = False
 
-    def start(self) -> None:
-        """Start the thread, unless it was started."""
-        ticket = object()
-        thread = threads.make("wheelcache-save", self._wait, ticket)
-        # No call comes in between, so no other thread and no exception from outside does.
-        before, self._ticket = self._ticket, self._ticket or ticket
-        if before is not None:
-            return
-        try:
-            threads.start(thread)
-            self.thread = thread
-        except RuntimeError:
-            # Where no thread can be had, the thread that exits saves.
-            self._ticket = None
-        except BaseException:
-            self._ticket = None
-            self.asked.set()
-            self.asked = Alarm()
-            raise
-
-    def _wait(self, ticket: object) -> None:
-        asked = self.asked
-        if self._ticket is ticket:
-            asked.wait(None)
-        try:
-            if self._ticket is ticket and not self.called_off:
-                self._exit_save.save_all()
-        finally:
-            self.done.set()
-            end_under_a_patch()
+    def call_off(self) -> None:
+        self.called_off = True
+        self.asked.set()
 
 
 exit_save: Final = ExitSave(SECONDS)
