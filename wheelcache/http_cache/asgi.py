@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -19,7 +18,8 @@ from wheelcache.http_cache.marks import Mark
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import status_line
 from wheelcache.http_cache.pages import Pages, Wait
-from wheelcache.http_cache.request import CONDITIONS, SPECIAL_HEADERS, joined, named_headers
+from wheelcache.http_cache.request import SPECIAL_HEADERS, joined, named_headers
+from wheelcache.http_cache.rules import CONDITIONS
 from wheelcache.http_cache.run import Reply, Run
 from wheelcache.http_cache.variants import Raw, Variants, is_safe
 
@@ -33,6 +33,12 @@ LIFETIMES: Final = frozenset([b"cache-control", b"expires", b"last-modified", b"
 """Headers without which no response is stored. Others than these spellings are possible, but lead to no wrong page."""
 
 EMPTY_REQUEST: Final = {"type": "http.request", "body": b"", "more_body": False}
+
+
+KEPT_FOR_RENEWAL: Final = (
+    *("type", "asgi", "http_version", "scheme", "path", "raw_path", "query_string", "root_path", "server", "state"),
+)
+"""The parts of a scope that do not depend on the client."""
 
 
 class AsgiRequest:
@@ -137,6 +143,10 @@ class AsgiCache:
         async def watching(message: Message) -> None:
             if message["type"] == "http.response.start":
                 fields = message.get("headers", ())
+                if type(fields) is not list:
+                    # It may be an iterator.
+                    fields = [*fields]
+                    message = {**message, "headers": fields}
                 if LIFETIMES.isdisjoint([name for name, _ in fields]):
                     self._refused("no lifetime")
                 else:
@@ -171,8 +181,11 @@ class AsgiCache:
 
     def _renew(self, run: Run, scope: Scope) -> None:
         """Renew a page in a task of its own, which knows nothing of the client."""
-        reduced = _reduced(scope, named_headers(run.request, run.fields))
-        work = _Exchange(run, _block_after_request(), _discard).run(self._app, reduced)
+        headers = named_headers(run.request, run.fields)
+        reduced = {name: scope[name] for name in KEPT_FOR_RENEWAL if name in scope}
+        reduced |= {"method": "GET", "headers": headers, "client": None}
+        run.request = AsgiRequest("GET", run.request.key, headers, dict(headers), is_plain=False)
+        work = _Exchange(run, _receive_of_nobody(), _discard).run(self._app, reduced)
         task = asyncio.get_running_loop().create_task(work, context=Context())
         # The loop itself holds only weak references to tasks.
         self._renewals.add(task)
@@ -186,7 +199,9 @@ class _Exchange:
         self._run = run
         self._receive = receive
         self._client = send
+        self._has_started = False
         self._is_answered = False
+        self._is_client_lost = False
         self._gave_up: asyncio.Event | None = None
 
     async def run(self, app: App, scope: Scope) -> None:
@@ -202,8 +217,8 @@ class _Exchange:
             run.abandoned()
             raise
         except Exception:
-            reply = run.failed()
-            if reply is None or self._is_answered:
+            reply = None if self._has_started else run.failed()
+            if reply is None:
                 raise
             await _send(self._client, reply)
         finally:
@@ -228,7 +243,7 @@ class _Exchange:
             message = await self._recorded(message)
             if not run.is_recording and self._gave_up is not None:
                 self._gave_up.set()
-        if not self._is_answered:
+        if not self._is_answered and not self._is_client_lost:
             await self._to_client(self._client(message))
 
     async def _recorded(self, message: Message) -> Message:
@@ -240,6 +255,7 @@ class _Exchange:
             if not message.get("more_body", False):
                 run.ended()
         elif kind == "http.response.start":
+            self._has_started = True
             headers = _lower(message.get("headers", ()))
             status = message["status"]
             reply = run.started(status, status_line(status), headers)
@@ -248,20 +264,20 @@ class _Exchange:
             if reply is not None:
                 self._is_answered = True
                 await self._to_client(_send(self._client, reply))
-            elif run.announcement:
-                # Framing is the server's work. Some refuse a response with Transfer-Encoding.
-                return {**message, "headers": without(headers, {b"transfer-encoding"}) + run.announcement}
+            # Framing is the server's work. Some refuse a response with Transfer-Encoding.
+            return {**message, "headers": without(headers, {b"transfer-encoding"}) + run.announcement}
         elif kind.startswith("http.response."):
             run.give_up("extension")
         return message
 
     async def _to_client(self, sending: Awaitable[None]) -> None:
-        if self._run.is_recording:
-            # A server may raise this if the client has disconnected.
-            with suppress(OSError):
-                await sending
-        else:
+        try:
             await sending
+        except OSError:
+            # Servers may raise this if the client has disconnected. The run goes on for the page.
+            if not self._run.is_recording:
+                raise
+            self._is_client_lost = True
 
 
 async def _send(send: Send, reply: Reply) -> None:
@@ -273,7 +289,7 @@ async def _discard(message: Message) -> None:
     """Send nothing: the run has no client."""
 
 
-def _block_after_request() -> Receive:
+def _receive_of_nobody() -> Receive:
     """Return a ``receive`` of a request without a body, whose client never disconnects."""
     messages: asyncio.Queue[Message] = asyncio.Queue()
     messages.put_nowait(dict(EMPTY_REQUEST))
@@ -307,15 +323,6 @@ def _request(scope: Scope, headers: dict[bytes, bytes], *, is_plain: bool) -> As
     if len(hosts) != 1 or b"," in hosts[0] or not method.isupper():
         return None
     return AsgiRequest(method, _key(scope, hosts[0]), scope["headers"], headers, is_plain=is_plain)
-
-
-def _reduced(scope: Scope, headers: Headers) -> Scope:
-    """Return a scope that contains only what the key of the page names."""
-    kept = (
-        *("type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path"),
-        *("server", "state"),
-    )
-    return {name: scope[name] for name in kept if name in scope} | {"headers": headers, "client": None}
 
 
 def _lower(headers: Any) -> Headers:

@@ -126,10 +126,6 @@ class HTTPCache:
         """Return the figures of the pages. Those of any cache are in ``cache.stats()``."""
         return self.pages.figures.stats()
 
-    def close(self) -> None:
-        """Drop all pages. Requests then run the application."""
-        self.cache.close()
-
     def before_fork(self) -> None:
         """Nothing waits for the locks of pages, so they are not held."""
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from math import ceil
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 from wheelcache.cache import Cache
+from wheelcache.errors import MissingKey
 from wheelcache.http_cache import rules
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.flights import Flights
@@ -20,9 +22,12 @@ from wheelcache.http_cache.purges import Purges
 from wheelcache.http_cache.request import Request, bypasses, keyed_headers
 from wheelcache.http_cache.rules import Policy, Use
 from wheelcache.http_cache.run import Reply, Run
-from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, cookie_field, cookies
+from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, accepted_encodings, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.shared_objects import lazy_lock
+
+NO_BODY: Final = [(b"content-type", b"text/plain"), (b"content-length", b"0")]
+"""Headers of an error that the cache itself answers with."""
 
 MOST_ROOTS: Final = 64
 
@@ -138,7 +143,7 @@ class Pages:
                 renewal = self._renewal(request, key, page)
                 return self.reply(page, request, now, b"; detail=stale", renewal)
         if b"only-if-cached" in control:
-            return Reply(504, status_line(504), [(b"content-length", b"0")], b"")
+            return Reply(504, status_line(504), NO_BODY.copy(), b"")
         if request.method == "HEAD" or (page is None and request.value(b"range") is not None):
             return None
         if authorized or self.marks.get(key, now) is not None:
@@ -213,7 +218,7 @@ class Pages:
         try:
             span = rules.byte_range(page.headers, page.size, wanted, request.value(b"if-range"))
         except rules.Unsatisfiable:
-            return 416, [(b"content-range", b"bytes */%d" % page.size), (b"content-length", b"0")], b""
+            return 416, [(b"content-range", b"bytes */%d" % page.size), *NO_BODY], b""
         if span is None:
             return 200, headers, page.body
         first, last = span
@@ -268,10 +273,19 @@ class Pages:
             return "session"
         return None if request.is_safe() else "unsafe request"
 
+    def _has_unwanted_encoding(self, request: Request, page: Page) -> bool:
+        """Whether the application chose a content coding that the key of the page does not show as accepted."""
+        encoding = single(page.headers, b"content-encoding")
+        if encoding is None or b"accept-encoding" not in page.fields:
+            return False
+        return encoding.lower() not in accepted_encodings(request.value(b"accept-encoding") or b"")
+
     def store(self, request: Request, page: Page, notes: PageNotes, purges: int) -> bool:
         """Store a page whose body is complete. Return False, which is counted, if it is not stored."""
         page.fields = fields = page.fields | notes.fields | keyed_headers(request)
         why = self._refusal_by_notes(notes, fields, request)
+        if why is None and self._has_unwanted_encoding(request, page):
+            why = "encoding"
         if why is None:
             _complete(page)
             with self._lock.get():
@@ -304,9 +318,10 @@ class Pages:
     def _variants(self, key: str, found: Any, fields: frozenset[bytes], ttl: int) -> Variants:
         """Return the variants of a page whose new response depends on ``fields``."""
         if type(found) is Variants and fields <= found.fields:
-            left = self.cache.expires_in(key) if key in self.cache else 0.0
-            if left is not None and left < ttl:
-                self.cache.touch(key, ttl)
+            # A variant must not outlive the list of variants.
+            with suppress(MissingKey):
+                if (self.cache.expires_in(key) or 0.0) < ttl:
+                    self.cache.touch(key, ttl)
             return found
         if type(found) is Variants:
             fields |= found.fields

@@ -25,9 +25,6 @@ SPECIAL_HEADERS: Final = frozenset(
 )
 """Request headers that need a decision. A request without them is answered with a fresh page as it is."""
 
-CONDITIONS: Final = frozenset([b"range", b"if-range", b"if-none-match", b"if-modified-since"])
-"""Request headers that the cache answers itself. The application then runs without them, for a complete page."""
-
 BYPASSING: Final = (b"upgrade", b"expect", b"if-match", b"if-unmodified-since")
 """Request headers with which a request bypasses the cache."""
 

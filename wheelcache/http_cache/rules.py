@@ -45,6 +45,9 @@ HEURISTIC: Final = frozenset([200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 
 HEURISTIC_FRACTION: Final = 0.1
 HEURISTIC_MOST: Final = 86_400
 
+CONDITIONS: Final = frozenset([b"range", b"if-range", b"if-none-match", b"if-modified-since"])
+"""Request headers that the cache answers itself. The application runs without them, for a complete response."""
+
 SAFE_METHODS: Final = frozenset(["GET", "HEAD", "OPTIONS", "TRACE"])
 
 SERVER_ERRORS: Final = range(500, 600)
@@ -103,8 +106,8 @@ def refusal(status: int, headers: Headers, control: Directives, policy: Policy, 
     if b"clear-site-data" in names and CLEARS.search(b",".join(values(headers, b"clear-site-data"))):
         return "clear-site-data"
     vary = vary_fields(headers)
-    if b"*" in vary:
-        return "vary-star"
+    if b"*" in vary or not vary.isdisjoint(CONDITIONS):
+        return "vary"
     allowed_origin = single(headers, b"access-control-allow-origin")
     if allowed_origin not in (None, b"*") and b"origin" not in vary:
         # It is probably a copy of the Origin of this request.

@@ -106,6 +106,8 @@ class Run:
 
     def chunk(self, data: bytes) -> None:
         """A piece of the body has arrived."""
+        if not self.is_recording:
+            return
         self._size += len(data)
         if self._size > self._pages.policy.max_body:
             self.give_up("max_body")

@@ -26,7 +26,12 @@ from wheelcache.http_cache.headers import members
 from wheelcache.http_cache.keys import SEPARATOR
 
 MOST_VARIANTS: Final = 32
-MOST_REMEMBERED: Final = 256
+MOST_REMEMBERED: Final = 64
+LONGEST_REMEMBERED: Final = 512
+"""Raw values in total, and characters of each combination. Together they bound the memory of a ``Variants``."""
+
+WEIGHT: Final = 8192
+"""Bytes that a ``Variants`` takes in practice."""
 
 COOKIE: Final = b"cookie"
 ENCODINGS: Final = (b"br", b"deflate", b"gzip", b"zstd")
@@ -52,11 +57,11 @@ def is_safe(value: bytes) -> bool:
 
 
 def cookies(header: bytes) -> dict[bytes, bytes]:
-    """Return the cookies of a Cookie header. The last of duplicates counts, as in Django."""
-    found = {}
+    """Return the cookies of a Cookie header. Of duplicates, frameworks use the first or the last one: both count."""
+    found: dict[bytes, bytes] = {}
     for each in header.split(b";"):
-        name, _, value = each.partition(b"=")
-        found[name.strip()] = value.strip()
+        name, _, value = (part.strip() for part in each.partition(b"="))
+        found[name] = found[name] + b";" + value if name in found else value
     return found
 
 
@@ -134,7 +139,7 @@ class Variants:
         self.fields = fields
         self.headers = tuple(sorted({field.partition(b" ")[0] for field in fields}))
         self.environ_names = tuple(environ_name(name) for name in self.headers)
-        self.weight = 4096
+        self.weight = WEIGHT
         self._name = secrets.token_hex(8)
         self._normalization = normalization
         self._keys: OrderedDict[str, None] = OrderedDict()
@@ -163,9 +168,10 @@ class Variants:
             return None
         values = [self._normalization.value(field, by_name[field.partition(b" ")[0]]) for field in sorted(self.fields)]
         key = f"{SEPARATOR}{self._name}{values!r}"
-        if len(self._remembered) >= MOST_REMEMBERED:
-            self._remembered.clear()
-        self._remembered[raw] = key
+        if sum(map(len, filter(None, raw))) <= LONGEST_REMEMBERED:
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[raw] = key
         return key
 
     def add(self, key: str) -> list[str]:

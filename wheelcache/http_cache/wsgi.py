@@ -15,7 +15,8 @@ from wheelcache.http_cache.marks import Mark
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import WsgiHeaders, as_text
 from wheelcache.http_cache.pages import Pages, Wait
-from wheelcache.http_cache.request import CONDITIONS, SPECIAL_HEADERS, named_headers
+from wheelcache.http_cache.request import SPECIAL_HEADERS, named_headers
+from wheelcache.http_cache.rules import CONDITIONS
 from wheelcache.http_cache.run import Reply, Run
 from wheelcache.http_cache.variants import Raw, Variants, environ_name, is_safe
 from wheelcache.runtime.worker_pool import WorkerPool
@@ -160,6 +161,7 @@ class WsgiCache:
     def _renew(self, run: Run, environ: Environ) -> None:
         """Renew a page in a thread of the pool, with an environ that knows nothing of the client."""
         reduced = _reduced(environ, named_headers(run.request, run.fields))
+        run.request = WsgiRequest("GET", run.request.key, reduced, is_plain=False)
         try:
             is_submitted = renewal_pool.submit(partial(_renew, self._app, run, reduced))
         except RuntimeError:
@@ -346,13 +348,13 @@ def _key(environ: Environ) -> str:
 def _reduced(environ: Environ, headers: Headers) -> Environ:
     """Return an environ that contains only what the key of the page names."""
     kept = (
-        *("REQUEST_METHOD", "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "RAW_URI", "REQUEST_URI", "SERVER_NAME"),
+        *("SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "RAW_URI", "REQUEST_URI", "SERVER_NAME"),
         *("SERVER_PORT", "SERVER_PROTOCOL", "wsgi.version", "wsgi.url_scheme", "wsgi.errors", "wsgi.multithread"),
         *("wsgi.multiprocess",),
     )
     reduced = {name: environ[name] for name in kept if name in environ}
     reduced |= {environ_name(name): value.decode("latin-1") for name, value in headers}
-    return {**reduced, "wsgi.input": BytesIO(), "wsgi.run_once": False}
+    return {**reduced, "REQUEST_METHOD": "GET", "wsgi.input": BytesIO(), "wsgi.run_once": False}
 
 
 def _as_bytes(headers: WsgiHeaders) -> Headers:
