@@ -120,16 +120,6 @@ def test_an_increment_that_calls_back_into_the_cache_does_not_lose_what_it_wrote
     assert calls == [1, 10]
 
 
-def test_many_at_once_may_come_from_an_iterator_and_exceed_a_batch(make):
-    cache = make()
-    keys = range(2 * BATCH + 1)
-    assert cache.set_many({key: -key for key in keys}) == []
-    assert cache.get_many(iter([*keys, "none"])) == {key: -key for key in keys}
-    assert (cache.stats().hits, cache.stats().misses) == (len(keys), 1)
-    assert cache.delete_many(iter([*keys, "none"])) == len(keys)
-    assert len(cache) == 0
-
-
 # Weights.
 
 
@@ -318,12 +308,6 @@ def test_a_write_that_meets_a_closing_raises_and_stores_nothing(make, write):
 
 
 # Keys.
-
-
-def test_an_unhashable_key_is_a_type_error(cache):
-    for use in (cache.get, cache.delete, lambda key: cache.set(key, 1), lambda key: cache.get_many([key])):
-        with pytest.raises(TypeError, match="unhashable"):
-            use([])
 
 
 def test_keys_are_equal_as_in_a_dict(cache):
