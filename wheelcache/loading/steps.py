@@ -190,17 +190,19 @@ def result(outcome: Outcome) -> Any:
         del outcome
 
 
-def twins(steps: Callable[..., StepsTo[T]]) -> tuple[Callable[..., T], Callable[..., Coroutine[Any, Any, T]]]:
+def twins(
+    steps: Callable[..., Any], by_threads: Callable[[Any], Any] = drive, by_tasks: Callable[[Any], Any] = drive_async
+) -> tuple[Callable[..., Any], Callable[..., Coroutine[Any, Any, Any]]]:
     """Return a method that drives ``steps`` in threads, and its twin for coroutines, whose name begins with an "a"."""
     name = steps.__name__.removeprefix("_")
 
     @wraps(steps)
-    def by_thread(*args: Any, **kwargs: Any) -> T:
-        return drive(steps(*args, **kwargs))
+    def by_thread(*args: Any, **kwargs: Any) -> Any:
+        return by_threads(steps(*args, **kwargs))
 
     @wraps(steps)
-    async def by_task(*args: Any, **kwargs: Any) -> T:
-        return await drive_async(steps(*args, **kwargs))
+    async def by_task(*args: Any, **kwargs: Any) -> Any:
+        return await by_tasks(steps(*args, **kwargs))
 
     by_thread.__name__, by_task.__name__ = name, f"a{name}"
     return by_thread, by_task
