@@ -5,6 +5,7 @@ import threading
 import tracemalloc
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from math import inf
 
 import pytest
@@ -14,6 +15,7 @@ from tests.loading.harness import load_many
 from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
+from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.contract import BATCH
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
@@ -332,3 +334,37 @@ def test_no_ttl_and_one_beyond_all_clocks_mean_for_ever(cache, clock, ttl):
     cache.add("added", 1, ttl)
     clock.advance(10**9)
     assert cache.keys() == ["set", "added"]
+
+
+# The facade.
+
+
+def test_the_facade_shows_only_calls_that_users_need():
+    assert len([name for name in dir(Cache) if not name.startswith("_")]) <= 32
+
+
+WRITES = {
+    "set": lambda cache: cache.set("k", 2),
+    "add": lambda cache: cache.add("k", 2),
+    "set_many": lambda cache: cache.set_many({"k": 2}),
+    "update": lambda cache: cache.update("k", lambda value: 2),
+    "incr": lambda cache: cache.incr("k"),
+    "touch": lambda cache: cache.touch("k"),
+    "delete": lambda cache: cache.delete("k"),
+    "delete_many": lambda cache: cache.delete_many(["k"]),
+    "pop": lambda cache: cache.pop("k", None),
+    "take": lambda cache: cache.take("k", lambda: 2),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_no_later_set_answers_a_miss_that_another_write_has_answered(make, tmp_path, write):
+    """Otherwise that ``set`` would be a quiet fill, and the other process would keep its old value."""
+    here, elsewhere = (make(stamps=SharedStamps("test", tmp_path, 64)) for _ in range(2))
+    assert here.get("k") is None
+    with suppress(KeyError):
+        write(here)
+    elsewhere.delete("k")
+    elsewhere.set("k", "theirs")
+    here.set("k", "news")
+    assert (here.get("k"), elsewhere.get("k")) == ("news", None)
