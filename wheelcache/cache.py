@@ -110,24 +110,8 @@ class Cache(CacheAccess):
         stamps: Stamps | None = ENGINE["stamps"].default,
         clock: Clock = ENGINE["clock"].default,
     ) -> None:
-        given = {
-            "name": name,
-            "max_entries": max_entries,
-            "max_weight": max_weight,
-            "weigher": weigher,
-            "ttl": ttl,
-            "jitter": jitter,
-            "interval": interval,
-            "log_interval": log_interval,
-            "sample_interval": sample_interval,
-            "figures_dir": figures_dir,
-            "snapshot_dir": snapshot_dir,
-            "snapshot_interval": snapshot_interval,
-            "snapshot_key": snapshot_key,
-            "on_removal": on_removal,
-            "stamps": stamps,
-            "clock": clock,
-        }
+        # These are the arguments, by name.
+        given = {name: value for name, value in locals().items() if name != "self"}
         checked = SimpleNamespace(**ENGINE.checked(given))
         if (max_weight is None) != (weigher is None):
             raise TypeError("max_weight and weigher must be given together")
@@ -406,15 +390,17 @@ class Cache(CacheAccess):
     def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         self._gate.open()
         found: dict[Any, Any] = {}
-        for caller_key in keys:
-            key = self._adapt(caller_key)
+        misses, hears_misses = 0, self._writer.hears_misses
+        # All keys are adapted first: a wrong one changes and counts nothing.
+        for caller_key, key in [(key, self._adapt(key)) for key in keys]:
             value = self._core.find(key, MISSING)
             if value is not MISSING:
                 found[caller_key] = value
                 continue
-            self._core.count(misses=1)
-            if self._writer.hears_misses:
+            misses += 1
+            if hears_misses:
                 self._writer.missed(key)
+        self._core.count(misses=misses)
         return found
 
     def _set(self, key: Any, value: Any, ttl: TTL) -> bool:

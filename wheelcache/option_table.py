@@ -68,8 +68,6 @@ class Option:
         taken_by: the classes that take it.
         check, default: see ``Spelling``.
         meaning: the beginning of its description in README.md. Empty if only the engine has it: see ``Cache``.
-        django, flask: its name there, if that is not ``name``, or, for Django, ``name`` in capitals. None if the
-            framework does not have it.
         is_secret: whether its value is hidden from operators.
     """
 
@@ -78,16 +76,12 @@ class Option:
     check: Check
     default: Any
     meaning: str = ""
-    django: Spelling | str | None = ""
-    flask: Spelling | str | None = ""
     is_secret: bool = False
 
-    def spelled(self, spelling: Spelling | str, by_name: str) -> tuple[str, Option]:
-        """Return the name in an interface, and the option with the check and the default that it has there."""
-        if isinstance(spelling, str):
-            return spelling or by_name, self
+    def spelled(self, spelling: Spelling) -> Option:
+        """Return the option with the check and the default that it has in an interface."""
         default = self.default if spelling.default is NOT_GIVEN else spelling.default
-        return spelling.name, replace(self, check=spelling.check or self.check, default=default)
+        return replace(self, check=spelling.check or self.check, default=default)
 
     def in_words(self, value: Any) -> str:
         """Return a checked value in words, for operators."""
@@ -104,8 +98,8 @@ class Option:
 
 TABLE: Final = (
     # For the copies of a tiered cache.
-    Option("l2", TIERED, options.unchecked, None, "the other cache", django=Spelling("L2", options.text)),
-    Option("l2_options", TIERED, options.unchecked, None, "its `CACHE_OPTIONS`", django=None, is_secret=True),
+    Option("l2", TIERED, options.unchecked, None, "the other cache"),
+    Option("l2_options", TIERED, options.unchecked, None, "its `CACHE_OPTIONS`", is_secret=True),
     Option("l1_timeout", TIERED, options.seconds, 60.0, "seconds that a copy is kept at most"),
     Option("l2_timeout", TIERED, options.seconds, 1.0, "seconds that a socket of the other cache waits"),
     Option("fail_safe", TIERED, options.flag, False, "while the other cache fails, copies are returned"),
@@ -118,57 +112,28 @@ TABLE: Final = (
         "what becomes of a write that fails, with `FAIL_SAFE`",
     ),
     # For every cache.
+    Option("max_entries", ALL, options.count_or_none, None, "the most that are kept"),
+    Option("cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "if given, as Django documents it"),
+    Option("default_timeout", WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
+    Option("default_timeout", TIERED, options.timeout_or_none, None, "that of the other cache"),
     Option(
-        "max_entries",
-        ALL,
-        options.count_or_none,
-        None,
-        "the most that are kept",
-        django=Spelling("MAX_ENTRIES", options.as_django_reads(options.count_or_none), 10_000),
-        flask=Spelling("threshold", options.zero_for(THRESHOLD, options.whole), THRESHOLD),
+        "ignore_delete_many_errors", BACKENDS, options.unchecked, False, "taken, and without effect: no delete can fail"
     ),
-    Option(
-        "cull_frequency",
-        WHEEL,
-        options.as_django_reads(options.whole),
-        None,
-        "if given, as Django documents it",
-        flask=None,
-    ),
-    Option("default_timeout", WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never", django=None),
-    Option("default_timeout", TIERED, options.timeout_or_none, None, "that of the other cache", django=None),
-    Option(
-        "ignore_delete_many_errors",
-        BACKENDS,
-        options.unchecked,
-        False,
-        "taken, and without effect: no delete can fail",
-        django=None,
-    ),
-    Option("key_prefix", WHEEL, options.text, "", "put before every key", django=None),
-    Option(
-        "max_weight",
-        ALL,
-        options.count_or_none,
-        None,
-        "the most that keys, values and their entries take",
-        django="MAX_BYTES",
-        flask="max_bytes",
-    ),
+    Option("key_prefix", WHEEL, options.text, "", "put before every key"),
+    Option("max_weight", ALL, options.count_or_none, None, "the most that keys, values and their entries take"),
     Option("weigher", ENGINE_ONLY, options.function_or_none, None),
     Option("ttl", ENGINE_ONLY, options.ttl, None),
     Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction"),
     Option("interval", ALL, options.interval, 1.0, "a tick of the wheel"),
     Option("log_interval", ALL, options.interval_or_none, 60.0, "between lines on the logger `wheelcache.stats`"),
     Option("sample_interval", ENGINE_ONLY, options.interval_or_none, 10.0),
-    Option("name", ALL, options.text, "default", "what the lines on the log call the cache", django=None),
+    Option("name", ALL, options.text, "default", "what the lines on the log call the cache"),
     Option(
         "serializer",
         BACKENDS,
         options.serializer_name,
         "pickle",
         '`"pickle"` keeps immutable values as they are and pickles the others',
-        flask=None,
     ),
     Option(
         "fill_wait",
@@ -191,7 +156,6 @@ TABLE: Final = (
         options.path_or_none,
         None,
         "the directory in which the workers show each other their figures",
-        django=Spelling("FIGURES_DIR", default=OF_THE_SITE),
     ),
     Option(
         "snapshot_dir",
@@ -199,8 +163,6 @@ TABLE: Final = (
         options.path_or_none,
         None,
         "an absolute path, of the directory where the entries are kept from one process to the next",
-        django="SNAPSHOT",
-        flask="snapshot",
     ),
     Option("snapshot_interval", KEPT, options.interval, 300.0, "between two saves of the entries"),
     Option(
@@ -214,6 +176,30 @@ TABLE: Final = (
     Option("on_removal", ENGINE_ONLY, options.function_or_none, None),
     Option("clock", ENGINE_ONLY, options.function, SystemClock.monotonic),
 )
+"""In the engine each option has its name, in Django the same in capitals, in Flask the same."""
+
+IN_DJANGO: Final[dict[str, Spelling | None]] = {
+    "l2": Spelling("L2", options.text),
+    "l2_options": None,
+    "max_entries": Spelling("MAX_ENTRIES", options.as_django_reads(options.count_or_none), 10_000),
+    "default_timeout": None,
+    "ignore_delete_many_errors": None,
+    "key_prefix": None,
+    "max_weight": Spelling("MAX_BYTES"),
+    "name": None,
+    "figures_dir": Spelling("FIGURES_DIR", default=OF_THE_SITE),
+    "snapshot_dir": Spelling("SNAPSHOT"),
+}
+"""The options that Django's settings spell in another way; None for those that they do not have."""
+
+IN_FLASK: Final[dict[str, Spelling | None]] = {
+    "max_entries": Spelling("threshold", options.zero_for(THRESHOLD, options.whole), THRESHOLD),
+    "cull_frequency": None,
+    "max_weight": Spelling("max_bytes"),
+    "serializer": None,
+    "snapshot_dir": Spelling("snapshot"),
+}
+"""The same for Flask."""
 
 
 class Setting(NamedTuple):
@@ -237,13 +223,14 @@ class Options(Mapping[str, Option]):
 
     __slots__ = ("_by_name",)
 
-    def __init__(self, taken_by: TakenBy, spelling: Callable[[Option], tuple[Spelling | str | None, str]]) -> None:
+    def __init__(
+        self, taken_by: TakenBy, spellings: Mapping[str, Spelling | None], spell: Callable[[str], str] = str
+    ) -> None:
         self._by_name: dict[str, Option] = {}
         for option in TABLE:
-            spelled, by_name = spelling(option)
-            if taken_by in option.taken_by and spelled is not None:
-                name, own = option.spelled(spelled, by_name)
-                self._by_name[name] = own
+            spelling = spellings.get(option.name, Spelling(spell(option.name)))
+            if taken_by in option.taken_by and spelling is not None:
+                self._by_name[spelling.name] = option.spelled(spelling)
 
     def __getitem__(self, name: str) -> Option:
         return self._by_name[name]
@@ -299,16 +286,8 @@ class Options(Mapping[str, Option]):
         ]
 
 
-def _in_django(option: Option) -> tuple[Spelling | str | None, str]:
-    return option.django, option.name.upper()
-
-
-def _in_flask(option: Option) -> tuple[Spelling | str | None, str]:
-    return option.flask, option.name
-
-
-ENGINE: Final = Options(TakenBy.ENGINE, lambda option: ("", option.name))
-DJANGO: Final = Options(WHEEL, _in_django)
-DJANGO_TIERED: Final = Options(TIERED, _in_django)
-FLASK: Final = Options(WHEEL, _in_flask)
-FLASK_TIERED: Final = Options(TIERED, _in_flask)
+ENGINE: Final = Options(TakenBy.ENGINE, {})
+DJANGO: Final = Options(WHEEL, IN_DJANGO, str.upper)
+DJANGO_TIERED: Final = Options(TIERED, IN_DJANGO, str.upper)
+FLASK: Final = Options(WHEEL, IN_FLASK)
+FLASK_TIERED: Final = Options(TIERED, IN_FLASK)

@@ -1,6 +1,7 @@
 """Time that tests move: the same script has the same answers on a cache of the framework's own and on ours."""
 
 from datetime import timedelta
+from importlib.metadata import version
 
 import freezegun
 import pytest
@@ -127,7 +128,11 @@ def every_method(both, library):
         assert both.get("never") == 1
 
 
-SCRIPTS = (set_before, set_in_it, moved_to_and_fro, nested, ticking, every_method)
+OLD_CACHELIB = pytest.mark.skipif(
+    tuple(map(int, version("cachelib").split(".")[:2])) < (0, 14),
+    reason="this cachelib's SimpleCache adds no value in the place of an expired one",
+)
+SCRIPTS = (set_before, set_in_it, moved_to_and_fro, nested, ticking, pytest.param(every_method, marks=OLD_CACHELIB))
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -7,9 +7,10 @@ from datetime import timedelta
 
 import pytest
 from cachelib import BaseCache
-from cachelib.serializers import BaseSerializer, JSONSerializer
+from cachelib.serializers import BaseSerializer
 
 from tests.engines import engine
+from tests.flask_backend.conftest import JSONSerializer
 from tests.waiting import THREADS, until
 from wheelcache.flask_backend import WheelCache
 

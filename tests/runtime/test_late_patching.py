@@ -150,7 +150,7 @@ def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(server):
             raise ConnectionError("no server")
 
         client = redis.Redis(port=int(sys.argv[1]))
-        failing, tracking = (Tracking(each, [b"late:"], Listener()) for each in (connect, connect_like(client)))
+        failing, tracking = (Tracking(each, b"late:", Listener()) for each in (connect, connect_like(client)))
         client.close()
         patch()
         failing.start()

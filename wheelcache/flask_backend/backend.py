@@ -85,7 +85,7 @@ class WheelCache(EngineBackend):
             "threshold": config["CACHE_THRESHOLD"],
             "key_prefix": config["CACHE_KEY_PREFIX"] or "",
             "name": app.name,
-            "figures_dir": figures_directory(app),
+            **({} if "figures_dir" in kwargs else {"figures_dir": figures_directory(app)}),
         }
         given = {**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))}
         check_known(OPTIONS, given)

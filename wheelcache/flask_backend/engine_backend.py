@@ -54,7 +54,9 @@ class EngineBackend(BackendAccess, BaseCache):
         fill_waits: tuple[tuple[str, float], ...],
         settings: list[Setting],
     ) -> None:
-        super().__init__(ignore_delete_many_errors=ignore_delete_many_errors)
+        super().__init__()
+        # Before version 0.16, cachelib has no such parameter.
+        self.ignore_delete_many_errors = ignore_delete_many_errors
         # cachelib makes an int of it; fractions are kept here.
         self.default_timeout = default_timeout  # type: ignore[assignment]
         self._use_cache(engine, fill_waits)

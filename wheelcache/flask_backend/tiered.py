@@ -83,7 +83,8 @@ class TieredCache(EngineBackend):
         super().__init__(
             engine,
             default_timeout=(l2.default_timeout if checked["default_timeout"] is None else checked["default_timeout"]),
-            ignore_delete_many_errors=l2.ignore_delete_many_errors,
+            # Before version 0.16, cachelib's caches have no such attribute.
+            ignore_delete_many_errors=getattr(l2, "ignore_delete_many_errors", True),
             fill_waits=checked["fill_wait"],
             settings=OPTIONS.settings(
                 {name: value for name, value in checked.items() if name not in FOR_MAKING_L2}
@@ -113,7 +114,7 @@ class TieredCache(EngineBackend):
         given = {
             "threshold": config["CACHE_THRESHOLD"],
             "name": app.name,
-            "figures_dir": figures_directory(app),
+            **({} if "figures_dir" in kwargs else {"figures_dir": figures_directory(app)}),
             **kwargs,
         }
         check_known(OPTIONS, given)

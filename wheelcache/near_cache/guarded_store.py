@@ -10,15 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wheelcache.errors import StoreUnavailable
 from wheelcache.loading.steps import Call, StepsTo, result
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import CallStats, LoadTimes, StoreStats, whole_parts
+
+if TYPE_CHECKING:
+    from wheelcache.near_cache.write_news import TrustEpoch
 
 logger = logging.getLogger("wheelcache")
 

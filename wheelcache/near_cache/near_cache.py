@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec
@@ -26,8 +26,10 @@ from wheelcache.loading.request import Unstored
 from wheelcache.loading.steps import Call, InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
+
+if TYPE_CHECKING:
+    from wheelcache.near_cache.write_news import TrustEpoch
 
 T = TypeVar("T")
 

@@ -37,8 +37,7 @@ def directory_of(site: str) -> Path | None:
         digest = hashlib.sha256(site.encode(errors="surrogatepass")).hexdigest()
         directory = runtime_directory() / f"{OURS}{digest[:32]}"
         make_private(directory)
-    except (FileUnusable, AttributeError) as error:
-        # The system may know no users, as Windows does.
+    except FileUnusable as error:
         logger.warning("The figures of the caches are not published, so each worker shows its own only: %s", error)
         return None
     return directory

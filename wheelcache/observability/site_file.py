@@ -45,6 +45,7 @@ from wheelcache.errors import FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.private_files import (
+    NEEDS_UNIX,
     FileLocked,
     check_private,
     locked_file,
@@ -188,7 +189,7 @@ def check_sqlite() -> None:
         FileUnusable: figures cannot be shared without SQLite, or with one that is too old.
     """
     if sys.platform == "win32":
-        raise FileUnusable("the processes of a machine can share figures through files as Unix has them only")
+        raise FileUnusable(f"sharing figures between processes {NEEDS_UNIX}")
     try:
         import sqlite3
     except ImportError as error:

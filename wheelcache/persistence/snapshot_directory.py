@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.runtime.private_files import check_private
+from wheelcache.runtime.private_files import NEEDS_UNIX, check_private
 
 if sys.platform != "win32":
     import grp
@@ -88,6 +88,8 @@ def _check_way(directory: Path) -> None:
     Raises:
         FileUnusable: naming what others may write, or what is not there.
     """
+    if sys.platform == "win32":
+        raise FileUnusable(f"a directory of snapshots {NEEDS_UNIX}")
     try:
         # Before the links are followed one by one: they may lead in a circle.
         directory.parent.stat()

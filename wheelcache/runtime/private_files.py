@@ -30,6 +30,10 @@ FALLBACK_PATIENCE: Final = 1.0
 """Seconds that processes which choose another runtime directory wait for each other. Any user can hold that lock."""
 
 
+NEEDS_UNIX: Final = "needs file locks and permissions as Unix has them, which Windows does not"
+"""The end of the error message of each feature that shares files between processes, or loads only safe files."""
+
+
 class FileLocked(FileUnusable):
     """Another process has locked the file for longer than this one waits."""
 
@@ -157,6 +161,8 @@ def make_private(directory: Path) -> None:
     Raises:
         FileUnusable: it cannot be made, is not this user's, or others may use it.
     """
+    if sys.platform == "win32":
+        raise FileUnusable(f"a directory for one user {NEEDS_UNIX}")
     try:
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)
