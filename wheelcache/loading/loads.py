@@ -26,7 +26,7 @@ from wheelcache.loading.background import BACKGROUND, Background, Handed
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.flight_table import Flight, FlightTable, Ticket
 from wheelcache.loading.landing import Landing
-from wheelcache.loading.load_stats import LoadCounts, LoadStats
+from wheelcache.loading.load_stats import LoadCounts
 from wheelcache.loading.many_loads import ManyLoads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.refreshes import Refreshes
@@ -132,9 +132,10 @@ class Loads:
 
     # Looking, and the life of a cache.
 
-    def stats(self) -> LoadStats:
+    def counts(self) -> dict[str, Any]:
+        """Return the counts of loads, by the names of ``Stats``."""
         with self._flights.lock:
-            return self._counts.snapshot()
+            return self._counts.read()
 
     def keys_in_progress(self) -> list[Any]:
         """Return the keys that are being loaded. Deleting a group deletes them, too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from wheelcache.stats import CallStats, LoadTimes, whole_parts
+from wheelcache.stats import CallStats, LoadTimes
 
 
 class CallMeter:
@@ -36,5 +36,4 @@ class CallMeter:
     def stats(self) -> CallStats:
         """Return the counts and times."""
         with self._lock:
-            seconds = whole_parts(self._times.seconds)
-            return CallStats(self._errors, self._refused, seconds, tuple(self._times.buckets))
+            return CallStats(self._errors, self._refused, *self._times.read())

@@ -103,8 +103,8 @@ class GuardedStore:
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
         return StoreStats(
-            reads,
-            self._writes.stats(),
+            reads=reads,
+            writes=self._writes.stats(),
             breakers=int(self._watches_outages),
             open_breakers=int(self._breaker.is_open()),
             trackers=int(epoch is not None),
