@@ -87,6 +87,8 @@ def seconds(name: str, value: Any) -> float:
 
 seconds_or_none: Final = _or_none("a number of seconds > 0, or None", Real, _is_duration, float)
 
+seconds_or_zero: Final = _number("a number of seconds >= 0", Real, lambda given: given >= 0 and isfinite(given), float)
+
 interval: Final = _number("a number of seconds > 0, at least 0.000001", Real, _is_interval, float)
 """A finite time of at least a microsecond: below, a float cannot count the ticks of a year."""
 

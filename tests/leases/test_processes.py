@@ -11,7 +11,7 @@ import pytest
 from tests.leases.callers import LONG, MISS
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, until_waiting
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 
 class Interrupted(BaseException):

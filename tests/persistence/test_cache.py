@@ -19,7 +19,6 @@ from tests.waiting import until
 from wheelcache import Cache, ManualClock, Timers
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.persistence import snapshot_file
-from wheelcache.persistence.snapshot_file import SnapshotWriter
 from wheelcache.runtime.worker_pool import refresh_pool
 
 ROOT = Path(__file__).parents[2]
@@ -74,38 +73,6 @@ def test_keys_of_every_kind_are_loaded_in_order_of_use_with_the_time_that_is_lef
     assert other.keys() == [*left] == [("a", Point(2)), "text", 5, None, frozenset({3}), "for ever", Point(1)]
     assert other.get_many(values) == values
     assert {key: other.expires_in(key) for key in left} == pytest.approx(left, abs=0.1)
-
-
-def of_another_kind(path):
-    with SnapshotWriter(path, {"kind": "timers", "saved_at": 0.0}, None):
-        pass
-
-
-REFUSED = {
-    "text": lambda path: path.write_text("something else"),
-    "others may write": lambda path: path.chmod(0o666),
-    "other kind": of_another_kind,
-    "a damaged tail": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused_is_one_warning_that_says_why_and_is_kept_aside(make, path, warnings, what):
-    cache = make()
-    cache.set("a", 1)
-    cache.save(path)
-    REFUSED[what](path)
-    other = make()
-    good = int(what == "a damaged tail")
-    assert other.load(path) == len(other) == good
-    (warning,) = warnings()
-    aside = path.with_name("a.snapshot.refused")
-    assert all(each in warning for each in (str(path), "'mine'", str(aside)))
-    assert aside.exists()
-    # A missing file is no error.
-    assert not path.exists()
-    assert other.load(path) == 0
-    assert len(warnings()) == 1
 
 
 def test_a_child_of_a_fork_amid_a_save_has_everything_in_its_place(make, path, tmp_path):
@@ -226,9 +193,9 @@ def test_the_first_use_loads_whatever_it_is(kept, saved, use):
     saved()
     cache = kept()
     assert len(cache) == 0
-    assert not cache.is_in_use()
+    assert not cache.parts.gate.is_in_use()
     assert FIRST_USES[use](cache)
-    assert cache.is_in_use()
+    assert cache.parts.gate.is_in_use()
     assert cache.get("b") == 1
 
 
@@ -236,7 +203,7 @@ NO_USES = {
     "len": len,
     "repr": repr,
     "decorating": lambda cache: cache.memoize()(lambda: 1),
-    "lag": lambda cache: cache.lag,
+    "lag": lambda cache: cache.parts.driver.lag,
     "a listener": lambda cache: setattr(cache, "on_removal", print),
     "saving": lambda cache: cache.keeper.save(),
 }
@@ -249,7 +216,7 @@ def test_nothing_is_loaded_by_what_asks_for_no_entry(kept, saved, use):
     cache = kept(clock=clock)
     NO_USES[use](cache)
     clock.advance(1000)
-    assert not cache.is_in_use()
+    assert not cache.parts.gate.is_in_use()
     assert len(cache) == 0
     assert cache.get("a") == 1
 

@@ -13,8 +13,8 @@ PRELUDE = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from wheelcache import Cache
-from wheelcache.persistence.exit_save import exit_save
-from wheelcache.persistence.sigterm import exit_on_sigterm
+from wheelcache.runtime.exit_save import exit_save
+from wheelcache.runtime.exit_signals import exit_on_sigterm
 folder = Path(sys.argv[1])
 
 class Hanging:
@@ -69,13 +69,13 @@ def test_a_preloading_master_loads_nothing_and_its_children_themselves(folder):
         cache = make()
         for _ in range(2):
             if os.fork() == 0:
-                assert not cache.is_in_use()
+                assert not cache.parts.gate.is_in_use()
                 print(cache.get("a"), len(cache), flush=True)
                 cache.set("mine", os.getpid())
                 assert cache.keeper.save()
                 os._exit(0)
             os.wait()
-        print(cache.is_in_use())
+        print(cache.parts.gate.is_in_use())
         """,
         folder,
     ) == ["1", "5", "1", "6", "False"]

@@ -19,7 +19,7 @@ from tests.persistence.calling import Calling, Unreadable
 from wheelcache import CacheClosed, ManualClock, RemovalCause
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core import CoreClass
-from wheelcache.persistence import saving
+from wheelcache.persistence import snapshots
 from wheelcache.persistence.snapshot_file import SnapshotWriter
 from wheelcache.runtime.clock import SystemClock
 
@@ -36,7 +36,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def short_steps(monkeypatch):
-    monkeypatch.setattr(saving, "STEP", FEW_A_STEP)
+    monkeypatch.setattr(snapshots, "STEP", FEW_A_STEP)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_what_is_saved_is_loaded_with_the_time_that_is_left_in_order_of_use(secr
     clock.advance(before)
     # What is equal as a key comes back as the first that was saved.
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saving, "STEP", step)
+        patch.setattr(snapshots, "STEP", step)
         patch.setattr(time, "time", lambda: 5e5)
         cache.save(Path(folder) / "a", secret=secret)
         patch.setattr(time, "time", lambda: 5e5 + away)
@@ -267,7 +267,13 @@ def test_records_of_another_make_are_left_out(path, record):
 def test_a_header_that_does_not_say_when_it_was_saved_is_refused(path, warnings, header):
     write(path, ("a", 1, None, 0.0, None), **header)
     assert kept().load(path) == 0
-    assert "does not say when it was saved" in warnings()[0]
+    (warning,) = warnings()
+    aside = path.with_name(f"{path.name}.refused")
+    assert all(each in warning for each in (f"{path} does not say when it was saved", "'mine'", str(aside)))
+    assert aside.exists()
+    # A missing file is not an error.
+    assert kept().load(path) == 0
+    assert len(warnings()) == 1
 
 
 def test_records_before_the_damage_are_loaded(path):
@@ -356,7 +362,14 @@ class Steps:
         return len(self._core)
 
     def save(self, path):
-        return saving.save(self, path, name="mine", is_portable=lambda key: True)
+        own = snapshots.Snapshots(
+            *("mine", self, None, None),
+            max_entries=None,
+            is_coherent=False,
+            is_portable=lambda key: True,
+            is_in_use=lambda: True,
+        )
+        return own.save(path)
 
     def scan(self, *, ordered):
         steps, scan = self, self._core.scan(ordered=ordered)

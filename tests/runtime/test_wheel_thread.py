@@ -80,7 +80,7 @@ def noted(condition, timeout=None):
 threading.Condition.wait = noted
 cache.set("a", 1, ttl=0.03)
 assert parked.wait(60)
-print(len(cache), cache.thread_state, max(timeout for timeout in waits if timeout) <= 0.05)
+print(len(cache), cache.parts.driver.thread_state, max(timeout for timeout in waits if timeout) <= 0.05)
 """
     ) == ["0", "parked", "True"]
 
@@ -263,7 +263,7 @@ def test_a_listener_that_exits_does_not_end_the_thread(caplog):
     assert until(lambda: "SystemExit" in caplog.text)
     other.set("b", 1, ttl=0.02)
     assert left.wait(PATIENCE)
-    assert other.thread_state in ("running", "parked")
+    assert other.parts.driver.thread_state in ("running", "parked")
 
 
 def test_a_listener_that_exits_is_heard_after_the_others_were_told(clock):
@@ -307,7 +307,7 @@ def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):
     for hours in (0, 12, 40):
         clock.advance(hours * 3600.0)
         cache.set_many(dict.fromkeys(range(1500), hours), ttl=600)
-        assert cache.lag == 0
+        assert cache.parts.driver.lag == 0
         clock.advance(700)
         assert len(cache) == 0
     assert "behind" not in caplog.text

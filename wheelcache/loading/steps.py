@@ -51,6 +51,18 @@ class Call:
             return None, error
 
 
+class InSteps:
+    """A loader that is written as steps."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: Callable[[], Steps]) -> None:
+        self.steps = steps
+
+
+Loader = Callable[[], Any] | InSteps
+
+
 class Wait:
     """Wait for an alarm, until ``deadline`` on the system's clock; None for as long as it takes."""
 
@@ -112,6 +124,25 @@ class ToTheEnd:
 T = TypeVar("T")
 StepsTo = Generator[Call | Wait | ByDriver | ToTheEnd, Any, T]
 Steps = StepsTo[Outcome]
+
+
+def call(loader: Loader, leads: tuple[Lead, ...] = ()) -> Steps:
+    """Run a loader as the given leads. Return its outcome."""
+    if not isinstance(loader, InSteps):
+        outcome: Outcome = yield Call(loader, leads)
+        return outcome
+    try:
+        with Leading(leads):
+            return (yield from loader.steps())
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        return None, error
+
+
+def outcome_of(steps: StepsTo[Any]) -> Steps:
+    """Return the result of ``steps`` as an outcome."""
+    return (yield from steps), None
 
 
 def drive(steps: StepsTo[T]) -> T:
@@ -184,9 +215,7 @@ def then(function: Callable[[Any], T], value: Any) -> T | Coroutine[Any, Any, T]
     return awaited() if isawaitable(value) else function(value)
 
 
-DRIVE: Final = ByDriver(drive, drive_async)
 BLOCKS: Final = ByDriver(True, False)
-RUN: Final = ByDriver(run, run_async)
 
 
 def seconds_until(deadline: float | None) -> float | None:

@@ -105,6 +105,8 @@ class CacheFigures(Figures):
         workers: how many processes have the cache.
         since: when the first process started whose counts are included, in seconds since 1970; None without one.
         reset_at: when the figures were reset; None if they never were.
+        refused: how many of the workers were refused a wheel thread by the system.
+        published: when a worker last published it, in seconds since 1970; None if none has.
         cores: those that the processes run.
         pids: the numbers of the processes.
     """
@@ -114,6 +116,8 @@ class CacheFigures(Figures):
     workers: int
     since: float | None
     reset_at: float | None
+    refused: int
+    published: float | None
     cores: tuple[str, ...]
     pids: tuple[int, ...]
 
@@ -137,6 +141,8 @@ class Sum:
     settings: Mapping[str, Any] = field(default_factory=dict)
     processes: frozenset[int] = frozenset()
     gauges: Mapping[str, Any] = field(default_factory=dict)
+    refused: int = 0
+    published: float | None = None
     cores: frozenset[str] = frozenset()
     pids: frozenset[int] = frozenset()
     minute: Row = (0,) * len(MINUTE)
@@ -144,7 +150,9 @@ class Sum:
     def add(self, other: Sum) -> None:
         self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
         self.since = min(self.since, other.since)
-        self.reset_at = max((each for each in (self.reset_at, other.reset_at) if each is not None), default=None)
+        self.reset_at = _latest(self.reset_at, other.reset_at)
+        self.published = _latest(self.published, other.published)
+        self.refused += other.refused
         self.settings = self.settings or other.settings
         if self.gauges and other.gauges:
             self.gauges = {
@@ -165,6 +173,8 @@ class Sum:
             workers=len(self.processes),
             since=None if self.since == inf else self.since,
             reset_at=self.reset_at,
+            refused=self.refused,
+            published=self.published,
             cores=tuple(sorted(self.cores)),
             pids=tuple(sorted(self.pids)),
         )
@@ -198,6 +208,10 @@ def _sum(numbers: Iterable[Any]) -> Any:
 
 TOGETHER: Final = {"lag": max, "weighs_bytes": min, "has_store": max, "minute_seconds": max}
 """How gauges of several workers become one, if not by a sum."""
+
+
+def _latest(*times: float | None) -> float | None:
+    return max((each for each in times if each is not None), default=None)
 
 
 def _whole(number: float | None) -> int | None:

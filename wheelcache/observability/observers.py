@@ -9,7 +9,6 @@ from typing import Final, Protocol
 
 from wheelcache.codec import size_of
 from wheelcache.core.contract import Core, RemovalCause
-from wheelcache.loading.loads import Loads
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import Event, EventsInMemory
@@ -27,6 +26,7 @@ from wheelcache.stats import (
     NO_STORE_GAUGES,
     REMOVALS,
     STORE_GAUGES,
+    LoadCounts,
     Row,
     Stats,
     StoreStats,
@@ -53,13 +53,7 @@ class ObservedOptions(Protocol):
 
 
 class ObservedStore(Protocol):
-    """The store behind a near cache, as far as the observers of the copies are concerned.
-
-    Attributes:
-        on_call: called before each call of the store.
-    """
-
-    on_call: Callable[[], object]
+    """The store behind a near cache, as far as the observers of the copies are concerned."""
 
     def stats(self) -> StoreStats: ...
     def after_fork_in_child(self) -> None: ...
@@ -74,7 +68,7 @@ class StatsReader:
 
     __slots__ = ("_core", "_loads", "store")
 
-    def __init__(self, core: Core, loads: Loads) -> None:
+    def __init__(self, core: Core, loads: LoadCounts) -> None:
         self._core = core
         self._loads = loads
         self.store: ObservedStore | None = None
@@ -85,7 +79,7 @@ class StatsReader:
 
     def read(self) -> tuple[Row, Row]:
         """Return ``counts()`` and ``gauges()`` of the figures."""
-        loads, core = self._loads.counts(), self._core.counts()
+        loads, core = self._loads.fields(), self._core.counts()
         values = loads | core._asdict()
         values.update((name, core.removals[cause]) for cause, name in _REMOVALS)
         store = None if self.store is None else self.store.stats()

@@ -25,6 +25,7 @@ from wheelcache.observability.site_file import PATIENCE, USE, SiteFile
 from wheelcache.observability.tables import (
     NO_LEVELS,
     OF_WORKER,
+    PUBLISHED,
     SETTINGS_OF_WORKER,
     TOTAL,
     WORKER,
@@ -36,10 +37,9 @@ from wheelcache.observability.tables import (
 from wheelcache.observability.tidying import tidy
 from wheelcache.observability.worker_requests import WorkerRequests, requests_in
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.runtime.clock import Clock, SystemClock, this_process
 from wheelcache.runtime.private_files import FileLocked, is_in_ours, not_for_children
-from wheelcache.runtime.process_start import this_process
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry
 from wheelcache.stats import NOTHING, Row, subtracted
 
 if TYPE_CHECKING:
@@ -272,13 +272,18 @@ class SitePublisher:
             thread = batch.parts[0][0].thread()
             put(db, "processes", [(self.process, pid, started, time, batch.number, thread, IMPLEMENTATION)])
             if batch.gone:
-                gone = ((self.process, number) for number in batch.gone)
-                db.executemany("DELETE FROM workers WHERE process = ? AND number = ?", gone)
+                rows = ((self.process, number) for number in batch.gone)
+                db.executemany("DELETE FROM workers WHERE process = ? AND number = ?", rows)
             if not self._has_started:
                 events.append(Event.of(STARTED, started, this_process()))
+            gone = [(time, ids[each.recorder.name]) for each, _ in batch.parts if each.is_closed]
         else:
+            gone = [(time, number) for number in ids.values()]
             for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
                 db.execute(f"DELETE FROM {where} = ?", (self.process,))
+        if gone:
+            # It is as old as a minute otherwise: see ``tidy``.
+            db.executemany(f"{PUBLISHED} (?)", gone)
         add_events(db, events)
 
     def _show_alive(self) -> None:
@@ -434,8 +439,10 @@ def publisher_of(directory: Path) -> SitePublisher:
     Raises:
         FileUnusable: figures cannot be shared there.
     """
+    # This checks the directory, and makes it.
+    file = SiteFile(directory)
     found = _publishers.get(directory)
-    return _publishers.setdefault(directory, SitePublisher(SiteFile(directory))) if found is None else found
+    return _publishers.setdefault(directory, SitePublisher(file)) if found is None else found
 
 
 def _publish_all() -> None:

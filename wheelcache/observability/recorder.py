@@ -8,13 +8,13 @@ the counts since the mark before are split in proportion to the time. The parts 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from math import floor
 from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from wheelcache.observability.site_file import USE
-from wheelcache.observability.tables import DAY, HOUR, LEVELS, LONG_STEP, LOOKUPS, NUMBERS, STEP
+from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, LOOKUPS, NUMBERS, STEP
 from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.stats import COUNTS, NOTHING, Row, Stats, added, subtracted
 
@@ -197,9 +197,7 @@ def _share(count: float, share: float) -> float:
     return round(count * share) if isinstance(count, int) else floor(count * share * 2**20) / 2**20
 
 
-def sum_of(steps: Iterable[Row]) -> Row:
-    """Return the counts of several steps together."""
-    total = EMPTY
-    for row in steps:
-        total = added(total, row)
-    return total[len(LEVELS) :]
+def last_steps(steps: Steps, seconds: int, since: float, until: float) -> dict[int, Row]:
+    """Return the steps of so many ``seconds`` that begin from ``since`` on and before ``until``, by their start."""
+    wanted = ((start, row) for (length, start), row in steps.items() if length == seconds)
+    return {start: row for start, row in wanted if since <= start < until}

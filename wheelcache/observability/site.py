@@ -12,6 +12,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from math import floor
+from operator import add
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.core import IMPLEMENTATION
@@ -20,7 +21,7 @@ from wheelcache.observability.event_log import Event, add_events, events_in
 from wheelcache.observability.figures import TOGETHER, CacheFigures, Sum, WorkerFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.recorder import Steps
+from wheelcache.observability.recorder import Steps, last_steps
 from wheelcache.observability.site_file import USE, SiteFile, lives
 from wheelcache.observability.tables import (
     DAY,
@@ -40,8 +41,7 @@ from wheelcache.observability.tables import (
     put,
 )
 from wheelcache.observability.worker_requests import add_request
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.process_start import this_process
+from wheelcache.runtime.clock import SystemClock, this_process
 from wheelcache.stats import COUNTS, NOTHING, Row, added
 
 if TYPE_CHECKING:
@@ -55,6 +55,28 @@ AT_WORK: Final = 2.5 * INTERVAL
 
 Step = namedtuple("Step", NUMBERS)  # type: ignore[misc]  # the names are those of a table
 """What all workers counted in a step, with the entries and bytes at its end."""
+
+
+class Glance(NamedTuple):
+    """The counts of a step that the overview of all caches needs."""
+
+    hits: int
+    stale_hits: int
+    misses: int
+    puts: int
+    evictions: int
+    loads: int
+    load_failures: int
+    load_timeouts: int
+    refreshes_dropped: int
+    read_errors: int
+    read_refused: int
+    write_errors: int
+    write_refused: int
+
+
+RECENTLY: Final = 600
+"""Seconds of the steps in the overview."""
 
 OWN: Final = 0
 """Stands for this process, whatever its number is in each of several databases."""
@@ -186,6 +208,35 @@ class Site:
                 add(rows, floor(self.time / STEP) * STEP)
         return seconds, {start: _step(found[start], seconds) for start in sorted(found) if start >= since}
 
+    def recent(self) -> dict[str, dict[int, Glance]]:
+        """What each cache counted in the steps of the last ten minutes that are over, by their start, oldest first."""
+        found: dict[str, dict[int, Glance]] = {}
+
+        def count(name: str, start: int, row: Iterable[Any]) -> None:
+            steps = found.setdefault(name, {})
+            steps[start] = Glance._make(map(add, steps[start], row)) if start in steps else Glance._make(row)
+
+        for file in self.files:
+            for name, start, *row in file.read(partial(self._recent, file), list[Any]):
+                count(bytes(name).decode(errors="surrogatepass"), start, row)
+        end = floor(self.time / STEP) * STEP
+        for cache in self.own:
+            observer = cache.observer
+            if observer.publication is None and observer.keeps_history:
+                with USE.lock:
+                    steps: Steps = dict(observer.recorder.steps)
+                for start, step in sorted(last_steps(steps, STEP, end - RECENTLY, end).items()):
+                    count(cache.name, start, map(step.__getitem__, _GLANCE))
+        return found
+
+    def _recent(self, file: SiteFile, db: sqlite3.Connection) -> list[Any]:
+        edge = self._edge(each.published for each in _processes(db, file)[0].values())
+        return db.execute(
+            f"SELECT name, place, {', '.join(Glance._fields)} FROM counts JOIN caches ON id = cache"
+            f" WHERE kind = {STEP} AND place >= ? AND place < ? ORDER BY place",
+            (edge - RECENTLY, edge),
+        ).fetchall()
+
     def _edge(self, published: Iterable[float]) -> int:
         """The end of the last step that is complete: each process at work has published since."""
         at_work = [each for each in published if each > self.time - AT_WORK]
@@ -206,11 +257,11 @@ class Site:
         living, dead = _processes(db, file)
         edge = self._edge(each.published for each in living.values())
         found, names, first_steps = {}, {}, {}
-        for number, name, since, first_step, *settings in db.execute(
-            f"SELECT id, name, since, first_step, {', '.join(SETTINGS)} FROM caches"
+        for number, name, since, first_step, published, *settings in db.execute(
+            f"SELECT id, name, since, first_step, published, {', '.join(SETTINGS)} FROM caches"
         ):
             names[number], first_steps[number] = bytes(name).decode(errors="surrogatepass"), first_step
-            found[number] = Sum(since=since, settings=dict(zip(SETTINGS, settings, strict=True)))
+            found[number] = Sum(since=since, published=published, settings=dict(zip(SETTINGS, settings, strict=True)))
         for kind, number, *row in db.execute(
             f"SELECT kind, cache, {', '.join(COUNTS)} FROM counts WHERE kind IN ({TOTAL}, {RESET})"
         ):
@@ -228,6 +279,8 @@ class Site:
             one.gauges = dict(zip(GAUGES_OF_WORKER, gauges, strict=True))
             one.processes = frozenset(OWN if each in self._own_processes else each for each in of_cache)
             one.pids = frozenset(living[each].pid for each in of_cache)
+            one.refused = sum(living[each].thread == "refused" for each in of_cache)
+            one.published = max(living[each].published for each in of_cache)
             one.cores = frozenset(living[each].core for each in of_cache)
         minute_ago = edge - 60
         for number, *sums in db.execute(
@@ -323,6 +376,8 @@ class Site:
 
 
 _OF_NAME: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
+
+_GLANCE: Final = tuple(map(NUMBERS.index, Glance._fields))
 
 _HOW: Final = {name: f"{how.__name__}({name})" for name, how in TOGETHER.items()}
 
@@ -422,6 +477,7 @@ def _alone(cache: ObservedCache) -> Sum:
         since=started,
         processes=frozenset((OWN,)),
         gauges=gauges,
+        refused=int(observer.thread() == "refused"),
         cores=frozenset((IMPLEMENTATION,)),
         pids=frozenset((pid,)),
         minute=tuple(gauges[name] for name in MINUTE),

@@ -36,8 +36,8 @@ from wheelcache.errors import FileUnusable
 from wheelcache.observability.tables import SCHEMA, VERSION
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.lazy import Lazy
 from wheelcache.runtime.private_files import (
+    NEEDS_UNIX,
     FileLocked,
     check_private,
     locked_file,
@@ -46,6 +46,7 @@ from wheelcache.runtime.private_files import (
     not_for_children,
     pause,
 )
+from wheelcache.runtime.shared_objects import Lazy, acquiring
 
 if TYPE_CHECKING:
     import sqlite3
@@ -100,9 +101,7 @@ class _Use:
 
     def before_fork(self) -> None:
         if not self._is_held:
-            # In one step, and in C: an exception between a call of acquire and the next line, or in a generator, would
-            # leave the lock taken.
-            (self._is_held,) = map(self._lock.get().acquire, (True,))
+            (self._is_held,) = acquiring(self._lock.get())
 
     def after_fork(self, *, in_child: bool) -> None:
         lock = self._lock.get()
@@ -133,7 +132,7 @@ def check_sqlite() -> None:
         FileUnusable: figures cannot be shared without SQLite, or with one that is too old.
     """
     if sys.platform == "win32":
-        raise FileUnusable("the processes of a machine can share figures through files as Unix has them only")
+        raise FileUnusable(f"sharing figures between processes {NEEDS_UNIX}")
     try:
         import sqlite3
     except ImportError as error:

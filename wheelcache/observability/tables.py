@@ -61,6 +61,8 @@ GAUGES_OF_WORKER: Final = (*GAUGES, *MINUTE, "memory", "lag", *SETTINGS)
 SETTINGS_OF_WORKER: Final = slice(-len(SETTINGS), None)
 """Where ``SETTINGS`` are in ``GAUGES_OF_WORKER``."""
 
+PUBLISHED: Final = "UPDATE caches SET published = ? WHERE id IN"
+
 OF_WORKER: Final = f"counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND place"
 
 

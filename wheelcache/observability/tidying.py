@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from wheelcache.observability.event_log import KILLED, Event, add_events
 from wheelcache.observability.site_file import ALIVE, SiteFile, lives
-from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, NUMBERS, OF_WORKER, STEP
+from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, NUMBERS, OF_WORKER, PUBLISHED, STEP
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -30,13 +30,14 @@ def tidy(db: sqlite3.Connection, file: SiteFile, own: int) -> None:
     found = db.execute("SELECT id, pid, started, published FROM processes").fetchall()
     dead = [each for each in found if each[0] != own and not lives(file.alive(each[0]))]
     add_events(db, (Event.of(KILLED, published, (pid, started)) for _, pid, started, published in dead))
-    db.executemany("DELETE FROM processes WHERE id = ?", ((process,) for process, *_ in dead))
-    for process, *_ in dead:
+    for process, *_, published in dead:
+        db.execute(f"{PUBLISHED} (SELECT cache FROM workers WHERE process = ?)", (published, process))
+        db.execute("DELETE FROM processes WHERE id = ?", (process,))
         file.alive(process).unlink(missing_ok=True)
     _remove_files(file, {own, *(process for process, *_ in found)})
     time = SystemClock.time()
     _shorten_steps(db, time)
-    db.execute("UPDATE caches SET published = ? WHERE id IN (SELECT cache FROM workers)", (time,))
+    db.execute(f"{PUBLISHED} (SELECT cache FROM workers WHERE process = ?)", (time, own))
     for statement in _LEFT:
         db.execute(statement, {"names": NAMES} if ":names" in statement else ())
 
