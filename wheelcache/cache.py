@@ -15,11 +15,11 @@ from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL
-from wheelcache.core.contract import ABSENT, MISSING, STORED
+from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
 from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
 from wheelcache.loading.memoize import F, Memoized, memoizer
-from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
+from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.loading.steps import drive, drive_async, run, run_async
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.observers import Observer
@@ -27,7 +27,7 @@ from wheelcache.option_table import ENGINE
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
-from wheelcache.writing.entry_writer import Weigher, batched
+from wheelcache.writing.entry_writer import Weigher
 from wheelcache.writing.removal_listener import Listener
 
 
@@ -88,7 +88,7 @@ class Cache(CacheAccess):
         TypeError, ValueError, FileUnusable: (a RuntimeError) naming the argument, the value and the values it accepts.
     """
 
-    __slots__ = ("_gate", "_keys", "_writer", "name", "parts")
+    __slots__ = ("_gate", "_writer", "name", "parts")
 
     def __init__(
         self,
@@ -110,24 +110,8 @@ class Cache(CacheAccess):
         stamps: Stamps | None = ENGINE["stamps"].default,
         clock: Clock = ENGINE["clock"].default,
     ) -> None:
-        given = {
-            "name": name,
-            "max_entries": max_entries,
-            "max_weight": max_weight,
-            "weigher": weigher,
-            "ttl": ttl,
-            "jitter": jitter,
-            "interval": interval,
-            "log_interval": log_interval,
-            "sample_interval": sample_interval,
-            "figures_dir": figures_dir,
-            "snapshot_dir": snapshot_dir,
-            "snapshot_interval": snapshot_interval,
-            "snapshot_key": snapshot_key,
-            "on_removal": on_removal,
-            "stamps": stamps,
-            "clock": clock,
-        }
+        # These are the arguments, by name.
+        given = {name: value for name, value in locals().items() if name != "self"}
         checked = SimpleNamespace(**ENGINE.checked(given))
         if (max_weight is None) != (weigher is None):
             raise TypeError("max_weight and weigher must be given together")
@@ -136,7 +120,7 @@ class Cache(CacheAccess):
         self._bind(parts.core, parts.writer)
         self._ttl = parts.options.ttl
         self.parts = parts
-        self._gate, self._keys, self._writer = parts.gate, parts.keys, parts.writer
+        self._gate, self._writer = parts.gate, parts.writer
         parts.start()
         registry.add(self)
 
@@ -149,8 +133,7 @@ class Cache(CacheAccess):
         return len(self._core)
 
     def __contains__(self, key: Hashable) -> bool:
-        self._gate.open()
-        return self._writer.times(self._adapt(key)) is not None
+        return self._times(key) is not None
 
     def keys(self) -> list[Any]:
         """The keys that are there, least recently used first. A snapshot."""
@@ -163,8 +146,7 @@ class Cache(CacheAccess):
         Raises:
             MissingKey: (a KeyError) the key isn't there.
         """
-        self._gate.open()
-        times = self._writer.times(self._adapt(key))
+        times = self._times(key)
         if times is None:
             raise MissingKey(key)
         return None if times.fresh_until == inf else times.fresh_until - self._core.now()
@@ -177,8 +159,7 @@ class Cache(CacheAccess):
         Raises:
             MissingKey: (a KeyError) the key isn't there.
         """
-        self._gate.open()
-        value = self._writer.update(self._adapt(key), function)
+        value = self._writer.update(key, function)
         if value is MISSING:
             raise MissingKey(key)
         return value
@@ -197,13 +178,11 @@ class Cache(CacheAccess):
         return default
 
     def delete_many(self, keys: Iterable[Hashable]) -> int:
-        """``delete`` for many. How many were there. One step of the core for every 1,024 keys."""
-        self._gate.open()
-        return self._writer.delete_many([self._adapt(key) for key in keys])
+        """``delete`` for many. Return how many were there."""
+        return self._writer.delete_many(keys)
 
     def delete_group(self, name: str) -> int:
         """Delete every key that is a tuple whose first item is ``name``. How many were there."""
-        self._gate.open()
         return self.parts.delete_group(name)
 
     def clear(self) -> None:
@@ -241,11 +220,12 @@ class Cache(CacheAccess):
         """
         found = self.find(key, MISSING)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+        loads = self.parts.loads
         if found is not MISSING and policy is PLAIN and ttl is DEFAULT_TTL:
             return found
-        if not self._is_to_load(key, found, ttl, policy):
+        if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found
-        return await run_async(self.parts.loading.go_on(key, found, loader, ttl, policy))
+        return await run_async(loads.load_or_refresh(key, found, loader, ttl, policy))
 
     def memoize(
         self,
@@ -273,17 +253,10 @@ class Cache(CacheAccess):
         """
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
-        self.parts.loading.seconds(ttl)
+        self._writer.seconds(ttl)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
-        return memoizer(
-            self,
-            self.parts.loading,
-            self.parts.groups,
-            self.delete_group,
-            ttl,
-            options.function_or_none("key", key),
-            policy,
-        )
+        parts, key = self.parts, options.function_or_none("key", key)
+        return memoizer(self, parts.loads, parts.groups, self.delete_group, ttl, key, policy)
 
     # Leases.
 
@@ -369,29 +342,6 @@ class Cache(CacheAccess):
         """Saves the entries and loads them, if there is a ``snapshot_dir``."""
         return self.parts.keeper
 
-    def clear_for(self, by: str | None) -> None:
-        """See ``CacheParts.clear_for``."""
-        self.parts.clear_for(by)
-
-    def is_in_use(self) -> bool:
-        """Whether it was used, and not closed since."""
-        return self._gate.is_in_use()
-
-    @property
-    def lag(self) -> float:
-        """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        return self.parts.driver.lag
-
-    @property
-    def thread_state(self) -> str:
-        """That of what advances the wheel: see ``WheelThread.state``."""
-        return self.parts.driver.thread_state
-
-    @property
-    def is_coherent(self) -> bool:
-        """Whether the cache learns of what other processes write."""
-        return self._writer.stamps.are_there
-
     @property
     def is_closed(self) -> bool:
         """Whether ``close`` was called."""
@@ -419,52 +369,54 @@ class Cache(CacheAccess):
         negative_ttl: float | None,
     ) -> Any:
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
-        if not self._is_to_load(key, found, ttl, policy):
+        loads = self.parts.loads
+        if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found
-        return run(self.parts.loading.go_on(key, found, loader, ttl, policy))
-
-    def _is_to_load(self, key: Any, found: Any, ttl: TTL, policy: LoadPolicy) -> bool:
-        """Whether ``found`` is missing or needs a refresh. A wrong ``ttl`` is an error for a hit, too."""
-        self.parts.loading.seconds(ttl)
-        return found is MISSING or self.parts.loading.needs_refresh(key, found, ttl, policy)
+        return run(loads.load_or_refresh(key, found, loader, ttl, policy))
 
     def _adapt(self, key: Any) -> Any:
-        return key if type(key) is str else self._keys.adapt(key)
+        return key if type(key) is str else self.parts.keys.adapt(key)
 
-    def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
+    def _times(self, key: Any) -> Times | None:
+        """Return the times of a fresh and current entry."""
         self._gate.open()
-        return bool(self._writer.set(self._adapt(key), value, self.parts.loading.seconds(ttl)) & STORED)
-
-    def _delete(self, key: Any) -> Any:
-        self._gate.open()
-        return self._writer.delete(self._adapt(key))
+        key = self._adapt(key)
+        times = self._core.times(key)
+        if times is not None and times.is_current and times.fresh_until > self._core.now():
+            return times
+        self._writer.found_expired(key)
+        return None
 
     def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         self._gate.open()
         found: dict[Any, Any] = {}
-        for batch in batched((key, self._adapt(key)) for key in keys):
-            found.update(self._writer.get_many(batch))
+        misses, hears_misses = 0, self._writer.hears_misses
+        # All keys are adapted first: a wrong one changes and counts nothing.
+        for caller_key, key in [(key, self._adapt(key)) for key in keys]:
+            value = self._core.find(key, MISSING)
+            if value is not MISSING:
+                found[caller_key] = value
+                continue
+            misses += 1
+            if hears_misses:
+                self._writer.missed(key)
+        self._core.count(misses=misses)
         return found
 
+    def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
+        return bool(self._writer.set(key, value, ttl) & STORED)
+
     def _add(self, key: Any, value: Any, ttl: TTL) -> bool:
-        self._gate.open()
-        seconds = self.parts.loading.seconds(ttl)
-        return bool(self._writer.set(self._adapt(key), value, seconds, exact=True, mode=ABSENT) & STORED)
+        return bool(self._writer.set(key, value, ttl, exact=True, mode=ABSENT) & STORED)
 
     def _set_many(self, values: Mapping[Any, Any], ttl: TTL, *, jitter: bool) -> list[Any]:
-        self._gate.open()
-        seconds = self.parts.loading.seconds(ttl)
-        refused = []
-        for batch in batched(values.items()):
-            items = [(self._adapt(key), value) for key, value in batch]
-            outcomes = self._writer.set_many(items, seconds, exact=not jitter)
-            refused += [key for (key, _), outcome in zip(batch, outcomes, strict=True) if not outcome & STORED]
-        return refused
+        return self._writer.set_many(values.items(), ttl, exact=not jitter)
+
+    def _delete(self, key: Any) -> Any:
+        return self._writer.delete(key)
 
     def _touch(self, key: Any, ttl: TTL) -> bool:
-        self._gate.open()
-        key = self._adapt(key)
-        return self._writer.touch(key, self.parts.loading.seconds(ttl))
+        return self._writer.touch(key, ttl)
 
     def _incr(self, key: Any, delta: Any) -> Any:
         return self.update(key, lambda value: value + delta)
@@ -475,4 +427,4 @@ class Cache(CacheAccess):
 
 def caches() -> list[Cache]:
     """The caches of this process that are in use, oldest first."""
-    return [cache for cache in observed_caches() if isinstance(cache, Cache)]
+    return observed_caches()

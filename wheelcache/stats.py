@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from math import floor
 from operator import add, attrgetter, sub
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 LOAD_BOUNDS: Final = (
     *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -25,6 +26,11 @@ Buckets = tuple[int, ...]
 
 NO_BUCKETS: Final[Buckets] = (0,) * (len(LOAD_BOUNDS) + 1)
 
+LoadCount = Literal[
+    "loads", "load_failures", "load_timeouts", "coalesced", "stale_hits", "refreshes", "refreshes_dropped"
+]
+"""The counters of ``Stats`` that loads raise by one."""
+
 
 class LoadTimes:
     """How long loads, or other calls, took: their sum, and how many fell between which bounds. Written and read under a
@@ -41,6 +47,39 @@ class LoadTimes:
         seconds = max(0.0, seconds)
         self.seconds += seconds
         self.buckets[bisect_left(LOAD_BOUNDS, seconds)] += 1
+
+
+class LoadCounts:
+    """The counts of the loads of one cache, by the names of ``Stats``. Any thread may count."""
+
+    __slots__ = ("_counts", "_lock", "_times")
+
+    def __init__(self) -> None:
+        self.count_from_zero()
+
+    def count_from_zero(self) -> None:
+        """Reset the counts, also in the child of a fork, where a lost thread may hold the lock."""
+        # Re-entrant, since the garbage collector may run a finalizer that loads at any point.
+        self._lock = threading.RLock()
+        self._counts: dict[str, int] = dict.fromkeys(get_args(LoadCount), 0)
+        self._times = LoadTimes()
+
+    def add(self, name: LoadCount) -> None:
+        """Count one more."""
+        with self._lock:
+            self._counts[name] += 1
+
+    def ended(self, seconds: float, name: LoadCount = "loads") -> None:
+        """Count a load, or a failure, that took ``seconds``."""
+        with self._lock:
+            self._counts[name] += 1
+            self._times.add(seconds)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of ``Stats`` that are counted here."""
+        with self._lock:
+            buckets = tuple(self._times.buckets)
+            return dict(self._counts) | {"load_seconds": self._times.seconds, "load_buckets": buckets}
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,7 @@ def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
         "": "text/html; charset=utf-8",
         "figures.json": "application/json",
         "dashboard.css": "text/css; charset=utf-8",
-        "dashboard.js": "text/javascript; charset=utf-8",
+        **{name: "text/javascript; charset=utf-8" for name in ASSETS if name.endswith(".js")},
         "icon.svg": "image/svg+xml; charset=utf-8",
     }
 

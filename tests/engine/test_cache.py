@@ -10,12 +10,11 @@ from math import inf
 import pytest
 
 from tests.engine import invariants
+from tests.loading.harness import load_many
 from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
 from wheelcache.core.contract import BATCH
-from wheelcache.loading.policy import PLAIN
-from wheelcache.loading.steps import run
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -171,7 +170,7 @@ def test_a_weigher_that_raises_for_one_of_many_leaves_no_caller_waiting_for_the_
 
     cache = make(max_weight=10, weigher=weigh)
     with pytest.raises(ValueError, match="2"):
-        run(cache.parts.loading.load_many("abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None, PLAIN))
+        load_many(cache, "abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None)
     assert cache.take("c", lambda: 4) == 4
     assert cache.take("b", lambda: 5) == 5
 

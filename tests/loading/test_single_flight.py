@@ -11,7 +11,7 @@ from tests.loading.harness import Held, HeldInTasks, assert_counts, returns, unr
 from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
 from wheelcache import CacheClosed, LoadDeadlock, RemovalCause
 from wheelcache.coherence.shared_stamps import SharedStamps
-from wheelcache.loading.unstored import Unstored
+from wheelcache.loading.request import Unstored
 
 
 def test_one_caller_loads_and_all_get_the_very_value(cache, pool):

@@ -9,7 +9,7 @@ from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
 from wheelcache.errors import StoreUnavailable
 from wheelcache.loading.steps import drive
-from wheelcache.near_cache.circuit_breaker import FAILURES, FIRST_PAUSE
+from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE
 
 
 @pytest.fixture

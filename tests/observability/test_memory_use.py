@@ -116,7 +116,10 @@ def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch
         def __len__(self):
             return 1000
 
-        def sample(self, count):
+        def scan(self, start):
+            return self
+
+        def step(self, count):
             for _ in range(count):
                 weighed.append(now[0])
                 now[0] += seconds

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.loading.harness import load_many
 from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.tally import Tally
-from wheelcache.loading.policy import PLAIN
-from wheelcache.loading.steps import run
 from wheelcache.stats import (
     COUNTERS,
     COUNTS,
@@ -125,7 +124,7 @@ def test_loads_that_return_and_loads_that_raise_are_both_in_the_buckets(clock):
 
 def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
     cache = Cache(clock=clock)
-    run(cache.parts.loading.load_many(range(100), lambda keys: dict.fromkeys(keys, 1), None, PLAIN))
+    load_many(cache, range(100), lambda keys: dict.fromkeys(keys, 1), None)
     assert sum(cache.stats().load_buckets) == cache.stats().loads
 
 
@@ -138,7 +137,7 @@ def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, toge
     def work(number):
         if number:
             while not over.is_set():
-                cache.parts.loading.get_stale("k")
+                cache.parts.loads.get_stale("k")
             return set()
         try:
             return {stats.hits for stats in (cache.stats() for _ in range(300))}

@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
-from wheelcache.django_backend.dashboard_guard import configured_guard
+from wheelcache.django_backend.site_settings import dashboard_guard
 from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
@@ -123,7 +123,7 @@ def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def check_dashboard_guard(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report a guard of the dashboard that cannot be called."""
     try:
-        configured_guard()
+        dashboard_guard()
     except ImproperlyConfigured as error:
         return [checks.Error(str(error), id="wheelcache.E002")]
     return []

@@ -10,7 +10,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from wheelcache.runtime.lazy import lazy_lock
+from wheelcache.runtime.shared_objects import lazy_lock
 
 FOLDED_AT: Final = 4096
 """The number of hits that are added up together."""

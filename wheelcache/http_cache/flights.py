@@ -11,7 +11,7 @@ import threading
 from contextlib import suppress
 from typing import Final, Protocol
 
-from wheelcache.runtime.lazy import lazy_lock
+from wheelcache.runtime.shared_objects import lazy_lock
 
 MOST_FLIGHTS: Final = 10_000
 """Beyond this number, requests run the application without waiting for each other."""

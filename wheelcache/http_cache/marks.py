@@ -10,7 +10,7 @@ from collections import OrderedDict
 from math import inf
 from typing import Final
 
-from wheelcache.runtime.lazy import lazy_lock
+from wheelcache.runtime.shared_objects import lazy_lock
 
 MARKED: Final = 120.0
 """Seconds for which a page is remembered."""

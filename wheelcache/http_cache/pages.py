@@ -24,7 +24,7 @@ from wheelcache.http_cache.rules import Policy, Use
 from wheelcache.http_cache.run import Reply, Run
 from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, accepted_encodings, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
-from wheelcache.runtime.lazy import lazy_lock
+from wheelcache.runtime.shared_objects import lazy_lock
 
 NO_BODY: Final = [(b"content-type", b"text/plain"), (b"content-length", b"0")]
 """Headers of an error that the cache itself answers with."""

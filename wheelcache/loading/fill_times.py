@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from wheelcache.core.access import MAX_SIMPLE_LENGTH
-from wheelcache.loading.loads import Loads
+from wheelcache.stats import LoadCounts
 
 LONGEST: Final = 60.0
 """Seconds. A ``set`` later than that after a miss is not taken for what the miss has led to."""
+
+MAX_KEY_LENGTH: Final = 250
+"""Characters. Longer keys are rare, and kept here they could take any number of bytes."""
 
 MOST: Final = 1024
 """Misses that are remembered at once: keys that are asked for and never set are forgotten with the rest."""
@@ -25,17 +27,17 @@ class FillTimes:
     """The misses of one cache that may be followed by a ``set``.
 
     Args:
-        loads: where they count.
+        counts: where they count.
         clock: seconds.
 
     Attributes:
         missed_at: by thread or task, and key. While it is empty, ``filled`` need not be called.
     """
 
-    __slots__ = ("_clock", "_keys", "_loads", "missed_at")
+    __slots__ = ("_clock", "_counts", "_keys", "missed_at")
 
-    def __init__(self, loads: Loads, clock: Callable[[], float]) -> None:
-        self._loads = loads
+    def __init__(self, counts: LoadCounts, clock: Callable[[], float]) -> None:
+        self._counts = counts
         self._clock = clock
         self.missed_at: dict[tuple[int, Any], float] = {}
         # All keys that are there, and some that were: most sets are of others, and 0.3 us is saved by that.
@@ -43,8 +45,7 @@ class FillTimes:
 
     def missed(self, key: Any) -> None:
         """The running thread or task missed ``key``."""
-        if type(key) is not str or len(key) > MAX_SIMPLE_LENGTH:
-            # Rare, and kept here it could take any number of bytes.
+        if type(key) is not str or len(key) > MAX_KEY_LENGTH:
             return
         if len(self._keys) >= MOST or len(self.missed_at) >= MOST:
             self._keys.clear()
@@ -60,7 +61,7 @@ class FillTimes:
         if missed_at is not None:
             seconds = self._clock() - missed_at
             if seconds <= LONGEST:
-                self._loads.count_load(seconds)
+                self._counts.ended(seconds)
 
     def forget(self) -> None:
         """The request is over: no later ``set`` by the running thread or task has to do with what it missed."""

@@ -105,10 +105,6 @@ class FlightTable:
         """The keys of the flights in progress."""
         return list(self._in_progress)
 
-    def flight(self, key: Hashable, now: float) -> Flight:
-        """A flight that is not in the table. Made before it is claimed, so that its maker can end it in any case."""
-        return Flight(self, key, now)
-
     def join(self, ticket: Ticket, *, blocking: bool, may_wait: bool = True) -> None:
         """Lead the ticket's own flight, or wait for the one in progress.
 

@@ -51,6 +51,18 @@ class Call:
             return None, error
 
 
+class InSteps:
+    """A loader that is written as steps."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: Callable[[], Steps]) -> None:
+        self.steps = steps
+
+
+Loader = Callable[[], Any] | InSteps
+
+
 class Wait:
     """Wait for an alarm, until ``deadline`` on the system's clock; None for as long as it takes."""
 
@@ -114,6 +126,25 @@ StepsTo = Generator[Call | Wait | ByDriver | ToTheEnd, Any, T]
 Steps = StepsTo[Outcome]
 
 
+def call(loader: Loader, leads: tuple[Lead, ...] = ()) -> Steps:
+    """Run a loader as the given leads. Return its outcome."""
+    if not isinstance(loader, InSteps):
+        outcome: Outcome = yield Call(loader, leads)
+        return outcome
+    try:
+        with Leading(leads):
+            return (yield from loader.steps())
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        return None, error
+
+
+def outcome_of(steps: StepsTo[Any]) -> Steps:
+    """Return the result of ``steps`` as an outcome."""
+    return (yield from steps), None
+
+
 def drive(steps: StepsTo[T]) -> T:
     """Drive ``steps`` in this thread. What they return."""
     try:
@@ -159,17 +190,19 @@ def result(outcome: Outcome) -> Any:
         del outcome
 
 
-def twins(steps: Callable[..., StepsTo[T]]) -> tuple[Callable[..., T], Callable[..., Coroutine[Any, Any, T]]]:
-    """A method of ``steps`` for threads, and the same for coroutines, whose name begins with an "a"."""
+def twins(
+    steps: Callable[..., Any], by_threads: Callable[[Any], Any] = drive, by_tasks: Callable[[Any], Any] = drive_async
+) -> tuple[Callable[..., Any], Callable[..., Coroutine[Any, Any, Any]]]:
+    """Return a method of ``steps`` for threads, and the same for coroutines, whose name begins with an "a"."""
     name = steps.__name__.removeprefix("_")
 
     @wraps(steps)
-    def by_thread(*args: Any, **kwargs: Any) -> T:
-        return drive(steps(*args, **kwargs))
+    def by_thread(*args: Any, **kwargs: Any) -> Any:
+        return by_threads(steps(*args, **kwargs))
 
     @wraps(steps)
-    async def by_task(*args: Any, **kwargs: Any) -> T:
-        return await drive_async(steps(*args, **kwargs))
+    async def by_task(*args: Any, **kwargs: Any) -> Any:
+        return await by_tasks(steps(*args, **kwargs))
 
     by_thread.__name__, by_task.__name__ = name, f"a{name}"
     return by_thread, by_task
@@ -184,9 +217,7 @@ def then(function: Callable[[Any], T], value: Any) -> T | Coroutine[Any, Any, T]
     return awaited() if isawaitable(value) else function(value)
 
 
-DRIVE: Final = ByDriver(drive, drive_async)
 BLOCKS: Final = ByDriver(True, False)
-RUN: Final = ByDriver(run, run_async)
 
 
 def seconds_until(deadline: float | None) -> float | None:

@@ -14,7 +14,7 @@ from contextvars import ContextVar, Token
 
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import unwrap
-from wheelcache.runtime import contexts, lifecycle
+from wheelcache.runtime import lifecycle, threads
 
 _lock = threading.RLock()
 """Guards the edges. A leaf, but for a cache's own lock, which may be held when this one is taken."""
@@ -81,7 +81,7 @@ def on_its_own() -> None:
     _leading.set(())
 
 
-contexts.resetters.append(on_its_own)
+threads.resetters.append(on_its_own)
 
 
 def in_step() -> bool:

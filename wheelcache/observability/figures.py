@@ -113,6 +113,8 @@ class CacheFigures:
         weighs_bytes: whether weights are bytes.
         memory: bytes that the entries take in all workers; None if it is not known of one.
         lag: the worst of all workers, in seconds; None without a living one.
+        refused: how many of the workers were refused a wheel thread by the system.
+        published: when a worker last published it, in seconds since 1970; None if none has.
         cores: those that the processes run.
         pids: the numbers of the processes.
     """
@@ -129,6 +131,8 @@ class CacheFigures:
     weighs_bytes: bool
     memory: int | None
     lag: float | None
+    refused: int
+    published: float | None
     cores: tuple[str, ...]
     pids: tuple[int, ...]
 
@@ -146,6 +150,8 @@ class Sum:
     gauges: tuple[float, ...] = (0,) * len(GAUGES)
     memory: float | None = 0
     lag: float = 0.0
+    refused: int = 0
+    published: float | None = None
     max_entries: float | None = 0
     max_weight: float | None = 0
     weighs_bytes: bool = True
@@ -158,13 +164,15 @@ class Sum:
     def add(self, other: Sum) -> None:
         self.counts, self.base = added(self.counts, other.counts), added(self.base, other.base)
         self.since = min(self.since, other.since)
-        self.reset_at = max((each for each in (self.reset_at, other.reset_at) if each is not None), default=None)
+        self.reset_at = _latest(self.reset_at, other.reset_at)
+        self.published = _latest(self.published, other.published)
         self.settings = self.settings or other.settings
         self.processes |= other.processes
         self.gauges = added(self.gauges, other.gauges)
         for name in ("memory", "max_entries", "max_weight"):
             setattr(self, name, _sum_or_none(getattr(self, name), getattr(other, name)))
         self.lag = max(self.lag, other.lag)
+        self.refused += other.refused
         self.weighs_bytes &= other.weighs_bytes
         self.has_store |= other.has_store
         self.cores |= other.cores
@@ -192,6 +200,8 @@ class Sum:
             self.weighs_bytes if lives else bool(settings.get("weighs_bytes")),
             _whole(self.memory),
             self.lag if lives else None,
+            self.refused,
+            self.published,
             tuple(sorted(self.cores)),
             tuple(sorted(self.pids)),
         )
@@ -204,6 +214,10 @@ def rate_of(counts: Iterable[float], seconds: float) -> Rate:
 
 def _sum_or_none(one: Any, other: Any) -> Any:
     return None if one is None or other is None else one + other
+
+
+def _latest(*times: float | None) -> float | None:
+    return max((each for each in times if each is not None), default=None)
 
 
 def _whole(number: float | None) -> int | None:

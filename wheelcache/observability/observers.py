@@ -8,7 +8,6 @@ from typing import Protocol
 
 from wheelcache.codec import size_of
 from wheelcache.core.contract import Core
-from wheelcache.loading.loads import Loads
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import Event, EventsInMemory
@@ -20,7 +19,7 @@ from wheelcache.observability.stats_log import StatsLog
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.wheel_driver import WheelDriver
-from wheelcache.stats import Stats, StoreStats
+from wheelcache.stats import LoadCounts, Stats, StoreStats
 
 
 class ObservedOptions(Protocol):
@@ -43,20 +42,14 @@ class ObservedOptions(Protocol):
 
 
 class ObservedStore(Protocol):
-    """The store behind a near cache, as far as the observers of the copies are concerned.
-
-    Attributes:
-        on_call: called before each call of the store.
-    """
-
-    on_call: Callable[[], object]
+    """The store behind a near cache, as far as the observers of the copies are concerned."""
 
     def stats(self) -> StoreStats: ...
     def after_fork_in_child(self) -> None: ...
 
 
 class StatsReader:
-    """Reads the figures of a cache from its core, its loads and, if it has copies of one, the store behind.
+    """Reads the figures of a cache from its core, its loads and, if there is one, the store behind.
 
     Attributes:
         store: the store behind, or None.
@@ -64,27 +57,19 @@ class StatsReader:
 
     __slots__ = ("_core", "_loads", "store")
 
-    def __init__(self, core: Core, loads: Loads) -> None:
+    def __init__(self, core: Core, loads: LoadCounts) -> None:
         self._core = core
         self._loads = loads
         self.store: ObservedStore | None = None
 
     def __call__(self) -> Stats:
-        counts, loads = self._core.counts(), self._loads.stats()
+        counts = self._core.counts()
         removals = {cause.value: count for cause, count in counts.removals.items()}
         return Stats(
             hits=counts.hits,
             misses=counts.misses,
             puts=counts.puts,
-            loads=loads.loads,
-            load_failures=loads.load_failures,
-            load_seconds=loads.load_times[0],
-            load_buckets=loads.load_times[1],
-            load_timeouts=loads.load_timeouts,
-            coalesced=loads.coalesced,
-            stale_hits=loads.stale_hits,
-            refreshes=loads.refreshes,
-            refreshes_dropped=loads.refreshes_dropped,
+            **self._loads.fields(),
             evictions=removals["evicted"],
             evicted_weight=counts.evicted_weight,
             expirations=removals["expired"],

@@ -37,10 +37,9 @@ from wheelcache.observability.site_rows import (
 from wheelcache.observability.tidying import tidy
 from wheelcache.observability.worker_requests import WorkerRequests, requests_in
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.runtime.clock import Clock, SystemClock, this_process
 from wheelcache.runtime.private_files import FileLocked, is_in_ours, not_for_children
-from wheelcache.runtime.process_start import this_process
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry
 from wheelcache.stats import NOTHING, Row, subtracted
 
 if TYPE_CHECKING:
@@ -424,8 +423,10 @@ def publisher_of(directory: Path) -> SitePublisher:
     Raises:
         FileUnusable: figures cannot be shared there.
     """
+    # This checks the directory, and makes it.
+    file = SiteFile(directory)
     found = _publishers.get(directory)
-    return _publishers.setdefault(directory, SitePublisher(SiteFile(directory))) if found is None else found
+    return _publishers.setdefault(directory, SitePublisher(file)) if found is None else found
 
 
 def _publish_all() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from math import floor
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from wheelcache.observability.site_file import DAY, HOUR, LEVELS, LONG_STEP, STEP, USE
@@ -209,11 +209,3 @@ def last_steps(steps: Steps, seconds: int, since: float, until: float) -> dict[i
     """Return the steps of so many ``seconds`` that begin from ``since`` on and before ``until``, by their start."""
     wanted = ((start, row) for (length, start), row in steps.items() if length == seconds)
     return {start: row for start, row in wanted if since <= start < until}
-
-
-def sum_of(rows: Any) -> Row:
-    """The counts of several steps together."""
-    total = _EMPTY
-    for row in rows:
-        total = added(total, row)
-    return total[len(LEVELS) :]

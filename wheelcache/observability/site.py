@@ -13,7 +13,8 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from math import floor
-from typing import TYPE_CHECKING, Any, Final
+from operator import add
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
@@ -35,8 +36,7 @@ from wheelcache.observability.site_file import (
     lives,
 )
 from wheelcache.observability.worker_requests import add_request
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.process_start import this_process
+from wheelcache.runtime.clock import SystemClock, this_process
 from wheelcache.stats import COUNTS, STORE_GAUGES, Row, Stats, added, subtracted
 
 if TYPE_CHECKING:
@@ -50,6 +50,28 @@ AT_WORK: Final = 2.5 * INTERVAL
 
 Step = namedtuple("Step", (*LEVELS, *COUNTS))  # type: ignore[misc]  # the names are those of a table
 """What all workers counted in a step, with the entries and bytes at its end."""
+
+
+class Glance(NamedTuple):
+    """The counts of a step that the overview of all caches needs."""
+
+    hits: int
+    stale_hits: int
+    misses: int
+    puts: int
+    evictions: int
+    loads: int
+    load_failures: int
+    load_timeouts: int
+    refreshes_dropped: int
+    read_errors: int
+    read_refused: int
+    write_errors: int
+    write_refused: int
+
+
+RECENTLY: Final = 600
+"""Seconds of the steps in the overview."""
 
 
 OWN: Final = ""
@@ -175,6 +197,31 @@ class Site:
                 add(last_steps(steps, seconds, end - kept, end - seconds + 1))
         return seconds, {start: Step._make(found[start]) for start in sorted(found) if start >= since}
 
+    def recent(self) -> dict[str, dict[int, Glance]]:
+        """What each cache counted in the steps of the last ten minutes that are over, by their start, oldest first."""
+        found: dict[str, dict[int, Glance]] = {}
+
+        def count(name: str, start: int, row: Iterable[Any]) -> None:
+            steps = found.setdefault(name, {})
+            steps[start] = Glance._make(map(add, steps[start], row)) if start in steps else Glance._make(row)
+
+        for file in self.files:
+            for name, start, *row in file.read(partial(self._recent, file), list[Any]):
+                count(bytes(name).decode(errors="surrogatepass"), start, row)
+        end = floor(self.time / STEP) * STEP
+        for cache in self.own:
+            observer = cache.observer
+            if observer.publication is None and observer.keeps_history:
+                with USE.lock:
+                    steps: Steps = dict(observer.recorder.steps)
+                for start, step in sorted(last_steps(steps, STEP, end - RECENTLY, end).items()):
+                    count(cache.name, start, map(step.__getitem__, _GLANCE))
+        return found
+
+    def _recent(self, file: SiteFile, db: sqlite3.Connection) -> list[Any]:
+        edge = self._edge(_processes(db, file)[0].values())
+        return db.execute(_RECENT, (edge - RECENTLY, edge)).fetchall()
+
     def _edge(self, published: Iterable[float]) -> int:
         """The end of the last step that is complete: each process at work has published since."""
         at_work = [each for each in published if each > self.time - AT_WORK]
@@ -194,8 +241,8 @@ class Site:
         edge = self._edge(living.values())
         names = {number: bytes(name).decode(errors="surrogatepass") for number, name in db.execute(_NAMES)}
         found = {number: Sum(weighs_bytes=True) for number in names}
-        for number, settings in db.execute("SELECT id, settings FROM caches"):
-            found[number].settings = json.loads(settings)
+        for number, settings, published in db.execute("SELECT id, settings, published FROM caches"):
+            found[number].settings, found[number].published = json.loads(settings), published
         for number, since, *row in db.execute(f"SELECT cache, since, {_COUNTS} FROM totals"):
             if number in found:
                 found[number].counts, found[number].since = tuple(row), since
@@ -203,8 +250,9 @@ class Site:
             if number in found:
                 found[number].base, found[number].reset_at = tuple(row), at
         query = _WORKERS.format(", ".join("?" * len(dead)))
-        for number, processes, core, pids, lag, weighs, has_store, *rest in db.execute(query, dead):
+        for number, processes, core, pids, lag, refused, weighs, has_store, *rest in db.execute(query, dead):
             one = found[number]
+            one.refused = refused
             one.pids = frozenset(map(int, pids.split(",")))
             one.processes = frozenset(OWN if each in self._own_processes else each for each in processes.split(","))
             one.cores, one.lag = frozenset(core.split(",")), lag
@@ -292,13 +340,17 @@ class Site:
 
 _COUNTS: Final = ", ".join(COUNTS)
 _STEP: Final = ", ".join(Step._fields)
+_GLANCE: Final = tuple(map(Step._fields.index, Glance._fields))
+_RECENT: Final = f"""
+    SELECT name, start, {", ".join(Glance._fields)} FROM caches
+    CROSS JOIN steps ON seconds = {STEP} AND cache = id AND start >= ? AND start < ? ORDER BY start"""
 _NAMES: Final = "SELECT id, name FROM caches"
 _OR_NULL: Final = [
     f"CASE WHEN count({name}) = count(*) THEN sum({name}) END" for name in ("memory", "max_entries", "max_weight")
 ]
 _WORKERS: Final = f"""
     SELECT cache, group_concat(DISTINCT process), group_concat(DISTINCT core), group_concat(DISTINCT pid), max(lag),
-        min(weighs_bytes), max(has_store),
+        sum(thread = 'refused'), min(weighs_bytes), max(has_store),
         {", ".join((*_OR_NULL, *(f"sum({name})" for name in GAUGES)))}
     FROM workers JOIN processes USING (process) WHERE process NOT IN ({{}}) GROUP BY cache"""
 _MINUTE: Final = """
@@ -366,6 +418,7 @@ def alone(cache: ObservedCache) -> Sum:
         gauges=(stats.size, stats.weight, *(gauges or (0,) * len(STORE_GAUGES))),
         memory=worker.memory,
         lag=worker.lag,
+        refused=int(worker.thread == "refused"),
         max_entries=worker.max_entries,
         max_weight=worker.max_weight,
         weighs_bytes=worker.weighs_bytes,

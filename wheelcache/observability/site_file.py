@@ -44,8 +44,8 @@ from zlib import crc32
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.lazy import Lazy
 from wheelcache.runtime.private_files import (
+    NEEDS_UNIX,
     FileLocked,
     check_private,
     locked_file,
@@ -54,6 +54,7 @@ from wheelcache.runtime.private_files import (
     not_for_children,
     pause,
 )
+from wheelcache.runtime.shared_objects import Lazy, acquiring
 from wheelcache.stats import COUNTS, STORE_GAUGES
 
 if TYPE_CHECKING:
@@ -157,9 +158,7 @@ class _Use:
 
     def before_fork(self) -> None:
         if not self._is_held:
-            # In one step, and in C: an exception between a call of acquire and the next line, or in a generator, would
-            # leave the lock taken.
-            (self._is_held,) = map(self._lock.get().acquire, (True,))
+            (self._is_held,) = acquiring(self._lock.get())
 
     def after_fork(self, *, in_child: bool) -> None:
         lock = self._lock.get()
@@ -190,7 +189,7 @@ def check_sqlite() -> None:
         FileUnusable: figures cannot be shared without SQLite, or with one that is too old.
     """
     if sys.platform == "win32":
-        raise FileUnusable("the processes of a machine can share figures through files as Unix has them only")
+        raise FileUnusable(f"sharing figures between processes {NEEDS_UNIX}")
     try:
         import sqlite3
     except ImportError as error:

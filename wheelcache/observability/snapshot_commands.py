@@ -38,8 +38,8 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Own, Site
 from wheelcache.observability.worker_requests import LOAD, SAVE
 from wheelcache.persistence.autosave import SUFFIX, Autosave, stem_of
-from wheelcache.persistence.saving import KIND
 from wheelcache.persistence.snapshot_file import ASIDE, open_snapshot
+from wheelcache.persistence.snapshots import KIND
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:

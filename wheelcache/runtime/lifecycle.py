@@ -63,7 +63,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry, acquiring
 
 logger = logging.getLogger("wheelcache")
 
@@ -157,8 +157,7 @@ class _Fork:
 
     def prepare(self) -> None:
         if not self._has_turn:
-            # In one step: an exception between a call of acquire and the next line would leave the lock acquired.
-            (self._has_turn,) = map(_turn.acquire, (True,))
+            (self._has_turn,) = acquiring(_turn)
         _call_all(member.pause for stage in THREADS for member in stage)
         _call_all(self._hold(member) for member in HELD)
         self.is_ready = True
