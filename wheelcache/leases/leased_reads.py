@@ -15,7 +15,7 @@ from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.loading.wait_graph import is_loading
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.request_scope import current_scope
-from wheelcache.stats import LoadCounts
+from wheelcache.stats import Meter
 
 
 class LeasedReads:
@@ -30,7 +30,7 @@ class LeasedReads:
         leases: FillLeases,
         stamps: KeyStamps,
         misses: WriteState,
-        counts: LoadCounts,
+        counts: Meter,
     ) -> None:
         self._core = core
         self._check_open = check_open

@@ -35,7 +35,7 @@ from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Target
 from wheelcache.loading.steps import Loader, Outcome, Steps, StepsTo, Wait, call
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import LoadCounts
+from wheelcache.stats import LOAD_COUNTS, Meter
 
 logger = logging.getLogger("wheelcache")
 
@@ -82,7 +82,7 @@ class Loads:
         self._backoff = Backoff()
         self._refreshes = Refreshes()
         self._is_closed = False
-        self.counts = LoadCounts()
+        self.counts = Meter(*LOAD_COUNTS)
         self.failures = RecentFailures(cache_is_used)
         self._landing = Landing(core, target, self._flights, self.counts, self._backoff, self.failures)
         self.many = ManyLoads(core, target, stamps, keys, self._flights, self._landing)

@@ -19,7 +19,7 @@ from wheelcache.observability.stats_log import StatsLog
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.wheel_driver import WheelDriver
-from wheelcache.stats import LoadCounts, Stats, StoreStats
+from wheelcache.stats import Meter, Stats, StoreStats
 
 
 class ObservedOptions(Protocol):
@@ -57,19 +57,22 @@ class StatsReader:
 
     __slots__ = ("_core", "_loads", "store")
 
-    def __init__(self, core: Core, loads: LoadCounts) -> None:
+    def __init__(self, core: Core, loads: Meter) -> None:
         self._core = core
         self._loads = loads
         self.store: ObservedStore | None = None
 
     def __call__(self) -> Stats:
         counts = self._core.counts()
+        loads, load_seconds, load_buckets = self._loads.read()
         removals = {cause.value: count for cause, count in counts.removals.items()}
         return Stats(
             hits=counts.hits,
             misses=counts.misses,
             puts=counts.puts,
-            **self._loads.fields(),
+            **loads,
+            load_seconds=load_seconds,
+            load_buckets=load_buckets,
             evictions=removals["evicted"],
             evicted_weight=counts.evicted_weight,
             expirations=removals["expired"],
