@@ -16,7 +16,7 @@ from wheelcache.loading.steps import Call, StepsTo, result
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 from wheelcache.runtime.clock import Clock
-from wheelcache.stats import CallStats, Meter, StoreStats, whole_parts
+from wheelcache.stats import CallStats, Meter, StoreStats
 
 if TYPE_CHECKING:
     from wheelcache.near_cache.write_news import TrustEpoch
@@ -155,8 +155,8 @@ class GuardedStore:
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
         return StoreStats(
-            reads,
-            writes,
+            reads=reads,
+            writes=writes,
             breakers=int(self._watches_outages),
             open_breakers=int(self._breaker.is_open()),
             trackers=int(epoch is not None),
@@ -191,4 +191,4 @@ class GuardedStore:
 
 def _call_stats(meter: Meter) -> CallStats:
     counts, seconds, buckets = meter.read()
-    return CallStats(**counts, seconds=whole_parts(seconds), buckets=buckets)
+    return CallStats(**counts, seconds=seconds, buckets=buckets)
