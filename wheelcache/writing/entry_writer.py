@@ -136,7 +136,7 @@ class EntryWriter(WriteState):
         """
         if ttl is DEFAULT_TTL:
             return self._ttl
-        if type(ttl) is int and 0 < ttl < MAX_FAST_TTL:
+        if ttl is None or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL):
             return ttl
         return options.ttl("ttl", ttl)
 
