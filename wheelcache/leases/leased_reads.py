@@ -66,7 +66,7 @@ class LeasedReads:
         """Return a function that gives a value to the callers that wait for a lease on ``key``, without storing it.
 
         The value must be read or written elsewhere after this call. No caller receives it if ``key`` is written in
-        between, or if nobody has a lease on ``key`` yet.
+        between, or if there is no lease on ``key`` yet.
         """
         if key not in self._leases.in_force:
             return _for_nobody

@@ -53,7 +53,7 @@ class Loads:
     Attributes:
         counts: the counts of the loads.
         failures: the recent exceptions of loaders.
-        many: loads many keys at once.
+        many: loads many keys by one call.
     """
 
     __slots__ = (
@@ -185,7 +185,7 @@ class Loads:
         policy = request.policy
         outcome: Outcome | None = None
         try:
-            # With a timeout, a fresh value is preferred for that long, unless loading failed lately.
+            # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
             if policy.grace and (policy.timeout is None or not self._may_try(request.key)):
                 stale = self._stale(request)
                 if stale is not MISSING:

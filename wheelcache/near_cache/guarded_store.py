@@ -173,7 +173,7 @@ class GuardedStore:
         self._cache_is_used()
         if self._watches_outages and not self._breaker.allows(self._clock()):
             meter.add("refused")
-            raise StoreUnavailable(f"the store behind the cache {self._name!r} failed lately and is left alone")
+            raise StoreUnavailable(f"the store behind the cache {self._name!r} failed recently and is left alone")
         began = self._clock()
         outcome = yield Call(function)
         meter.ended(self._clock() - began, "errors" if self.rule.is_outage(outcome[1]) else None)
