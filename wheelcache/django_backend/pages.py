@@ -13,7 +13,8 @@ page depends on them, by ``Vary: Cookie``.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterator
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -22,12 +23,16 @@ from django.core.exceptions import ImproperlyConfigured
 from django.http import HttpRequest, HttpResponse
 from django.http.request import HttpHeaders
 from django.http.response import HttpResponseBase
+from django.middleware.common import CommonMiddleware
 from django.utils import timezone
 from django.utils.cache import has_vary_header
 from django.utils.translation import get_language
 
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.notes import SEAM, PageNotes
+from wheelcache.http_cache.request import BYPASSING
+from wheelcache.http_cache.rules import CONDITIONS
+from wheelcache.http_cache.variants import environ_name
 
 COMPANION: Final = "wheelcache.django_backend.pages.PageMiddleware"
 
@@ -35,9 +40,12 @@ IN_THE_KEY: Final = frozenset(
     (
         *("REQUEST_METHOD", "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "HTTP_HOST", "CONTENT_LENGTH"),
         *("SERVER_NAME", "SERVER_PORT", "SERVER_PROTOCOL", "SERVER_SOFTWARE", "GATEWAY_INTERFACE"),
+        *map(environ_name, CONDITIONS),
+        *map(environ_name, BYPASSING),
     )
 )
-"""Entries of META that are in the key of every page, or the same for all requests of a server."""
+"""Entries of META that are in the key of every page, the same for all requests of a server, or answered by the cache
+itself."""
 
 
 def page_cache(**options: Any) -> HTTPCache:
@@ -60,6 +68,11 @@ def page_cache(**options: Any) -> HTTPCache:
             f"MIDDLEWARE must begin with {COMPANION!r} if an HTTP cache is in front of the site: without it, visitors "
             "would get pages in the language of others."
         )
+    return cache_of_site(options)
+
+
+def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:
+    """Return an HTTP cache with the defaults of a Django site."""
     own = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
     return HTTPCache(
         **{"cookies": own, "session_cookies": [settings.SESSION_COOKIE_NAME], "companion": True, **options}
@@ -216,6 +229,15 @@ class _Cookies(_Watched):
     def _note_all(self) -> None:
         self._notes.refuse("all cookies")
 
+    def __bool__(self) -> bool:
+        # ``cache_page`` asks this for every page that it stores.
+        self._notes.vary_on_presence_of_cookies()
+        return dict.__len__(self) > 0
+
+
+_FOR_DISALLOWED: Final = CommonMiddleware.process_request.__code__
+"""This reads the User-Agent of every request, also if the site disallows none."""
+
 
 class _Meta(_Watched):
     """The META of a request, which is also its environ under WSGI. The server's own gets the items that are set."""
@@ -228,6 +250,12 @@ class _Meta(_Watched):
 
     def _note(self, name: Any) -> None:
         if name in self._noted or type(name) is not str:
+            return
+        if (
+            name == "HTTP_USER_AGENT"
+            and sys._getframe(2).f_code is _FOR_DISALLOWED
+            and not settings.DISALLOWED_USER_AGENTS
+        ):
             return
         self._noted.add(name)
         if name.startswith("HTTP_"):

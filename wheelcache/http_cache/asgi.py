@@ -14,7 +14,6 @@ from urllib.parse import unquote_to_bytes
 from wheelcache.http_cache.flights import TaskWaiter
 from wheelcache.http_cache.headers import Headers, values, without
 from wheelcache.http_cache.keys import encoded_slashes, page_key
-from wheelcache.http_cache.marks import Mark
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import status_line
 from wheelcache.http_cache.pages import Pages, Wait
@@ -28,9 +27,6 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-LIFETIMES: Final = frozenset([b"cache-control", b"expires", b"last-modified", b"Cache-Control", b"Expires"])
-"""Headers without which no response is stored. Others than these spellings are possible, but lead to no wrong page."""
 
 EMPTY_REQUEST: Final = {"type": "http.request", "body": b"", "more_body": False}
 
@@ -111,9 +107,12 @@ class AsgiCache:
                     )
                     await send({"type": "http.response.body", "body": page.body})
                     return
-            elif selected is not None and (mark := self._mark_of(selected, self._clock())) is not None:
-                watching = send if mark is Mark.BODY else self._watch(scope, key, selected, headers, send)
-                await self._app(scope, receive, watching)
+            elif selected is not None and (mark := self._mark_of(selected, now := self._clock())) is not None:
+                if mark.is_due(now):
+                    send = self._watch(scope, key, selected, headers, send)
+                else:
+                    self._refused(mark.reason)
+                await self._app(scope, receive, send)
                 return
         await self._decide(_request(scope, headers, is_plain=is_plain), scope, receive, send)
 
@@ -142,16 +141,10 @@ class AsgiCache:
 
         async def watching(message: Message) -> None:
             if message["type"] == "http.response.start":
-                fields = message.get("headers", ())
-                if type(fields) is not list:
-                    # It may be an iterator.
-                    fields = [*fields]
-                    message = {**message, "headers": fields}
-                if LIFETIMES.isdisjoint([name for name, _ in fields]):
-                    self._refused("no lifetime")
-                else:
-                    request = AsgiRequest("GET", key, scope["headers"], headers, is_plain=True)
-                    self._pages.reconsider(request, selected, message["status"], _lower(fields), notes)
+                fields = _lower(message.get("headers", ()))
+                request = AsgiRequest("GET", key, scope["headers"], headers, is_plain=True)
+                self._pages.reconsider(request, selected, message["status"], fields, notes)
+                message = {**message, "headers": fields}
             await send(message)
 
         return watching

@@ -98,9 +98,6 @@ class Flights:
         with self._lock.get():
             self._waiting.get(key, {}).pop(waiter, None)
 
-    def has_followers(self, key: str) -> bool:
-        return bool(self._waiting.get(key))
-
     def finish(self, key: str) -> None:
         """End a run, and release all requests that wait for it."""
         with self._lock.get():

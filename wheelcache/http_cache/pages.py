@@ -231,8 +231,8 @@ class Pages:
 
     def page_of(
         self, request: Request, notes: PageNotes, status: int, reason: str, headers: Headers, seconds: float
-    ) -> Page | None:
-        """Return a page for a response whose body follows; None, which is counted, if it must not be stored."""
+    ) -> Page | str:
+        """Return a page for a response whose body follows, or the reason why it must not be stored."""
         control = rules.response_directives(headers)
         authorized = request.value(b"authorization") is not None
         why = rules.refusal(status, headers, control, self.policy, authorized=authorized)
@@ -242,8 +242,7 @@ class Pages:
         if why is None:
             why = self._other_refusal(freshness, length, fields, notes, request)
         if why is not None:
-            self.figures.refused(why)
-            return None
+            return why
         stored = rules.storable_headers(headers)
         return Page(status, reason, stored, freshness, fields, self.clock(), shows_status=self.shows_status)
 
@@ -280,8 +279,8 @@ class Pages:
             return False
         return encoding.lower() not in accepted_encodings(request.value(b"accept-encoding") or b"")
 
-    def store(self, request: Request, page: Page, notes: PageNotes, purges: int) -> bool:
-        """Store a page whose body is complete. Return False, which is counted, if it is not stored."""
+    def store(self, request: Request, page: Page, notes: PageNotes, purges: int) -> str | None:
+        """Store a page whose body is complete. Return the reason if it is not stored."""
         page.fields = fields = page.fields | notes.fields | keyed_headers(request)
         why = self._refusal_by_notes(notes, fields, request)
         if why is None and self._has_unwanted_encoding(request, page):
@@ -290,11 +289,9 @@ class Pages:
             _complete(page)
             with self._lock.get():
                 why = self._put(request, page, purges)
-        if why is not None:
-            self.figures.refused(why)
-            return False
-        self.figures.count("stored")
-        return True
+        if why is None:
+            self.figures.count("stored")
+        return why
 
     def _put(self, request: Request, page: Page, purges: int) -> str | None:
         if self.purges.is_outdated(request.key, purges):
@@ -354,7 +351,10 @@ class Pages:
 
     def reconsider(self, request: Request, key: str, status: int, headers: Headers, notes: PageNotes) -> None:
         """Look at another response of a page that is marked. If it can be stored, the next request stores it."""
-        if self.page_of(request, notes, status, "", headers, 0.0) is not None:
+        page = self.page_of(request, notes, status, "", headers, 0.0)
+        if isinstance(page, str):
+            self.figures.refused(page)
+        else:
             self.marks.remove(key)
 
     # Removing.

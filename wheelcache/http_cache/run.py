@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from wheelcache.http_cache import rules
 from wheelcache.http_cache.headers import Headers, single
-from wheelcache.http_cache.marks import MARKED_BY_BODY, MARKED_BY_HEADERS, Mark
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
 from wheelcache.http_cache.request import Request
@@ -93,11 +92,11 @@ class Run:
             if status in rules.STALE_ERRORS and stored.freshness.may_replace_an_error(stored.age(now)):
                 return self._stale(stored, now)
         page = pages.page_of(self.request, self.notes, status, reason, headers, now - self._began)
-        if page is None:
+        if isinstance(page, str):
             if stored is not None and status not in rules.SERVER_ERRORS:
                 # The stored page is no longer the application's answer.
                 pages.forget(self.key)
-            self._end(MARKED_BY_HEADERS)
+            self._end(refusal=page)
             return None
         self._page = page
         if self.conditions is not None and status == COMPLETE:
@@ -127,22 +126,20 @@ class Run:
             self.give_up("content-length")
             return
         page.fill(b"".join(self._chunks))
-        stored = self._pages.store(self.request, page, self.notes, self._purges)
-        self._end(None if stored else MARKED_BY_HEADERS)
+        self._end(refusal=self._pages.store(self.request, page, self.notes, self._purges))
 
     def failed(self) -> Reply | None:
         """The application raised an exception before its response began. Return a stale page if it may be used."""
         stored, now = self.stored, self._pages.clock()
         if stored is not None and stored.freshness.may_replace_an_error(stored.age(now)):
             return self._stale(stored, now)
-        self._end(None)
+        self._end()
         return None
 
     def give_up(self, reason: str) -> None:
         """The response cannot be stored."""
         if self.is_recording:
-            self._pages.figures.refused(reason)
-            self._end(MARKED_BY_BODY)
+            self._end(refusal=reason, by_body=True)
 
     def abandoned(self) -> None:
         """The run was cancelled. If other requests wait for its page, one of them runs the application."""
@@ -156,28 +153,32 @@ class Run:
         """The fields on which the stored page depends."""
         return frozenset() if self.stored is None else self.stored.fields
 
-    def is_awaited(self) -> bool:
-        """Whether other requests wait for the response."""
-        return self.leads and self._pages.flights.has_followers(self.key)
-
     def _validated(self, stored: Page, headers: Headers, now: float) -> Reply:
         pages = self._pages
         pages.figures.count("revalidated")
         page = pages.updated(stored, headers, now - self._began)
-        pages.store(self.request, page, self.notes, self._purges)
-        self._end(None)
+        self._end(refusal=pages.store(self.request, page, self.notes, self._purges))
         return pages.reply(page, self.request, pages.clock(), b"; detail=validated")
 
     def _stale(self, stored: Page, now: float) -> Reply:
         self._pages.figures.count("stale")
-        self._end(None)
+        self._end()
         return self._pages.reply(stored, self.request, now, b"; detail=error")
 
-    def _end(self, mark: Mark | None) -> None:
+    def _end(self, *, refusal: str | None = None, by_body: bool = False) -> None:
+        """End the recording, and release the waiting requests.
+
+        Args:
+            refusal: the reason why the response is not stored.
+            by_body: the headers did not show it.
+        """
+        pages = self._pages
         self.is_recording = False
         self._chunks = []
+        if refusal is not None:
+            pages.figures.refused(refusal)
         if self.leads:
             self.leads = False
-            if mark is not None:
-                self._pages.marks.add(self.key, mark, self._pages.clock())
-            self._pages.flights.finish(self.key)
+            if refusal is not None:
+                pages.marks.add(self.key, refusal, pages.clock(), by_body=by_body)
+            pages.flights.finish(self.key)

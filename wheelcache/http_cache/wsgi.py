@@ -11,7 +11,6 @@ from typing import Any, Final
 from wheelcache.http_cache.flights import ThreadWaiter
 from wheelcache.http_cache.headers import Headers
 from wheelcache.http_cache.keys import encoded_slashes, page_key
-from wheelcache.http_cache.marks import Mark
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import WsgiHeaders, as_text
 from wheelcache.http_cache.pages import Pages, Wait
@@ -29,9 +28,6 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 SPECIAL: Final = frozenset(environ_name(name) for name in SPECIAL_HEADERS if name != b"content-length")
 REPLACED: Final = tuple(environ_name(name) for name in CONDITIONS)
-
-LIFETIMES: Final = frozenset(["Cache-Control", "Expires", "Last-Modified", "cache-control", "expires", "last-modified"])
-"""Headers without which no response is stored. Others than these spellings are possible, but lead to no wrong page."""
 
 RENEWALS: Final = 2
 """Threads. Each may keep a database connection open, as those of the server do."""
@@ -98,9 +94,12 @@ class WsgiCache:
                     self._served(page.size)
                     start_response(page.reason, page.wsgi_headers.copy())
                     return [page.body]
-            elif selected is not None and (mark := self._mark_of(selected, self._clock())) is not None:
-                watching = start_response if mark is Mark.BODY else self._watch(environ, key, selected, start_response)
-                return self._app(environ, watching)
+            elif selected is not None and (mark := self._mark_of(selected, now := self._clock())) is not None:
+                if mark.is_due(now):
+                    start_response = self._watch(environ, key, selected, start_response)
+                else:
+                    self._refused(mark.reason)
+                return self._app(environ, start_response)
         host = environ.get("HTTP_HOST", "")
         method = environ["REQUEST_METHOD"]
         if not host or "," in host or not method.isupper():
@@ -127,11 +126,8 @@ class WsgiCache:
         notes = environ[SEAM] = PageNotes()
 
         def watching(status: str, headers: WsgiHeaders, exc_info: ExcInfo | None = None) -> Write:
-            if LIFETIMES.isdisjoint([name for name, _ in headers]):
-                self._refused("no lifetime")
-            else:
-                request = WsgiRequest("GET", key, environ, is_plain=True)
-                self._pages.reconsider(request, selected, int(status[:3]), _as_bytes(headers), notes)
+            request = WsgiRequest("GET", key, environ, is_plain=True)
+            self._pages.reconsider(request, selected, int(status[:3]), _as_bytes(headers), notes)
             return start_response(status, headers, exc_info)
 
         return watching
