@@ -76,9 +76,13 @@ class CircuitBreaker:
 
 
 class CallMeter:
-    """Counts the reads or the writes of one store. Any thread may count: that takes less than 1 us, a call 30."""
+    """Counts the reads or the writes of one store. Any thread may count: that takes less than 1 us, a call 30.
 
-    __slots__ = ("_errors", "_lock", "_refused", "_times")
+    Attributes:
+        hits, misses: look-ups for which the store had a value, and those for which it had none.
+    """
+
+    __slots__ = ("_errors", "_lock", "_refused", "_times", "hits", "misses")
 
     def __init__(self) -> None:
         self.count_from_zero()
@@ -87,7 +91,7 @@ class CallMeter:
         """Reset the counts, also in the child of a fork, where a lost thread may hold the lock."""
         # Re-entrant, since the garbage collector may run a finalizer that calls the store at any point.
         self._lock = threading.RLock()
-        self._errors = self._refused = 0
+        self._errors = self._refused = self.hits = self.misses = 0
         self._times = LoadTimes()
 
     def made(self, seconds: float, *, is_error: bool) -> None:
@@ -95,6 +99,12 @@ class CallMeter:
         with self._lock:
             self._errors += is_error
             self._times.add(seconds)
+
+    def answered(self, hits: int, misses: int) -> None:
+        """Record look-ups."""
+        with self._lock:
+            self.hits += hits
+            self.misses += misses
 
     def refuse(self) -> None:
         """Record a call that was not made."""
@@ -182,12 +192,18 @@ class GuardedStore:
                 self.timeouts.end(keys, write, new_timeout, is_certain=took_effect is True)
         return written
 
+    def answered(self, found: int, asked: int) -> None:
+        """Count the look-ups of ``asked`` keys without a copy; the store had values for ``found`` of them."""
+        self._reads.answered(found, asked - found)
+
     def stats(self) -> StoreStats:
         """Return the statistics of the store in this process."""
         reads = self._reads.stats()
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
         return StoreStats(
+            hits=self._reads.hits,
+            misses=self._reads.misses,
             reads=reads,
             writes=self._writes.stats(),
             breakers=int(self._watches_outages),

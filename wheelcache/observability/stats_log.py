@@ -42,9 +42,11 @@ class StatsLog:
         since_last, seconds = stats - self._last, now - self._then
         self._last, self._then = stats, now
         if since_last.requests and seconds:
+            both = since_last.answered_ratio
             figures = {
                 "cache": self._name,
                 "qpm": round(since_last.requests * 60 / seconds),
+                **({} if both is None else {"both_tiers": round(100 * both, 1)}),
                 "hit_ratio": round(100 * since_last.hit_ratio, 1),
                 "elements": stats.size,
                 "hit": since_last.hits,
@@ -52,7 +54,9 @@ class StatsLog:
                 "stale": since_last.stale_hits,
             }
             line = (
-                "cache(%(cache)s) - qpm: %(qpm)d, hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "
+                "cache(%(cache)s) - qpm: %(qpm)d, "
+                + ("" if both is None else "both_tiers: %(both_tiers).1f%%, ")
+                + "hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "
                 "hit: %(hit)d, miss: %(miss)d"
             )
             logger.info(line + (", stale: %(stale)d" if since_last.stale_hits else ""), figures, extra=figures)
