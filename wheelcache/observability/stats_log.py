@@ -1,4 +1,4 @@
-"""The line a minute that says how a cache does, in the manner of go-zero's ``cacheStat``."""
+"""The lines on the log: the core of a process, and how a cache performs, in the manner of go-zero's ``cacheStat``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
 
 logger = logging.getLogger("wheelcache.stats")
+
+_UNLOGGED: Final = iter((f"{REPORT}. {HOW_TO_CHANGE}",))
+"""Has one item. The interpreter gives it to one thread only."""
+
+
+def log_core() -> None:
+    """Log which core runs and how to change it, unless this process or its parent has logged it."""
+    for line in _UNLOGGED:
+        logging.getLogger("wheelcache").info("%s", line)
 
 
 class StatsLog:
