@@ -247,15 +247,14 @@ class TieredCache(WheelCache):
 
     get_many, aget_many = twins(_get_many)
 
-    def get_or_set(  # type: ignore[override]  # a value that two levels have has no grace in one of them
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
-    ) -> Any:
+    # A value that two levels have has no grace in one of them.
+    def get_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
         """Do the same as Django's ``get_or_set``; of the callers that miss the key together, one calls ``default``."""
         timeout = self._ttl(timeout)
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
-    async def aget_or_set(  # type: ignore[override]
+    async def aget_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""

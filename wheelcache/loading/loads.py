@@ -205,7 +205,7 @@ class Loads:
     def _fly(self, request: LoadRequest, deadline: float | None, background: Background) -> StepsTo[Outcome | None]:
         """Lead a flight, or wait for one. Return None if the caller has to look again."""
         may_wait = not self._is_in_step()
-        ticket = Ticket(self._flights.flight(request.key, self._core.now()))
+        ticket = Ticket(Flight(self._flights, request.key, self._core.now()))
         try:
             try:
                 self._flights.join(ticket, blocking=background.blocking, may_wait=may_wait)
@@ -329,7 +329,7 @@ class Loads:
         value, error = yield from call(request.loader, (flight.lead,))
         if error is None:
             _, error = self._landing.loaded(flight, request, value)
-        elif background.is_task and not isinstance(error, Exception):
+        elif not background.blocking and not isinstance(error, Exception):
             # A cancellation: the loop ends.
             self._landing.failed(flight, error)
             return None, error
@@ -439,7 +439,7 @@ class Loads:
         return times is not None and times.fresh_until <= request.fresh_until
 
     def _refresh(self, request: LoadRequest, background: Background) -> Steps:
-        flight = self._flights.flight(request.key, self._core.now())
+        flight = Flight(self._flights, request.key, self._core.now())
         try:
             if self._flights.claim(flight):
                 flight.watch = self._stamps.watch(request.watched)

@@ -17,7 +17,7 @@ from wheelcache.loading.steps import Call, StepsTo, result
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 from wheelcache.runtime.clock import Clock
-from wheelcache.stats import CallStats, LoadTimes, StoreStats, whole_parts
+from wheelcache.stats import CallStats, LoadTimes, StoreStats
 
 if TYPE_CHECKING:
     from wheelcache.near_cache.write_news import TrustEpoch
@@ -104,8 +104,7 @@ class CallMeter:
     def stats(self) -> CallStats:
         """Return the counts and times."""
         with self._lock:
-            seconds = whole_parts(self._times.seconds)
-            return CallStats(self._errors, self._refused, seconds, tuple(self._times.buckets))
+            return CallStats(self._errors, self._refused, *self._times.read())
 
 
 class GuardedStore:
@@ -189,8 +188,8 @@ class GuardedStore:
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
         return StoreStats(
-            reads,
-            self._writes.stats(),
+            reads=reads,
+            writes=self._writes.stats(),
             breakers=int(self._watches_outages),
             open_breakers=int(self._breaker.is_open()),
             trackers=int(epoch is not None),

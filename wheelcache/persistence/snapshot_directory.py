@@ -89,7 +89,7 @@ def _check_way(directory: Path) -> None:
         FileUnusable: naming what others may write, or what is not there.
     """
     if sys.platform == "win32":
-        raise FileUnusable(f"a snapshot {NEEDS_UNIX}")
+        raise FileUnusable(f"a directory of snapshots {NEEDS_UNIX}")
     try:
         # Before the links are followed one by one: they may lead in a circle.
         directory.parent.stat()
