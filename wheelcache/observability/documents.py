@@ -20,6 +20,7 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
         "requests": stats.requests,
         "hit_ratio": stats.hit_ratio if stats.requests else None,
         "stale_ratio": stats.stale_ratio if stats.requests else None,
+        "answered_ratio": stats.answered_ratio,
         "load_ms": mean_ms(stats.load_seconds, loads),
         "removals": stats.removals,
         "evicted_bytes": stats.evicted_weight if weighs_bytes else None,
@@ -35,6 +36,7 @@ def last_minute(rate: Rate) -> dict[str, float | None]:
     return {
         "hit_ratio": rate.hit_ratio,
         "stale_ratio": rate.stale_ratio,
+        "answered_ratio": rate.answered_ratio,
         "requests_per_second": rate.requests_per_second,
     }
 
@@ -44,6 +46,8 @@ def store(stats: StoreStats | None) -> dict[str, Any] | None:
     if stats is None:
         return None
     return {
+        "hits": stats.hits,
+        "misses": stats.misses,
         "reads": _calls(stats.reads),
         "writes": _calls(stats.writes),
         "breakers": stats.breakers,
