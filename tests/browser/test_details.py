@@ -249,7 +249,7 @@ def test_of_a_cache_with_a_store_the_ratio_of_both_tiers_comes_first(page, site)
     card = site.card(now=now, total=total, history=site.history(hit_ratio=0.5, store_ratio=0.25))
     page.show({**card, "store": {**STORE, "hits": 25, "misses": 75, "reads": calls, "writes": calls}})
     assert page.text('[data-row="pages"] [data-column="hit_ratio"]') == "75.0%"
-    assert page.figure("ratio_label", "pages") == "Found in either tier, last minute"
+    assert page.figure("ratio_label", "pages") == "Either tier, last minute"
     assert page.figure("hit_ratio_now", "pages") == "75.0%"
     assert page.figure("hit_ratio", "pages") == "62.5%"
     assert page.figure("shares", "pages") == "50.0% here · 25.0% store · 12.5% stale · 12.5% missed"

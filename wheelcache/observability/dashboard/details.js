@@ -120,7 +120,7 @@ export class Details {
   showNow(cache, since, at) {
     const { now, total, times } = cache;
     const tiers = cache.store !== null;
-    this.write("ratio_label", tiers ? "Found in either tier, last minute" : "Hit ratio, last minute");
+    this.write("ratio_label", tiers ? "Either tier, last minute" : "Hit ratio, last minute");
     this.write("hit_ratio_now", tiers && now.requests_per_second ? unless(now.answered_ratio, percent) : ratioNow(now));
     const ratio = tiers ? total.answered_ratio : total.hit_ratio;
     this.write("hit_ratio", total.requests ? percent(ratio) : "no look-ups");
