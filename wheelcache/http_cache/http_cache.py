@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from wheelcache import options
 from wheelcache.cache import Cache
@@ -111,7 +112,13 @@ class HTTPCache:
         return asgi_driver.AsgiCache(app, self.pages, self._wait)
 
     def purge(self, url: str) -> int:
-        """Remove the page at an absolute URL with all its variants, for http and https. Return how many there were."""
+        """Remove the page at an absolute URL with all its variants, for http and https. Return how many there were.
+
+        Raises:
+            ValueError: the URL has no host.
+        """
+        if not urlsplit(url).netloc:
+            raise ValueError(f"purge takes an absolute URL, such as https://example.com/news/, not {url!r}")
         return self.pages.purge_url(url)
 
     def purge_host(self, host: str) -> int:

@@ -204,12 +204,14 @@ class Pages:
 
     def unchanged(self, page: Page, request: Request, now: float) -> Reply | None:
         """Return the 304 for a client that has the page already; None for other clients."""
+        if page.status != 200:
+            return None
         none_match, modified_since = request.value(b"if-none-match"), request.value(b"if-modified-since")
         if none_match is None and modified_since is None:
             return None
         if not rules.is_not_modified(page.headers, none_match, modified_since, self._wall()):
             return None
-        return Reply(304, status_line(304), page.headers_of_304(), b"")
+        return Reply(304, status_line(304), page.headers_of_304, b"")
 
     def _range(self, page: Page, request: Request, headers: Headers) -> tuple[int, Headers, bytes]:
         wanted = request.value(b"range")
@@ -404,9 +406,11 @@ class Pages:
     def _purge_target(self, key: str, target: str) -> None:
         """Remove the page that a header of the response to the request for ``key`` names, on the same host only."""
         host = host_of(key)
-        url = urljoin(f"//{host}{quote(key.rpartition(SEPARATOR)[2], encoding='latin-1')}", target)
-        if urlsplit(url).netloc.lower() == host:
-            self.purge_url(url)
+        # A malformed URL names no page.
+        with suppress(ValueError):
+            url = urljoin(f"//{host}{quote(key.rpartition(SEPARATOR)[2], encoding='latin-1')}", target)
+            if urlsplit(url).netloc.lower() == host:
+                self.purge_url(url)
 
     def after_fork_in_child(self) -> None:
         self._lock.forget()
