@@ -78,7 +78,7 @@ class AsgiCache:
         self._app = app
         self._pages = pages
         self._wait = wait
-        self._find = pages.cache.find
+        self._find = pages.find
         self._clock = pages.clock
         self._served = pages.figures.served
         self._refused = pages.figures.refused

@@ -10,6 +10,7 @@ from wheelcache.cache import Cache
 from wheelcache.http_cache import asgi as asgi_driver
 from wheelcache.http_cache import wsgi as wsgi_driver
 from wheelcache.http_cache.figures import PageStats
+from wheelcache.http_cache.host_purges import HostPurges
 from wheelcache.http_cache.pages import Pages, weigh
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.variants import Normalization
@@ -44,6 +45,7 @@ class HTTPCache:
         invalidate: a successful POST, PUT or DELETE removes the pages of its URL. Pass False if strangers can make such
             requests and must not empty the cache with them.
         cache_status: responses have a Cache-Status (RFC 9211).
+        coherence: "host": a purge is for all processes of this machine that have an HTTP cache of this name.
         clock, wall_clock: return seconds: a steady clock, and the time since 1970.
     """
 
@@ -66,6 +68,7 @@ class HTTPCache:
         authorized: bool = True,
         invalidate: bool = True,
         cache_status: bool = True,
+        coherence: str | None = None,
         clock: Clock = SystemClock.monotonic,
         wall_clock: Clock = SystemClock.travelling_time,
     ) -> None:
@@ -98,6 +101,7 @@ class HTTPCache:
             session_cookies=_names("session_cookies", session_cookies),
             needs_notes=options.flag("companion", companion),
             shows_status=options.flag("cache_status", cache_status),
+            host_purges=None if options.coherence("coherence", coherence) is None else HostPurges(name, clock),
             clock=clock,
             wall=wall_clock,
         )

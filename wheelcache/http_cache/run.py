@@ -62,7 +62,7 @@ class Run:
     """
 
     __slots__ = (
-        *("_began", "_chunks", "_page", "_pages", "_purges", "_size", "announcement", "conditions", "is_recording"),
+        *("_began", "_chunks", "_page", "_pages", "_moment", "_size", "announcement", "conditions", "is_recording"),
         *("key", "leads", "notes", "request", "stored"),
     )
 
@@ -79,7 +79,7 @@ class Run:
         self.is_recording = True
         self._pages = pages
         self._began = pages.clock()
-        self._purges = pages.purges.number
+        self._moment = pages.moment(request.key)
         self._page: Page | None = None
         self._chunks: list[bytes] = []
         self._size = 0
@@ -132,7 +132,7 @@ class Run:
             self.give_up("content-length")
             return
         page.fill(b"".join(self._chunks))
-        self._end(refusal=self._pages.store(self.request, page, self.notes, self._purges), marks=True)
+        self._end(refusal=self._pages.store(self.request, page, self.notes, self._moment), marks=True)
 
     def failed(self) -> Reply | None:
         """The application raised an exception before its response began. Return a stale page if it may be used."""
@@ -164,7 +164,7 @@ class Run:
         pages = self._pages
         pages.figures.count("revalidated")
         page = pages.updated(stored, headers, now - self._began)
-        self._end(refusal=pages.store(self.request, page, self.notes, self._purges))
+        self._end(refusal=pages.store(self.request, page, self.notes, self._moment))
         return pages.reply(page, self.request, pages.clock(), b"; detail=validated")
 
     def _stale(self, stored: Page, now: float) -> Reply:
