@@ -539,6 +539,13 @@ def test_the_figures_count_every_answer_once(site, clock):
     assert (stats.fresh, stats.stale, stats.stored, stats.bytes_sent) == (5, 1, 2, 20)
 
 
+def test_the_cache_counts_hits_and_misses(site):
+    for target in ("/a", "/a", "/b", "/a"):
+        site.get(target)
+    stats = site.cache.cache.stats()
+    assert (stats.hits, stats.misses, stats.puts) == (2, 2, 2)
+
+
 def test_no_cache_status_is_sent_if_the_site_does_not_want_it(make_site):
     site = make_site(cache_status=False)
     assert "cache-status" not in site.get().headers

@@ -148,6 +148,9 @@ class Pages:
         return answer
 
     def _run(self, request: Request, key: str, page: Page | None, *, leads: bool) -> Run:
+        if page is None:
+            # Unlike ``find``, this counts the miss.
+            self.cache.get(key)
         return Run(self, request, key, page, leads=leads, is_marked=False)
 
     def _answer(self, request: Request) -> Reply | Run | _Miss | None:
