@@ -208,3 +208,30 @@ def test_an_estimate_of_the_memory_is_called_one(page, site, total, expected):
     page.show(site.card(total=total))
     assert (page.figure("bytes", "pages"), page.figure("max_bytes", "pages")) == expected
     assert page.find('[data-chart="memory"]').is_displayed()
+
+
+def test_a_cache_without_a_worker_shows_its_last_figures_and_its_settings(page, site):
+    settings = [["MAX_ENTRIES", "7", False, "the most that are kept"]]
+    page.show(
+        site.card(worker_count=0, workers=[], settings=settings, total={"hits": 5, "entries": 0, "max_entries": 7})
+    )
+    assert page.text('[data-part="workers-summary"]') == "No worker has this cache now"
+    assert (page.figure("max_entries", "pages"), page.figure("hits", "pages")) == ("of 7", "5")
+    assert page.find('[data-part="settings"]').is_displayed()
+
+
+def test_rows_of_zeros_are_folded_into_a_line_that_names_them(page, site):
+    page.show(site.card(total={"hits": 5, "misses": 2, "puts": 2}))
+    lookups = page.find(".totals section")
+    assert lookups.text.splitlines() == [
+        *("Look-ups", "Look-ups", "7", "Hits", "5", "Misses", "2", "Writes", "2"),
+        *("None: stale answers, stampedes prevented", "Of keys, not of pages: a page from cache_page takes two."),
+    ]
+
+
+def test_the_shares_of_the_last_minute_are_a_bar_of_three_parts(page, site):
+    page.show(site.card(now={"hit_ratio": 0.5, "stale_ratio": 0.2, "requests_per_second": 1.0}))
+    assert page.figure("hit_ratio_now", "pages") == "50.0%"
+    assert page.figure("shares", "pages") == "20.0% stale · 30.0% misses"
+    widths = [page.run("return arguments[0].style.inlineSize", each) for each in page.all(".ratio .meter i")]
+    assert widths == ["50%", "20%", "30%"]

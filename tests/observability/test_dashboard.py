@@ -470,9 +470,10 @@ def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_writing_th
 
 def _as_forty(db):
     """Have the rows of one worker forty times, though nobody holds the locks of the others."""
+    ((own,),) = db.execute("SELECT id FROM processes").fetchall()
     for table in ("processes", "workers"):
         columns = [name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")]
-        for number in range(39):
-            values = [f"'{number}-' || {each}" if each in ("process", "worker") else each for each in columns]
-            where = "WHERE process NOT LIKE '%-%-%'"
+        for number in range(1, 40):
+            values = [f"{own + number}" if each in ("id", "process") else each for each in columns]
+            where = f"WHERE {columns[0]} = {own}"
             db.execute(f"INSERT INTO {table} SELECT {', '.join(values)} FROM {table} {where}")

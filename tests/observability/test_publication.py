@@ -75,7 +75,7 @@ def test_what_is_published_is_what_the_cache_says_of_itself(make, path, clock):
     own = cache.observer.stats()
     assert (found.pid, found.core, found.max_entries) == (os.getpid(), IMPLEMENTATION, 100)
     assert found.stats == own
-    assert found.minute == only_at(path, clock).minute == Rate(60, 0, 0, 60)
+    assert found.minute == only_at(path, clock).minute == Rate(60, 0, 0, 0, 60)
     assert found.minute.hit_ratio == found.minute.requests_per_second == 1.0
 
 

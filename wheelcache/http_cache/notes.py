@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from wheelcache.http_cache.variants import cookie_field
+from wheelcache.http_cache.variants import SOME_COOKIE, cookie_field
 
 SEAM: Final = "wheelcache.page"
 """The key of the notes in the environ and in the scope."""
@@ -45,6 +45,10 @@ class PageNotes:
         self.is_keyed = True
         self.fields |= {name.lower().encode("latin-1") for name in headers}
         self.fields |= {cookie_field(name.encode("latin-1")) for name in cookies}
+
+    def vary_on_presence_of_cookies(self) -> None:
+        """Say that the page depends on whether the request has any cookie."""
+        self.fields |= {SOME_COOKIE}
 
     def refuse(self, reason: str) -> None:
         """Say that the page must not be stored. The reasons are counted: use few different ones."""

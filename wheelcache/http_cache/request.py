@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, Protocol
 
 from wheelcache.http_cache.headers import Headers
-from wheelcache.http_cache.variants import Raw, cookie_field, cookies
+from wheelcache.http_cache.variants import SOME_COOKIE, Raw, cookie_field, cookies
 
 KEYED_HEADERS: Final = (
     *(b"x-forwarded-host", b"x-forwarded-proto", b"x-forwarded-scheme", b"x-forwarded-port", b"x-forwarded-prefix"),
@@ -81,6 +81,8 @@ def named_headers(request: Request, fields: frozenset[bytes]) -> Headers:
     if b"cookie" not in names:
         sent = cookies(request.value(b"cookie") or b"")
         kept = [name + b"=" + value for name, value in sent.items() if cookie_field(name) in fields]
+        if SOME_COOKIE in fields and sent and not kept:
+            kept = [b"some=cookie"]
         found += [(b"cookie", b"; ".join(kept))] if kept else []
     return found
 

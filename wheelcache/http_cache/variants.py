@@ -34,6 +34,8 @@ WEIGHT: Final = 8192
 """Bytes that a ``Variants`` takes in practice."""
 
 COOKIE: Final = b"cookie"
+SOME_COOKIE: Final = b"cookie ;"
+"""The field that stands for whether there are cookies at all. No name of a cookie contains a semicolon."""
 ENCODINGS: Final = (b"br", b"deflate", b"gzip", b"zstd")
 """The content codings that applications choose from."""
 
@@ -61,7 +63,8 @@ def cookies(header: bytes) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     for each in header.split(b";"):
         name, _, value = (part.strip() for part in each.partition(b"="))
-        found[name] = found[name] + b";" + value if name in found else value
+        if name or value:
+            found[name] = found[name] + b";" + value if name in found else value
     return found
 
 
@@ -89,6 +92,8 @@ class Normalization:
         """Return the part of a key that a raw value becomes. An absent field is not an empty one."""
         if raw is None or field in VERBATIM:
             return raw
+        if field == SOME_COOKIE:
+            return b"some" if cookies(raw) else None
         if field.startswith(b"cookie "):
             return cookies(raw).get(field[len(b"cookie ") :])
         if field == b"accept-encoding":

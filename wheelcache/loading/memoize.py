@@ -30,7 +30,7 @@ class MemoStats:
     """The figures of one memoized function.
 
     Attributes:
-        hits, misses: calls that found their value, and calls that did not.
+        hits, misses: calls that found their value, and all other calls.
         hit_ratio: hits / (hits + misses), 0.0 to 1.0; 0.0 before the first call.
         calls: how often the function itself was called, by misses and in the background.
     """
@@ -42,7 +42,7 @@ class MemoStats:
 
 
 class Memoized(Protocol[F_co]):
-    """A function whose results are cached. Of a method, the instance is the first argument of the ones below, too."""
+    """A function whose results are cached. For a method, the instance is the first argument of these methods, too."""
 
     @property
     def uncached(self) -> F_co:
@@ -50,16 +50,16 @@ class Memoized(Protocol[F_co]):
 
     @property
     def __call__(self) -> F_co:
-        """The value of these arguments, cached or computed."""
+        """Return the value for these arguments, cached or computed."""
 
     def cache_delete(self, *args: Any, **kwargs: Any) -> bool:
-        """Forget the value of these arguments. Whether there was one."""
+        """Forget the value for these arguments. Return whether there was one."""
 
     def cache_clear(self) -> int:
-        """Forget all values of this function. How many there were."""
+        """Forget all values of this function. Return their number."""
 
     def cache_stats(self) -> MemoStats:
-        """The figures since the function was decorated."""
+        """Return the figures since the function was decorated."""
 
 
 class Groups:
@@ -208,17 +208,17 @@ def _keys_by(key: Callable[..., Hashable], name: str) -> MakeKey:
 
 
 def _keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
-    """Tuples of ``name`` and every argument in the order of the signature, defaults included.
+    """Return a function that makes tuples of ``name`` and every argument in the order of the signature, with defaults.
 
-    Put together without ``Signature.bind``, which takes 3 us or more, unless the function takes any number of
-    arguments, or the call does not fit, and ``bind`` is to say so.
+    It avoids ``Signature.bind``, which takes 3 us or more, unless the function takes any number of arguments, or the
+    call does not fit, so that ``bind`` raises the error.
     """
     parameters = list(_signature(function, name).parameters.values())
     bind = _signature(function, name).bind
     kinds = [each.kind for each in parameters]
     defaults = {each.name: each.default for each in parameters if each.kind is not Parameter.VAR_KEYWORD}
     by_position = sum(kind in _BY_POSITION for kind in kinds)
-    # After so many arguments by position: what is left, and what of it may come by name.
+    # By the number of arguments that come by position: the other parameters, with their defaults.
     left = [dict(list(defaults.items())[count:]) for count in range(by_position + 1)]
     by_name = {each.name for each in parameters if each.kind in _BY_NAME}
     takes_positions = Parameter.VAR_POSITIONAL in kinds
@@ -265,7 +265,7 @@ def _signature(function: Callable[..., Any], name: str) -> Signature:
 
 
 def _arity(function: Callable[..., Any]) -> int:
-    """How many arguments ``function`` takes if all can be given by position; else -1."""
+    """Return the number of arguments of ``function`` if all can be given by position; otherwise -1."""
     kinds = [each.kind for each in signature(function).parameters.values()]
     return len(kinds) if _BY_POSITION.issuperset(kinds) else -1
 

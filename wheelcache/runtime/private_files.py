@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import uniform
+from random import SystemRandom
 from typing import Final
 
 from wheelcache.errors import FileUnusable
@@ -40,7 +40,8 @@ class FileLocked(FileUnusable):
 
 def pause() -> None:
     """Wait between two tries to lock a file, for a random time: in step with others, some would never be first."""
-    time.sleep(uniform(0.001, 0.004))
+    # Not of the generator that the application may have seeded, which a fork copies as well.
+    time.sleep(SystemRandom().uniform(0.001, 0.004))
 
 
 def runtime_directory() -> Path:

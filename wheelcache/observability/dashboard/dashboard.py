@@ -26,7 +26,7 @@ from wheelcache.observability.problems import headline, problems
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import MINUTE
 from wheelcache.observability.site import RECENTLY, Glance, Site, Step
-from wheelcache.observability.site_file import LEVELS, STEP
+from wheelcache.observability.tables import LEVELS, STEP
 from wheelcache.observability.worker_requests import CLEAR, SAVE
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import NOTHING, Stats
