@@ -14,11 +14,18 @@ from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
 from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leases
-from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout, is_memoize_version
+from wheelcache.flask_backend.engine_backend import (
+    TO_BE_COMPUTED,
+    Compute,
+    EngineBackend,
+    Landing,
+    Timeout,
+    is_memoize_version,
+)
 from wheelcache.flask_backend.sessions import warn_of_sessions
 from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
-from wheelcache.loading.policy import load_policy
-from wheelcache.loading.steps import run
+from wheelcache.loading.policy import PLAIN, load_policy
+from wheelcache.loading.steps import RUN, Steps, run
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.persistence.sigterm import exit_on_sigterm
 from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
@@ -68,6 +75,7 @@ class WheelCache(EngineBackend):
         # Of a subclass, such as a member of an Enum, a plain string: what is compiled takes no other.
         self._prefix = f"{checked['key_prefix']}"
         self._max_bytes = checked["max_weight"]
+        self._stamps = engine.parts.stamps if engine.is_coherent else None
         self._fill_times = engine.parts.fill_times
         self._missed_at = engine.parts.fill_times.missed_at
         self._look_up_in(engine)
@@ -96,6 +104,8 @@ class WheelCache(EngineBackend):
         return backend
 
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
+        if default is TO_BE_COMPUTED:
+            return default
         cache_key = self._cache_key(key)
         wait = self._fill_wait(key)
         if wait:
@@ -142,6 +152,33 @@ class WheelCache(EngineBackend):
             with in_app_context(lambda: store(loader())) as load:
                 stored = run(loading.go_on(cache_key, stored, load, ttl, policy))
         return self._codec.decode(stored)
+
+    def compute_once(self, key: str, compute: Compute) -> Steps:
+        landing = Landing(self)
+
+        def keep(value: Any, timeout: Timeout) -> None:
+            ttl = self._ttl(timeout)
+            landing.keep(value)
+            if ttl is None or ttl > 0:
+                # Stored by the flight, unless the key is written before it ends.
+                request.ttl = ttl
+                landing.stored = landing.stored.value
+
+        run = yield RUN
+        loading = self._cache.parts.loading
+        request = loading.request(self._cache_key(key), lambda: run(landing.steps(compute, keep)), None, PLAIN)
+        return landing.outcome((yield from loading.loads.load(request)))
+
+    def version(self, key: str) -> str:
+        seen = None if self._stamps is None else self._stamps.seen(self._cache_key(key))
+        # The news in the slot of a version are the same in all processes, so that the deletion of one value, whose key
+        # contains them, reaches the others.
+        return super().version(key) if seen is None else f"{seen[0]:x}"
+
+    def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
+        ttl = self._ttl(timeout)
+        if self._stamps is None and (ttl is None or ttl > 0):
+            self._renew(self._cache_key(key), version, ttl)
 
     def delete(self, key: str) -> bool:
         """Whether the key was there."""

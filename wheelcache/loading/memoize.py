@@ -81,9 +81,9 @@ def memoizer(
         # A partial and an object with __call__ have no name of their own.
         called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
         name = groups.add(f"{function.__module__}.{called_what}()")
-        make_key = _keys_by(key, name) if key is not None else _keys_by_arguments(function, name)
+        make_key = _keys_by(key, name) if key is not None else keys_by_arguments(function, name)
         # A call with all arguments by position needs no more than those: 150 ns less.
-        arity = _arity(function) if key is None else -1
+        arity = arity_of(function) if key is None else -1
         find, ahead = cache.find, policy.refresh_ahead
         hits, misses, stale, calls = Tally(), Tally(), Tally(), Tally()
         hit, miss, called = hits.ticks, misses.ticks, calls.ticks
@@ -166,14 +166,14 @@ def memoizer(
 _BY_POSITION: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 _BY_NAME: Final = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
 
-MakeKey = Callable[[tuple[Any, ...], dict[str, Any]], Hashable]
+MakeKey = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
 
 
 def _keys_by(key: Callable[..., Hashable], name: str) -> MakeKey:
     return lambda args, kwargs: (name, key(*args, **kwargs))
 
 
-def _keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
+def keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
     """Tuples of ``name`` and every argument in the order of the signature, defaults included.
 
     Put together without ``Signature.bind``, which takes 3 us or more, unless the function takes any number of
@@ -191,7 +191,7 @@ def _keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
     takes_names = Parameter.VAR_KEYWORD in kinds
     takes_only_positions = kinds == [Parameter.VAR_POSITIONAL]
 
-    def make_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    def make_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if takes_only_positions and not kwargs:
             return (name, args)
         if not takes_positions and len(args) <= by_position:
@@ -230,7 +230,7 @@ def _signature(function: Callable[..., Any], name: str) -> Signature:
         raise TypeError(f"what {name} takes is not known ({error}); give memoize a key=") from error
 
 
-def _arity(function: Callable[..., Any]) -> int:
+def arity_of(function: Callable[..., Any]) -> int:
     """How many arguments ``function`` takes if all can be given by position; else -1."""
     kinds = [each.kind for each in signature(function).parameters.values()]
     return len(kinds) if _BY_POSITION.issuperset(kinds) else -1
