@@ -74,13 +74,8 @@ def memoizer(
     """Return the decorator that memoizes in ``cache``, whose other parameters are its parts. See ``Cache.memoize``."""
 
     def decorate(function: F) -> Memoized[F]:
-        if isgeneratorfunction(function) or isasyncgenfunction(function):
-            raise TypeError(f"memoize takes functions whose results can be read again, not the generator {function!r}")
-        if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
-            raise TypeError(f"memoize takes a function, and goes below other decorators, not {function!r}")
-        # A partial and an object with __call__ have no name of their own.
-        called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
-        name = groups.add(f"{function.__module__}.{called_what}()")
+        check_function(function)
+        name = groups.add(name_of(function))
         make_key = _keys_by(key, name) if key is not None else keys_by_arguments(function, name)
         # A call with all arguments by position needs no more than those: 150 ns less.
         arity = arity_of(function) if key is None else -1
@@ -102,7 +97,7 @@ def memoizer(
             try:
                 return cache.delete(made)
             except TypeError as error:
-                raise _unhashable(name, error) from error
+                raise unhashable(name, error) from error
 
         def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
             loader = partial(load, *args, **kwargs)
@@ -125,7 +120,7 @@ def memoizer(
                 try:
                     found = find(made, MISSING)
                 except TypeError as error:
-                    raise _unhashable(name, error) from error
+                    raise unhashable(name, error) from error
                 if found is MISSING or (ahead is not None and loading.needs_refresh(made, found, ttl, policy)):
                     return await run_async(go_on(made, found, args, kwargs))
                 next(hit)
@@ -139,7 +134,7 @@ def memoizer(
                 try:
                     found = find(made, MISSING)
                 except TypeError as error:
-                    raise _unhashable(name, error) from error
+                    raise unhashable(name, error) from error
                 if found is MISSING or (ahead is not None and loading.needs_refresh(made, found, ttl, policy)):
                     return run(go_on(made, found, args, kwargs))
                 next(hit)
@@ -161,6 +156,24 @@ def memoizer(
         return cast("Memoized[F]", memoized)
 
     return decorate
+
+
+def check_function(function: Any) -> None:
+    """
+    Raises:
+        TypeError: ``function`` is no function, or makes generators.
+    """
+    if isgeneratorfunction(function) or isasyncgenfunction(function):
+        raise TypeError(f"memoize takes functions whose results can be read again, not the generator {function!r}")
+    if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
+        raise TypeError(f"memoize takes a function, and goes below other decorators, not {function!r}")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a memoized function, for keys and messages."""
+    # A partial and an object with __call__ have no name of their own.
+    called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
+    return f"{function.__module__}.{called_what}()"
 
 
 _BY_POSITION: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
@@ -236,5 +249,5 @@ def arity_of(function: Callable[..., Any]) -> int:
     return len(kinds) if _BY_POSITION.issuperset(kinds) else -1
 
 
-def _unhashable(name: str, error: TypeError) -> TypeError:
+def unhashable(name: str, error: TypeError) -> TypeError:
     return TypeError(f"the arguments of {name} make no key ({error}); give memoize a key=")
