@@ -57,7 +57,7 @@ def tiered():
 
     def run_over(number):
         url = f"redis://{server.host}:{server.port}/{number}"
-        suite = "tests.conformance.django_tiered_suite"
+        suite = "tests.conformance.django_suite"
         return run([sys.executable, "-m", suite, source, SECOND_LEVELS[number], url])
 
     with RedisServer() as server, ThreadPoolExecutor(len(SECOND_LEVELS)) as pool:

@@ -109,20 +109,18 @@ class Model:
     def shown(self, slot):
         return None if self.stamps is None else (self.stamps.news[slot], self.stamps.table[slot])
 
-    def get(self, key, default=None):
+    def find(self, key, default=None):
         entry = self.live(key)
         if entry is None:
-            self.misses += 1
             return default
         self.hits += 1
         self.use(entry)
         return entry.value
 
-    def find(self, key, default=None):
-        value = self.get(key, default)
-        if self.live(key) is None:
-            self.misses -= 1
-        return value
+    def get(self, key, default=None):
+        """What a cache does: find, and count a miss."""
+        self.misses += self.live(key) is None
+        return self.find(key, default)
 
     def set(self, key, value, ttl, grace=0.0, weight=0, mode=ANY, expected=MISSING, watch=None, slot=0, seen=None):
         fresh_until = inf if ttl is None else self.now + ttl

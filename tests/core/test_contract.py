@@ -34,7 +34,7 @@ class TestTimes:
         core = make()
         core.set("key", "value", 5)
         clock.now = 5
-        assert core.get("key") is None
+        assert core.find("key") is None
         assert core.find("key", "missing") == "missing"
         assert len(core) == 1
 
@@ -42,9 +42,8 @@ class TestTimes:
         core = make()
         core.set("key", "value", 5)
         clock.now = 100
-        core.get("key")
         core.find("key")
-        core.get_many(["key"])
+        core.find("key")
         core.peek("key")
         assert len(core) == 1
         assert core.counts().removals[EXPIRED] == 0
@@ -66,7 +65,7 @@ class TestTimes:
         core = make()
         core.set("key", "value", 5, grace=10)
         clock.now = 7
-        assert core.get("key") is None
+        assert core.find("key") is None
         record = core.peek("key")
         assert (record.value, record.times.fresh_until, record.times.expires_at) == ("value", 5, 15)
         clock.now = 14
@@ -147,7 +146,7 @@ class TestTimes:
         now = [50.0]
         core.use_clock(lambda: now[0])
         core.set("key", 1, 10)
-        assert core.get("later") == 1
+        assert core.find("later") == 1
         now[0] = 60.0
         advance_all(core)
         assert core.keys() == ["later"]
@@ -160,7 +159,7 @@ class TestTimes:
         core.set("key", 1, 10)
         now[0] = 4e15
         advance_all(core)
-        assert core.get("key") is None
+        assert core.find("key") is None
 
 
 class TestOrderAndBounds:
@@ -168,7 +167,7 @@ class TestOrderAndBounds:
         core = make(max_entries=3)
         for key in "abc":
             core.set(key, key, 10)
-        core.get("a")
+        core.find("a")
         core.set("b", "b", 10)
         removed = []
         core.set("d", "d", 10, removed=removed)
@@ -193,12 +192,9 @@ class TestOrderAndBounds:
             core.set("key", 1, None, weight=weight)
         assert len(core) == 0
 
-    def test_a_wrong_weight_among_many_changes_nothing_and_tells_no_watch(self, make):
+    def test_a_wrong_weight_changes_nothing_and_notifies_no_watch(self, make):
         core = make(max_weight=10)
         watch = core.watch("good", wants_value=True)
-        items = [("good", 1, 1, 0, None), ("bad", 1, -1, 0, None)]
-        with pytest.raises(OverflowError):
-            core.set_many(items, None, None)
         with pytest.raises(OverflowError):
             core.set("good", 1, None, weight=-1)
         assert len(core) == 0
@@ -212,7 +208,7 @@ class TestModes:
         assert core.set("key", 2, 5, mode=ABSENT) == PRESENT
         clock.now = 5
         assert core.set("key", 2, 5, mode=ABSENT) & STORED
-        assert core.get("key") == 2
+        assert core.find("key") == 2
 
     def test_same_is_by_identity_and_may_keep_the_times(self, make, clock):
         core = make()
@@ -222,7 +218,7 @@ class TestModes:
         assert core.set("key", [2], KEEP, mode=SAME, expected=[1]) == CHANGED
         assert core.set("key", [2], KEEP, mode=SAME, expected=value) & STORED
         assert core.times("key")[:2] == (50, 55)
-        assert core.get("key") == [2]
+        assert core.find("key") == [2]
 
     def test_restore_fills_what_is_free_and_disturbs_no_caller(self, make):
         core = make(max_entries=2)
@@ -239,7 +235,7 @@ class TestModes:
         clock.now = 100
         core = make()
         assert core.set("key", 1, ttl, grace=5, exact=True, mode=RESTORE) & STORED
-        assert core.get("key") is None
+        assert core.find("key") is None
         assert core.times("key")[:2] == (100 + ttl, 105 + ttl)
         assert core.peek("key").value == 1
 
@@ -271,7 +267,7 @@ class TestClear:
         core.set(1, 1, 5)
         core.set(2, 2, 500)
         clock.now = 10
-        assert core.clear(drop=False) == 2
+        assert core.clear() == 2
         assert len(core) == 0
         assert core.counts().removals == {EXPIRED: 0, EVICTED: 0, REPLACED: 0, DELETED: 0, CLEARED: 2}
 
@@ -279,7 +275,7 @@ class TestClear:
         core = make()
         for key in range(3000):
             core.set(key, key, None)
-        core.clear(drop=False)
+        core.clear()
         removed = []
         while core.drain(removed=removed):
             pass
@@ -289,7 +285,7 @@ class TestClear:
         core = make()
         for key in range(3000):
             core.set(key, key, None)
-        core.clear(drop=False)
+        core.clear()
         removed = []
         core.set("new", 1, 10, removed=removed)
         core.advance(100, removed)
@@ -330,20 +326,15 @@ class TestGate:
         core = make()
         core.set("key", 1, 10)
         core.gate(lambda: LookupError("not yet"))
-        assert core.get("key") == 1
+        assert core.find("key") == 1
         for call in (
-            lambda: core.get("missing"),
             lambda: core.find("missing"),
-            lambda: core.get_many(["key", "missing"]),
             lambda: core.set("key", 2, None),
-            lambda: core.set_many([("key", 2, 0, 0, None)], None, None),
             lambda: core.touch("key", 5),
             lambda: core.delete("key"),
-            lambda: core.delete_many([("key", 0)], None),
             core.evict,
             core.keys,
             core.scan,
-            lambda: core.sample(1),
             lambda: core.peek("key"),
             lambda: core.times("key"),
             lambda: core.watch("key"),
@@ -356,13 +347,13 @@ class TestGate:
         core.advance()
         core.drain()
         core.gate(None)
-        assert core.get("key") is None
+        assert core.find("key") is None
 
     def test_the_thread_that_loads_goes_through(self, make):
         core = make()
         core.gate(LookupError, threading.get_ident())
         assert core.set("key", 1, None) & STORED
-        assert core.get("missing") is None
+        assert core.find("missing") is None
 
 
 class TestCounts:
@@ -371,11 +362,9 @@ class TestCounts:
         core.set("key", 1, None)
         core.find("key")
         core.find("missing")
-        core.get("missing")
-        core.get_many(["key", "missing"])
         core.count(hits=3, misses=4)
-        assert core.counts()[:2] == (5, 6)
-        assert core.counts()[:2] == (5, 6), "reading is not counted"
+        assert core.counts()[:2] == (4, 4)
+        assert core.counts()[:2] == (4, 4), "reading is not counted"
 
     def test_a_put_is_a_value_that_a_set_stores_and_that_is_not_restored(self, make, clock):
         core = make(max_entries=3, max_weight=10)
@@ -384,7 +373,7 @@ class TestCounts:
         core.set("b", 1, None, mode=ABSENT)
         core.set("a", 3, None, mode=SAME, expected=2)
         core.set("b", 2, None, watch=core.watch("b"), removed=[])
-        core.set_many([("a", 1, 1, 0, None), ("heavy", 1, 11, 0, None)], None, None)
+        core.set("a", 1, None, weight=1)
         assert core.counts().puts == 6
         core.set("b", 2, None, mode=ABSENT)
         core.set("a", 3, None, mode=SAME, expected=object())
@@ -415,7 +404,7 @@ class TestCounts:
         core = make(jitter=0.5, max_weight=9)
         core.set("evicted", 1, None, weight=9)
         core.set("key", 1, None, weight=9)
-        core.get("key")
+        core.find("key")
         watch = core.watch("key", wants_value=True)
         core.before_fork()
         core.after_fork(in_child=False)
@@ -427,4 +416,4 @@ class TestCounts:
         assert walk.step(1) == []
         assert core.counts() == (0, 0, dict.fromkeys(RemovalCause, 0), 0, 0)
         assert watch.broken
-        assert core.get("key") == 1
+        assert core.find("key") == 1

@@ -54,7 +54,7 @@ class TestWatches:
         core.set("key", 2, None)
         assert mine.broken
         assert core.set("key", 3, None, watch=mine) == CHANGED
-        assert core.get("key") == 2
+        assert core.find("key") == 2
 
     def test_only_a_set_completes_a_value_watch_and_only_the_first(self, make):
         core = make()
@@ -138,9 +138,9 @@ class TestStamps:
         stamps = LocalStamps()
         core = make(stamps=stamps)
         core.set("key", 1, None, slot=3)
-        assert core.get("key") == 1
+        assert core.find("key") == 1
         stamps.table[3] += 1
-        assert core.get("key") is None
+        assert core.find("key") is None
         assert not core.times("key").is_current
 
     def test_a_fill_is_quiet_and_refused_if_there_was_news(self, make):
@@ -149,23 +149,23 @@ class TestStamps:
         seen = (stamps.news[3], stamps.table[3])
         assert core.set("key", 1, None, slot=3, seen=seen) & STORED
         assert (stamps.news[3], stamps.table[3]) == seen
-        assert core.get("key") == 1
+        assert core.find("key") == 1
         stamps.table[3] += 1
         assert core.set("key", 2, None, slot=3, seen=seen) == OUTDATED
-        assert core.get("key") is None
+        assert core.find("key") is None
 
     def test_two_cores_on_one_table_never_return_what_the_other_replaced(self, make):
         stamps = LocalStamps()
         one, two = make(stamps=stamps), make(stamps=LocalStamps(first=1 << 50, shared_with=stamps))
         one.set("key", 1, None, slot=2)
         two.set("key", 2, None, slot=2)
-        assert one.get("key") is None
-        assert two.get("key") == 2
+        assert one.find("key") is None
+        assert two.find("key") == 2
         one.delete("key", slot=2)
-        assert two.get("key") is None
+        assert two.find("key") is None
         two.set("key", 3, None, slot=2)
         one.clear()
-        assert two.get("key") is None
+        assert two.find("key") is None
 
     @pytest.mark.parametrize("options", [{}, {"first": None}])
     def test_a_touch_is_no_news_and_refused_after_news(self, make, options):
@@ -175,7 +175,7 @@ class TestStamps:
         news = stamps.news[0]
         assert core.touch("key", 20) & STORED
         assert stamps.news[0] == news
-        assert core.get("key") == 1
+        assert core.find("key") == 1
         stamps.news[0] += 1
         assert core.touch("key", 30) == 0
 
@@ -194,7 +194,7 @@ class TestStamps:
         removed = []
         assert core.set("key", "fill", None, slot=1, seen=seen, removed=removed) == OUTDATED
         assert removed == [("key", "news", REPLACED)]
-        assert core.get("key") is None
+        assert core.find("key") is None
 
     def test_without_stamps_of_its_own_an_outdated_fill_is_stored_and_not_current(self, make):
         stamps = LocalStamps(first=None)
@@ -206,7 +206,7 @@ class TestStamps:
         outcome = core.set("key", "fill", None, slot=1, seen=seen, watch=leader)
         assert outcome & STORED
         assert not outcome & TOLD
-        assert core.get("key") is None
+        assert core.find("key") is None
         assert core.peek("key").value == "fill"
         assert not core.times("key").is_current
         assert (guard.broken, waiting.broken, leader.broken) == (True, True, False)
@@ -214,7 +214,7 @@ class TestStamps:
         assert not core.told
         assert core.set("key", "news", None, slot=1) & TOLD
         assert waiting.value == "news"
-        assert core.get("key") == "news"
+        assert core.find("key") == "news"
 
     def test_a_core_that_is_closed_is_cleared_without_news(self, make):
         stamps = LocalStamps()
@@ -226,19 +226,18 @@ class TestStamps:
         assert one.clear(news=False) == 1
         assert len(one) == 0
         assert watch.broken
-        assert two.get("key") == 1
+        assert two.find("key") == 1
 
     def test_a_slot_that_is_not_there_is_an_error_that_changes_nothing(self, make):
         core = make(stamps=LocalStamps(slots=4))
         for call in (
             lambda: core.set("key", 1, None, slot=4),
-            lambda: core.set_many([("other", 1, 0, 0, None), ("key", 1, 0, 4, None)], None, None),
             lambda: core.delete("key", slot=4),
         ):
             with pytest.raises(IndexError):
                 call()
         assert len(core) == 0
-        assert core.get("key") is None
+        assert core.find("key") is None
 
     def test_stamps_may_be_exchanged(self, make):
         core = make(stamps=LocalStamps())
@@ -248,7 +247,7 @@ class TestStamps:
         assert core.counts().removals[CLEARED] == 1
         core.set("key", 2, None, slot=1)
         core.use_stamps(None, keep=True)
-        assert core.get("key") == 2
+        assert core.find("key") == 2
 
 
 class TestScans:
@@ -256,7 +255,7 @@ class TestScans:
         core = make()
         for key in range(10):
             core.set(key, key, None)
-        core.get(0)
+        core.find(0)
         scan = core.scan(ordered=True)
         found = []
         while some := scan.step(3):
@@ -269,7 +268,7 @@ class TestScans:
         watch = core.watch("key")
         watch.broken = True
         assert core.set("key", 1, None, watch=watch) == CHANGED
-        assert core.get("key") is None
+        assert core.find("key") is None
 
     @pytest.mark.parametrize("ordered", [True, False])
     def test_a_scan_of_keys_brings_each_key(self, make, ordered):
@@ -283,18 +282,17 @@ class TestScans:
             found += some
         assert sorted(found) == list(range(10))
 
-    def test_a_sample_is_of_entries_side_by_side_from_anywhere(self, make):
+    def test_a_scan_may_leave_out_a_share_of_the_entries(self, make):
         core = make()
-        assert core.sample(5) == []
+        assert core.scan(start=0.5).step(5) == []
         for key in range(100):
-            core.set(key, -key, 10, weight=0)
-        samples = [core.sample(5) for _ in range(1000)]
-        assert {record.key for sample in samples for record in sample} == set(range(100))
-        for sample in samples:
-            first = sample[0].key
-            assert [record.key for record in sample] == [(first + number) % 100 for number in range(5)]
-            assert [record.value for record in sample] == [-record.key for record in sample]
-        assert sorted(record.key for record in core.sample(1000)) == list(range(100))
+            core.set(key, -key, 10)
+        everything = [record.key for record in core.scan().step(1000)]
+        for left_out in (0, 1, 50, 99):
+            records = core.scan(start=left_out / 100).step(1000)
+            assert [record.key for record in records] == everything[left_out:]
+            assert [record.value for record in records] == [-record.key for record in records]
+        assert core.scan(start=1.0).step(5) == []
         assert core.counts()[:2] == (0, 0)
 
     @pytest.mark.parametrize("ordered", [True, False])
@@ -307,7 +305,7 @@ class TestScans:
         number = 100
         while some := scan.step(7):
             found += [record.key for record in some]
-            core.get(50)
+            core.find(50)
             core.set(number, number, None)
             core.delete(number - 1) if number > 100 else None
             number += 1
@@ -321,7 +319,7 @@ class TestScans:
             core.set(key, key, None)
         scan = core.scan(ordered=True)
         scan.step(4)
-        core.get(0)
+        core.find(0)
         removed = []
         core.set(10, 10, None, removed=removed)
         core.set(11, 11, None, removed=removed)
@@ -372,4 +370,4 @@ def test_a_touch_of_the_python_core_passes_a_barrier_of_its_machine(monkeypatch,
     before = stamps.table[1]
     assert core.touch("key", 20) & STORED
     assert stamps.table[1] != before
-    assert core.get("key") == 1
+    assert core.find("key") == 1

@@ -151,34 +151,15 @@ class CoreAgainstModel(RuleBasedStateMachine):
         if not drop:
             watch.close()
 
-    @rule(key=KEYS, counted=st.booleans())
-    def get(self, key, counted):
-        if counted:
-            assert self.core.get(key, MISSING) == self.model.get(key, MISSING)
-        else:
-            assert self.core.find(key, MISSING) == self.model.find(key, MISSING)
-
-    @rule(keys=st.lists(KEYS, max_size=6))
-    def get_many(self, keys):
-        assert self.core.get_many(keys) == [self.model.get(key, MISSING) for key in keys]
+    @rule(key=KEYS)
+    def find(self, key):
+        assert self.core.find(key, MISSING) == self.model.find(key, MISSING)
 
     @rule(hits=st.integers(0, 2), misses=st.integers(0, 2))
     def count(self, hits, misses):
         self.core.count(hits=hits, misses=misses)
         self.model.hits += hits
         self.model.misses += misses
-
-    @rule(keys=st.lists(KEYS, max_size=4, unique=True), value=VALUES, ttl=TTLS, weight=WEIGHTS)
-    def set_many(self, keys, value, ttl, weight):
-        weight = weight if self.has_weights else 0
-        items = [(key, value, weight, slot_of(key), None) for key in keys]
-        outcomes = [self.outcome(each) for each in self.core.set_many(items, ttl, self.removed)]
-        expected = []
-        for key in keys:
-            expected.append(self.model.set(key, value, ttl, weight=weight, slot=slot_of(key)))
-            # One item may evict the key of a later one, which a walk then need not show.
-            self.throughout &= {each.key for each in self.model.entries}
-        assert outcomes == expected
 
     @rule(key=KEYS, ttl=TTLS)
     def touch(self, key, ttl):
@@ -193,22 +174,17 @@ class CoreAgainstModel(RuleBasedStateMachine):
         deleted = self.core.delete(key, MISSING, only=only, cause=cause, slot=slot_of(key), removed=self.removed)
         assert deleted == self.model.delete(key, MISSING, only=only, cause=cause, slot=slot_of(key))
 
-    @rule(keys=st.lists(KEYS, max_size=4, unique=True))
-    def delete_many(self, keys):
-        deleted = self.core.delete_many([(key, slot_of(key)) for key in keys], self.removed)
-        assert deleted == sum(self.model.delete(key, MISSING, slot=slot_of(key)) is not MISSING for key in keys)
-
     @rule(budget=st.integers(0, 3), size=st.one_of(st.none(), st.integers(0, 4)))
     def evict(self, budget, size):
         assert self.core.evict(budget, self.removed, size=size) == self.model.evict(budget, size)
 
-    @rule(drop=st.booleans())
-    def clear(self, drop):
+    @rule(is_reported=st.booleans())
+    def clear(self, is_reported):
         detached = [(each.key, each.value) for each in self.model.entries]
-        assert self.core.clear(drop=drop) == self.model.clear()
-        if not drop:
-            dropped = []
-            assert not self.core.drain(removed=dropped)
+        assert self.core.clear() == self.model.clear()
+        dropped = [] if is_reported else None
+        assert not self.core.drain(removed=dropped)
+        if is_reported:
             assert all(cause is RemovalCause.CLEARED for _, _, cause in dropped)
             assert sorted((key, value) for key, value, _ in dropped) == sorted(detached)
 
@@ -247,14 +223,6 @@ class CoreAgainstModel(RuleBasedStateMachine):
         expected = self.model.entries if ordered else sorted(self.model.entries, key=lambda each: each.key)
         found = records if ordered else sorted(records, key=lambda each: each.key)
         assert [self.told_of(record) for record in found] == [self.told_of(each) for each in expected]
-
-    @rule(count=st.integers(1, 3))
-    def sample(self, count):
-        records = self.core.sample(count)
-        assert len(records) <= count
-        assert len({record.key for record in records}) == len(records)
-        for record in records:
-            assert self.told_of(record) == self.told_of(self.model.entry(record.key))
 
     def end_of_the_walk(self):
         self.walk = None

@@ -44,7 +44,7 @@ OPERATIONS = {
     "set for ever": (lambda core, n: core.set(n % 40, n, None, removed=[]), 1, 0),
     "set in place of a value": (lambda core, n: core.set(n % 40, n, KEEP, mode=SAME, expected=core.find(n % 40)), 1, 1),
     "touch": (lambda core, n: core.touch(n % 40, 1 + n % 70), 0, 0),
-    "get": (lambda core, n: core.get(n % 60), 0, 1),
+    "get": (lambda core, n: core.find(n % 60), 0, 1),
     "delete": (lambda core, n: core.delete(n % 60, removed=[]), 0, 0),
     "evict": (lambda core, n: core.evict(2, [], size=30), 0, 0),
     "advance": (lambda core, n: core.advance(5, []), 0, 0),
@@ -55,7 +55,7 @@ OPERATIONS = {
 
 def check(core, clock):
     """The lock is free, and every entry that is set leaves on time, whatever was interrupted before."""
-    helper = threading.Thread(target=core.get, args=("any key",))
+    helper = threading.Thread(target=core.find, args=("any key",))
     helper.start()
     helper.join(PATIENCE)
     assert not helper.is_alive(), "the lock is held"
@@ -135,8 +135,8 @@ def test_an_exception_at_any_point_leaves_no_lock_held_and_a_count_off_by_one_at
             interrupted = True
         assert balance(core) - before[0] in range(-1, stored + 1)
         assert requests(core) - before[1] in range(asked + 1)
-        assert len(core) == len(core.sample(51)) <= 50
-        assert core.weight == sum(record.weight for record in core.sample(51))
+        assert len(core) == len(core.scan().step(51)) <= 50
+        assert core.weight == sum(record.weight for record in core.scan().step(51))
         if not interrupted:
             break
     check(core, clock)
@@ -149,7 +149,7 @@ FINALIZERS = {
     "evict": lambda core, n: core.evict(size=1),
     "advance": lambda core, n: core.advance(),
     "clear": lambda core, n: core.clear(),
-    "clear, and set the same key": lambda core, n: (core.clear(drop=False), core.set(n % 40, 0, 3, weight=7)),
+    "clear, and set the same key": lambda core, n: (core.clear(), core.set(n % 40, 0, 3, weight=7)),
     "watch the same key": lambda core, n: core.watch(n % 40),
 }
 
@@ -177,8 +177,8 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
         with Interrupter(point, act):
             operation(core, number)
         assert balance(core) == core.counts().puts
-        assert len(core) == len(core.sample(51)) <= 50
-        assert core.weight == sum(record.weight for record in core.sample(51))
+        assert len(core) == len(core.scan().step(51)) <= 50
+        assert core.weight == sum(record.weight for record in core.scan().step(51))
         if isinstance(called and called[0], Watch):
             core.set(number % 40, "news", 5)
             assert called[0].broken
@@ -254,7 +254,7 @@ def test_a_reader_never_misses_a_key_that_another_thread_sets_over_and_over(make
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        missed = sum(core.get("key", MISSING) is MISSING for _ in range(50_000))
+        missed = sum(core.find("key", MISSING) is MISSING for _ in range(50_000))
     finally:
         done.set()
         writer.join(PATIENCE)
@@ -268,7 +268,7 @@ def test_hits_that_move_entries_do_not_disturb_a_set_that_looks_for_the_oldest(m
     def read():
         while not done.is_set():
             for key in range(8):
-                core.get(key)
+                core.find(key)
 
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
@@ -296,7 +296,7 @@ def test_threads_together_lose_no_count_and_break_no_bound(make, clock, together
                 case 0 | 1:
                     stored += bool(core.set(key, number, 1 + chance.random()) & STORED)
                 case 2 | 3:
-                    core.get(key)
+                    core.find(key)
                     asked += 1
                 case _:
                     core.delete(key)
@@ -317,7 +317,7 @@ def test_a_finalizer_finds_a_consistent_core_and_may_call_it(make, clock):
         def __del__(self):
             seen.append(len(core))
             core.set("from a finalizer", 1, 5)
-            core.get("from a finalizer")
+            core.find("from a finalizer")
             core.delete(3)
 
     for number in range(200):
@@ -370,12 +370,12 @@ def test_a_clock_that_raises_changes_nothing(make, clock):
     reading = [clock]
     core.use_clock(lambda: reading[0]())
     reading[0] = broken
-    for call in (lambda: core.set("key", 2, 10), lambda: core.get("key"), lambda: core.delete("key"), core.advance):
+    for call in (lambda: core.set("key", 2, 10), lambda: core.find("key"), lambda: core.delete("key"), core.advance):
         with pytest.raises(OSError, match="no clock"):
             call()
     reading[0] = clock
     assert balance(core) == before
-    assert core.get("key") == 1
+    assert core.find("key") == 1
 
 
 def traced_memory():

@@ -8,7 +8,7 @@ from tests.near_cache.stores import CALLS, FAIL_SAFE, Down, Store, near_cache
 from tests.runtime.forks import fork
 from tests.waiting import THREADS
 from wheelcache.loading.steps import drive, drive_async
-from wheelcache.near_cache.circuit_breaker import FAILURES
+from wheelcache.near_cache.guarded_store import FAILURES
 from wheelcache.stats import LOAD_BOUNDS
 
 

@@ -53,7 +53,7 @@ MIXED = [choose.choice(KINDS)() for _ in range(20_000)]
 def test_an_estimate_is_near_what_weighing_all_entries_gives(fill, clock):
     exact = memory(fill(MIXED, max_weight=2**40, weigher=size_of))
     cache = fill(MIXED)
-    assert not cache.observer.gauges().weighs_bytes
+    assert not cache.observer.state().weighs_bytes
     clock.advance(20 * PERIOD)
     assert memory(cache) == pytest.approx(exact, rel=0.2)
 
@@ -116,7 +116,10 @@ def test_values_that_take_long_to_weigh_do_not_take_more_of_the_time(monkeypatch
         def __len__(self):
             return 1000
 
-        def sample(self, count):
+        def scan(self, start):
+            return self
+
+        def step(self, count):
             for _ in range(count):
                 weighed.append(now[0])
                 now[0] += seconds

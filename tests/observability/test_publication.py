@@ -75,7 +75,7 @@ def test_what_is_published_is_what_the_cache_says_of_itself(make, path, clock):
     own = cache.observer.stats()
     assert (found.pid, found.core, found.max_entries) == (os.getpid(), IMPLEMENTATION, 100)
     assert found.stats == own
-    assert found.minute == only_at(path, clock).minute == Rate(60, 0, 0, 60)
+    assert found.minute == only_at(path, clock).minute == Rate(60, 0, 0, 0, 60)
     assert found.minute.hit_ratio == found.minute.requests_per_second == 1.0
 
 
@@ -652,7 +652,7 @@ def test_a_near_cache_of_which_the_store_fails_shows_stale_answers_as_neither_hi
     use_store(cache, clock)
     cache.take("a", lambda: 1, ttl=10, grace=1000)
     clock.advance(11)
-    assert cache.parts.loading.get_stale("a", None) == 1
+    assert cache.parts.loads.get_stale("a", None) == 1
     clock.advance(INTERVAL)
     stats = only(path).stats
     assert (stats.hits, stats.stale_hits) == (0, 1)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from wheelcache.coherence.shared_stamps import canonical
 from wheelcache.core.contract import Seen
-from wheelcache.leases.fill_scope import current_scope
+from wheelcache.runtime.request_scope import current_scope
 
 FILL_WINDOW: Final = 10.0
 """Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not

@@ -48,7 +48,6 @@ cdef int TOO_HEAVY = contract.TOO_HEAVY, NO_ROOM = contract.NO_ROOM
 
 cdef enum:
     SHORT_TEXT = 256
-    LOOKS = 4  # places that ``sample`` looks at for each entry: where a million have left, most are empty
 
 include "jitter.pxi"
 include "entries.pxi"
@@ -58,9 +57,9 @@ include "watches.pxi"
 include "wheel.pxi"
 include "hash_table.pxi"
 include "scans.pxi"
+include "eviction.pxi"
 include "map.pxi"
 include "writes.pxi"
-include "many.pxi"
 
 @cython.final
 cdef class CompiledCore:
@@ -121,18 +120,6 @@ cdef class CompiledCore:
             return default
         return <object>value
 
-    def get(self, key, default=None):
-        cdef PyObject *value = self.found(key)
-        if value is <PyObject *>MISSING:
-            if self.barrier:
-                self.check_gate()
-            self.misses += 1
-            return default
-        return <object>value
-
-    def get_many(self, keys):
-        return get_each(self, list(keys))
-
     cdef inline object lookup(self, object key):
         return <object>self.found(key)
 
@@ -169,14 +156,14 @@ cdef class CompiledCore:
         if entry.fresh_until <= time_to_judge(entry) or not is_current(&self.map, index):
             return <PyObject *>MISSING
         self.hits += 1
-        use(&self.map, index, entry)
+        on_hit(&self.map, index, entry)
         return entry.value
 
     cdef PyObject *hit_at(self, uint32_t index, double now) noexcept:
         if not is_live(&self.map, index, now):
             return <PyObject *>MISSING
         self.hits += 1
-        use(&self.map, index, at(&self.map.entries, index))
+        on_hit(&self.map, index, at(&self.map.entries, index))
         return at(&self.map.entries, index).value
 
     def __len__(self):
@@ -226,7 +213,7 @@ cdef class CompiledCore:
         if index == 0:
             return None
         if use:
-            use_entry(&self.map, index)
+            on_hit(&self.map, index, at(&self.map.entries, index))
         return record_of(&self.map, index)
 
     def keys(self):
@@ -235,11 +222,11 @@ cdef class CompiledCore:
         cdef uint32_t index
         if self.barrier:
             self.begin()
-        index = oldest(&self.map.entries)
+        index = victim(&self.map)
         while index:
             if is_live(&self.map, index, now):
                 keys.append(<object>at(&self.map.entries, index).key)
-            index = at(&self.map.entries, index).younger
+            index = in_eviction_order(&self.map, index)
         return keys
 
     def counts(self):
@@ -263,41 +250,18 @@ cdef class CompiledCore:
         begin_watch(self, watch, slot)
         return watch
 
-    def scan(self, *, bint ordered=False):
+    def scan(self, *, bint ordered=False, double start=0.0):
         cdef Scan scan = Scan.__new__(Scan, self)
         cdef Map *map = &self.map
         if self.barrier:
             self.begin()
-        scan.ordered, scan.cursor, scan.epoch = ordered, map.entries.top, map.epoch
+        scan.ordered, scan.epoch = ordered, map.epoch
+        scan.cursor = map.entries.top - <uint32_t>(map.entries.top * start)
         if ordered:
             if map.walk.turns is not NULL:
                 raise RuntimeError("an ordered scan of this core is in progress")
             begin_walk(map, <PyObject *>scan)
         return scan
-
-    def sample(self, Py_ssize_t count):
-        cdef Entries *entries = &self.map.entries
-        cdef uint32_t index, looks
-        cdef list records = []
-        cdef bint collects
-        if self.barrier:
-            self.begin()
-        collects = PyGC_Disable()
-        try:
-            # Index 0 is no entry.
-            looks = entries.top - 1 if entries.top > 1 else 0
-            index = 1 + <uint32_t>(drawn(&self.jitter) * looks)
-            # Bounded first, since the product must not overflow.
-            looks = <uint32_t>min(<Py_ssize_t>looks, LOOKS * min(count, <Py_ssize_t>looks))
-            while looks and len(records) < count:
-                if at(entries, index).key is not NULL:
-                    records.append(record_of(&self.map, index))
-                index = index + 1 if index + 1 < entries.top else 1
-                looks -= 1
-        finally:
-            if collects:
-                PyGC_Enable()
-        return records
 
     # Below: writing. ``finish`` comes after the step.
 
@@ -342,10 +306,6 @@ cdef class CompiledCore:
         finish(&gone)
         return outcome
 
-    def set_many(self, items, ttl, list removed):
-        cdef list wanted = [(key, value, weight, slot, seen) for key, value, weight, slot, seen in items]
-        return put_each(self, wanted, as_seconds(<PyObject *>ttl), removed)
-
     cdef int finish_set(self, int outcome, list watches, Gone *gone) except -1:
         cdef Watch watch
         try:
@@ -358,11 +318,11 @@ cdef class CompiledCore:
             finish(gone)
         return outcome
 
-    def touch(self, key, ttl, bint exact=True):
+    def touch(self, key, ttl):
         cdef double now = self.read_clock()
         if self.barrier:
             self.begin()
-        return give_ttl(self, self.index_of(key), as_seconds(<PyObject *>ttl), exact, now)
+        return give_ttl(self, self.index_of(key), as_seconds(<PyObject *>ttl), now)
 
     def delete(self, key, default=None, int only=0, cause=BY_DELETE, Py_ssize_t slot=0, list removed=None):
         return self.remove(key, default, only, DELETED if cause is BY_DELETE else CAUSES.index(cause), slot, removed)
@@ -382,9 +342,6 @@ cdef class CompiledCore:
             shrink(&self.map, 2)
             finish(&gone)
         return value
-
-    def delete_many(self, keys, list removed):
-        return remove_each(self, [(key, slot) for key, slot in keys], removed)
 
     def evict(self, Py_ssize_t budget=BATCH, list removed=None, *, size=None):
         cdef Gone gone
@@ -419,19 +376,14 @@ cdef class CompiledCore:
         finish(&gone)
         return looked
 
-    def clear(self, *, bint drop=True, bint news=True):
+    def clear(self, *, bint news=True):
         cdef Py_ssize_t size
-        cdef Gone gone
         self.wait_for_fork()
-        begin_removals(&gone, None)
         size = self.map.entries.count
         detach_all(&self.map)
         if news:
             write_news_everywhere(&self.map.stamps)
         break_all_watches(self.watches, False)
-        if drop:
-            drop_detached(&self.map, BATCH, &gone)
-        finish(&gone)
         return size
 
     def drain(self, Py_ssize_t budget=BATCH, list removed=None):

@@ -11,7 +11,7 @@ reference core in Python, a scan copies the keys, a table that once held many mo
 asynchronous exception may end a step in the middle. No lock is left held, and no entry is read after its expiry, but a
 count may be off by one, and an entry may have lost its timer: it then leaves by LRU, unless it is set again before.
 
-**Reads without a lock.** A ``get`` or ``find`` takes effect at one moment between its call and its return. Its count
+**Reads without a lock.** A ``find`` takes effect at one moment between its call and its return. Its count
 and the move to the young end may follow the look-up, so a concurrent eviction may still remove the entry that was hit.
 
 **Lock order.** A core is a leaf: it calls no other part and never waits for one. A caller that holds a lock of its own
@@ -25,9 +25,8 @@ replaced by proxies before they reach a core; the compiled core refuses them wit
 may share a hash by the choice of a visitor, as in a dict, and are then as slow as there. **Values** are kept by
 reference and never compared, hashed or called.
 
-**Arguments** are checked before the first change; in a ``*_many`` call, all of them. A weight out of range is an
-OverflowError, a slot that the stamps do not have an IndexError, a TTL that is not a number a ValueError. Any other
-invalid argument is undefined behavior.
+**Arguments** are checked before the first change. A weight out of range is an OverflowError, a slot that the stamps do
+not have an IndexError, a TTL that is not a number a ValueError. Any other invalid argument is undefined behavior.
 
 **Times** are floats, in seconds on the core's clock; ``inf`` means never. An entry is *fresh* before ``fresh_until``,
 then *stale* until ``expires_at``. With stamps, it is *current* while the table shows the stamp it was stored under.
@@ -40,7 +39,7 @@ after the last change of the step; with None, nothing is built.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from enum import Enum
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -56,7 +55,7 @@ class RemovalCause(Enum):
 
 
 BATCH: Final = 1024
-"""The most keys of a ``*_many`` call, and the usual budget of a step."""
+"""The usual budget of a step."""
 
 MAX_WEIGHT: Final = 2**62
 """The largest weight, and the largest ``max_weight``."""
@@ -106,7 +105,7 @@ class Counts(NamedTuple):
     """Since construction, or since the fork in a child. Exact when no call is in progress. None of them decreases.
 
     Attributes:
-        puts: values that ``set`` and ``set_many`` stored, other than with RESTORE.
+        puts: values that ``set`` stored, other than with RESTORE.
         evicted_weight: the weights of the entries that left as EVICTED.
     """
 
@@ -195,15 +194,9 @@ class Core(Protocol):
 
     def __len__(self) -> int: ...
 
-    def get(self, key: Hashable, default: Any = None) -> Any:
-        """The value of a fresh and current entry, moved to the young end and counted as a hit; else ``default``,
-        counted as a miss. No read removes an entry."""
-
     def find(self, key: Hashable, default: Any = None) -> Any:
-        """``get`` without counting a miss: the caller calls ``count`` once it knows how the look-up ended."""
-
-    def get_many(self, keys: Sequence[Hashable]) -> list[Any]:
-        """``get`` for at most BATCH keys in one step: values in the order of ``keys``, MISSING for each miss."""
+        """The value of a fresh and current entry, moved to the young end and counted as a hit; else ``default``. No
+        read removes an entry. The caller calls ``count`` for a miss, once it knows how the look-up ended."""
 
     def times(self, key: Hashable) -> Times | None:
         """The times of an entry in any state, or None. Nothing is counted or moved."""
@@ -247,15 +240,10 @@ class Core(Protocol):
                 and the slot gets a fresh stamp, since neither value is known to be the newer one.
         """
 
-    def set_many(
-        self, items: Sequence[tuple[Hashable, Any, int, int, Seen | None]], ttl: float | None, removed: Removals | None
-    ) -> list[int]:
-        """``set`` for at most BATCH tuples of key, value, weight, slot and seen in one step. Their outcomes."""
-
-    def touch(self, key: Hashable, ttl: float | None, exact: bool = True) -> int:
-        """Give a fresh and current entry a new TTL, keeping its grace; an entry that never expires has none. STORED,
-        perhaps with WAKE, or 0. With stamps it gets a fresh stamp and no news; 0 if its slot has news since the value
-        was stored."""
+    def touch(self, key: Hashable, ttl: float | None) -> int:
+        """Give a fresh and current entry a new TTL, without jitter, keeping its grace; an entry that never expires has
+        none. STORED, perhaps with WAKE, or 0. With stamps it gets a fresh stamp and no news; 0 if its slot has news
+        since the value was stored."""
 
     def delete(
         self,
@@ -270,9 +258,6 @@ class Core(Protocol):
         a fresh stamp first, whether or not there is an entry; not with the cause EVICTED, which breaks no watch
         either."""
 
-    def delete_many(self, keys: Sequence[tuple[Hashable, int]], removed: Removals | None) -> int:
-        """``delete`` for at most BATCH pairs of key and slot in one step. How many were fresh and current."""
-
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         """Evict at most ``budget`` entries, until the bounds hold, or until ``size`` are left. Whether more must."""
 
@@ -280,24 +265,22 @@ class Core(Protocol):
         """Drop detached entries, then remove what has expired, in order of tick, in any order within a tick. ``budget``
         bounds the entries looked at. How many were; ``next_due <= now()`` tells that work is left."""
 
-    def clear(self, *, drop: bool = True, news: bool = True) -> int:
-        """Detach all entries and break all watches. How many were detached; they count at once. O(watches). With stamps
-        and ``news``, every slot gets a fresh stamp; to close a core is no news. At most BATCH are dropped before the
-        call returns, none without ``drop``; the rest by ``drain``, ``advance`` and, a few each, ``set``, which report
-        them if they are given ``removed``. A caller with a listener passes ``drop=False``
-        and drains, with ``removed``, to the end."""
+    def clear(self, *, news: bool = True) -> int:
+        """Detach all entries and break all watches. Return how many were detached; they count immediately. O(watches).
+        With stamps and ``news``, every slot gets a fresh stamp; closing a core is not news. Detached entries are
+        dropped by ``drain``, ``advance`` and, a few each, ``set``, which report them if they are given ``removed``."""
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
         """Drop at most ``budget`` detached entries, each reported once. Whether any are left."""
 
-    def scan(self, *, ordered: bool = False) -> Scan:
+    def scan(self, *, ordered: bool = False, start: float = 0.0) -> Scan:
         """Walk over the entries; ``ordered`` from the least to the most recently used, as of each entry's first turn.
         In the reference core, the order is that of the start. Eviction stays exact during the walk. Raises RuntimeError
-        if an ordered scan is in progress."""
+        if an ordered scan is in progress.
 
-    def sample(self, count: int) -> list[Record]:
-        """At most ``count`` entries in any state, each once, that lie side by side in memory from a place drawn at
-        random; the last is beside the first. Fewer if entries have left there. In Python 3 ms, of a million entries."""
+        Args:
+            start: the share of the entries, from 0.0 to 1.0, that a scan without an order leaves out, for samples.
+        """
 
     def keys(self) -> list[Any]:
         """The keys of fresh and current entries, least recently used first. O(n), in one step: not for servers."""
@@ -322,7 +305,7 @@ class Core(Protocol):
 
     def gate(self, error: Callable[[], Exception] | None, thread: int = 0) -> None:
         """Shut the gate, or open it with None. While it is shut, a call that would read or write an entry raises
-        ``error()`` and changes and counts nothing; except a hit of ``get`` or ``find``, ``clear``, ``drain``,
+        ``error()`` and changes and counts nothing; except a hit of ``find``, ``clear``, ``drain``,
         ``advance``, ``len``, ``counts`` and ``count``, and the calls of the thread with the identifier ``thread``. To
         close a core for good, shut the gate first and then clear."""
 

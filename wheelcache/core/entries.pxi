@@ -216,24 +216,6 @@ cdef inline void note_tracked(Entries *entries, uint32_t index, Entry *entry) no
         block_of(entries, index).tracked += 1 if is_tracked else -1
 
 
-# In order of use: a ring through index 0, whose ``younger`` is the oldest entry.
-
-cdef inline void link_youngest(Entries *entries, uint32_t index, Entry *entry) noexcept:
-    cdef Entry *head = entries.lines[0]
-    entry.older, entry.younger = head.older, 0
-    at(entries, head.older).younger = index
-    head.older = index
-
-
-cdef inline void unlink_use(Entries *entries, Entry *entry) noexcept:
-    at(entries, entry.older).younger = entry.younger
-    at(entries, entry.younger).older = entry.older
-
-
-cdef inline uint32_t oldest(Entries *entries) noexcept:
-    return entries.lines[0].younger if entries.count else 0
-
-
 cdef size_t memory_of(Entries *entries) noexcept:
     """Bytes, without those of keys and values."""
     cdef size_t size = entries.buckets_size * sizeof(uint32_t) + entries.segments_size * sizeof(uint32_t *)

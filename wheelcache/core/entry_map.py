@@ -9,7 +9,7 @@ for all after them. Only timers may be left over. The wheel drops the timers who
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import islice
+from contextlib import suppress
 from math import inf
 from typing import Any, Final
 
@@ -57,11 +57,29 @@ class TrackedEntry(Entry):
         self.news = self.stamp = -1
 
 
+class LRU(OrderedDict[Any, Any]):
+    """The entries by key, least recently used first: the policy of eviction. Setting a new key inserts it at the young
+    end, and deleting a key removes it from the order, in one C call each."""
+
+    __slots__ = ()
+
+    # A hit, or a new value for the key, moves it to the young end.
+    on_hit = OrderedDict.move_to_end
+
+    def victim(self) -> Any:
+        """Return the key that the next eviction removes, or None. It changes nothing, and may be called again."""
+        return next(iter(self), None)
+
+    def in_eviction_order(self) -> list[Any]:
+        """Return the keys in the order in which they would leave."""
+        return list(self)
+
+
 class EntryMap:
     """Called under the lock of its owner, except for look-ups in ``entries``.
 
     Attributes:
-        entries: by key, least recently used first. Another object after ``detach_all`` and ``fit_table``.
+        entries: by key, in the order of the policy. Another object after ``detach_all`` and ``fit_table``.
         detached: the maps that ``detach_all`` took out: None, or a pair of a map and such an attribute.
         entry_class: the class of new entries.
         size: the number of entries, which ``len(entries)`` is as well: but that is a call.
@@ -76,8 +94,8 @@ class EntryMap:
         self._max_weight = max_weight
         self._wheel = TimingWheel(interval, FINEST_SLOTS, now)
         self.entry_class: type[Entry] = Entry
-        self.entries: OrderedDict[Any, Any] = OrderedDict()
-        self.detached: tuple[OrderedDict[Any, Any], Any] | None = None
+        self.entries = LRU()
+        self.detached: tuple[LRU, Any] | None = None
         # The most entries since the table was built.
         self._most = 0
         self.size = 0
@@ -146,15 +164,8 @@ class EntryMap:
         if removed is not None:
             removed.append((key, replaced, REPLACED if is_fresh else EXPIRED))
         if key in entries:
-            entries.move_to_end(key)
+            entries.on_hit(key)
         return entry
-
-    def side_by_side(self, share: float, count: int) -> list[Any]:
-        """Return at most ``count`` entries that lie side by side in memory, from this share of all entries on."""
-        entries = dict.values(self.entries)
-        start, most = int(share * len(entries)), max(0, min(count, len(entries)))
-        found = list(islice(entries, start, start + most))
-        return found + list(islice(entries, min(start, most - len(found))))
 
     def has_room(self, key: Any, weight: int) -> bool:
         """Return whether a value can be stored without an eviction."""
@@ -210,14 +221,10 @@ class EntryMap:
         return self.size > most or self.weight > self._max_weight
 
     def _evict_oldest(self, now: float, removed: Removals | None, gone: list[Any]) -> None:
-        try:
-            for key in self.entries:
-                self.remove(key, EVICTED, now, removed, gone)
-                return
-        except RuntimeError:
-            # A hit, which takes no lock, moved an entry between the making of the iterator and its first step. The
-            # caller tries again.
-            pass
+        # A hit, which takes no lock, may move an entry between the making of the iterator and its first step. The
+        # caller tries again.
+        with suppress(RuntimeError):
+            self.remove(self.entries.victim(), EVICTED, now, removed, gone)
 
     def take_due(self, now: float, budget: int, removed: Removals | None, gone: list[Any]) -> int:
         """Remove expired entries, looking at ``budget`` timers at most. Return how many were looked at."""
@@ -241,7 +248,7 @@ class EntryMap:
 
     def detach_all(self) -> int:
         """Take all entries out, in O(1). They count as CLEARED. Return how many there were."""
-        entries, wheel = OrderedDict[Any, Any](), self._wheel.emptied()
+        entries, wheel = LRU(), self._wheel.emptied()
         size = self.size
         if size:
             self.detached = self.entries, self.detached
@@ -272,7 +279,7 @@ class EntryMap:
             return
         size, removals = self.size, [*self.removals]
         try:
-            entries = OrderedDict(self.entries)
+            entries = LRU(self.entries)
         except RuntimeError:
             # A hit moved an entry meanwhile. The next call tries again.
             return

@@ -230,11 +230,10 @@ cdef bint move_down(Map *map, uint32_t index) noexcept:
         block_of(entries, index).tracked -= 1
         block.tracked += 1
     link_to(entries, index, entry.hash)[0] = to
-    at(entries, entry.older).younger = to
-    at(entries, entry.younger).older = to
+    on_move(map, entry, to)
     move_timer(map, entry, to)
     if map.walk.turns is not NULL:
-        move_turn(map, index, entry.younger, to)
+        move_turn(map, index, in_eviction_order(map, index), to)
     memcpy(target, entry, sizeof(Entry))
     entry.key = entry.value = NULL
     return True

@@ -12,6 +12,7 @@ cdef struct Detached:
 
 cdef struct Map:
     Entries entries
+    Policy policy
     Walk walk
     uint64_t total_weight
     uint64_t max_weight
@@ -38,16 +39,6 @@ cdef inline double time_to_judge(Entry *entry) noexcept:
         return 0.0
     now = coarse_clock()
     return exact_clock() if -1.0 < entry.fresh_until - now < 1.0 else now
-
-
-cdef inline void use(Map *map, uint32_t index, Entry *entry) noexcept:
-    """Move to the young end."""
-    if entry.younger == 0:
-        return
-    if unlikely(map.walk.turns is not NULL):
-        note_use(map, index, entry)
-    unlink_use(&map.entries, entry)
-    link_youngest(&map.entries, index, entry)
 
 
 cdef inline int lateness(Map *map, double now) noexcept:
@@ -78,8 +69,8 @@ cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double
         map.evicted_weight += weight
         map.evicted_carry += map.evicted_weight < weight
     if unlikely(map.walk.turns is not NULL):
-        note_absence(map, index, entry.younger)
-    unlink_use(entries, entry)
+        note_absence(map, index, in_eviction_order(map, index))
+    on_remove(map, entry)
     cancel(map, entry)
     take_from_table(entries, index, entry)
     if entry.flags & HAS_TRACKED:
@@ -99,7 +90,7 @@ cdef inline void take(Map *map, uint32_t index, int cause, double now, Gone *gon
 
 
 cdef inline uint32_t bear(Map *map, PyObject *key, PyObject *value, Py_hash_t hash) noexcept:
-    """A new entry at the young end, after ``reserve_entry`` and ``reserve_bucket``. It takes over the references."""
+    """A new entry, after ``reserve_entry`` and ``reserve_bucket``. It takes over the references."""
     cdef uint32_t index = new_entry(&map.entries)
     cdef Entry *entry = at(&map.entries, index)
     entry.key, entry.value, entry.hash = key, value, hash
@@ -107,7 +98,7 @@ cdef inline uint32_t bear(Map *map, PyObject *key, PyObject *value, Py_hash_t ha
     if block_of(&map.entries, index).weights is not NULL:
         block_of(&map.entries, index).weights[index & (BLOCK - 1)] = 0
     add_to_table(&map.entries, index, entry)
-    link_youngest(&map.entries, index, entry)
+    on_insert(map, index, entry)
     if unlikely(map.walk.turns is not NULL):
         note_birth(&map.walk, index)
     return index
@@ -123,7 +114,7 @@ cdef int reserve(Map *map, uint32_t index, bint has_grace, uint64_t weight) exce
             reserve_bucket(entries)
             index = next_free(entries)
         else:
-            index = oldest(entries)
+            index = victim(map)
     block = block_of(entries, index)
     if has_grace:
         reserve_array(entries, <void **>&block.expires_at, sizeof(double))
@@ -159,7 +150,7 @@ cdef bint evict_excess(Map *map, Py_ssize_t budget, Py_ssize_t most, double now,
     while 0 <= most < <Py_ssize_t>map.entries.count or map.total_weight > map.max_weight:
         if (budget <= 0 and map.total_weight <= MOST_WEIGHT) or not has_room(gone):
             return True
-        take(map, oldest(&map.entries), EVICTED, now, gone)
+        take(map, victim(map), EVICTED, now, gone)
         budget -= 1
     return False
 
@@ -208,7 +199,7 @@ cdef Py_ssize_t drop_detached(Map *map, Py_ssize_t budget, Gone *gone) noexcept:
 
 cdef void file_all_anew(Map *map, double now) noexcept:
     """The clock went back."""
-    cdef uint32_t index = oldest(&map.entries)
+    cdef uint32_t index = victim(map)
     cdef Entry *entry
     empty_wheel(&map.wheel)
     map.wheel.origin, map.wheel.tick = now, 0
@@ -216,7 +207,7 @@ cdef void file_all_anew(Map *map, double now) noexcept:
         entry = at(&map.entries, index)
         entry.home, entry.filed = NOWHERE, INFINITY
         schedule(map, index, entry, expires_at(&map.entries, index, entry), now)
-        index = entry.younger
+        index = in_eviction_order(map, index)
 
 
 # The garbage collector sees keys and values through the core: an entry is no object of its own.

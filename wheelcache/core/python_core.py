@@ -12,7 +12,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable
+from itertools import islice
 from math import inf
 from random import Random
 from sys import getsizeof
@@ -93,7 +94,7 @@ class PythonCore:
         # The object; its place in the OrderedDict, three words and 1.5 times the 28 bytes of a dict's; a float.
         self.entry_bytes = getsizeof(self._map.entry_class()) + 24 + 42 + 24
 
-    # The hit path. The operator looks up, and a KeyError is caught, since calling ``get`` costs a hit 60 ns more.
+    # The hit path. The operator looks up, and a KeyError is caught, since calling ``dict.get`` costs a hit 60 ns more.
 
     def find(self, key: Hashable, default: Any = None) -> Any:
         try:
@@ -104,7 +105,7 @@ class PythonCore:
                 table = self._table
                 if table is None or table[entry.slot] == entry.stamp:
                     value = entry.value
-                    entries.move_to_end(key)
+                    entries.on_hit(key)
                     next(self._hits)
                     return value
         except KeyError:
@@ -113,32 +114,6 @@ class PythonCore:
         if self._gate_error is not None:
             self._check_gate()
         return default
-
-    def get(self, key: Hashable, default: Any = None) -> Any:
-        # ``find``, spelled out: a call of it costs a hit 60 ns.
-        try:
-            entries = self._map.entries
-            entry = entries[key]
-            clock = self._clock
-            if entry.fresh_until > clock():
-                table = self._table
-                if table is None or table[entry.slot] == entry.stamp:
-                    value = entry.value
-                    entries.move_to_end(key)
-                    next(self._hits)
-                    return value
-        except KeyError:
-            pass
-        if self._gate_error is not None:
-            self._check_gate()
-        next(self._misses)
-        return default
-
-    def get_many(self, keys: Sequence[Hashable]) -> list[Any]:
-        get = self.get
-        with self._lock:
-            self._check_gate()
-            return [get(key, MISSING) for key in keys]
 
     # Below: looking without using.
 
@@ -173,7 +148,7 @@ class PythonCore:
             self._check_gate()
             entries = self._map.entries
             if use and key in entries:
-                entries.move_to_end(key)
+                entries.on_hit(key)
             entry = entries.get(key)
             return None if entry is None else self._record(entry)
 
@@ -201,22 +176,18 @@ class PythonCore:
             self._check_gate()
             return self._watches.add(key, None if self._stamps is None else self._stamps.seen(slot), wants_value)
 
-    def scan(self, *, ordered: bool = False) -> KeyScan:
+    def scan(self, *, ordered: bool = False, start: float = 0.0) -> KeyScan:
         with self._lock:
             self._check_gate()
+            entries = self._map.entries
             if not ordered:
-                return KeyScan(list(dict.keys(self._map.entries)), self._records_of)
+                return KeyScan(list(islice(dict.keys(entries), int(start * len(entries)), None)), self._records_of)
             scan = self._ordered_scan()
             if scan is not None and scan.is_open:
                 raise RuntimeError("an ordered scan of this core is in progress")
-            scan = KeyScan(list(self._map.entries), self._records_of)
+            scan = KeyScan(entries.in_eviction_order(), self._records_of)
             self._ordered_scan = ref(scan)
             return scan
-
-    def sample(self, count: int) -> list[Record]:
-        with self._lock:
-            self._check_gate()
-            return [self._record(entry) for entry in self._map.side_by_side(self._random(), count)]
 
     # Below: writing.
 
@@ -285,21 +256,9 @@ class PythonCore:
                 outcome |= map_.file(entry, expires_at)
             return outcome | WAKE if now - map_.next_due > self._patience else outcome
 
-    def set_many(
-        self, items: Sequence[tuple[Hashable, Any, int, int, Seen | None]], ttl: float | None, removed: Removals | None
-    ) -> list[int]:
-        for _, _, weight, slot, _ in items:
-            check_weight(weight)
-            self._check_slot(slot)
-        with self._lock:
-            return [
-                self.set(key, value, ttl, weight=weight, slot=slot, seen=seen, removed=removed)
-                for key, value, weight, slot, seen in items
-            ]
-
-    def touch(self, key: Hashable, ttl: float | None, exact: bool = True) -> int:
+    def touch(self, key: Hashable, ttl: float | None) -> int:
         now = self._clock()
-        fresh_until = now + self._jittered(ttl, exact)
+        fresh_until = now + self._jittered(ttl, exact=True)
         with self._lock:
             self._check_gate()
             entry = self._live(key, now)
@@ -336,12 +295,6 @@ class PythonCore:
             self._map.fit_table()
             return default if entry is None else entry.value
 
-    def delete_many(self, keys: Sequence[tuple[Hashable, int]], removed: Removals | None) -> int:
-        for _, slot in keys:
-            self._check_slot(slot)
-        with self._lock:
-            return sum(self.delete(key, MISSING, slot=slot, removed=removed) is not MISSING for key, slot in keys)
-
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         now = self._clock()
         gone: list[Any] = []
@@ -364,15 +317,12 @@ class PythonCore:
             self._map.find_next_due()
         return looked
 
-    def clear(self, *, drop: bool = True, news: bool = True) -> int:
+    def clear(self, *, news: bool = True) -> int:
         with self._lock:
             self._watches.cleared()
             if news and self._stamps is not None:
                 self._stamps.write_all()
-            detached = self._map.detach_all()
-        if drop:
-            self.drain()
-        return detached
+            return self._map.detach_all()
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
         gone: list[Any] = []

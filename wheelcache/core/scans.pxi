@@ -39,7 +39,7 @@ cdef void note_use(Map *map, uint32_t index, Entry *entry) noexcept:
     """An entry moves to the young end."""
     cdef Walk *walk = &map.walk
     if walk.cursor == index:
-        walk.cursor = entry.younger
+        walk.cursor = in_eviction_order(map, index)
     if index >= walk.size or walk.turns[index].state == CAME:
         return
     if walk.turns[index].state == MOVED:
@@ -88,7 +88,7 @@ cdef uint32_t next_turn(Map *map) noexcept:
     cdef Walk *walk = &map.walk
     cdef uint32_t index = walk.cursor
     if index and index < walk.size and walk.turns[index].state == UNTOUCHED:
-        walk.cursor = at(&map.entries, index).younger
+        walk.cursor = in_eviction_order(map, index)
     else:
         walk.cursor = 0
         index = walk.turns[0].after

@@ -26,11 +26,11 @@ cdef inline int check_item(int64_t weight, object seen, Write *write) except -1:
     return 0
 
 
-cdef inline void prepare_eviction(Entries *entries) noexcept:
+cdef inline void prepare_eviction(Map *map) noexcept:
     """Fetch the entry that the next eviction removes. Nothing else was as slow in a set of a new key."""
-    cdef Entry *entry = at(entries, entries.lines[0].younger)
+    cdef Entry *entry = at(&map.entries, victim(map))
     prefetch(entry.key)
-    prefetch(at(entries, bucket_of(entries, entry.hash)[0]))
+    prefetch(at(&map.entries, bucket_of(&map.entries, entry.hash)[0]))
 
 
 cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *gone) except -1:
@@ -112,11 +112,11 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         Py_XINCREF(old_key)
         add_removal(gone, old_key, entry.value, cause)
         entry.value = write.value
-        use(map, index, entry)
+        on_hit(map, index, entry)
     else:
         if is_full(map):
-            take(map, oldest(entries), EVICTED, write.now, gone)
-            prepare_eviction(entries)
+            take(map, victim(map), EVICTED, write.now, gone)
+            prepare_eviction(map)
         Py_INCREF(write.key)
         index = bear(map, write.key, write.value, write.hash)
         entry = at(entries, index)
@@ -134,8 +134,8 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     return outcome | lateness(map, write.now)
 
 
-cdef int give_ttl(CompiledCore core, uint32_t index, double ttl, bint exact, double now) except -1:
-    """``touch``."""
+cdef int give_ttl(CompiledCore core, uint32_t index, double ttl, double now) except -1:
+    """``touch``, without jitter."""
     cdef Map *map = &core.map
     cdef Entry *entry
     cdef double due, fresh_until
@@ -143,7 +143,7 @@ cdef int give_ttl(CompiledCore core, uint32_t index, double ttl, bint exact, dou
         return 0
     entry = at(&map.entries, index)
     due = expires_at(&map.entries, index, entry)
-    fresh_until = now + shortened(&core.jitter, ttl, exact)
+    fresh_until = now + ttl
     due = fresh_until if due == INFINITY else fresh_until + (due - entry.fresh_until)
     if due > fresh_until:
         reserve(map, index, True, 0)
@@ -180,8 +180,31 @@ cdef object remove(
     return value
 
 
-cdef void use_entry(Map *map, uint32_t index) noexcept:
-    use(map, index, at(&map.entries, index))
+cdef int put_all(CompiledCore core, list keys, list values, double ttl, bint exact) except -1:
+    """``set`` of at most BATCH values with one TTL, by the system's clock, where writes concern nothing but the core. The
+    keys were checked. All outcomes together."""
+    cdef list watches, told = []
+    cdef Write write
+    cdef Gone gone
+    cdef Py_ssize_t place
+    cdef int outcome = 0
+    cdef bint collects = PyGC_Disable()
+    memset(&write, 0, sizeof(Write))
+    write.ttl, write.exact, write.now = ttl, exact, exact_clock()
+    begin_removals(&gone, None)
+    try:
+        for place in range(len(keys)):
+            write.key, write.value = <PyObject *>keys[place], <PyObject *>values[place]
+            write.hash = hash_of_plain(write.key)
+            watches = watches_on(core.watches, keys[place], write.hash) if core.watches.count else None
+            if watches:
+                told += watches
+            outcome |= put(core, &write, watches, None, &gone)
+    finally:
+        if collects:
+            PyGC_Enable()
+        core.finish_set(TOLD, told, &gone)
+    return outcome
 
 
 cdef object clock_of(object clock):
@@ -207,7 +230,7 @@ cdef int begin_walk(Map *map, PyObject *scan) except -1:
     map.walk.turns = <Turn *>PyMem_RawCalloc(size, sizeof(Turn))
     if map.walk.turns is NULL:
         raise MemoryError
-    map.walk.size, map.walk.scan, map.walk.cursor = size, scan, oldest(&map.entries)
+    map.walk.size, map.walk.scan, map.walk.cursor = size, scan, victim(map)
     return 0
 
 

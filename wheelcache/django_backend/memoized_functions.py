@@ -30,12 +30,12 @@ from wheelcache.core.access import Serialized
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.languages import in_language
 from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
+from wheelcache.django_backend.request_context import in_language
 from wheelcache.django_backend.tiered import Awaited, TieredCache
-from wheelcache.loading.groups import Groups
 from wheelcache.loading.memoize import (
     F,
+    Groups,
     Memoized,
     MemoStats,
     arity_of,
@@ -45,7 +45,7 @@ from wheelcache.loading.memoize import (
     unhashable,
 )
 from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.steps import RUN, ByDriver, Call, Outcome, Steps, result, run, run_async
+from wheelcache.loading.steps import ByDriver, Call, InSteps, Outcome, Steps, result, run, run_async
 from wheelcache.stats import hit_ratio
 
 
@@ -280,9 +280,9 @@ class _InMemory:
             count(False)
             outcome: Outcome = yield Call(call)
             return outcome
-        loading, key = self._cache.parts.loading, (self.group, *parts)
+        loads, key = self._cache.parts.loads, (self.group, *parts)
         found = self.find(key, MISSING)
-        if found is not MISSING and not loading.needs_refresh(key, found, self._ttl, self._policy):
+        if found is not MISSING and not loads.needs_refresh(key, found, self._ttl, self._policy):
             count(True)
             return self._codec.decode(found), None
         if self._policy is not PLAIN:
@@ -292,13 +292,12 @@ class _InMemory:
             value, error = yield Call(call)
             return (None, error) if error is not None else (self._codec.encode(value), None)
 
-        run = yield RUN
         if found is not MISSING:
             count(True)
-            stored, error = yield from loading.go_on(key, found, lambda: run(load()), self._ttl, self._policy)
+            stored, error = yield from loads.load_or_refresh(key, found, InSteps(load), self._ttl, self._policy)
         else:
-            request = loading.request(key, lambda: run(load()), self._ttl, self._policy)
-            stored, error = yield from loading.loads.load(request)
+            request = loads.request(key, InSteps(load), self._ttl, self._policy)
+            stored, error = yield from loads.load(request)
             count(error is None and request.is_hit)
         return (None, error) if error is not None else (self._codec.decode(stored), None)
 

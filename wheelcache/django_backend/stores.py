@@ -16,8 +16,7 @@ from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, is_bare
 from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
-from wheelcache.django_backend.alias_names import in_words
-from wheelcache.django_backend.site_identity import figures_directory
+from wheelcache.django_backend.site_settings import cache_in_words, figures_directory
 from wheelcache.errors import FileUnusable
 from wheelcache.option_table import DJANGO as OPTIONS
 from wheelcache.option_table import OF_THE_SITE, Options
@@ -54,7 +53,8 @@ class Store:
         arguments = self.options.for_engine(checked) | {"name": name, "stamps": stamps}
         if arguments["figures_dir"] is OF_THE_SITE:
             arguments["figures_dir"] = figures_directory()
-        self.cache = Cache(**arguments)
+        with self.options.in_errors():
+            self.cache = Cache(**arguments)
 
 
 def make_store(location: str, checked: Mapping[str, Any]) -> Store:
@@ -146,7 +146,7 @@ def store_for(
             for watch in tuple(watchers):
                 watch(location, store)
     except (TypeError, ValueError, FileUnusable) as error:
-        raise ImproperlyConfigured(f"Wrong setting of {in_words(location, params)}: {error}.") from error
+        raise ImproperlyConfigured(f"Wrong setting of {cache_in_words(location, params)}: {error}.") from error
     if asked is not None:
         _looked_up[asked] = store
     return store
@@ -170,7 +170,7 @@ def _check(location: Any, given: Any, table: Options, params: Mapping[str, Any])
     options.text("LOCATION", location)
     if not isinstance(given, Mapping):
         raise TypeError(f"OPTIONS must be a dict, not {given!r}")
-    unknown = table.unknown(given, in_words(location, params))
+    unknown = table.unknown(given, cache_in_words(location, params))
     if unknown is not None:
         raise ImproperlyConfigured(unknown)
     return table.checked(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,15 +21,17 @@ from wheelcache.flask_backend.engine_backend import (
     EngineBackend,
     Landing,
     Timeout,
+    check_known,
+    checked_options,
+    figures_directory,
     is_memoize_version,
+    naming,
+    warn_of_sessions,
 )
-from wheelcache.flask_backend.sessions import warn_of_sessions
-from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
 from wheelcache.loading.policy import PLAIN, load_policy
-from wheelcache.loading.steps import RUN, Steps, run
+from wheelcache.loading.steps import InSteps, Steps, run
 from wheelcache.option_table import FLASK as OPTIONS
-from wheelcache.persistence.sigterm import exit_on_sigterm
-from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
+from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
 
@@ -62,9 +65,9 @@ class WheelCache(EngineBackend):
         positional = (threshold, default_timeout, ignore_delete_many_errors)
         checked = checked_options(OPTIONS, {**given, **dict(zip(POSITIONAL, positional, strict=True))})
         shared = f"flask {given.get('name', '')} {checked['key_prefix']}"
-        engine = Cache(
-            **OPTIONS.for_engine(checked), stamps=None if checked["coherence"] is None else SharedStamps(shared)
-        )
+        stamps = None if checked["coherence"] is None else SharedStamps(shared)
+        with OPTIONS.in_errors():
+            engine = Cache(**OPTIONS.for_engine(checked), stamps=stamps)
         super().__init__(
             engine,
             default_timeout=checked["default_timeout"],
@@ -75,9 +78,7 @@ class WheelCache(EngineBackend):
         # Of a subclass, such as a member of an Enum, a plain string: what is compiled takes no other.
         self._prefix = f"{checked['key_prefix']}"
         self._max_bytes = checked["max_weight"]
-        self._stamps = engine.parts.stamps if engine.is_coherent else None
-        self._fill_times = engine.parts.fill_times
-        self._missed_at = engine.parts.fill_times.missed_at
+        self._stamps = engine.parts.stamps if engine.parts.stamps.are_there else None
         self._look_up_in(engine)
 
     @classmethod
@@ -89,7 +90,7 @@ class WheelCache(EngineBackend):
             "threshold": config["CACHE_THRESHOLD"],
             "key_prefix": config["CACHE_KEY_PREFIX"] or "",
             "name": app.name,
-            "figures_dir": figures_directory(app),
+            **({} if "figures_dir" in kwargs else {"figures_dir": figures_directory(app)}),
         }
         given = {**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))}
         check_known(OPTIONS, given)
@@ -99,7 +100,6 @@ class WheelCache(EngineBackend):
         if backend.engine.parts.keeper is not None:
             _check_snapshots(app, backend.engine)
             exit_on_sigterm()
-            exit_after_uvicorn()
         warn_of_sessions(app)
         return backend
 
@@ -113,10 +113,7 @@ class WheelCache(EngineBackend):
             stored = self._cache.get_or_lease(cache_key, MISSING, wait=wait)
         else:
             stored = self._cache.get(cache_key, MISSING)
-        if stored is MISSING:
-            self._fill_times.missed(cache_key)
-            return default
-        return self._codec.decode(stored)
+        return self._found_or(default, cache_key, stored)
 
     def get_or_load(
         self,
@@ -141,17 +138,17 @@ class WheelCache(EngineBackend):
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.take``.
             load_timeout: its ``timeout``.
         """
-        cache_key, store, ttl = self._cache_key(key), self._codec.encode, self._ttl(timeout)
+        cache_key, encode, ttl = self._cache_key(key), self._encode, self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
-        loading = self._cache.parts.loading
+        loads = self._cache.parts.loads
         stored = self._cache.find(cache_key, MISSING)
         if ttl is not None and ttl <= 0:
-            stored = store(loader()) if stored is MISSING else stored
-        elif stored is MISSING or loading.needs_refresh(cache_key, stored, ttl, policy):
+            stored = encode(loader()) if stored is MISSING else stored
+        elif stored is MISSING or loads.needs_refresh(cache_key, stored, ttl, policy):
             # Stored within the context as well: what a loader returns may need its session to be pickled.
-            with in_app_context(lambda: store(loader())) as load:
-                stored = run(loading.go_on(cache_key, stored, load, ttl, policy))
-        return self._codec.decode(stored)
+            with in_app_context(lambda: encode(loader())) as load:
+                stored = run(loads.load_or_refresh(cache_key, stored, load, ttl, policy))
+        return self._decode(stored)
 
     def compute_once(self, key: str, compute: Compute) -> Steps:
         landing = Landing(self)
@@ -164,10 +161,9 @@ class WheelCache(EngineBackend):
                 request.ttl = ttl
                 landing.stored = landing.stored.value
 
-        run = yield RUN
-        loading = self._cache.parts.loading
-        request = loading.request(self._cache_key(key), lambda: run(landing.steps(compute, keep)), None, PLAIN)
-        return landing.outcome((yield from loading.loads.load(request)))
+        loads = self._cache.parts.loads
+        request = loads.request(self._cache_key(key), InSteps(partial(landing.steps, compute, keep)), None, PLAIN)
+        return landing.outcome((yield from loads.load(request)))
 
     def version(self, key: str) -> str:
         seen = None if self._stamps is None else self._stamps.seen(self._cache_key(key))
@@ -193,7 +189,7 @@ class WheelCache(EngineBackend):
             return [None if value is MISSING else value for value in values]
         cache_keys = [self._cache_key(key) for key in keys]
         found = self._cache.get_many(cache_keys)
-        return [self._codec.decode(found.get(cache_key)) for cache_key in cache_keys]
+        return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
@@ -201,47 +197,29 @@ class WheelCache(EngineBackend):
         if self._missed_at:
             self._fill_times.filled(self._cache_key(key))
         is_stored = self._set_at_once(key, value, ttl)
-        if is_stored is not None:
-            return is_stored
-        cache_key = self._cache_key(key)
-        stored = self._codec.encode(value)
-        if ttl is not None and ttl <= 0:
-            self._cache.delete(cache_key)
-            return True
-        return self._cache.set(cache_key, stored, ttl)
+        return self._store(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """``set``, unless the key is there: then False. Atomic. The timeout is kept exactly, without jitter."""
         ttl = self._ttl(timeout)
         is_stored = self._add_at_once(key, value, ttl)
-        if is_stored is not None:
-            return is_stored
-        cache_key, stored = self._cache_key(key), self._codec.encode(value)
-        if ttl is not None and ttl <= 0:
-            if cache_key in self._cache:
-                return False
-            # It comes and goes at once, and with it a lease.
-            self._cache.delete(cache_key)
-            return True
-        return self._cache.add(cache_key, stored, ttl)
+        return self._add_new(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
         """The keys that were stored."""
-        store, ttl = self._codec.encode, self._ttl(timeout)
+        ttl = self._ttl(timeout)
         # The values of a memoized function are found only while its version is there, so a version is not shortened.
         has_versions = any(map(is_memoize_version, mapping))
         if not has_versions and self._set_many_at_once(mapping, ttl):
             return list(mapping)
-        stored = {self._cache_key(key): store(value) for key, value in mapping.items()}
-        if ttl is not None and ttl <= 0:
-            self._cache.delete_many(stored)
-            return list(mapping)
-        if has_versions:
+        originals = {self._cache_key(key): key for key in mapping}
+        stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}
+        if has_versions and (ttl is None or ttl > 0):
             # Flask-Caching sets them again whenever a value was computed. As news, that would end all values of the
             # function in the other processes.
             stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
-        refused = set(self._cache.set_many(stored, ttl, jitter=not has_versions))
-        return [key for key in mapping if self._cache_key(key) not in refused]
+        refused = set(self._store_many(stored, ttl, jitter=not has_versions))
+        return [key for cache_key, key in originals.items() if cache_key not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
         """All ``keys``: one that was not there counts as deleted."""
@@ -265,19 +243,19 @@ class WheelCache(EngineBackend):
         total = self._incr_at_once(key, delta)
         if total is not None:
             return total
-        cache_key, store, restore = self._cache_key(key), self._codec.encode, self._codec.decode
+        cache_key, encode, decode = self._cache_key(key), self._encode, self._decode
         while True:
             try:
-                stored = self._cache.update(cache_key, lambda stored: store((restore(stored) or 0) + delta))
-                return restore(stored) if self._fits(cache_key, stored) else None
+                stored = self._cache.update(cache_key, lambda stored: encode((decode(stored) or 0) + delta))
+                return decode(stored) if self._fits(cache_key, stored) else None
             except MissingKey:
-                if not self._fits(cache_key, store(delta)):
+                if not self._fits(cache_key, encode(delta)):
                     return None
                 if self.add(key, delta):
                     return delta
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
-        return isinstance(stored, str | bytes) and self._cache.parts.renew(cache_key, stored, ttl)
+        return isinstance(stored, str | bytes) and self._cache.parts.writer.renew(cache_key, stored, ttl)
 
     def _cache_key(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"

@@ -1,30 +1,37 @@
-"""What the two backends for Flask-Caching have in common: entries in a ``wheelcache.Cache``, isolated, with leases."""
+"""What the two backends for Flask-Caching have in common: a base class, and the settings of their app."""
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from flask import Flask
 from flask_caching.backends.base import BaseCache
 
+from wheelcache.backend_access import BackendAccess
 from wheelcache.cache import Cache
-from wheelcache.codec import ATOMS, Codec, Pickle, Serializer, is_bare
-from wheelcache.core import PrefixAccess
+from wheelcache.codec import Codec, Pickle, Serializer, is_bare
 from wheelcache.core.contract import MISSING
+from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
-from wheelcache.leases.fill_scope import forget_misses
 from wheelcache.loading.policy import PLAIN
-from wheelcache.loading.steps import RUN, Call, Outcome, Steps
-from wheelcache.loading.unstored import Unstored
-from wheelcache.option_table import Setting
+from wheelcache.loading.request import Unstored
+from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
+from wheelcache.observability.figures_directory import directory_of
+from wheelcache.option_table import Options, Setting
+from wheelcache.runtime.request_scope import forget_misses
+
+logger = logging.getLogger("wheelcache")
 
 Timeout = int | float | timedelta | None
-"""Seconds, or a timedelta; 0 means never, below 0 at once, None the default timeout."""
+"""Seconds, or a timedelta; 0 means never, below 0 immediately, None the default timeout."""
 
 PICKLE: Final = Pickle()
 
@@ -47,7 +54,7 @@ NOT_SHARED: Final = _Mark.NOT_SHARED
 """What ``compute_once`` returns to waiters if the value was not kept."""
 
 
-class EngineBackend(PrefixAccess, BaseCache):
+class EngineBackend(BackendAccess, BaseCache):
     """A cachelib cache with an engine.
 
     Args:
@@ -72,13 +79,14 @@ class EngineBackend(PrefixAccess, BaseCache):
         fill_waits: tuple[tuple[str, float], ...],
         settings: list[Setting],
     ) -> None:
-        super().__init__(ignore_delete_many_errors=ignore_delete_many_errors)
+        super().__init__()
+        # Before version 0.16, cachelib has no such parameter.
+        self.ignore_delete_many_errors = ignore_delete_many_errors
         # cachelib makes an int of it; fractions are kept here.
         self.default_timeout = default_timeout  # type: ignore[assignment]
-        # As cachelib's SimpleCache calls it.
-        self._cache = engine
-        self._checks_keys = False
-        self._fill_waits = fill_waits
+        self._use_cache(engine, fill_waits)
+        # Every key is stored as it is.
+        self._max_key_length = 0
         self.settings = settings
         self._isolate()
 
@@ -97,7 +105,7 @@ class EngineBackend(PrefixAccess, BaseCache):
             app.teardown_appcontext(end_leases)
         fill_times = self.engine.parts.fill_times
         app.teardown_appcontext(lambda error: fill_times.forget())
-        if self.engine.is_coherent:
+        if self.engine.parts.stamps.are_there:
             app.teardown_appcontext(lambda error: forget_misses())
 
     # For ``caching.Cache``.
@@ -123,9 +131,8 @@ class EngineBackend(PrefixAccess, BaseCache):
             landing.keep(value)
             self.set(key, value, timeout)  # type: ignore[arg-type]  # of cachelib's only some take fractions
 
-        run = yield RUN
-        loading = self._cache.parts.loading
-        load = loading.load_apart(self._cache_key(key), lambda: run(landing.steps(compute, keep, look)), None, PLAIN)
+        loader = InSteps(partial(landing.steps, compute, keep, look))
+        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN)
         return landing.outcome((yield from load))
 
     def version(self, key: str) -> str:
@@ -153,13 +160,6 @@ class EngineBackend(PrefixAccess, BaseCache):
         """``inc`` by ``-delta``."""
         return self.inc(key, -delta)
 
-    def _fill_wait(self, key: str) -> float:
-        """Seconds that a ``get`` waits for another caller to set ``key``."""
-        for prefix, wait in self._fill_waits:
-            if str(key).startswith(prefix):
-                return wait
-        return 0.0
-
     def _waits_for_versions(self, keys: Iterable[Any]) -> bool:
         """Whether ``keys``, by which Flask-Caching asks for versions of memoized functions, take a ``get`` each.
 
@@ -180,10 +180,8 @@ class EngineBackend(PrefixAccess, BaseCache):
             self._isolate()
 
     def _isolate(self) -> None:
-        serializer = self.serializer
-        self._codec = Codec(serializer) if serializer is PICKLE else Codec(serializer, keep=is_bare)
-        self._loads, self._encode = self._codec.loads, self._codec.encode
-        self._atoms = ATOMS if serializer is PICKLE else frozenset()
+        is_own = self.serializer is not PICKLE
+        self._use_codec(Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE), keeps_atoms=not is_own)
 
 
 class Landing:
@@ -229,3 +227,56 @@ def _new_version() -> str:
 def is_memoize_version(key: Any) -> bool:
     """Whether Flask-Caching keeps the version of a memoized function under ``key``; it asks for it by ``get_many``."""
     return str(key).endswith("_memver")
+
+
+def checked_options(options: Options, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All ``options`` by their names in ``option_table``.
+
+    Raises:
+        TypeError, ValueError, FileUnusable: a given one is unknown or wrong; names it, what it takes and what it got.
+    """
+    check_known(options, given)
+    return options.checked(given)
+
+
+def check_known(options: Options, given: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        TypeError: an option is not known; names it, its cache and the nearest one.
+    """
+    unknown = options.unknown(given, f"the cache {given.get('name', 'default')!r}")
+    if unknown is not None:
+        raise TypeError(unknown)
+
+
+@contextmanager
+def naming(cache: Any) -> Iterator[None]:
+    """An option that is refused in here is an error that names the cache as well."""
+    try:
+        yield
+    except (TypeError, ValueError, FileUnusable) as error:
+        # Of a subclass the arguments may be others.
+        kind = next(each for each in (TypeError, ValueError, FileUnusable) if isinstance(error, each))
+        raise kind(f"Wrong setting of the cache {cache!r}: {error}") from error
+
+
+def figures_directory(app: Flask) -> Path | None:
+    """Where figures are published unless ``figures_dir`` says where: the same for all processes of the app."""
+    # One package may be installed once and served for several sites, each with an instance folder of its own.
+    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
+
+
+def warn_of_sessions(app: Flask) -> None:
+    """Log it if the sessions of ``app`` are in a cache of each process."""
+    sessions = app.config.get("SESSION_CACHELIB")
+    if (
+        app.config.get("SESSION_TYPE") == "cachelib"
+        and isinstance(sessions, EngineBackend)
+        and sessions.is_of_this_process()
+    ):
+        logger.warning(
+            "Flask-Session keeps the sessions of the app %r in a cache that each worker process has for itself: with "
+            "more than one worker, a visitor is logged out whenever another one answers. Let SESSION_CACHELIB be a "
+            "TieredCache over Redis, Valkey or memcached, or one of these itself.",
+            app.name,
+        )

@@ -1,8 +1,9 @@
-"""``cache.memoize``: what a function returned, by its arguments."""
+"""``cache.memoize``: the results of functions, by their arguments."""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -13,8 +14,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from wheelcache.core import CacheAccess
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
-from wheelcache.loading.groups import Groups
-from wheelcache.loading.key_loading import KeyLoading
+from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import Steps, run, run_async
 from wheelcache.stats import hit_ratio
@@ -30,7 +30,7 @@ class MemoStats:
     """The figures of one memoized function.
 
     Attributes:
-        hits, misses: calls that found their value, and calls that did not.
+        hits, misses: calls that found their value, and all other calls.
         hit_ratio: hits / (hits + misses), 0.0 to 1.0; 0.0 before the first call.
         calls: how often the function itself was called, by misses and in the background.
     """
@@ -42,7 +42,7 @@ class MemoStats:
 
 
 class Memoized(Protocol[F_co]):
-    """A function whose results are cached. Of a method, the instance is the first argument of the ones below, too."""
+    """A function whose results are cached. For a method, the instance is the first argument of these methods, too."""
 
     @property
     def uncached(self) -> F_co:
@@ -50,21 +50,55 @@ class Memoized(Protocol[F_co]):
 
     @property
     def __call__(self) -> F_co:
-        """The value of these arguments, cached or computed."""
+        """Return the value for these arguments, cached or computed."""
 
     def cache_delete(self, *args: Any, **kwargs: Any) -> bool:
-        """Forget the value of these arguments. Whether there was one."""
+        """Forget the value for these arguments. Return whether there was one."""
 
     def cache_clear(self) -> int:
-        """Forget all values of this function. How many there were."""
+        """Forget all values of this function. Return their number."""
 
     def cache_stats(self) -> MemoStats:
-        """The figures since the function was decorated."""
+        """Return the figures since the function was decorated."""
+
+
+class Groups:
+    """The groups of keys of one cache: the keys of a memoized function are tuples that begin with its name.
+
+    Two functions may have the same name, so names are numbered.
+    """
+
+    __slots__ = ("_ambiguous", "_numbers")
+
+    def __init__(self) -> None:
+        self._numbers: Counter[str] = Counter()
+        self._ambiguous: frozenset[str] = frozenset()
+
+    def add(self, name: str) -> str:
+        """Return ``name``, or, if a group was added by that name before, the name and a number.
+
+        Another process may give such a name to another function, and one that contains <locals>, <lambda> or <partial>.
+        """
+        self._numbers[name] += 1
+        number = self._numbers[name]
+        numbered = name if number == 1 else f"{name}#{number}"
+        if "<" in name or number > 1:
+            self._ambiguous |= {name, numbered}
+        return numbered
+
+    def is_portable(self, key: Any) -> bool:
+        """Return whether ``key`` means the same in another process."""
+        return group_of(key) not in self._ambiguous
+
+
+def group_of(key: Any) -> str | None:
+    """Return the group of a caller's key; None if it is in none."""
+    return key[0] if type(key) is tuple and len(key) > 0 and type(key[0]) is str else None
 
 
 def memoizer(
     cache: CacheAccess,
-    loading: KeyLoading,
+    loads: Loads,
     groups: Groups,
     delete_group: Callable[[str], int],
     ttl: Any,
@@ -80,13 +114,13 @@ def memoizer(
         # A call with all arguments by position needs no more than those: 150 ns less.
         arity = arity_of(function) if key is None else -1
         find, ahead = cache.find, policy.refresh_ahead
-        hits, misses, stale, calls = Tally(), Tally(), Tally(), Tally()
-        hit, miss, called = hits.ticks, misses.ticks, calls.ticks
-
+        hits, misses, stale_hits, calls = Tally(), Tally(), Tally(), Tally()
+        # Every hit counts by ``next(hit)``, without the look-up of an attribute.
+        hit = hits.ticks
         is_async = iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
         def load(*args: Any, **kwargs: Any) -> Any:
-            next(called)
+            next(calls.ticks)
             value = function(*args, **kwargs)
             if not is_async and isinstance(value, _READ_ONCE):
                 raise TypeError(f"{name} returns what can be read only once, and is no coroutine function: {value!r}")
@@ -103,12 +137,12 @@ def memoizer(
             loader = partial(load, *args, **kwargs)
             if found is not MISSING:
                 next(hit)
-                return (yield from loading.go_on(made, found, loader, ttl, policy))
-            next(miss)
-            request = loading.request(made, loader, ttl, policy)
-            value, error = yield from loading.loads.load(request)
+                return (yield from loads.load_or_refresh(made, found, loader, ttl, policy))
+            next(misses.ticks)
+            request = loads.request(made, loader, ttl, policy)
+            value, error = yield from loads.load(request)
             if error is None and request.is_hit:
-                next(stale.ticks)
+                next(stale_hits.ticks)
             return value, error
 
         memoized: Any
@@ -121,7 +155,7 @@ def memoizer(
                     found = find(made, MISSING)
                 except TypeError as error:
                     raise unhashable(name, error) from error
-                if found is MISSING or (ahead is not None and loading.needs_refresh(made, found, ttl, policy)):
+                if found is MISSING or (ahead is not None and loads.needs_refresh(made, found, ttl, policy)):
                     return await run_async(go_on(made, found, args, kwargs))
                 next(hit)
                 return found
@@ -135,7 +169,7 @@ def memoizer(
                     found = find(made, MISSING)
                 except TypeError as error:
                     raise unhashable(name, error) from error
-                if found is MISSING or (ahead is not None and loading.needs_refresh(made, found, ttl, policy)):
+                if found is MISSING or (ahead is not None and loads.needs_refresh(made, found, ttl, policy)):
                     return run(go_on(made, found, args, kwargs))
                 next(hit)
                 return found
@@ -145,7 +179,7 @@ def memoizer(
         def cache_stats() -> MemoStats:
             with lock:
                 # As in the cache's own figures, a stale value makes a hit of a miss.
-                stale_count = stale.read()
+                stale_count = stale_hits.read()
                 hit_count, miss_count = hits.read() + stale_count, misses.read() - stale_count
                 return MemoStats(hit_count, miss_count, hit_ratio(hit_count, miss_count), calls.read())
 
@@ -187,17 +221,17 @@ def _keys_by(key: Callable[..., Hashable], name: str) -> MakeKey:
 
 
 def keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
-    """Tuples of ``name`` and every argument in the order of the signature, defaults included.
+    """Return a function that makes tuples of ``name`` and every argument in the order of the signature, with defaults.
 
-    Put together without ``Signature.bind``, which takes 3 us or more, unless the function takes any number of
-    arguments, or the call does not fit, and ``bind`` is to say so.
+    It avoids ``Signature.bind``, which takes 3 us or more, unless the function takes any number of arguments, or the
+    call does not fit, so that ``bind`` raises the error.
     """
     parameters = list(_signature(function, name).parameters.values())
     bind = _signature(function, name).bind
     kinds = [each.kind for each in parameters]
     defaults = {each.name: each.default for each in parameters if each.kind is not Parameter.VAR_KEYWORD}
     by_position = sum(kind in _BY_POSITION for kind in kinds)
-    # After so many arguments by position: what is left, and what of it may come by name.
+    # By the number of arguments that come by position: the other parameters, with their defaults.
     left = [dict(list(defaults.items())[count:]) for count in range(by_position + 1)]
     by_name = {each.name for each in parameters if each.kind in _BY_NAME}
     takes_positions = Parameter.VAR_POSITIONAL in kinds
@@ -244,7 +278,7 @@ def _signature(function: Callable[..., Any], name: str) -> Signature:
 
 
 def arity_of(function: Callable[..., Any]) -> int:
-    """How many arguments ``function`` takes if all can be given by position; else -1."""
+    """Return the number of arguments of ``function`` if all can be given by position; otherwise -1."""
     kinds = [each.kind for each in signature(function).parameters.values()]
     return len(kinds) if _BY_POSITION.issuperset(kinds) else -1
 

@@ -1,26 +1,110 @@
-"""Calls of the store behind a near cache. While it is down, they fail immediately instead of after a timeout each."""
+"""Calls of the store behind a near cache. While it is down, they fail immediately instead of after a timeout each.
+
+The pattern of the circuit breaker is Michael Nygard's ("Release It!"). A closed breaker lets every call through. After
+``FAILURES`` failures in a row it opens and lets no call through, except for an occasional try that shows whether the
+breaker can close again.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from wheelcache.errors import StoreUnavailable
 from wheelcache.loading.steps import Call, StepsTo, result
-from wheelcache.near_cache.call_meter import CallMeter
-from wheelcache.near_cache.circuit_breaker import CircuitBreaker
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 from wheelcache.runtime.clock import Clock
-from wheelcache.stats import StoreStats
+from wheelcache.stats import CallStats, LoadTimes, StoreStats
+
+if TYPE_CHECKING:
+    from wheelcache.near_cache.write_news import TrustEpoch
 
 logger = logging.getLogger("wheelcache")
 
 
-def _nothing() -> None:
-    """Do nothing: the store has no observer."""
+FAILURES: Final = 3
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 5.0
+"""Seconds until the next try, doubled after every try that fails."""
+
+
+class CircuitBreaker:
+    """Decides whether to make a call. The owner passes the time in seconds. Any thread may call the methods.
+
+    Concurrent threads may count one failure too few or let two tries through. Avoiding that is not worth a lock.
+    """
+
+    __slots__ = ("_failures", "_next_try", "_pause")
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._pause = FIRST_PAUSE
+        self._next_try = 0.0
+
+    def is_open(self) -> bool:
+        """Return whether calls are refused, except for an occasional try."""
+        return self._failures >= FAILURES
+
+    def allows(self, now: float) -> bool:
+        """Return whether to make a call now."""
+        if not self.is_open():
+            return True
+        if now < self._next_try:
+            return False
+        # This call is the try. Other calls are still refused.
+        self._next_try = now + self._pause
+        return True
+
+    def failed(self, now: float) -> bool:
+        """Record a failure. Return whether it opened the breaker."""
+        was_open = self.is_open()
+        self._failures += 1
+        if not self.is_open():
+            return False
+        self._pause = min(self._pause * 2, LONGEST_PAUSE) if was_open else FIRST_PAUSE
+        self._next_try = now + self._pause
+        return not was_open
+
+    def succeeded(self) -> bool:
+        """Record a success. Return whether it closed the breaker."""
+        was_open = self.is_open()
+        self._failures = 0
+        return was_open
+
+
+class CallMeter:
+    """Counts the reads or the writes of one store. Any thread may count: that takes less than 1 us, a call 30."""
+
+    __slots__ = ("_errors", "_lock", "_refused", "_times")
+
+    def __init__(self) -> None:
+        self.count_from_zero()
+
+    def count_from_zero(self) -> None:
+        """Reset the counts, also in the child of a fork, where a lost thread may hold the lock."""
+        # Re-entrant, since the garbage collector may run a finalizer that calls the store at any point.
+        self._lock = threading.RLock()
+        self._errors = self._refused = 0
+        self._times = LoadTimes()
+
+    def made(self, seconds: float, *, is_error: bool) -> None:
+        """Record a call that took ``seconds``."""
+        with self._lock:
+            self._errors += is_error
+            self._times.add(seconds)
+
+    def refuse(self) -> None:
+        """Record a call that was not made."""
+        with self._lock:
+            self._refused += 1
+
+    def stats(self) -> CallStats:
+        """Return the counts and times."""
+        with self._lock:
+            return CallStats(self._errors, self._refused, *self._times.read())
 
 
 class GuardedStore:
@@ -33,15 +117,15 @@ class GuardedStore:
         timeouts: remembers the timeouts of the values that this process writes.
         epoch: shows whether a connection reports writes to the store; None if there is no such connection.
         watches_outages: whether the store is left alone after repeated failures. Otherwise every call is made.
+        cache_is_used: called before each call.
 
     Attributes:
-        on_call: called before each call.
         rule, timeouts: see above.
     """
 
     __slots__ = (
-        *("_breaker", "_clock", "_epoch", "_name", "_reads", "_watches_outages", "_writes"),
-        *("on_call", "rule", "timeouts"),
+        *("_breaker", "_cache_is_used", "_clock", "_epoch", "_name", "_reads", "_watches_outages", "_writes"),
+        *("rule", "timeouts"),
     )
 
     def __init__(
@@ -53,6 +137,7 @@ class GuardedStore:
         *,
         epoch: TrustEpoch | None,
         watches_outages: bool,
+        cache_is_used: Callable[[], object],
     ) -> None:
         self._name = name
         self._clock = clock
@@ -63,7 +148,7 @@ class GuardedStore:
         self._breaker = CircuitBreaker()
         self._reads = CallMeter()
         self._writes = CallMeter()
-        self.on_call: Callable[[], object] = _nothing
+        self._cache_is_used = cache_is_used
 
     def read(self, function: Callable[[], Any]) -> StepsTo[Any]:
         """Return the result of ``function()``, which reads from the store; in a task, the result is awaited.
@@ -103,8 +188,8 @@ class GuardedStore:
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
         return StoreStats(
-            reads,
-            self._writes.stats(),
+            reads=reads,
+            writes=self._writes.stats(),
             breakers=int(self._watches_outages),
             open_breakers=int(self._breaker.is_open()),
             trackers=int(epoch is not None),
@@ -118,7 +203,7 @@ class GuardedStore:
         self.timeouts.after_fork_in_child()
 
     def _call(self, function: Callable[[], Any], meter: CallMeter) -> StepsTo[Any]:
-        self.on_call()
+        self._cache_is_used()
         if self._watches_outages and not self._breaker.allows(self._clock()):
             meter.refuse()
             raise StoreUnavailable(f"the store behind the cache {self._name!r} failed lately and is left alone")

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused, UnknownFormat, Unloaded
-from wheelcache.persistence.exit_save import exit_save
 from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.persistence.snapshot_file import refuse
 from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.persistence.worker_number import WorkerNumber
-from wheelcache.runtime.lazy import lazy_lock
+from wheelcache.runtime.exit_save import exit_save
+from wheelcache.runtime.shared_objects import acquiring, lazy_lock
 from wheelcache.runtime.worker_pool import refresh_pool
 
 logger = logging.getLogger("wheelcache")
@@ -107,9 +107,8 @@ class Autosave:
     def save(self, seconds: float | None = None) -> bool:
         """Save the cache, in at most so many seconds. Whether that was done; if not, the log says why."""
         lock = self._lock.get()
-        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock taken.
-        (taken,) = map(lock.acquire, (True,), (-1 if seconds is None else seconds,))
-        if not taken:
+        (acquired,) = acquiring(lock, seconds)
+        if not acquired:
             return False
         try:
             if not self._target.is_in_use():

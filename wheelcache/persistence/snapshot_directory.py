@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.runtime.private_files import check_private, private_directory_or_none
+from wheelcache.runtime.private_files import NEEDS_UNIX, check_private
 
 if sys.platform != "win32":
     import grp
@@ -26,15 +26,6 @@ if sys.platform != "win32":
 
 ROOT: Final = 0
 """The number of the user, and of its group."""
-
-
-def snapshot_directory_or_none(option: str, value: Any) -> Path | None:
-    """The directory that an option says, made if it isn't there; or None.
-
-    Raises:
-        TypeError, ValueError, FileUnusable: naming the option.
-    """
-    return private_directory_or_none(option, value, make_and_check)
 
 
 def make_and_check(directory: Path) -> None:
@@ -97,6 +88,8 @@ def _check_way(directory: Path) -> None:
     Raises:
         FileUnusable: naming what others may write, or what is not there.
     """
+    if sys.platform == "win32":
+        raise FileUnusable(f"a directory of snapshots {NEEDS_UNIX}")
     try:
         # Before the links are followed one by one: they may lead in a circle.
         directory.parent.stat()

@@ -6,15 +6,17 @@ otherwise. With a ``ManualClock`` no thread runs: moving the clock is what advan
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from math import isfinite
+from pathlib import Path
 from typing import Final, Protocol
 
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry
 
 Clock = Callable[[], float]
 
@@ -150,3 +152,31 @@ class ManualClock:
             self._now = max(self._now, driven.wake_at)
             driven.advance(self._now)
         self._now = target
+
+
+_IMPORTED: Final = SystemClock.time()
+_started: Final[dict[int, float]] = {}
+
+
+def process_started() -> float:
+    """Return when this process was started or forked, in seconds since 1970. Without Linux: when this was imported."""
+    pid = os.getpid()
+    if pid not in _started:
+        _started.clear()
+        _started[pid] = _read_start()
+    return _started[pid]
+
+
+def this_process() -> tuple[int, float]:
+    """Return what distinguishes this process from all others: its number, which is used again, and its start."""
+    return os.getpid(), process_started()
+
+
+def _read_start() -> float:
+    try:
+        # The name of the program, in parentheses, may have spaces and parentheses. The start is the 22nd field.
+        ticks = int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+        up = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return _IMPORTED
+    return SystemClock.time() - up

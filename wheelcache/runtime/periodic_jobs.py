@@ -73,7 +73,7 @@ class PeriodicJobs:
         jobs: what to do. Those that are due together run in this order.
 
     Attributes:
-        paused: before the first write, and since the cache was found idle. The next write calls ``start``.
+        paused: before the first write, and since the cache was found idle. The next use calls ``cache_is_used``.
     """
 
     __slots__ = ("__weakref__", "_closed", "_driver", "_generation", "_is_idle", "_jobs", "clock", "paused")
@@ -93,8 +93,12 @@ class PeriodicJobs:
     def wake_at(self) -> float:
         return min(self._generation.values(), default=inf)
 
-    def start(self) -> None:
-        """Have the jobs run, for the first time after a period of each. Nothing happens unless they are paused."""
+    def cache_is_used(self) -> None:
+        """Start the jobs, each for the first time after its period. Do nothing unless they are paused.
+
+        Called at the first write, at a failed load, and at a call of the store behind, since the cache of a store that
+        fails is not written to.
+        """
         # No call comes in between, so no other thread and no exception from outside does.
         self.paused, was_paused = False, self.paused
         if not was_paused:
@@ -178,7 +182,7 @@ class PeriodicJobs:
                 self._pause()
             if not self._is_idle():
                 # Written after the first look, when the jobs were not paused, and maybe for the last time.
-                self.start()
+                self.cache_is_used()
 
     def _pause(self) -> None:
         self._generation = {}

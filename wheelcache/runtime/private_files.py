@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import uniform
-from typing import Any, Final
+from typing import Final
 
-from wheelcache import options
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
@@ -29,6 +28,10 @@ LOCK_PATIENCE: Final = 5.0
 
 FALLBACK_PATIENCE: Final = 1.0
 """Seconds that processes which choose another runtime directory wait for each other. Any user can hold that lock."""
+
+
+NEEDS_UNIX: Final = "needs file locks and permissions as Unix has them, which Windows does not"
+"""The end of the error message of each feature that shares files between processes, or loads only safe files."""
 
 
 class FileLocked(FileUnusable):
@@ -158,6 +161,8 @@ def make_private(directory: Path) -> None:
     Raises:
         FileUnusable: it cannot be made, is not this user's, or others may use it.
     """
+    if sys.platform == "win32":
+        raise FileUnusable(f"a directory for one user {NEEDS_UNIX}")
     try:
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)
@@ -165,26 +170,6 @@ def make_private(directory: Path) -> None:
     except OSError as error:
         raise FileUnusable(f"{directory} cannot be made: {error}") from error
     check_private(directory, found, stat.S_ISDIR, "a directory")
-
-
-def private_directory_or_none(option: str, value: Any, make: Callable[[Path], object] = make_private) -> Path | None:
-    """The directory that an option says, made if it isn't there; or None.
-
-    Args:
-        make: makes it, and raises FileUnusable if it is not safe to use.
-
-    Raises:
-        TypeError, ValueError, FileUnusable: naming the option.
-    """
-    path = options.path_or_none(option, value)
-    try:
-        if path is not None:
-            make(path)
-    except FileUnusable as error:
-        raise FileUnusable(
-            f"{option} must be a directory for this user alone, or where to make one: {error}"
-        ) from error
-    return path
 
 
 def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
