@@ -20,6 +20,7 @@ from tests.backends.dashboard_page import CLEAR, FIGURES, PAGE, READS, RESET, SA
 from tests.waiting import PATIENCE, until
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend import dashboard as flask_dashboard
+from wheelcache.observability.dashboard.dashboard import ASSETS
 from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability.site import Site
 

@@ -5,6 +5,7 @@ import re
 from itertools import count
 
 import pytest
+from django.conf import settings
 from django.contrib import messages
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
@@ -21,6 +22,7 @@ from django.views.decorators.vary import vary_on_cookie
 from tests.django_backend.conftest import BACKEND
 from tests.http_cache.site import EPOCH, AsgiSite, WsgiSite, answer_of
 from tests.waiting import until
+from wheelcache.django_backend.page_cache_middleware import NAME, middleware_cache
 from wheelcache.django_backend.pages import COMPANION, page_cache
 from wheelcache.http_cache.wsgi import renewal_pool
 
@@ -185,9 +187,19 @@ MIDDLEWARE = [
 ]
 
 
+def pages_of(clock, **options):
+    return page_cache(clock=clock, wall_clock=lambda: EPOCH + clock(), **options)
+
+
+def pages_of_middleware(clock, **options):
+    """The pages of a site whose ``wsgi.py`` cannot be changed; and its handler, which has loaded the middleware."""
+    settings.WHEELCACHE_PAGES = {"clock": clock, "wall_clock": lambda: EPOCH + clock(), **options}
+    settings.MIDDLEWARE = [NAME, *settings.MIDDLEWARE[1:]]
+
+
 class DjangoOnWsgi(WsgiSite):
     def __init__(self, clock, **options):
-        self.cache = page_cache(clock=clock, wall_clock=lambda: EPOCH + clock(), **options)
+        self.cache = pages_of(clock, **options)
         self.app = self.cache.wsgi(WSGIHandler())
 
     def ask(self, *parts):
@@ -197,8 +209,30 @@ class DjangoOnWsgi(WsgiSite):
 
 class DjangoOnAsgi(AsgiSite):
     def __init__(self, clock, **options):
-        self.cache = page_cache(clock=clock, wall_clock=lambda: EPOCH + clock(), **options)
+        self.cache = pages_of(clock, **options)
         self.app = self.cache.asgi(ASGIHandler())
+
+
+class MiddlewareOnWsgi(DjangoOnWsgi):
+    def __init__(self, clock, **options):
+        pages_of_middleware(clock, **options)
+        self.app = WSGIHandler()
+        self.cache = middleware_cache()
+
+
+class MiddlewareOnAsgi(DjangoOnAsgi):
+    def __init__(self, clock, **options):
+        pages_of_middleware(clock, **options)
+        self.app = ASGIHandler()
+        self.cache = middleware_cache()
+
+
+SITES = {
+    "wsgi": DjangoOnWsgi,
+    "asgi": DjangoOnAsgi,
+    "middleware on wsgi": MiddlewareOnWsgi,
+    "middleware on asgi": MiddlewareOnAsgi,
+}
 
 
 @pytest.fixture
@@ -217,12 +251,12 @@ def site_settings(settings, tmp_path):
     timezone.deactivate()
 
 
-@pytest.fixture(params=[DjangoOnWsgi, DjangoOnAsgi], ids=["wsgi", "asgi"])
+@pytest.fixture(params=SITES)
 def make_site(request, site_settings, clock):
     sites = []
 
     def make(**options):
-        sites.append(request.param(clock, **options))
+        sites.append(SITES[request.param](clock, **options))
         return sites[-1]
 
     yield make

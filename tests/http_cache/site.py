@@ -198,7 +198,7 @@ class AsgiSite(Site):
             pairs = [*pairs, ("content-length", str(len(body)))]
         await self.app(self.scope(method, path, query, pairs), receive, send)
         start, *bodies = sent
-        headers = {name.decode(): value.decode("latin-1") for name, value in start["headers"]}
+        headers = {name.decode().lower(): value.decode("latin-1") for name, value in start["headers"]}
         return Response(b"".join(each.get("body", b"") for each in bodies), headers, start["status"])
 
     def ask(self, *parts):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
 from asgiref.sync import iscoroutinefunction, markcoroutinefunction
@@ -68,6 +68,11 @@ def page_cache(**options: Any) -> HTTPCache:
             f"MIDDLEWARE must begin with {COMPANION!r} if an HTTP cache is in front of the site: without it, visitors "
             "would get pages in the language of others."
         )
+    return cache_of_site(options)
+
+
+def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:
+    """Return an HTTP cache with the defaults of a Django site."""
     own = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
     return HTTPCache(
         **{"cookies": own, "session_cookies": [settings.SESSION_COOKIE_NAME], "companion": True, **options}
