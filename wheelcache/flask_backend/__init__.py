@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wheelcache.flask_backend.backend import WheelCache
+    from wheelcache.flask_backend.pages import HTTPCache
     from wheelcache.flask_backend.tiered import TieredCache
 
-__all__ = ["TieredCache", "WheelCache"]
+__all__ = ["HTTPCache", "TieredCache", "WheelCache"]
 
-_MODULES = {"WheelCache": "backend", "TieredCache": "tiered"}
+_MODULES = {"HTTPCache": "pages", "WheelCache": "backend", "TieredCache": "tiered"}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,9 +18,9 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
     return {
         **{name: getattr(stats, name) for name in SHOWN},
         "requests": stats.requests,
+        "answered_ratio": stats.answered_ratio,
         "hit_ratio": stats.hit_ratio if stats.requests else None,
         "stale_ratio": stats.stale_ratio if stats.requests else None,
-        "answered_ratio": stats.answered_ratio,
         "load_ms": mean_ms(stats.load_seconds, loads),
         "removals": stats.removals,
         "evicted_bytes": stats.evicted_weight if weighs_bytes else None,
@@ -34,9 +34,9 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
 
 def last_minute(rate: Rate) -> dict[str, float | None]:
     return {
+        "answered_ratio": rate.answered_ratio,
         "hit_ratio": rate.hit_ratio,
         "stale_ratio": rate.stale_ratio,
-        "answered_ratio": rate.answered_ratio,
         "requests_per_second": rate.requests_per_second,
     }
 
