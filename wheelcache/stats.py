@@ -69,10 +69,10 @@ class Meter:
         self._seconds = 0.0
         self._buckets = [0] * len(NO_BUCKETS)
 
-    def add(self, name: str) -> None:
-        """Count one more."""
+    def add(self, name: str, number: int = 1) -> None:
+        """Count ``number`` more."""
         with self._lock:
-            self._counts[name] += 1
+            self._counts[name] += number
 
     def ended(self, seconds: float, name: str | None = None) -> None:
         """Record the end of a load or call that took ``seconds``, and count one more under ``name``, if given."""

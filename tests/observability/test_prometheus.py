@@ -52,6 +52,7 @@ METRICS = {
     "wheelcache_workers": ("gauge", {"cache"}),
     "wheelcache_wheel_lag_seconds": ("gauge", {"cache"}),
     "wheelcache_store_seconds": ("histogram", {"cache", "operation"}),
+    "wheelcache_store_requests_total": ("counter", {"cache", "result"}),
     "wheelcache_store_errors_total": ("counter", {"cache", "operation"}),
     "wheelcache_store_refused_total": ("counter", {"cache", "operation"}),
     "wheelcache_store_breaker_open": ("gauge", {"cache"}),

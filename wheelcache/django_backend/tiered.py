@@ -109,7 +109,7 @@ class TieredCache(WheelCache):
             self.default_timeout = l2.default_timeout
         self.key_prefix, self.version, self.key_func = l2.key_prefix, l2.version, l2.key_func
         self._level = self.store.level
-        self._l2s = ByDriver(l2, _Awaited(l2))
+        self._l2s = ByDriver(l2, Awaited(l2))
         self._told = (l2.key_prefix, l2.key_func)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
@@ -333,7 +333,7 @@ class TieredCache(WheelCache):
         return value if value is MISSING else self._encode(value)
 
 
-class _Awaited:
+class Awaited:
     """Presents the methods for coroutines of a cache under the names without the "a"."""
 
     def __init__(self, cache: BaseCache) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,10 @@ from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
 from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leases
 from wheelcache.flask_backend.engine_backend import (
+    TO_BE_COMPUTED,
+    Compute,
     EngineBackend,
+    Landing,
     Timeout,
     check_known,
     checked_options,
@@ -24,8 +28,8 @@ from wheelcache.flask_backend.engine_backend import (
     naming,
     warn_of_sessions,
 )
-from wheelcache.loading.policy import load_policy
-from wheelcache.loading.steps import run
+from wheelcache.loading.policy import PLAIN, load_policy
+from wheelcache.loading.steps import InSteps, Steps, run
 from wheelcache.option_table import FLASK as OPTIONS
 from wheelcache.runtime.exit_signals import exit_on_sigterm
 
@@ -74,6 +78,7 @@ class WheelCache(EngineBackend):
         # Of a subclass, such as a member of an Enum, a plain string: what is compiled takes no other.
         self._prefix = f"{checked['key_prefix']}"
         self._max_bytes = checked["max_weight"]
+        self._stamps = engine.parts.stamps if engine.parts.stamps.are_there else None
         self._look_up_in(engine)
 
     @classmethod
@@ -99,6 +104,8 @@ class WheelCache(EngineBackend):
         return backend
 
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
+        if default is TO_BE_COMPUTED:
+            return default
         cache_key = self._cache_key(key)
         wait = self._fill_wait(key)
         if wait:
@@ -142,6 +149,32 @@ class WheelCache(EngineBackend):
             with in_app_context(lambda: encode(loader())) as load:
                 stored = run(loads.load_or_refresh(cache_key, stored, load, ttl, policy))
         return self._decode(stored)
+
+    def compute_once(self, key: str, compute: Compute) -> Steps:
+        landing = Landing(self)
+
+        def keep(value: Any, timeout: Timeout) -> None:
+            ttl = self._ttl(timeout)
+            landing.keep(value)
+            if ttl is None or ttl > 0:
+                # Stored by the flight, unless the key is written before it ends.
+                request.ttl = ttl
+                landing.stored = landing.stored.value
+
+        loads = self._cache.parts.loads
+        request = loads.request(self._cache_key(key), InSteps(partial(landing.steps, compute, keep)), None, PLAIN)
+        return landing.outcome((yield from loads.load(request)))
+
+    def version(self, key: str) -> str:
+        seen = None if self._stamps is None else self._stamps.seen(self._cache_key(key))
+        # The news in the slot of a version are the same in all processes, so that the deletion of one value, whose key
+        # contains them, reaches the others.
+        return super().version(key) if seen is None else f"{seen[0]:x}"
+
+    def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
+        ttl = self._ttl(timeout)
+        if self._stamps is None and (ttl is None or ttl > 0):
+            self._renew(self._cache_key(key), version, ttl)
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed."""

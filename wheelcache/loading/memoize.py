@@ -108,16 +108,11 @@ def memoizer(
     """Return the decorator that memoizes in ``cache``, whose other parameters are its parts. See ``Cache.memoize``."""
 
     def decorate(function: F) -> Memoized[F]:
-        if isgeneratorfunction(function) or isasyncgenfunction(function):
-            raise TypeError(f"memoize takes functions whose results can be read again, not the generator {function!r}")
-        if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
-            raise TypeError(f"memoize takes a function, and goes below other decorators, not {function!r}")
-        # A partial and an object with __call__ have no name of their own.
-        called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
-        name = groups.add(f"{function.__module__}.{called_what}()")
-        make_key = _keys_by(key, name) if key is not None else _keys_by_arguments(function, name)
+        check_function(function)
+        name = groups.add(name_of(function))
+        make_key = _keys_by(key, name) if key is not None else keys_by_arguments(function, name)
         # A call with all arguments by position needs no more than those: 150 ns less.
-        arity = _arity(function) if key is None else -1
+        arity = arity_of(function) if key is None else -1
         find, ahead = cache.find, policy.refresh_ahead
         hits, misses, stale_hits, calls = Tally(), Tally(), Tally(), Tally()
         # Every hit counts by ``next(hit)``, without the look-up of an attribute.
@@ -136,7 +131,7 @@ def memoizer(
             try:
                 return cache.delete(made)
             except TypeError as error:
-                raise _unhashable(name, error) from error
+                raise unhashable(name, error) from error
 
         def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
             loader = partial(load, *args, **kwargs)
@@ -159,7 +154,7 @@ def memoizer(
                 try:
                     found = find(made, MISSING)
                 except TypeError as error:
-                    raise _unhashable(name, error) from error
+                    raise unhashable(name, error) from error
                 if found is MISSING or (ahead is not None and loads.needs_refresh(made, found, ttl, policy)):
                     return await run_async(go_on(made, found, args, kwargs))
                 next(hit)
@@ -173,7 +168,7 @@ def memoizer(
                 try:
                     found = find(made, MISSING)
                 except TypeError as error:
-                    raise _unhashable(name, error) from error
+                    raise unhashable(name, error) from error
                 if found is MISSING or (ahead is not None and loads.needs_refresh(made, found, ttl, policy)):
                     return run(go_on(made, found, args, kwargs))
                 next(hit)
@@ -197,17 +192,35 @@ def memoizer(
     return decorate
 
 
+def check_function(function: Any) -> None:
+    """
+    Raises:
+        TypeError: ``function`` is no function, or makes generators.
+    """
+    if isgeneratorfunction(function) or isasyncgenfunction(function):
+        raise TypeError(f"memoize takes functions whose results can be read again, not the generator {function!r}")
+    if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
+        raise TypeError(f"memoize takes a function, and goes below other decorators, not {function!r}")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a memoized function, for keys and messages."""
+    # A partial and an object with __call__ have no name of their own.
+    called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
+    return f"{function.__module__}.{called_what}()"
+
+
 _BY_POSITION: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 _BY_NAME: Final = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
 
-MakeKey = Callable[[tuple[Any, ...], dict[str, Any]], Hashable]
+MakeKey = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
 
 
 def _keys_by(key: Callable[..., Hashable], name: str) -> MakeKey:
     return lambda args, kwargs: (name, key(*args, **kwargs))
 
 
-def _keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
+def keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
     """Return a function that makes tuples of ``name`` and every argument in the order of the signature, with defaults.
 
     It avoids ``Signature.bind``, which takes 3 us or more, unless the function takes any number of arguments, or the
@@ -225,7 +238,7 @@ def _keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
     takes_names = Parameter.VAR_KEYWORD in kinds
     takes_only_positions = kinds == [Parameter.VAR_POSITIONAL]
 
-    def make_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    def make_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if takes_only_positions and not kwargs:
             return (name, args)
         if not takes_positions and len(args) <= by_position:
@@ -264,11 +277,11 @@ def _signature(function: Callable[..., Any], name: str) -> Signature:
         raise TypeError(f"what {name} takes is not known ({error}); give memoize a key=") from error
 
 
-def _arity(function: Callable[..., Any]) -> int:
+def arity_of(function: Callable[..., Any]) -> int:
     """Return the number of arguments of ``function`` if all can be given by position; otherwise -1."""
     kinds = [each.kind for each in signature(function).parameters.values()]
     return len(kinds) if _BY_POSITION.issuperset(kinds) else -1
 
 
-def _unhashable(name: str, error: TypeError) -> TypeError:
+def unhashable(name: str, error: TypeError) -> TypeError:
     return TypeError(f"the arguments of {name} make no key ({error}); give memoize a key=")

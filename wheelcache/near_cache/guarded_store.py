@@ -91,7 +91,8 @@ class GuardedStore:
     """
 
     __slots__ = (
-        *("_breaker", "_cache_is_used", "_clock", "_epoch", "_name", "_reads", "_watches_outages", "_writes"),
+        *("_breaker", "_cache_is_used", "_clock", "_epoch", "_look_ups", "_name", "_reads", "_watches_outages"),
+        "_writes",
         *("rule", "timeouts"),
     )
 
@@ -115,6 +116,7 @@ class GuardedStore:
         self._breaker = CircuitBreaker()
         self._reads = Meter("errors", "refused")
         self._writes = Meter("errors", "refused")
+        self._look_ups = Meter("hits", "misses")
         self._cache_is_used = cache_is_used
 
     def read(self, function: Callable[[], Any]) -> StepsTo[Any]:
@@ -149,12 +151,18 @@ class GuardedStore:
                 self.timeouts.end(keys, write, new_timeout, is_certain=took_effect is True)
         return written
 
+    def answered(self, found: int, asked: int) -> None:
+        """Count the look-ups of ``asked`` keys without a copy; the store had values for ``found`` of them."""
+        self._look_ups.add("hits", found)
+        self._look_ups.add("misses", asked - found)
+
     def stats(self) -> StoreStats:
         """Return the statistics of the store in this process."""
         reads, writes = _call_stats(self._reads), _call_stats(self._writes)
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
         return StoreStats(
+            **self._look_ups.read()[0],
             reads=reads,
             writes=writes,
             breakers=int(self._watches_outages),
@@ -167,6 +175,7 @@ class GuardedStore:
         """Start counting from zero."""
         self._reads.count_from_zero()
         self._writes.count_from_zero()
+        self._look_ups.count_from_zero()
         self.timeouts.after_fork_in_child()
 
     def _call(self, function: Callable[[], Any], meter: Meter) -> StepsTo[Any]:

@@ -208,10 +208,12 @@ def locked_file(path: Path, patience: float | None = None, *, shared: bool = Fal
         _lock(path, file, LOCK_PATIENCE if patience is None else patience, shared=shared)
         yield file
     finally:
-        # Closing would not do where the file is mapped: the map has a descriptor of its own.
-        fcntl.flock(file, fcntl.LOCK_UN)
-        not_for_children.discard(file)
-        os.close(file)
+        # In the child of a fork by a signal handler in between, it is closed, and the lock is the parent's.
+        if file in not_for_children:
+            # Closing would not do where the file is mapped: the map has a descriptor of its own.
+            fcntl.flock(file, fcntl.LOCK_UN)
+            not_for_children.discard(file)
+            os.close(file)
 
 
 def _lock(path: Path, file: int, patience: float, *, shared: bool = False) -> None:
