@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
 
-.PHONY: run run-flask demo restart free-port data test test-python-core quick oldest lint packages bench wheel sanitize clean
+.PHONY: run run-flask demo restart free-port data test test-python-core quick oldest docs lint packages bench wheel sanitize clean
 
 SAY_CORE = $(BIN)/python -c 'from wheelcache.core import IMPLEMENTATION; print(f"wheelcache runs on its {IMPLEMENTATION} core")'
 
@@ -74,6 +74,16 @@ lint: $(VENV)/.dev  ## Style and types
 
 packages:  ## The Debian packages that the tests need: installed as root or with sudo, otherwise named
 	@PYTHON='$(PYTHON)' tests/packages.sh
+
+# MkDocs Material: 120 MB. Graphviz draws the flowcharts.
+$(VENV)/.docs: $(VENV)/.example
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+docs: $(VENV)/.docs  ## The documentation, in .fetched/site: warnings, and links that lead nowhere, are errors
+	@command -v dot >/dev/null || { echo "The documentation needs dot: apt-get install graphviz" >&2; exit 1; }
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation is in .fetched/site. To read and search it: python3 -m http.server --directory .fetched/site"
 
 bench: $(VENV)/.dev  ## wheelcache beside its peers
 	$(BIN)/python -m benchmarks

@@ -10,6 +10,7 @@ command -v cc >/dev/null || missing="$missing gcc"
 "${PYTHON:-python3}" -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null \
     || missing="$missing python3-dev"
 command -v redis-server >/dev/null || missing="$missing redis-server"
+command -v dot >/dev/null || missing="$missing graphviz"
 command -v memcached >/dev/null || missing="$missing memcached"
 [ -x /usr/bin/chromium ] || missing="$missing chromium"
 [ -x /usr/bin/chromedriver ] || missing="$missing chromium-driver"

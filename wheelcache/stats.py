@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from math import floor
 from operator import add, attrgetter, sub
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 LOAD_BOUNDS: Final = (
     *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -26,31 +26,16 @@ Buckets = tuple[int, ...]
 
 NO_BUCKETS: Final[Buckets] = (0,) * (len(LOAD_BOUNDS) + 1)
 
-LoadCount = Literal[
-    "loads", "load_failures", "load_timeouts", "coalesced", "stale_hits", "refreshes", "refreshes_dropped"
-]
+LOAD_COUNTS: Final = (
+    "loads",
+    "load_failures",
+    "load_timeouts",
+    "coalesced",
+    "stale_hits",
+    "refreshes",
+    "refreshes_dropped",
+)
 """The counters of ``Stats`` that loads raise by one."""
-
-
-class LoadTimes:
-    """How long loads, or other calls, took: their sum, and how many fell between which bounds. Written and read under a
-    lock."""
-
-    __slots__ = ("buckets", "seconds")
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.buckets = [0] * (len(LOAD_BOUNDS) + 1)
-
-    def add(self, seconds: float) -> None:
-        # Negative where a test moved the time back meanwhile.
-        seconds = max(0.0, seconds)
-        self.seconds += seconds
-        self.buckets[bisect_left(LOAD_BOUNDS, seconds)] += 1
-
-    def read(self) -> tuple[float, Buckets]:
-        """Return whole parts of the seconds, and the buckets."""
-        return whole_parts(self.seconds), tuple(self.buckets)
 
 
 def counter(description: str = "", unit: str = "", name: str = "") -> Any:
@@ -63,37 +48,46 @@ def counter(description: str = "", unit: str = "", name: str = "") -> Any:
     return field(default=0, metadata={"description": description, "unit": unit, "name": name})
 
 
-class LoadCounts:
-    """The counts of the loads of one cache, by the names of ``Stats``. Any thread may count."""
+class Meter:
+    """Counts and times the loads of a cache, or the calls of a store. Any thread may count: that takes less than 1 us.
 
-    __slots__ = ("_counts", "_lock", "_times")
+    Args:
+        names: the names of the counts.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_buckets", "_counts", "_lock", "_names", "_seconds")
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
         self.count_from_zero()
 
     def count_from_zero(self) -> None:
         """Reset the counts, also in the child of a fork, where a lost thread may hold the lock."""
-        # Re-entrant, since the garbage collector may run a finalizer that loads at any point.
+        # Re-entrant, since the garbage collector may run a finalizer that counts at any point.
         self._lock = threading.RLock()
-        self._counts: dict[str, int] = dict.fromkeys(get_args(LoadCount), 0)
-        self._times = LoadTimes()
+        self._counts = dict.fromkeys(self._names, 0)
+        self._seconds = 0.0
+        self._buckets = [0] * len(NO_BUCKETS)
 
-    def add(self, name: LoadCount) -> None:
-        """Count one more."""
+    def add(self, name: str, number: int = 1) -> None:
+        """Count ``number`` more."""
         with self._lock:
-            self._counts[name] += 1
+            self._counts[name] += number
 
-    def ended(self, seconds: float, name: LoadCount = "loads") -> None:
-        """Count a load, or a failure, that took ``seconds``."""
+    def ended(self, seconds: float, name: str | None = None) -> None:
+        """Record the end of a load or call that took ``seconds``, and count one more under ``name``, if given."""
+        # The time is negative if a test has moved the clock back.
+        seconds = max(0.0, seconds)
         with self._lock:
-            self._counts[name] += 1
-            self._times.add(seconds)
+            if name is not None:
+                self._counts[name] += 1
+            self._seconds += seconds
+            self._buckets[bisect_left(LOAD_BOUNDS, seconds)] += 1
 
-    def fields(self) -> dict[str, Any]:
-        """Return the fields of ``Stats`` that are counted here."""
+    def read(self) -> tuple[dict[str, int], float, Buckets]:
+        """Return the counts by name, whole parts of the seconds, and how many times fell between which bounds."""
         with self._lock:
-            seconds, buckets = self._times.read()
-            return self._counts | {"load_seconds": seconds, "load_buckets": buckets}
+            return self._counts.copy(), whole_parts(self._seconds), tuple(self._buckets)
 
 
 @dataclass(frozen=True, slots=True)

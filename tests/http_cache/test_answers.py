@@ -406,6 +406,25 @@ def test_a_url_can_be_purged_with_all_its_variants(site, target):
     assert site.runs == 4
 
 
+def test_only_an_absolute_url_can_be_purged(site):
+    with pytest.raises(ValueError, match="absolute URL"):
+        site.cache.purge("/news/")
+
+
+def test_a_malformed_location_purges_nothing(site):
+    site.respond = answering({"location": "http://[", "content-location": "//"}, status=201)
+    assert site.get(method="POST", body=b"x").status == 201
+
+
+def test_a_transient_failure_does_not_keep_a_page_from_being_stored_afterwards(site):
+    site.respond = answering({"cache-control": "max-age=60", "content-length": "5"})
+    site.get()
+    site.respond = answering({"cache-control": "max-age=60"})
+    site.get()
+    site.get()
+    assert (site.runs, site.stats().not_stored) == (2, {"content-length": 1})
+
+
 def test_a_host_can_be_purged_and_so_can_everything(site):
     site.respond = answering({"cache-control": "max-age=60", "vary": "Accept-Language"})
     for host in ("a.example", "b.example"):
@@ -518,6 +537,13 @@ def test_the_figures_count_every_answer_once(site, clock):
     site.get("/none", headers={"cache-control": "only-if-cached"})
     stats = site.stats()
     assert (stats.fresh, stats.stale, stats.stored, stats.bytes_sent) == (5, 1, 2, 20)
+
+
+def test_the_cache_counts_hits_and_misses(site):
+    for target in ("/a", "/a", "/b", "/a"):
+        site.get(target)
+    stats = site.cache.cache.stats()
+    assert (stats.hits, stats.misses, stats.puts) == (2, 2, 2)
 
 
 def test_no_cache_status_is_sent_if_the_site_does_not_want_it(make_site):

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from tests.http_cache import users
 from tests.http_cache.site import Response
 from wheelcache.http_cache.keys import page_key
 from wheelcache.http_cache.request import KEYED_HEADERS
@@ -329,32 +330,11 @@ def test_mixed_requests_of_two_users_never_mix_their_pages(site):
     """50,000 requests, for pages that depend on the user in every way that an application has."""
 
     def respond(request):
-        user = request.headers.get("cookie", "nobody")
-        headers = dict(USUAL)
-        if request.path == "/vary":
-            headers["vary"] = "Cookie"
-        elif request.path == "/notes":
-            if request.notes is not None:
-                request.notes.vary_on(cookies=["user"])
-        elif request.path == "/private":
-            headers["cache-control"] = "private, max-age=60"
-        elif request.path == "/set":
-            headers["set-cookie"] = user
-        elif request.path == "/authorization":
-            user = request.headers.get("authorization", "nobody")
-        elif request.path == "/forwarded":
-            user = request.headers.get("x-forwarded-host", "nobody")
-        elif request.path == "/refused" and request.notes is not None:
-            request.notes.refuse("user")
+        headers, user = users.respond(request.path, request.headers, request.notes)
         return Response(user.encode(), headers)
 
     site.respond = respond
-    chance = random.Random(1)
-    requests = []
-    for _ in range(50_000):
-        path = chance.choice(["/vary", "/notes", "/private", "/set", "/authorization", "/forwarded", "/refused"])
-        own = {"/authorization": "authorization", "/forwarded": "x-forwarded-host"}.get(path, "cookie")
-        requests.append((path, {own: chance.choice(["user=alice", "user=bob"])}))
+    requests = users.requests(50_000)
     answers = site.get_together(requests)
     assert [answer.body.decode() for answer in answers] == [value for _, own in requests for value in own.values()]
     stats = site.stats()

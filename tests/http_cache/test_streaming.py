@@ -53,13 +53,18 @@ def test_a_list_is_returned_as_it_is_and_stored(wsgi, call):
 
 
 def test_a_file_is_returned_as_it_is_and_not_stored(wsgi, call):
-    file = FileWrapper(BytesIO(b"page"))
+    made = []
+
+    def wrap(file, size):
+        # As in uWSGI, where it is a function.
+        made.append(FileWrapper(file, size))
+        return made[-1]
 
     def application(environ, start_response):
         start_response("200 OK", USUAL)
-        return file
+        return environ["wsgi.file_wrapper"](BytesIO(b"page"), 8192)
 
-    assert call(application, **{"wsgi.file_wrapper": FileWrapper})[0] is file
+    assert call(application, **{"wsgi.file_wrapper": wrap})[0] is made[0]
     assert wsgi.stats().not_stored == {"file": 1}
 
 
@@ -128,6 +133,20 @@ def test_a_response_that_uses_write_is_not_stored(wsgi, call):
     iterable, sent = call(application)
     assert (iterable, sent[1]) == ([b"b"], b"a")
     assert wsgi.stats().not_stored == {"write": 1}
+
+
+def test_a_page_is_stored_under_the_headers_of_the_request_whatever_the_application_does_to_its_environ(wsgi):
+    def application(environ, start_response):
+        # As ProxyFix of Werkzeug does.
+        environ["HTTP_ACCEPT_LANGUAGE"] = environ["HTTP_HOST"] = "changed"
+        start_response("200 OK", [*USUAL, ("Vary", "Accept-Language")])
+        return [b"page"]
+
+    app = wsgi.cache.wsgi(application)
+    for language in ("de", "de", "changed"):
+        environ = wsgi.environ("GET", "/", "", [("Host", "a"), ("Accept-Language", language)], b"")
+        app(environ, lambda *response: None)
+    assert (wsgi.stats().stored, wsgi.stats().fresh) == (2, 1)
 
 
 def test_a_stream_above_max_body_is_sent_in_full_and_not_stored(clock):

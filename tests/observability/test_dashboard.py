@@ -28,16 +28,25 @@ from wheelcache.stats import COUNTERS
 
 TOTALS = {
     *COUNTERS,
-    *("requests", "hit_ratio", "stale_ratio", "load_ms", "removals"),
+    *("requests", "hit_ratio", "stale_ratio", "answered_ratio", "load_ms", "removals"),
     *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes", "evicted_bytes"),
 } - {"evicted_weight"}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
     *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "recent"),
 }
-NOW = {"hit_ratio", "stale_ratio", "requests_per_second"}
+NOW = {"hit_ratio", "stale_ratio", "answered_ratio", "requests_per_second"}
 HISTORY = {
-    *("step", "at", "hit_ratio", "stale_ratio", "requests_per_second", "misses_per_second", "stale_per_second"),
+    *(
+        "step",
+        "at",
+        "hit_ratio",
+        "store_ratio",
+        "stale_ratio",
+        "requests_per_second",
+        "misses_per_second",
+        "stale_per_second",
+    ),
     *("entries", "bytes", "evictions_per_second", "expirations_per_second", "load_ms", "started"),
     *("store_read_ms", "store_write_ms"),
 }

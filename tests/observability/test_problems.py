@@ -74,12 +74,12 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
         ),
         ({"gauges": {"trackers": 3, "trusted": 3}}, [], None),
         (
-            {"gauges": {"size": 99}, "minute": (30, 0, 70)},
+            {"gauges": {"size": 99}, "minute": (30, 0, 70, 0, 60)},
             [{"evictions": 100, "misses": 100}] * 6,
             "it is too small: it evicts 10 entries a second, and 30% of look-ups hit",
         ),
-        ({"gauges": {"size": 99}, "minute": (60, 0, 40)}, [{"evictions": 100, "misses": 100}] * 6, None),
-        ({"gauges": {"size": 90}, "minute": (30, 0, 70)}, [{"evictions": 100, "misses": 100}] * 6, None),
+        ({"gauges": {"size": 99}, "minute": (60, 0, 40, 0, 60)}, [{"evictions": 100, "misses": 100}] * 6, None),
+        ({"gauges": {"size": 90}, "minute": (30, 0, 70, 0, 60)}, [{"evictions": 100, "misses": 100}] * 6, None),
     ],
 )
 def test_each_problem_is_a_sentence_and_without_one_there_is_none(figures, recent, expected):

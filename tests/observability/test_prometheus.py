@@ -29,7 +29,7 @@ from wheelcache.codec import size_of
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.observability.prometheus import Collector
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.stats import LOAD_BOUNDS, LoadTimes
+from wheelcache.stats import LOAD_BOUNDS, Meter
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,6 +52,7 @@ METRICS = {
     "wheelcache_workers": ("gauge", {"cache"}),
     "wheelcache_wheel_lag_seconds": ("gauge", {"cache"}),
     "wheelcache_store_seconds": ("histogram", {"cache", "operation"}),
+    "wheelcache_store_requests_total": ("counter", {"cache", "result"}),
     "wheelcache_store_errors_total": ("counter", {"cache", "operation"}),
     "wheelcache_store_refused_total": ("counter", {"cache", "operation"}),
     "wheelcache_store_breaker_open": ("gauge", {"cache"}),
@@ -409,10 +410,10 @@ def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make_exported, 
 def test_seconds_never_go_down_by_a_bit_when_they_are_added_in_another_order():
     choose = random.Random(1)
     for _ in range(500):
-        loads = [LoadTimes() for _ in range(6)]
+        loads = [Meter() for _ in range(6)]
         for each in loads:
-            each.add(choose.uniform(0, 10 ** choose.randrange(6)))
-        seconds = [each.read()[0] for each in loads]
+            each.ended(choose.uniform(0, 10 ** choose.randrange(6)))
+        seconds = [each.read()[1] for each in loads]
         assert reduce(add, seconds) == reduce(add, reversed(seconds))
 
 

@@ -19,8 +19,14 @@ from wheelcache import options
 from wheelcache.backend_access import BackendAccess
 from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
-from wheelcache.django_backend import page_leases
-from wheelcache.django_backend.request_context import act_for_request, in_language, shares_its_thread
+from wheelcache.django_backend.request_context import (
+    act_for_request,
+    in_language,
+    is_held_back,
+    is_of_page,
+    shares_its_thread,
+    store_headers,
+)
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
 from wheelcache.loading.policy import PLAIN, load_policy
@@ -154,7 +160,7 @@ class WheelCache(BackendAccess, BaseCache):
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
-        if version is None and (self._sets_at_once or not (self._culls or page_leases.is_of_page(key))):
+        if version is None and (self._sets_at_once or not (self._culls or is_of_page(key))):
             if self._missed_at and self._prefix is not None:
                 # Some keys are missed and never set: they must not send all sets the long way.
                 self._fill_times.filled(f"{self._prefix}{key!s}")
@@ -167,9 +173,9 @@ class WheelCache(BackendAccess, BaseCache):
         store = partial(self._store, cache_key, self._encode(value), ttl)
         if not self._fill_waits:
             store()
-        elif not page_leases.is_held_back(self._cache, key, cache_key, store):
+        elif not is_held_back(self._cache, key, cache_key, store):
             store()
-            page_leases.store_headers(self._cache, key, lambda headers: self._key(headers, version))
+            store_headers(self._cache, key, lambda headers: self._key(headers, version))
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout

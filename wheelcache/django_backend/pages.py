@@ -12,7 +12,6 @@ page depends on them, by ``Vary: Cookie``.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, cast
@@ -30,22 +29,9 @@ from django.utils.translation import get_language
 
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.notes import SEAM, PageNotes
-from wheelcache.http_cache.request import BYPASSING
-from wheelcache.http_cache.rules import CONDITIONS
-from wheelcache.http_cache.variants import environ_name
+from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
 
 COMPANION: Final = "wheelcache.django_backend.pages.PageMiddleware"
-
-IN_THE_KEY: Final = frozenset(
-    (
-        *("REQUEST_METHOD", "SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "HTTP_HOST", "CONTENT_LENGTH"),
-        *("SERVER_NAME", "SERVER_PORT", "SERVER_PROTOCOL", "SERVER_SOFTWARE", "GATEWAY_INTERFACE"),
-        *map(environ_name, CONDITIONS),
-        *map(environ_name, BYPASSING),
-    )
-)
-"""Entries of META that are in the key of every page, the same for all requests of a server, or answered by the cache
-itself."""
 
 
 def page_cache(**options: Any) -> HTTPCache:
@@ -129,7 +115,9 @@ class _Watch:
         # With this call, the notes are complete: reads are added to them as they come, also those of a streamed body.
         notes.vary_on()
         environ = request.META
-        request.COOKIES = _Cookies(request.COOKIES, notes)
+        # Both are read for every page.
+        exempt = (settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME)
+        request.COOKIES = _Cookies(request.COOKIES, notes, exempt)
         request.META = meta = _Meta(environ, notes)
         request.headers = _Headers(meta, environ, notes)
         if hasattr(request, "environ"):
@@ -164,120 +152,26 @@ def _chooses_languages() -> bool:
     return "django.middleware.locale.LocaleMiddleware" in settings.MIDDLEWARE
 
 
-class _Watched(dict[str, Any]):
-    """A dict that notes which of its items are read, one by one or all together."""
-
-    def _note(self, name: Any) -> None:
-        raise NotImplementedError
-
-    def _note_all(self) -> None:
-        raise NotImplementedError
-
-
-def _reads_one(name: str) -> Any:
-    method = getattr(dict, name)
-
-    def read(self: _Watched, key: Any, *args: Any) -> Any:
-        self._note(key)
-        return method(self, key, *args)
-
-    return read
-
-
-def _reads_all(name: str) -> Any:
-    method = getattr(dict, name)
-
-    def read(self: _Watched, *args: Any) -> Any:
-        self._note_all()
-        return method(self, *args)
-
-    return read
-
-
-for _name in ("__getitem__", "__contains__", "get", "pop", "setdefault"):
-    setattr(_Watched, _name, _reads_one(_name))
-for _name in (
-    "__iter__",
-    "__reversed__",
-    "__len__",
-    "__eq__",
-    "__ne__",
-    "__or__",
-    "__ror__",
-    "__repr__",
-    "__reduce_ex__",
-):
-    setattr(_Watched, _name, _reads_all(_name))
-for _name in ("copy", "items", "keys", "popitem", "values"):
-    setattr(_Watched, _name, _reads_all(_name))
-
-
-class _Cookies(_Watched):
+@watched(dict)
+class _Cookies(WatchedCookies):
     """The cookies of a request."""
-
-    def __init__(self, cookies: dict[str, str], notes: PageNotes) -> None:
-        super().__init__(cookies)
-        self._notes = notes
-        # These are read for every page, which depends on them if its Vary says so.
-        self._noted = {settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME}
-
-    def _note(self, name: Any) -> None:
-        if name not in self._noted:
-            self._noted.add(name)
-            self._notes.vary_on(cookies=[name])
-
-    def _note_all(self) -> None:
-        self._notes.refuse("all cookies")
-
-    def __bool__(self) -> bool:
-        # ``cache_page`` asks this for every page that it stores.
-        self._notes.vary_on_presence_of_cookies()
-        return dict.__len__(self) > 0
 
 
 _FOR_DISALLOWED: Final = CommonMiddleware.process_request.__code__
 """This reads the User-Agent of every request, also if the site disallows none."""
 
 
-class _Meta(_Watched):
-    """The META of a request, which is also its environ under WSGI. The server's own gets the items that are set."""
+class _Meta(WatchedEnviron):
+    """The META of a request, which is also its environ under WSGI."""
 
-    def __init__(self, environ: dict[str, Any], notes: PageNotes) -> None:
-        super().__init__(environ)
-        self._environ = environ
-        self._notes = notes
-        self._noted = set(IN_THE_KEY)
-
-    def _note(self, name: Any) -> None:
-        if name in self._noted or type(name) is not str:
-            return
-        if (
+    def note(self, name: Any) -> None:
+        is_for_nothing = (
             name == "HTTP_USER_AGENT"
-            and sys._getframe(2).f_code is _FOR_DISALLOWED
             and not settings.DISALLOWED_USER_AGENTS
-        ):
-            return
-        self._noted.add(name)
-        if name.startswith("HTTP_"):
-            self._notes.vary_on(headers=[name[5:].replace("_", "-")])
-        elif name == "CONTENT_TYPE":
-            self._notes.vary_on(headers=["content-type"])
-        elif name.startswith("REMOTE_"):
-            self._notes.refuse("client address")
-        elif not name.startswith(("wsgi.", "CSRF_")) and not self._is_of_the_process(name):
-            self._notes.refuse("environ")
-
-    def _is_of_the_process(self, name: str) -> bool:
-        """Return whether an item is from the environment variables, which some servers add."""
-        return name in os.environ and self._environ.get(name) == os.environ[name]
-
-    def _note_all(self) -> None:
-        self._notes.refuse("all headers")
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._noted.add(name)
-        self._environ[name] = value
-        super().__setitem__(name, value)
+            and sys._getframe(2).f_code is _FOR_DISALLOWED
+        )
+        if not is_for_nothing:
+            super().note(name)
 
 
 class _Headers(HttpHeaders):
@@ -289,7 +183,7 @@ class _Headers(HttpHeaders):
         self._notes = notes
 
     def __getitem__(self, name: str) -> str:
-        self._meta._note(self.to_wsgi_name(name))
+        self._meta.note(self.to_wsgi_name(name))
         return super().__getitem__(name)
 
     def __iter__(self) -> Iterator[str]:

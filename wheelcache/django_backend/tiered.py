@@ -14,9 +14,13 @@ from django.utils.module_loading import import_string
 
 from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
-from wheelcache.django_backend import page_leases
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.request_context import act_for_request, shares_its_thread
+from wheelcache.django_backend.request_context import (
+    act_for_request,
+    is_held_back,
+    shares_its_thread,
+    store_headers,
+)
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
@@ -182,9 +186,9 @@ class TieredCache(WheelCache):
         write = partial(self._write_through, key, value, self._ttl(timeout), version)
         if not self._fill_waits:
             write()
-        elif not page_leases.is_held_back(self._cache, key, cache_key, write):
+        elif not is_held_back(self._cache, key, cache_key, write):
             write()
-            page_leases.store_headers(self._cache, key, lambda headers: self._key(headers, version))
+            store_headers(self._cache, key, lambda headers: self._key(headers, version))
 
     def _set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[None]:
         l2, ttl = (yield self._l2s), self._ttl(timeout)

@@ -48,8 +48,8 @@ class WheelCache(EngineBackend):
     Args:
         threshold: the most entries that are kept. As in cachelib's SimpleCache 0 means 500.
         default_timeout: int, float or timedelta; 0 for entries that never expire.
-        ignore_delete_many_errors: taken as cachelib does; no delete can fail here.
-        given: the other options: see ``option_table.FLASK``.
+        ignore_delete_many_errors: accepted for compatibility; deletes cannot fail.
+        given: the other options; see ``option_table.FLASK``.
 
     Raises:
         TypeError, ValueError: an option is unknown or wrong; names it, what it takes and what it got.
@@ -83,7 +83,7 @@ class WheelCache(EngineBackend):
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
-        """What Flask-Caching calls at ``init_app``: CACHE_ARGS and CACHE_OPTIONS come before the other settings."""
+        """Make the backend; Flask-Caching calls this. CACHE_ARGS and CACHE_OPTIONS override the other settings."""
         if len(args) > len(POSITIONAL):
             raise TypeError(f"CACHE_ARGS must be at most {', '.join(POSITIONAL)}, not {args!r}")
         settings = {
@@ -127,7 +127,7 @@ class WheelCache(EngineBackend):
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
     ) -> Any:
-        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
+        """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         However many threads miss the key together, one runs its loader, and the others get its value or its exception.
 
@@ -177,11 +177,11 @@ class WheelCache(EngineBackend):
             self._renew(self._cache_key(key), version, ttl)
 
     def delete(self, key: str) -> bool:
-        """Whether the key was there."""
+        """Delete a key. Return whether it existed."""
         return self._cache.delete(self._cache_key(key))
 
     def get_many(self, *keys: str) -> list[Any]:
-        """The values of all ``keys``, None for those that are not there."""
+        """Return the values of all ``keys``, None for missing ones."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
         values = self._get_many_at_once(keys)
@@ -192,7 +192,7 @@ class WheelCache(EngineBackend):
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
+        """Store a value. Return whether it was stored: not if it alone exceeds ``max_bytes``."""
         ttl = self._ttl(timeout)
         if self._missed_at:
             self._fill_times.filled(self._cache_key(key))
@@ -200,13 +200,16 @@ class WheelCache(EngineBackend):
         return self._store(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """``set``, unless the key is there: then False. Atomic. The timeout is kept exactly, without jitter."""
+        """Store a value unless the key exists, and return whether it was stored. Atomic.
+
+        The timeout is kept exactly, without jitter.
+        """
         ttl = self._ttl(timeout)
         is_stored = self._add_at_once(key, value, ttl)
         return self._add_new(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
-        """The keys that were stored."""
+        """Store many values. Return the keys that were stored."""
         ttl = self._ttl(timeout)
         # The values of a memoized function are found only while its version is there, so a version is not shortened.
         has_versions = any(map(is_memoize_version, mapping))
@@ -222,23 +225,23 @@ class WheelCache(EngineBackend):
         return [key for cache_key, key in originals.items() if cache_key not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """All ``keys``: one that was not there counts as deleted."""
+        """Delete many keys. Return all of them: a missing key counts as deleted."""
         self._cache.delete_many([self._cache_key(key) for key in keys])
         return list(keys)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there."""
+        """Return whether the key exists."""
         return self._cache_key(key) in self._cache
 
     def clear(self) -> bool:
-        """True: everything is gone."""
+        """Remove all entries. Return True."""
         self._cache.clear()
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """The value plus ``delta``; a key that isn't there starts at 0, one that is keeps its expiry. Atomic.
+        """Add ``delta`` to a value and return the sum. Atomic. A missing key starts at 0; other keys keep their expiry.
 
-        None if the new value alone exceeds ``max_bytes``: then it is not stored.
+        If the new value alone exceeds ``max_bytes``, it is not stored, and the result is None.
         """
         total = self._incr_at_once(key, delta)
         if total is not None:
@@ -264,13 +267,13 @@ class WheelCache(EngineBackend):
         return self._max_bytes is None or self._cache.parts.weigh(cache_key, stored) <= self._max_bytes
 
     def _ttl(self, timeout: Timeout) -> float | None:
-        """Seconds to live, None for ever; below zero if it is over at once."""
+        """Return the TTL in seconds; None for never, below zero if it is over immediately."""
         seconds = self.default_timeout if timeout is None else options.timeout("timeout", timeout)
         return seconds or None
 
 
 def _check_snapshots(app: Flask, cache: Cache) -> None:
-    """Snapshots are told apart by the names of caches: one would load what another saved."""
+    """Check that no two caches have the same snapshots, which are distinguished by the names of the caches."""
     others = [each.engine for each in app.extensions.get("cache", {}).values() if isinstance(each, WheelCache)]
     if any(_snapshots_of(each) == _snapshots_of(cache) for each in others):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What the two backends for Flask-Caching have in common: a base class, and the settings of their app."""
+"""The base class of the two backends for Flask-Caching, and the settings of their app."""
 
 from __future__ import annotations
 
@@ -92,15 +92,15 @@ class EngineBackend(BackendAccess, BaseCache):
 
     @property
     def engine(self) -> Cache:
-        """Where the entries are, or the copies."""
+        """The cache with the entries, or with the copies."""
         return self._cache
 
     def is_of_this_process(self) -> bool:
-        """Whether other processes have other entries, also with ``coherence``, which tells them of writes only."""
+        """Return whether other processes have other entries; ``coherence`` only notifies them of writes."""
         return True
 
     def serve(self, app: Flask) -> None:
-        """Have the end of each app context of ``app`` end the leases that were taken in it, and its fills."""
+        """Let each app context of ``app`` end its leases and fills."""
         if self._fill_waits:
             app.teardown_appcontext(end_leases)
         fill_times = self.engine.parts.fill_times
@@ -153,18 +153,18 @@ class EngineBackend(BackendAccess, BaseCache):
         raise NotImplementedError
 
     def get_dict(self, *keys: str) -> dict[str, Any]:
-        """``get_many`` as a dict."""
+        """Return the values of all ``keys`` as a dict."""
         return dict(zip(keys, self.get_many(*keys), strict=True))
 
     def dec(self, key: str, delta: int = 1) -> Any:
-        """``inc`` by ``-delta``."""
+        """Subtract ``delta`` from a value: see ``inc``."""
         return self.inc(key, -delta)
 
     def _waits_for_versions(self, keys: Iterable[Any]) -> bool:
-        """Whether ``keys``, by which Flask-Caching asks for versions of memoized functions, take a ``get`` each.
+        """Return whether ``keys``, with which Flask-Caching reads versions of memoized functions, need a ``get`` each.
 
-        What these functions are called for cannot be computed before the versions are set, and all callers that miss
-        them would set their own.
+        The values of these functions cannot be computed before the versions are set, and otherwise all callers that
+        miss the versions would set their own.
         """
         return bool(self._fill_waits) and any(map(is_memoize_version, keys))
 
@@ -225,15 +225,15 @@ def _new_version() -> str:
 
 
 def is_memoize_version(key: Any) -> bool:
-    """Whether Flask-Caching keeps the version of a memoized function under ``key``; it asks for it by ``get_many``."""
+    """Return whether Flask-Caching keeps the version of a memoized function under ``key``."""
     return str(key).endswith("_memver")
 
 
 def checked_options(options: Options, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All ``options`` by their names in ``option_table``.
+    """Return all ``options`` by their names in ``option_table``.
 
     Raises:
-        TypeError, ValueError, FileUnusable: a given one is unknown or wrong; names it, what it takes and what it got.
+        TypeError, ValueError, FileUnusable: an option is unknown or wrong; names it, what it accepts and what it got.
     """
     check_known(options, given)
     return options.checked(given)
@@ -251,7 +251,7 @@ def check_known(options: Options, given: Mapping[str, Any]) -> None:
 
 @contextmanager
 def naming(cache: Any) -> Iterator[None]:
-    """An option that is refused in here is an error that names the cache as well."""
+    """Let the error of a wrong option in this block name the cache as well."""
     try:
         yield
     except (TypeError, ValueError, FileUnusable) as error:
@@ -261,13 +261,13 @@ def naming(cache: Any) -> Iterator[None]:
 
 
 def figures_directory(app: Flask) -> Path | None:
-    """Where figures are published unless ``figures_dir`` says where: the same for all processes of the app."""
+    """Return the directory for figures without ``figures_dir``, which is the same for all processes of the app."""
     # One package may be installed once and served for several sites, each with an instance folder of its own.
     return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
 
 
 def warn_of_sessions(app: Flask) -> None:
-    """Log it if the sessions of ``app`` are in a cache of each process."""
+    """Log a warning if Flask-Session keeps the sessions of ``app`` in a cache that each process has for itself."""
     sessions = app.config.get("SESSION_CACHELIB")
     if (
         app.config.get("SESSION_TYPE") == "cachelib"

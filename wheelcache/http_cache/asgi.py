@@ -6,6 +6,7 @@ Only complete HTTP requests are its business: websockets, lifespan, and messages
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import Context
 from typing import Any, Final
@@ -28,8 +29,12 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-EMPTY_REQUEST: Final = {"type": "http.request", "body": b"", "more_body": False}
+logger = logging.getLogger("wheelcache")
 
+MOST_RENEWALS: Final = 64
+"""Tasks."""
+
+EMPTY_REQUEST: Final = {"type": "http.request", "body": b"", "more_body": False}
 
 KEPT_FOR_RENEWAL: Final = (
     *("type", "asgi", "http_version", "scheme", "path", "raw_path", "query_string", "root_path", "server", "state"),
@@ -73,7 +78,7 @@ class AsgiCache:
         self._app = app
         self._pages = pages
         self._wait = wait
-        self._find = pages.cache.find
+        self._find = pages.find
         self._clock = pages.clock
         self._served = pages.figures.served
         self._refused = pages.figures.refused
@@ -178,11 +183,20 @@ class AsgiCache:
         reduced = {name: scope[name] for name in KEPT_FOR_RENEWAL if name in scope}
         reduced |= {"method": "GET", "headers": headers, "client": None}
         run.request = AsgiRequest("GET", run.request.key, headers, dict(headers), is_plain=False)
-        work = _Exchange(run, _receive_of_nobody(), _discard).run(self._app, reduced)
+        if len(self._renewals) >= MOST_RENEWALS:
+            run.abandoned()
+            return
+        work = self._run_renewal(run, reduced)
         task = asyncio.get_running_loop().create_task(work, context=Context())
         # The loop itself holds only weak references to tasks.
         self._renewals.add(task)
         task.add_done_callback(self._renewals.discard)
+
+    async def _run_renewal(self, run: Run, scope: Scope) -> None:
+        try:
+            await _Exchange(run, _receive_of_nobody(), _discard).run(self._app, scope)
+        except Exception:
+            logger.exception("Renewing a page failed; it is used until its time is over.")
 
 
 class _Exchange:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.http_cache import asgi as asgi_driver
 from wheelcache.http_cache import wsgi as wsgi_driver
 from wheelcache.http_cache.figures import PageStats
+from wheelcache.http_cache.host_purges import HostPurges
 from wheelcache.http_cache.pages import Pages, weigh
 from wheelcache.http_cache.rules import Policy
 from wheelcache.http_cache.variants import Normalization
@@ -43,6 +45,7 @@ class HTTPCache:
         invalidate: a successful POST, PUT or DELETE removes the pages of its URL. Pass False if strangers can make such
             requests and must not empty the cache with them.
         cache_status: responses have a Cache-Status (RFC 9211).
+        coherence: "host": a purge is for all processes of this machine that have an HTTP cache of this name.
         clock, wall_clock: return seconds: a steady clock, and the time since 1970.
     """
 
@@ -65,6 +68,7 @@ class HTTPCache:
         authorized: bool = True,
         invalidate: bool = True,
         cache_status: bool = True,
+        coherence: str | None = None,
         clock: Clock = SystemClock.monotonic,
         wall_clock: Clock = SystemClock.travelling_time,
     ) -> None:
@@ -97,6 +101,7 @@ class HTTPCache:
             session_cookies=_names("session_cookies", session_cookies),
             needs_notes=options.flag("companion", companion),
             shows_status=options.flag("cache_status", cache_status),
+            host_purges=None if options.coherence("coherence", coherence) is None else HostPurges(name, clock),
             clock=clock,
             wall=wall_clock,
         )
@@ -111,7 +116,13 @@ class HTTPCache:
         return asgi_driver.AsgiCache(app, self.pages, self._wait)
 
     def purge(self, url: str) -> int:
-        """Remove the page at an absolute URL with all its variants, for http and https. Return how many there were."""
+        """Remove the page at an absolute URL with all its variants, for http and https. Return how many there were.
+
+        Raises:
+            ValueError: the URL has no host.
+        """
+        if not urlsplit(url).netloc:
+            raise ValueError(f"purge takes an absolute URL, such as https://example.com/news/, not {url!r}")
         return self.pages.purge_url(url)
 
     def purge_host(self, host: str) -> int:

@@ -53,14 +53,14 @@ class Marks:
         self._lock = lazy_lock()
         self._marks: OrderedDict[str, Mark] = OrderedDict()
 
-    def add(self, key: str, reason: str, now: float, *, by_body: bool) -> None:
+    def add(self, key: str, reason: str, now: float, *, is_lasting: bool) -> None:
         """Remember a page.
 
         Args:
-            by_body: its headers do not show that it cannot be stored: it is too long, for instance.
+            is_lasting: its headers do not show that it cannot be stored: it is too long, for instance.
         """
         with self._lock.get():
-            self._marks[key] = Mark(reason, now + MARKED, inf if by_body else now)
+            self._marks[key] = Mark(reason, now + MARKED, inf if is_lasting else now)
             self._marks.move_to_end(key)
             if len(self._marks) > MOST_MARKS:
                 self._marks.popitem(last=False)

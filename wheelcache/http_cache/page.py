@@ -41,6 +41,7 @@ class Page:
 
     Attributes:
         status, reason, headers, body: the response, without Age and Cache-Status. ``reason`` is the status line.
+        headers_of_304: for a client that has the page already.
         freshness: when it may be used, and how.
         born: when its age was 0, on the cache's clock.
         fresh_until: until when a hit needs no decision; it is in the past if every use needs one.
@@ -51,8 +52,8 @@ class Page:
     """
 
     __slots__ = (
-        *("asgi_headers", "body", "born", "fields", "fresh_until", "freshness", "headers", "prepared_until", "reason"),
-        *("shows_status", "size", "status", "weight", "wsgi_headers"),
+        *("asgi_headers", "body", "born", "fields", "fresh_until", "freshness", "headers", "headers_of_304"),
+        *("prepared_until", "reason", "shows_status", "size", "status", "weight", "wsgi_headers"),
     )
 
     def __init__(
@@ -69,6 +70,7 @@ class Page:
         self.status = status
         self.reason = reason
         self.headers = headers
+        self.headers_of_304 = [pair for pair in headers if pair[0] in KEPT_IN_304]
         self.freshness = freshness
         self.fields = fields
         self.born = now - freshness.age
@@ -109,7 +111,3 @@ class Page:
             ttl = int((self.freshness.lifetime or 0) - age)
             added.append((b"cache-status", b"wheelcache; hit; ttl=%d%s" % (ttl, detail)))
         return headers + added
-
-    def headers_of_304(self) -> Headers:
-        """Return the headers of an answer to a client that has the page already."""
-        return [pair for pair in self.headers if pair[0] in KEPT_IN_304]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import ceil
 from typing import Any, Final, NamedTuple
@@ -14,6 +14,7 @@ from wheelcache.http_cache import rules
 from wheelcache.http_cache.figures import Figures
 from wheelcache.http_cache.flights import Flights
 from wheelcache.http_cache.headers import Directives, Headers, directives, single
+from wheelcache.http_cache.host_purges import HostPurges
 from wheelcache.http_cache.keys import SEPARATOR, host_of, keys_of_url, root_of
 from wheelcache.http_cache.marks import Marks
 from wheelcache.http_cache.notes import PageNotes
@@ -33,6 +34,18 @@ MOST_ROOTS: Final = 64
 
 VALIDATABLE: Final = 3600.0
 """Seconds for which a stale page is kept if the application can validate it."""
+
+
+class Moment(NamedTuple):
+    """The moment at which a run begins: a page that is purged later is not stored.
+
+    Attributes:
+        purges: the number of the last purge by this process.
+        stamp: of the page, in the stamps of all processes.
+    """
+
+    purges: int
+    stamp: int
 
 
 class Wait(NamedTuple):
@@ -57,8 +70,12 @@ class Pages:
         session_cookies: a request with one of them gets only pages that depend on it or on all cookies.
         needs_notes: a page is stored only if the application called ``PageNotes.vary_on``.
         shows_status: responses have a Cache-Status.
+        host_purges: the purges of other processes; None if they do not matter.
         clock: a steady clock in seconds.
         wall: seconds since 1970.
+
+    Attributes:
+        find: ``find(key)`` returns the page or the variants with this key, or None.
     """
 
     def __init__(
@@ -70,10 +87,12 @@ class Pages:
         session_cookies: frozenset[bytes],
         needs_notes: bool,
         shows_status: bool,
+        host_purges: HostPurges | None,
         clock: Clock,
         wall: Clock,
     ) -> None:
         self.cache = cache
+        self.find: Callable[[str], Any] = cache.find if host_purges is None else self._find_current
         self.policy = policy
         self.clock = clock
         self.shows_status = shows_status
@@ -85,8 +104,20 @@ class Pages:
         self._normalization = normalization
         self._needs_notes = needs_notes
         self._wall = wall
+        self.host_purges = host_purges
         self._lock = lazy_lock()
         self._roots: set[str] = set()
+
+    def _find_current(self, key: str) -> Any:
+        found = self.cache.find(key)
+        is_variant = key.startswith(SEPARATOR)
+        if found is None or is_variant or self.host_purges is None or self.host_purges.is_current(key):
+            return found
+        return None
+
+    def moment(self, key: str) -> Moment:
+        """Return the moment at which a run begins, as ``store`` needs it."""
+        return Moment(self.purges.number, 0 if self.host_purges is None else self.host_purges.stamp(key))
 
     # Decisions.
 
@@ -117,6 +148,9 @@ class Pages:
         return answer
 
     def _run(self, request: Request, key: str, page: Page | None, *, leads: bool) -> Run:
+        if page is None:
+            # Unlike ``find``, this counts the miss.
+            self.cache.get(key)
         return Run(self, request, key, page, leads=leads, is_marked=False)
 
     def _answer(self, request: Request) -> Reply | Run | _Miss | None:
@@ -155,10 +189,10 @@ class Pages:
     def _select(self, request: Request) -> tuple[str | None, Page | None]:
         """Return the key of the page that a request selects, and the page. No key if it bypasses the cache."""
         key: str | None = request.key
-        found = self.cache.find(key)
+        found = self.find(request.key)
         if type(found) is Variants:
             key = found.find(request.raw(found.headers))
-            found = None if key is None else self.cache.find(key)
+            found = None if key is None else self.find(key)
         if found is not None and not self._may_use(found, request):
             found = None
         return key, found
@@ -204,12 +238,14 @@ class Pages:
 
     def unchanged(self, page: Page, request: Request, now: float) -> Reply | None:
         """Return the 304 for a client that has the page already; None for other clients."""
+        if page.status != 200:
+            return None
         none_match, modified_since = request.value(b"if-none-match"), request.value(b"if-modified-since")
         if none_match is None and modified_since is None:
             return None
         if not rules.is_not_modified(page.headers, none_match, modified_since, self._wall()):
             return None
-        return Reply(304, status_line(304), page.headers_of_304(), b"")
+        return Reply(304, status_line(304), page.headers_of_304, b"")
 
     def _range(self, page: Page, request: Request, headers: Headers) -> tuple[int, Headers, bytes]:
         wanted = request.value(b"range")
@@ -279,7 +315,7 @@ class Pages:
             return False
         return encoding.lower() not in accepted_encodings(request.value(b"accept-encoding") or b"")
 
-    def store(self, request: Request, page: Page, notes: PageNotes, purges: int) -> str | None:
+    def store(self, request: Request, page: Page, notes: PageNotes, began: Moment) -> str | None:
         """Store a page whose body is complete. Return the reason if it is not stored."""
         page.fields = fields = page.fields | notes.fields | keyed_headers(request)
         why = self._refusal_by_notes(notes, fields, request)
@@ -288,17 +324,20 @@ class Pages:
         if why is None:
             _complete(page)
             with self._lock.get():
-                why = self._put(request, page, purges)
+                why = self._put(request, page, began)
         if why is None:
             self.figures.count("stored")
         return why
 
-    def _put(self, request: Request, page: Page, purges: int) -> str | None:
-        if self.purges.is_outdated(request.key, purges):
+    def _put(self, request: Request, page: Page, began: Moment) -> str | None:
+        key = request.key
+        # First: afterwards, variants that another process has purged would look current again.
+        found = self.find(key)
+        if self.purges.is_outdated(key, began.purges):
+            return "purged"
+        if self.host_purges is not None and not self.host_purges.add(key, began.stamp):
             return "purged"
         ttl = self._seconds_to_keep(page)
-        key = request.key
-        found = self.cache.find(key)
         if page.fields or type(found) is Variants:
             variants = self._variants(key, found, page.fields, ttl)
             selected = variants.find(request.raw(variants.headers))
@@ -369,6 +408,8 @@ class Pages:
         with self._lock.get():
             for key in keys:
                 self.purges.note(key)
+                if self.host_purges is not None:
+                    self.host_purges.purge(key)
                 found = self.cache.find(key)
                 if type(found) is Variants:
                     self.cache.delete_many(found.keys())
@@ -380,13 +421,18 @@ class Pages:
         return self.purge_keys(keys_of_url(url, self._roots))
 
     def purge_host(self, host: str) -> int:
-        """Remove all pages of a host, which includes the port if that is not the default one."""
+        """Remove all pages of a host, and in the other processes all pages: they do not know which ones are meant."""
         host = host.lower()
+        keys = [key for key in [*self.cache.keys()] if host_of(key) == host]
+        if self.host_purges is not None:
+            self.host_purges.purge_all()
         with self._lock.get():
             self.purges.note_all()
-        return self.purge_keys([key for key in [*self.cache.keys()] if host_of(key) == host])
+        return self.purge_keys(keys)
 
     def purge_all(self) -> None:
+        if self.host_purges is not None:
+            self.host_purges.purge_all()
         with self._lock.get():
             self.purges.note_all()
             self.cache.clear()
@@ -404,9 +450,11 @@ class Pages:
     def _purge_target(self, key: str, target: str) -> None:
         """Remove the page that a header of the response to the request for ``key`` names, on the same host only."""
         host = host_of(key)
-        url = urljoin(f"//{host}{quote(key.rpartition(SEPARATOR)[2], encoding='latin-1')}", target)
-        if urlsplit(url).netloc.lower() == host:
-            self.purge_url(url)
+        # A malformed URL names no page.
+        with suppress(ValueError):
+            url = urljoin(f"//{host}{quote(key.rpartition(SEPARATOR)[2], encoding='latin-1')}", target)
+            if urlsplit(url).netloc.lower() == host:
+                self.purge_url(url)
 
     def after_fork_in_child(self) -> None:
         self._lock.forget()

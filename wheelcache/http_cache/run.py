@@ -1,12 +1,13 @@
 """One run of the application: what is done with its response. Sans I/O, so that both drivers share it.
 
 A driver reports the events of the response in order: ``started``, ``chunk`` for each piece of the body, and ``ended``
-at its regular end; or ``failed``, ``given_up`` or ``abandoned``. ``started`` and ``failed`` may return a ``Reply``,
+at its regular end; or ``failed``, ``give_up`` or ``abandoned``. ``started`` and ``failed`` may return a ``Reply``,
 which the driver sends in place of the application's response.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,12 @@ from wheelcache.http_cache.request import Request
 if TYPE_CHECKING:
     from wheelcache.http_cache.pages import Pages
 
+logger = logging.getLogger("wheelcache")
+
 COMPLETE: Final = 200
+
+LASTING: Final = frozenset(["max_body", "file", "write", "extension", "trailers"])
+"""Reasons that will hold for the next response of the page as well, although its headers do not show them."""
 
 FORWARDED_MISS: Final = (b"cache-status", b"wheelcache; fwd=miss")
 FORWARDED_STALE: Final = (b"cache-status", b"wheelcache; fwd=stale")
@@ -56,7 +62,7 @@ class Run:
     """
 
     __slots__ = (
-        *("_began", "_chunks", "_page", "_pages", "_purges", "_size", "announcement", "conditions", "is_recording"),
+        *("_began", "_chunks", "_page", "_pages", "_moment", "_size", "announcement", "conditions", "is_recording"),
         *("key", "leads", "notes", "request", "stored"),
     )
 
@@ -73,7 +79,7 @@ class Run:
         self.is_recording = True
         self._pages = pages
         self._began = pages.clock()
-        self._purges = pages.purges.number
+        self._moment = pages.moment(request.key)
         self._page: Page | None = None
         self._chunks: list[bytes] = []
         self._size = 0
@@ -96,7 +102,7 @@ class Run:
             if stored is not None and status not in rules.SERVER_ERRORS:
                 # The stored page is no longer the application's answer.
                 pages.forget(self.key)
-            self._end(refusal=page)
+            self._end(refusal=page, marks=True)
             return None
         self._page = page
         if self.conditions is not None and status == COMPLETE:
@@ -126,12 +132,13 @@ class Run:
             self.give_up("content-length")
             return
         page.fill(b"".join(self._chunks))
-        self._end(refusal=self._pages.store(self.request, page, self.notes, self._purges))
+        self._end(refusal=self._pages.store(self.request, page, self.notes, self._moment), marks=True)
 
     def failed(self) -> Reply | None:
         """The application raised an exception before its response began. Return a stale page if it may be used."""
         stored, now = self.stored, self._pages.clock()
         if stored is not None and stored.freshness.may_replace_an_error(stored.age(now)):
+            logger.warning("The application raised an exception; a stale page is sent.", exc_info=True)
             return self._stale(stored, now)
         self._end()
         return None
@@ -139,7 +146,7 @@ class Run:
     def give_up(self, reason: str) -> None:
         """The response cannot be stored."""
         if self.is_recording:
-            self._end(refusal=reason, by_body=True)
+            self._end(refusal=reason, marks=reason in LASTING)
 
     def abandoned(self) -> None:
         """The run was cancelled. If other requests wait for its page, one of them runs the application."""
@@ -157,7 +164,7 @@ class Run:
         pages = self._pages
         pages.figures.count("revalidated")
         page = pages.updated(stored, headers, now - self._began)
-        self._end(refusal=pages.store(self.request, page, self.notes, self._purges))
+        self._end(refusal=pages.store(self.request, page, self.notes, self._moment))
         return pages.reply(page, self.request, pages.clock(), b"; detail=validated")
 
     def _stale(self, stored: Page, now: float) -> Reply:
@@ -165,12 +172,12 @@ class Run:
         self._end()
         return self._pages.reply(stored, self.request, now, b"; detail=error")
 
-    def _end(self, *, refusal: str | None = None, by_body: bool = False) -> None:
+    def _end(self, *, refusal: str | None = None, marks: bool = False) -> None:
         """End the recording, and release the waiting requests.
 
         Args:
             refusal: the reason why the response is not stored.
-            by_body: the headers did not show it.
+            marks: the next requests for the page do not wait for each other.
         """
         pages = self._pages
         self.is_recording = False
@@ -179,6 +186,6 @@ class Run:
             pages.figures.refused(refusal)
         if self.leads:
             self.leads = False
-            if refusal is not None:
-                pages.marks.add(self.key, refusal, pages.clock(), by_body=by_body)
+            if refusal is not None and marks:
+                pages.marks.add(self.key, refusal, pages.clock(), is_lasting=refusal in LASTING)
             pages.flights.finish(self.key)

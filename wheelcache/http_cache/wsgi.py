@@ -65,7 +65,7 @@ class WsgiCache:
         self._app = app
         self._pages = pages
         self._wait = wait
-        self._find = pages.cache.find
+        self._find = pages.find
         self._clock = pages.clock
         self._served = pages.figures.served
         self._refused = pages.figures.refused
@@ -180,14 +180,19 @@ class _Exchange:
         self.reply: Reply | None = None
         self._start_response = start_response
         self._has_started = False
+        self._file: Iterable[bytes] | None = None
 
     def respond(self, app: App, environ: Environ) -> Iterable[bytes]:
         """Run the application. Return its iterable, or another one in its place."""
         run = self.run
-        environ[SEAM] = run.notes
+        # A copy: applications change their environ, and the page is stored under the headers of the request.
+        environ = {**environ, SEAM: run.notes}
         if run.conditions is not None:
-            environ = {name: value for name, value in environ.items() if name not in REPLACED}
+            for name in REPLACED:
+                environ.pop(name, None)
             environ |= {environ_name(name): value.decode("latin-1") for name, value in run.conditions}
+        if "wsgi.file_wrapper" in environ:
+            environ["wsgi.file_wrapper"] = partial(self._wrap_file, environ["wsgi.file_wrapper"])
         try:
             iterable = app(environ, self._start)
         except Exception:
@@ -199,8 +204,7 @@ class _Exchange:
             run.abandoned()
             raise
         if self._has_started:
-            file_wrapper = environ.get("wsgi.file_wrapper")
-            if isinstance(file_wrapper, type) and isinstance(iterable, file_wrapper):
+            if self._file is not None and iterable is self._file:
                 run.give_up("file")
             if not run.is_recording and self.reply is None:
                 return iterable
@@ -218,11 +222,16 @@ class _Exchange:
         self._has_started = True
         self.reply = run.started(int(status[:3]), status, _as_bytes(headers))
         if self.reply is not None:
-            return _discard
+            return partial(self._write, _discard)
         if run.announcement:
             headers = headers + as_text(run.announcement)
         write = self._start_response(status, headers, exc_info)
         return partial(self._write, write) if run.is_recording else write
+
+    def _wrap_file(self, file_wrapper: Callable[..., Iterable[bytes]], *file: Any) -> Iterable[bytes]:
+        # The server recognizes its own object, which may be of any type.
+        self._file = file_wrapper(*file)
+        return self._file
 
     def _write(self, write: Write, data: bytes) -> object:
         self.run.give_up("write")

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from wheelcache.stats import LoadCounts
+from wheelcache.stats import Meter
 
 LONGEST: Final = 60.0
 """Seconds. A ``set`` that comes later than that after a miss is not attributed to the miss."""
@@ -36,7 +36,7 @@ class FillTimes:
 
     __slots__ = ("_clock", "_counts", "_keys", "missed_at")
 
-    def __init__(self, counts: LoadCounts, clock: Callable[[], float]) -> None:
+    def __init__(self, counts: Meter, clock: Callable[[], float]) -> None:
         self._counts = counts
         self._clock = clock
         self.missed_at: dict[tuple[int, Any], float] = {}
@@ -61,7 +61,7 @@ class FillTimes:
         if missed_at is not None:
             seconds = self._clock() - missed_at
             if seconds <= LONGEST:
-                self._counts.ended(seconds)
+                self._counts.ended(seconds, "loads")
 
     def forget(self) -> None:
         """Forget the misses of the running thread or task: its request is over, so no later ``set`` answers them."""

@@ -16,14 +16,15 @@ class Rate:
     """Look-ups in a time.
 
     Attributes:
-        hits, stale_hits, misses, store_hits: see ``Stats``. Store hits are misses of the cache itself.
+        hits, stale_hits, misses: see ``Stats``.
+        store_hits: misses for which the store behind had a value; None without a store.
         seconds: how long it is: shorter than a minute if the cache is younger.
     """
 
     hits: int = 0
     stale_hits: int = 0
     misses: int = 0
-    store_hits: int = 0
+    store_hits: int | None = None
     seconds: float = 0.0
 
     @property
@@ -46,8 +47,8 @@ class Rate:
 
     @property
     def answered_ratio(self) -> float | None:
-        """The share of both tiers: of the cache, and of the store behind it. 0.0 to 1.0; None without requests."""
-        return self._share(self.hits + self.store_hits)
+        """The share that the cache or the store behind it answered, 0.0 to 1.0; None without a store or requests."""
+        return None if self.store_hits is None else self._share(self.hits + self.store_hits)
 
     def _share(self, count: int) -> float | None:
         return count / self.requests if self.requests else None
@@ -185,9 +186,10 @@ class Sum:
 
     def _common(self) -> dict[str, Any]:
         bounds = self.gauges or self.settings
+        hits, stale_hits, misses, store_hits, seconds = map(int, self.minute)
         return {
             "stats": self._stats(subtracted(self.counts, self.base)),
-            "minute": Rate(*map(int, self.minute)),
+            "minute": Rate(hits, stale_hits, misses, store_hits if self._has_store() else None, seconds),
             "max_entries": _whole(bounds.get("max_entries")),
             "max_weight": _whole(bounds.get("max_weight")),
             "weighs_bytes": bool(bounds.get("weighs_bytes")),
@@ -196,8 +198,10 @@ class Sum:
         }
 
     def _stats(self, counts: Row) -> Stats:
-        has_store = bool((self.gauges or self.settings).get("has_store"))
-        return Stats.of(counts, [self.gauges.get(name, 0) for name in GAUGES], has_store=has_store)
+        return Stats.of(counts, [self.gauges.get(name, 0) for name in GAUGES], has_store=self._has_store())
+
+    def _has_store(self) -> bool:
+        return bool((self.gauges or self.settings).get("has_store"))
 
 
 def _sum(numbers: Iterable[Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from wheelcache.codec import size_of
 from wheelcache.core.contract import Core, RemovalCause
@@ -26,7 +26,7 @@ from wheelcache.stats import (
     NO_STORE_GAUGES,
     REMOVALS,
     STORE_GAUGES,
-    LoadCounts,
+    Meter,
     Row,
     Stats,
     StoreStats,
@@ -68,7 +68,7 @@ class StatsReader:
 
     __slots__ = ("_core", "_loads", "store")
 
-    def __init__(self, core: Core, loads: LoadCounts) -> None:
+    def __init__(self, core: Core, loads: Meter) -> None:
         self._core = core
         self._loads = loads
         self.store: ObservedStore | None = None
@@ -79,11 +79,11 @@ class StatsReader:
 
     def read(self) -> tuple[Row, Row]:
         """Return ``counts()`` and ``gauges()`` of the figures."""
-        loads, core = self._loads.fields(), self._core.counts()
-        values = loads | core._asdict()
+        (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
+        values: dict[str, Any] = loads | core._asdict() | {"load_seconds": seconds}
         values.update((name, core.removals[cause]) for cause, name in _REMOVALS)
         store = None if self.store is None else self.store.stats()
-        counts = (*_counters(values), *loads["load_buckets"], *(NO_STORE if store is None else store.counts()))
+        counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()))
         of_store = NO_STORE_GAUGES if store is None else _store_gauges(store)
         return counts, (len(self._core), self._core.weight, *of_store)
 

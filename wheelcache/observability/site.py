@@ -63,6 +63,7 @@ class Glance(NamedTuple):
     hits: int
     stale_hits: int
     misses: int
+    store_hits: int
     puts: int
     evictions: int
     loads: int

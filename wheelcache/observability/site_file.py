@@ -324,8 +324,12 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _commit(connection: sqlite3.Connection, change: Callable[[sqlite3.Connection], T]) -> T:
+    process = os.getpid()
     connection.execute("BEGIN IMMEDIATE")
     result = change(connection)
+    if process != os.getpid():
+        # Closing the connection writes nothing to the database, as all changes are in memory until the commit.
+        raise Failed("a signal handler forked during the transaction, which is the parent's")
     until = SystemClock.steady() + COMMIT_PATIENCE
     while True:
         try:

@@ -136,7 +136,7 @@ class EntryWriter(WriteState):
         """
         if ttl is DEFAULT_TTL:
             return self._ttl
-        if type(ttl) is int and 0 < ttl < MAX_FAST_TTL:
+        if ttl is None or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL):
             return ttl
         return options.ttl("ttl", ttl)
 
@@ -241,7 +241,7 @@ class EntryWriter(WriteState):
         expected: Any = MISSING,
         seen: Seen | None = None,
     ) -> int:
-        """Store a value, and do what follows from the outcome."""
+        """Store a value, and handle the outcome."""
         removed = self.listener.list()
         try:
             outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, seen, removed)
@@ -330,7 +330,7 @@ class EntryWriter(WriteState):
             yield partial(self.listener.tell, removed)
 
     def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
-        """Do what follows from the outcome of a step of the core that wrote ``count`` entries."""
+        """Handle the outcome of a step of the core that wrote ``count`` entries."""
         driver = self._driver
         if self.quiet != STORED:
             # First: what it starts may write.
