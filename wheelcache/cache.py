@@ -59,9 +59,9 @@ class Cache(CacheAccess):
         max_entries: the most entries it holds; None for no bound. The least recently used leave first.
         max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
         weigher: ``weigher(key, value)`` returns the weight of an entry, an int >= 0.
-        ttl: seconds until an entry expires, unless ``set`` says otherwise; None for never.
+        ttl: seconds until an entry expires, unless ``set`` is given another TTL; None for never.
         jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
-            entries that were set together do not expire together. ``add`` and ``touch`` keep theirs exactly.
+            entries that were set together do not expire together. ``add`` and ``touch`` keep their TTL exactly.
         interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are exact regardless.
         log_interval: seconds between lines on the logger ``wheelcache.stats``; None for no lines.
         sample_interval: seconds between looks at the memory that the entries take, where nothing is published; None for
@@ -136,15 +136,15 @@ class Cache(CacheAccess):
         return self._times(key) is not None
 
     def keys(self) -> list[Any]:
-        """The keys that are there, least recently used first. A snapshot."""
+        """Return the keys of the entries, least recently used first. A snapshot."""
         self._gate.open()
         return [unwrap(key) for key in (*self._core.keys(),)]
 
     def expires_in(self, key: Hashable) -> float | None:
-        """Seconds until an entry expires; None if it never does.
+        """Return the seconds until an entry expires; None if it never does.
 
         Raises:
-            MissingKey: (a KeyError) the key isn't there.
+            MissingKey: (a KeyError) the key is not there.
         """
         times = self._times(key)
         if times is None:
@@ -152,12 +152,12 @@ class Cache(CacheAccess):
         return None if times.fresh_until == inf else times.fresh_until - self._core.now()
 
     def update(self, key: Hashable, function: Callable[[Any], Any]) -> Any:
-        """Put ``function(value)`` in the place of a value, keep its expiry, and return the new value. Atomic.
+        """Replace a value by ``function(value)``, keep its expiry, and return the new value. Atomic.
 
-        ``function`` runs without a lock, and once more if another caller wrote the key meanwhile.
+        ``function`` runs without a lock, and once more if another caller writes the key at the same time.
 
         Raises:
-            MissingKey: (a KeyError) the key isn't there.
+            MissingKey: (a KeyError) the key is not there.
         """
         value = self._writer.update(key, function)
         if value is MISSING:
@@ -168,7 +168,7 @@ class Cache(CacheAccess):
         """Remove an entry and return its value, or ``default``.
 
         Raises:
-            MissingKey: (a KeyError) the key isn't there and no ``default`` was given.
+            MissingKey: (a KeyError) the key is not there and no ``default`` was given.
         """
         value = self._delete(key)
         if value is not MISSING:
@@ -182,17 +182,17 @@ class Cache(CacheAccess):
         return self._writer.delete_many(keys)
 
     def delete_group(self, name: str) -> int:
-        """Delete every key that is a tuple whose first item is ``name``. How many were there."""
+        """Delete every key that is a tuple whose first item is ``name``. Return how many were there."""
         return self.parts.delete_group(name)
 
     def clear(self) -> None:
-        """Remove every entry. A listener is told of each before this returns, but of those few that another thread,
-        which writes or advances the wheel, takes out of memory meanwhile: that thread tells of them."""
+        """Remove every entry. The listener is called for every entry before this returns, except for the few entries
+        that another thread is removing at the same time: that thread calls it."""
         self.parts.clear_for("")
 
     @property
     def on_removal(self) -> Listener | None:
-        """The listener, which may be set, and set to None, at any time."""
+        """The listener. It may be set, also to None, at any time."""
         function: Listener | None = self._writer.listener.function
         return function
 
@@ -238,18 +238,18 @@ class Cache(CacheAccess):
         timeout: float | None = None,
         negative_ttl: float | None = None,
     ) -> Callable[[F], Memoized[F]]:
-        """A decorator that caches what a function, method or coroutine function returns, by its arguments.
+        """Return a decorator that caches the results of a function, method or coroutine function by its arguments.
 
-        Calls that mean the same share a value, however they spell it. Arguments that are equal are the same, as in
-        ``functools.lru_cache``. An instance is an argument like any other. A function that is decorated anew, such as
-        one inside another function, begins anew. See ``memoize.Memoized`` for what a decorated function has.
+        Calls that mean the same share a value, however they spell it. Equal arguments are the same, as in
+        ``functools.lru_cache``. An instance is an argument like any other. A function that is decorated again, such as
+        one inside another function, starts without values. ``memoize.Memoized`` describes a decorated function.
 
         Args:
             ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as for ``take``.
-            key: ``key(*args, **kwargs)``, the part of the key that the arguments make, in place of the arguments.
+            key: ``key(*args, **kwargs)`` returns the part of the key that stands for the arguments.
 
         Raises:
-            TypeError, ValueError: naming the argument; or what is decorated is no function, or makes generators.
+            TypeError, ValueError: naming the argument; or if the decorated object is not a function, or a generator.
         """
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
@@ -261,21 +261,21 @@ class Cache(CacheAccess):
     # Leases.
 
     def get_or_lease(self, key: Hashable, default: Any = None, *, wait: float, may_wait: bool = True) -> Any:
-        """``get`` for a caller that sets what it misses: of the callers that miss a key at once, one gets ``default``
+        """``get`` for a caller that sets a missing value: of the callers that miss a key together, one gets ``default``
         and a lease, and the others wait for the value that it sets.
 
         If the holder deletes the key, its request ends, or ``wait`` is over, one waiter gets ``default`` and the lease.
         A caller that holds a lease, runs a loader, or runs under an event loop never waits. See ``fill_leases``.
 
         Args:
-            wait: seconds > 0, at most.
-            may_wait: False where the holder of the lease may need the very thread that would wait.
+            wait: the most seconds to wait, > 0.
+            may_wait: False if the holder of the lease may need the very thread that would wait.
         """
         found = drive(self.parts.look_up_leased(key, wait, may_wait))
         return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
-        """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
+        """``get_or_lease`` for coroutines: they wait without stopping their event loop. The task has the lease."""
         found = await drive_async(self.parts.look_up_leased(key, wait))
         return default if found is MISSING else found
 
@@ -288,35 +288,36 @@ class Cache(CacheAccess):
         secret: str | bytes | None = None,
         seconds: float | None = None,
     ) -> int:
-        """Write all entries to a file, with the time they have left, in the order of their use. How many.
+        """Write all entries to a file, with the time they have left, in the order of their use. Return their number.
 
-        It pickles without a lock. What is written meanwhile may be in the file or not. Left out are values that cannot
-        be pickled, which is logged, and those of functions whose name may mean another one in another process.
+        It pickles without a lock. Entries that are written at the same time may be in the file or not. Left out are
+        values that cannot be pickled, which is logged, and values of functions whose name may mean another function in
+        another process.
 
         Args:
-            path: of the file, which is replaced when all is written and synced.
-            secret: what the file is signed with.
-            seconds: the longest it may take.
+            path: the path of the file, which is replaced when all is written and synced.
+            secret: signs the file.
+            seconds: the longest time that the call may take.
 
         Raises:
             OSError: the file cannot be written, or (a TimeoutError) ``seconds`` have passed. Nothing is left of it.
             RuntimeError: another save of this cache is in progress.
-            CacheClosed: the cache was closed, perhaps meanwhile. Nothing is left of the file.
+            CacheClosed: the cache was closed, perhaps during the save. Nothing is left of the file.
             SnapshotRefused: this is Windows.
         """
         self._gate.open()
         return self.parts.snapshots.save(path, secret=secret, seconds=seconds)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
-        """Restore the entries of a file that ``save`` wrote, except those that have expired since. How many.
+        """Restore the entries of a file that ``save`` wrote, except expired ones. Return their number.
 
-        They come in the order of their use. What is here already stays. If there is not room for all, the most recently
-        used come. A coherent cache takes those that no process has written since. A file that is damaged, foreign, or
-        not this user's own to write, is renamed to ``<name>.refused``, and one warning says why. A missing one is no
-        error.
+        They come in the order of their use. Existing entries stay. If there is not room for all, the most recently used
+        ones come. A coherent cache restores only entries that no process has written since. A file that is damaged,
+        foreign, or writable by another user is renamed to ``<name>.refused``, and one warning gives the reason. A
+        missing file is no error.
 
         Args:
-            secret: what the file must have been signed with.
+            secret: must be the secret that signed the file.
 
         Raises:
             TypeError, ValueError: naming the argument.
@@ -328,13 +329,13 @@ class Cache(CacheAccess):
     # Figures.
 
     def stats(self) -> Stats:
-        """The figures since the cache was made."""
+        """Return the figures since the cache was made."""
         self._gate.open()
         return self.parts.observer.stats()
 
     @property
     def observer(self) -> Observer:
-        """The figures beyond ``stats()``, published or not, the recent events, and the requests of operators."""
+        """The published and other figures beyond ``stats()``, the recent events, and the requests of operators."""
         return self.parts.observer
 
     @property
@@ -350,7 +351,8 @@ class Cache(CacheAccess):
     # The end.
 
     def close(self) -> None:
-        """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
+        """Drop all entries and leave the wheel thread. Later reads and writes raise CacheClosed; a second close does
+        nothing."""
         if not self.parts.is_closed:
             self.parts.close()
 
@@ -426,5 +428,5 @@ class Cache(CacheAccess):
 
 
 def caches() -> list[Cache]:
-    """The caches of this process that are in use, oldest first."""
+    """Return the caches of this process that are not closed, oldest first."""
     return observed_caches()

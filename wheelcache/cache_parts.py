@@ -20,8 +20,8 @@ from wheelcache.loading.fill_times import FillTimes
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.memoize import Groups, group_of
 from wheelcache.loading.steps import StepsTo
-from wheelcache.observability.core_log import log_core
 from wheelcache.observability.observers import IdleChecker, Observer, StatsReader
+from wheelcache.observability.stats_log import log_core
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.options import seconds, whole
 from wheelcache.persistence.autosave import Autosave

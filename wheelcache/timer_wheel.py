@@ -1,7 +1,7 @@
 """The timers of a ``Timers`` as entries of two cores: a timer is an entry that fires when it expires.
 
 One core has the keyed timers, the other one the broadcasts and the periodic jobs. ``core.advance`` moves due timers to
-a list that the wheel keeps, and they leave that list one by one, so an asynchronous exception loses one at most.
+a list that the wheel keeps, and they leave that list one by one, so an asynchronous exception loses none.
 ``set`` and ``advance`` drop a few of the entries that ``core.clear`` has detached. A timer that another thread drops in
 this way would miss its call by ``Timers.drain``, so ``remove_all`` removes the timers one by one.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from contextvars import Context
 from enum import Enum
@@ -215,11 +215,22 @@ class TimerWheel:
             if isinstance(event, AlarmEvent):
                 event.set()
         self._submit_due()
-        while due := _next_of(self._due_events):
-            if isinstance(due[1], AlarmEvent):
-                due[1].set()
-            elif not self._is_stopped:
-                self._run_job(due[1])
+        events, exits = self.events, []
+        with suppress(IndexError):
+            for _, job, _ in _removed_one_by_one(self._due_events):
+                try:
+                    if isinstance(job, AlarmEvent):
+                        job.set()
+                    elif not self._is_stopped:
+                        self._run_job(events, job)
+                except BaseException as error:
+                    exits.append(error)
+                    if isinstance(job, PeriodicJob):
+                        with suppress(WheelClosed):
+                            self.schedule(events, job, job, job.period, ABSENT)
+        if exits:
+            # After the others have run.
+            raise exits[-1]
 
     def use_clock(self, clock: Clock) -> None:
         """Frozen time does not apply to timers."""
@@ -282,42 +293,51 @@ class TimerWheel:
             self.driver.written()
 
     def _submit_due(self) -> None:
-        while due := _next_of(self._due):
-            key, value, _ = due
-            try:
-                # In a context of its own: the caller belongs to some load or request, or to none.
-                self._pool.submit(partial(self.call, self._execute, key, value), context=Context())
-            except PoolStopped:
-                # After ``stop``, or while the interpreter exits, timers no longer fire.
-                pass
-            except RuntimeError:
-                logger.exception("The timer of %r found no thread to run on.", unwrap(key))
+        with suppress(IndexError):
+            for timer in _removed_one_by_one(self._due):
+                claim = [timer]
+                try:
+                    # In a context of its own: the caller belongs to some load or request, or to none.
+                    self._pool.submit(partial(self._execute_claimed, claim), context=Context())
+                except PoolStopped:
+                    # After ``stop``, or while the interpreter exits, timers no longer fire.
+                    pass
+                except RuntimeError:
+                    logger.exception("The timer of %r found no thread to run on.", unwrap(timer[0]))
+                except BaseException:
+                    # An exception from outside: the timer fires later, unless it was submitted and has run.
+                    with suppress(IndexError):
+                        self._due.insert(0, claim.pop())
+                    raise
 
-    def _run_job(self, job: PeriodicJob) -> None:
-        events = self.events
-        pause: float | None = job.period
+    def _execute_claimed(self, claim: Removals) -> None:
+        with suppress(IndexError):
+            key, value, _ = claim.pop()
+            self.call(self._execute, key, value)
+
+    def _run_job(self, events: Core, job: PeriodicJob) -> None:
+        """Run a job, and schedule its next run in the core that it came from: in the child of a fork, there is none."""
+        pause = job.period
         try:
             answer = job.function()
             if answer is STOP:
-                pause = None
-            elif answer is not None:
+                return
+            if answer is not None:
                 pause = options.seconds("what a periodic job returns", answer)
         except Exception:
             logger.exception("The periodic job %r raised.", job.function)
-        finally:
-            # In the core that it came from: a job that forks has no further run in the child.
-            with suppress(WheelClosed):
-                if pause is not None and events.set(job, job, pause) & WAKE:
-                    # If a write advances the wheel, the wheel thread does not know of this run.
-                    self.driver.wake()
+        with suppress(WheelClosed):
+            if events.set(job, job, pause) & WAKE:
+                # If a write advances the wheel, the wheel thread does not know of this run.
+                self.driver.wake()
 
 
-def _next_of(due: Removals) -> tuple[Any, Any, Any] | None:
-    """Remove the first due timer and return it; None if there is none, perhaps because of another thread."""
-    try:
-        return due.pop(0)
-    except IndexError:
-        return None
+def _removed_one_by_one(due: Removals) -> Iterator[tuple[Any, Any, Any]]:
+    """Iterate over the due timers, remove each, and raise IndexError at the end.
+
+    A ``for`` loop removes and assigns a timer without any other bytecode: no exception from outside comes in between.
+    """
+    return iter(partial(due.pop, 0), None)
 
 
 def _stopped() -> WheelClosed:

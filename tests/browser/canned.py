@@ -79,7 +79,7 @@ class CannedSite:
         at = [self.figures["at"] // step * step - step * each for each in reversed(range(number))]
         return {
             **dict.fromkeys(self._card["history"], [1.0] * number),
-            **dict.fromkeys(("stale_ratio", "stale_per_second"), [0.0] * number),
+            **dict.fromkeys(("store_ratio", "stale_ratio", "stale_per_second"), [0.0] * number),
             "step": step,
             "at": at,
             "started": [0] * number,

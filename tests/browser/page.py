@@ -1,6 +1,7 @@
 """The dashboard in a browser."""
 
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import staleness_of
 
 from tests.waiting import until
 
@@ -20,7 +21,9 @@ class Page:
         """As a user that has not logged in yet; with the details of ``cache``, if the user may see the page."""
         self.driver.get(f"{self.site.url}/wheelcache/")
         assert self.driver.title == "Log in"
+        form = self.find("form")
         self.log_in(user)
+        assert until(lambda: staleness_of(form)(self.driver), SOON)
         if self.all("#config"):
             assert self.is_fresh()
             self.select(cache)

@@ -87,7 +87,7 @@ def test_the_grid_has_no_holes_and_equal_margins(page, site, width, memory, stor
     metrics = {"width": width, "height": 780, "deviceScaleFactor": 1, "mobile": False}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     calls = {"calls": 1, "errors": 0, "refused": 0, "seconds": 0.5}
-    gauges = {"breakers": 0, "open_breakers": 0, "trackers": 0, "trusted": 0}
+    gauges = {"hits": 0, "misses": 0, "breakers": 0, "open_breakers": 0, "trackers": 0, "trusted": 0}
     card = site.card(total={"bytes": memory}, history=site.history(load_ms=450.0))
     page.show({**card, "store": None if store is None else {"reads": calls, "writes": calls, **gauges}})
     rows = page.run(

@@ -44,7 +44,7 @@ def test_the_store_behind_shows_its_calls_and_what_is_bad_is_marked(page, site, 
     took = site.times((100,), (0, 0, 3000), of="store_reads")
     page.show(
         site.card(total={"stale_hits": 17}, worker_count=3, times=took)
-        | {"store": {**STORE, **state, "reads": reads, "writes": writes}}
+        | {"store": {**STORE, **state, "hits": 9, "misses": 1, "reads": reads, "writes": writes}}
     )
     assert page.find('[data-part="store"]').is_displayed()
     shown = {name: page.figure(f"store_{name}", "pages") for name in ("reads", "writes", "errors", "refused", "stale")}
@@ -208,3 +208,52 @@ def test_an_estimate_of_the_memory_is_called_one(page, site, total, expected):
     page.show(site.card(total=total))
     assert (page.figure("bytes", "pages"), page.figure("max_bytes", "pages")) == expected
     assert page.find('[data-chart="memory"]').is_displayed()
+
+
+def test_a_cache_without_a_worker_shows_its_last_figures_and_its_settings(page, site):
+    settings = [["MAX_ENTRIES", "7", False, "the most that are kept"]]
+    page.show(
+        site.card(worker_count=0, workers=[], settings=settings, total={"hits": 5, "entries": 0, "max_entries": 7})
+    )
+    assert page.text('[data-part="workers-summary"]') == "No worker has this cache now"
+    assert (page.figure("max_entries", "pages"), page.figure("hits", "pages")) == ("of 7", "5")
+    assert page.find('[data-part="settings"]').is_displayed()
+
+
+def test_rows_of_zeros_are_folded_into_a_line_that_names_them(page, site):
+    page.show(site.card(total={"hits": 5, "misses": 2, "puts": 2}))
+    lookups = page.find(".totals section")
+    assert lookups.text.splitlines() == [
+        *("Look-ups", "Look-ups", "7", "Hits", "5", "Misses", "2", "Writes", "2"),
+        *("None: stale answers, stampedes prevented", "Of keys, not of pages: a page from cache_page takes two."),
+    ]
+
+
+def bands(page):
+    return [page.run("return arguments[0].style.inlineSize", each) for each in page.all(".ratio .meter i")]
+
+
+def test_the_shares_of_the_last_minute_are_a_bar_in_which_stale_answers_are_neither_hits_nor_misses(page, site):
+    now = {"hit_ratio": 0.5, "answered_ratio": 0.5, "stale_ratio": 0.2, "requests_per_second": 1.0}
+    page.show(site.card(now=now))
+    assert page.figure("ratio_label", "pages") == "Hit ratio, last minute"
+    assert page.figure("hit_ratio_now", "pages") == "50.0%"
+    assert page.figure("shares", "pages") == "20.0% stale · 30.0% missed"
+    assert bands(page) == ["50%", "0%", "20%"]
+
+
+def test_of_a_cache_with_a_store_the_ratio_of_both_tiers_comes_first(page, site):
+    calls = {"calls": 100, "errors": 0, "refused": 0, "seconds": 0.5}
+    now = {"hit_ratio": 0.5, "answered_ratio": 0.75, "stale_ratio": 0.125, "requests_per_second": 1.0}
+    total = {"hits": 100, "misses": 100, "answered_ratio": 0.625}
+    card = site.card(now=now, total=total, history=site.history(hit_ratio=0.5, store_ratio=0.25))
+    page.show({**card, "store": {**STORE, "hits": 25, "misses": 75, "reads": calls, "writes": calls}})
+    assert page.text('[data-row="pages"] [data-column="hit_ratio"]') == "75.0%"
+    assert page.figure("ratio_label", "pages") == "Either tier, last minute"
+    assert page.figure("hit_ratio_now", "pages") == "75.0%"
+    assert page.figure("hit_ratio", "pages") == "62.5%"
+    assert page.figure("shares", "pages") == "50.0% here · 25.0% store · 12.5% stale · 12.5% missed"
+    assert bands(page) == ["50%", "25%", "12.5%"]
+    assert [page.figure(f"store_{name}", "pages") for name in ("hits", "misses")] == ["25", "75"]
+    legend = '[data-chart="hit_ratio"] [data-part="legend"]'
+    assert until(lambda: page.text(legend) == "Hits 50.0%Store 25.0%", SOON)

@@ -104,9 +104,9 @@ def test_an_address_with_a_cache_that_is_gone_shows_another_one(page, site):
 
 
 def test_a_line_shows_the_last_minute_and_the_last_ten_minutes(page, site):
-    ten_minutes = {"hit_ratio": [0.5] * 60, "stale_ratio": [0.2] * 60, "requests_per_second": [30.0] * 60}
+    ten_minutes = {"answered_ratio": [0.5] * 60, "stale_ratio": [0.2] * 60, "requests_per_second": [30.0] * 60}
     card = site.card(
-        now={"hit_ratio": 0.5, "stale_ratio": 0.2, "requests_per_second": 30.0},
+        now={"hit_ratio": 0.5, "answered_ratio": 0.5, "stale_ratio": 0.2, "requests_per_second": 30.0},
         total={"entries": 50, "max_entries": 200, "bytes": 3 << 20, "bytes_are_estimated": False},
         recent={**ten_minutes, "evictions_per_second": 2.5, "failures": 7},
     )

@@ -1,9 +1,6 @@
 """``from wheelcache.django_backend import cache``: the default cache, whatever the settings say it is by now."""
 
 import asyncio
-import subprocess
-import sys
-import textwrap
 import threading
 from pathlib import Path
 from unittest import mock
@@ -15,6 +12,7 @@ from django.core.cache.backends.locmem import LocMemCache
 from django.test import override_settings
 
 from tests.django_backend.conftest import BACKEND
+from tests.scripts import run
 from wheelcache.django_backend import WheelCache, cache
 
 ROOT = Path(__file__).parents[2]
@@ -154,9 +152,7 @@ def test_importing_it_needs_no_settings():
         settings.configure(CACHES={"default": {"BACKEND": "wheelcache.django_backend.WheelCache", "TIMEOUT": 7}})
         print(cache.default_timeout)
         """
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout.split() == ["DefaultCache", "False", "False", "False", "7"], done.stderr
+    assert run(script).split() == ["DefaultCache", "False", "False", "False", "7"]
 
 
 def test_a_wrong_option_is_named_when_it_is_first_used():

@@ -28,16 +28,25 @@ from wheelcache.stats import COUNTERS
 
 TOTALS = {
     *COUNTERS,
-    *("requests", "hit_ratio", "stale_ratio", "load_ms", "removals"),
+    *("requests", "hit_ratio", "stale_ratio", "answered_ratio", "load_ms", "removals"),
     *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes", "evicted_bytes"),
 } - {"evicted_weight"}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
     *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "recent"),
 }
-NOW = {"hit_ratio", "stale_ratio", "requests_per_second"}
+NOW = {"hit_ratio", "stale_ratio", "answered_ratio", "requests_per_second"}
 HISTORY = {
-    *("step", "at", "hit_ratio", "stale_ratio", "requests_per_second", "misses_per_second", "stale_per_second"),
+    *(
+        "step",
+        "at",
+        "hit_ratio",
+        "store_ratio",
+        "stale_ratio",
+        "requests_per_second",
+        "misses_per_second",
+        "stale_per_second",
+    ),
     *("entries", "bytes", "evictions_per_second", "expirations_per_second", "load_ms", "started"),
     *("store_read_ms", "store_write_ms"),
 }
@@ -470,9 +479,10 @@ def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_writing_th
 
 def _as_forty(db):
     """Have the rows of one worker forty times, though nobody holds the locks of the others."""
+    ((own,),) = db.execute("SELECT id FROM processes").fetchall()
     for table in ("processes", "workers"):
         columns = [name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")]
-        for number in range(39):
-            values = [f"'{number}-' || {each}" if each in ("process", "worker") else each for each in columns]
-            where = "WHERE process NOT LIKE '%-%-%'"
+        for number in range(1, 40):
+            values = [f"{own + number}" if each in ("id", "process") else each for each in columns]
+            where = f"WHERE {columns[0]} = {own}"
             db.execute(f"INSERT INTO {table} SELECT {', '.join(values)} FROM {table} {where}")

@@ -7,18 +7,17 @@ from wheelcache.observability.event_log import KILLED, Event
 from wheelcache.observability.figures import Sum
 from wheelcache.observability.problems import Problem, headline, problems
 from wheelcache.observability.site import Glance, Site
-from wheelcache.stats import STORE_GAUGES
+from wheelcache.observability.tables import GAUGES_OF_WORKER
 
 NOW = 1_000_000.0
 
 
 def cache(**values):
-    """The figures of a healthy cache with two workers; ``values`` are of ``Sum``, ``gauges`` by their names."""
-    names = ("size", "weight", *STORE_GAUGES)
-    gauges = {**dict.fromkeys(names, 0), **values.pop("gauges", {})}
-    given = {"processes": frozenset("ab"), "max_entries": 100, "max_weight": None, "published": NOW, "seconds": 60}
-    given |= {"has_store": True, **values}
-    return Sum(gauges=tuple(gauges[name] for name in names), **given).figures("pages")
+    """The figures of a healthy cache with two workers; ``values`` are of ``Sum``, or of its gauges."""
+    gauges = dict.fromkeys(GAUGES_OF_WORKER, 0) | {"max_entries": 100, "max_weight": None, "has_store": True}
+    gauges |= values.pop("gauges", {}) | {name: values.pop(name) for name in GAUGES_OF_WORKER if name in values}
+    given = {"processes": frozenset("ab"), "published": NOW, "minute": (0, 0, 0, 0, 60), **values}
+    return Sum(gauges=gauges if given["processes"] else {}, **given).of_cache("pages")
 
 
 def steps(*parts):
@@ -75,12 +74,12 @@ def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
         ),
         ({"gauges": {"trackers": 3, "trusted": 3}}, [], None),
         (
-            {"gauges": {"size": 99}, "minute": (30, 0, 70)},
+            {"gauges": {"size": 99}, "minute": (30, 0, 70, 0, 60)},
             [{"evictions": 100, "misses": 100}] * 6,
             "it is too small: it evicts 10 entries a second, and 30% of look-ups hit",
         ),
-        ({"gauges": {"size": 99}, "minute": (60, 0, 40)}, [{"evictions": 100, "misses": 100}] * 6, None),
-        ({"gauges": {"size": 90}, "minute": (30, 0, 70)}, [{"evictions": 100, "misses": 100}] * 6, None),
+        ({"gauges": {"size": 99}, "minute": (60, 0, 40, 0, 60)}, [{"evictions": 100, "misses": 100}] * 6, None),
+        ({"gauges": {"size": 90}, "minute": (30, 0, 70, 0, 60)}, [{"evictions": 100, "misses": 100}] * 6, None),
     ],
 )
 def test_each_problem_is_a_sentence_and_without_one_there_is_none(figures, recent, expected):

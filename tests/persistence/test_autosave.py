@@ -21,11 +21,6 @@ from wheelcache.runtime.worker_pool import refresh_pool
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "kept"
-
-
-@pytest.fixture
 def keep(folder):
     """A cache that is kept in ``folder``, and what keeps it."""
     made = []

@@ -3,9 +3,6 @@
 import asyncio
 import operator
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 import tracemalloc
 from functools import partial
@@ -15,6 +12,7 @@ import pytest
 
 from tests.persistence import calling
 from tests.persistence.calling import Calling
+from tests.scripts import run
 from tests.waiting import until
 from wheelcache import Cache, ManualClock, Timers
 from wheelcache.coherence.shared_stamps import SharedStamps
@@ -35,11 +33,6 @@ class Point:
 
     def __hash__(self):
         return hash(self.x)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "a.snapshot"
 
 
 @pytest.fixture
@@ -103,15 +96,19 @@ def test_saving_does_not_rebuild_the_table_of_the_map(make, path, monkeypatch):
     monkeypatch.setattr(snapshot_file, "BUFFER_BYTES", 1000)
     cache = make()
     cache.set_many({str(key): key for key in range(20_000)})
+    peaks = []
     tracemalloc.start()
     try:
-        before = tracemalloc.get_traced_memory()[0]
-        tracemalloc.reset_peak()
-        cache.save(path)
-        # 0.2 MB, and 3 where the table is rebuilt.
-        assert tracemalloc.get_traced_memory()[1] - before < 1_000_000
+        # Threads that other tests have left may allocate meanwhile.
+        for _ in range(3):
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            cache.save(path)
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
     finally:
         tracemalloc.stop()
+    # 0.2 MB, and 3 where the table is rebuilt.
+    assert min(peaks) < 1_000_000
 
 
 def test_a_coherent_cache_of_another_process_loads_only_what_was_not_written_since(make, tmp_path, path):
@@ -129,9 +126,7 @@ def test_a_coherent_cache_of_another_process_loads_only_what_was_not_written_sin
         cache = Cache(stamps=SharedStamps("saved", folder))
         print(cache.load(folder / "a.snapshot"), cache.get_many("ab"))
         """
-    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
-    assert done.stdout == "1 {'a': 1}\n", done.stderr
+    assert run(script, tmp_path) == "1 {'a': 1}\n"
     # Nothing passes for current once the stamps were made anew.
     for stamps in tmp_path.glob("*.stamps"):
         stamps.unlink()
@@ -139,11 +134,6 @@ def test_a_coherent_cache_of_another_process_loads_only_what_was_not_written_sin
 
 
 # In a directory.
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "kept"
 
 
 @pytest.fixture

@@ -1,13 +1,10 @@
 """Caches that outlive their processes: what forks load, and what an exit, a signal and a hanging thread leave."""
 
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-from tests.scripts import FORKING
+from tests import scripts
 
 PRELUDE = """
 import os, signal, sys, threading, time
@@ -26,28 +23,12 @@ def make(**options):
 """
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "kept"
-
-
 def start(script, *args):
-    return subprocess.Popen(
-        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return scripts.start(PRELUDE + textwrap.dedent(script), *args)
 
 
 def run(script, *args, status=0):
-    process = start(script, *args)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == status, out + err
-    assert err == ""
-    return out.split()
+    return scripts.run(PRELUDE + textwrap.dedent(script), *args, status=status).split()
 
 
 def files(folder, suffix=".snapshot"):

@@ -1,5 +1,6 @@
 """Jobs of a cache that come round: when they run, when they are paused, and what ends them."""
 
+import random
 import threading
 import time
 from math import inf
@@ -223,3 +224,13 @@ def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes
     jobs.cache_is_used()
     assert ran.wait(60)
     jobs.close()
+
+
+def test_the_random_generator_that_an_application_has_seeded_is_left_alone(clock):
+    cache = Cache(clock=clock, jitter=0.5, log_interval=None, sample_interval=10)
+    cache.set_many({str(number): number for number in range(1000)})
+    state = random.getstate()
+    clock.advance(60)
+    cache.set("a", 1, 10)
+    assert random.getstate() == state
+    cache.close()

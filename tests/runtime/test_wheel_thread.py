@@ -1,7 +1,6 @@
 """The real thread: it starts lazily, parks, and survives errors; and writes do its work where it cannot run."""
 
 import gc
-import subprocess
 import sys
 import threading
 import time
@@ -9,7 +8,7 @@ import weakref
 
 import pytest
 
-from tests.scripts import FORKING
+from tests.scripts import FORKING, run
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause, Timers
 from wheelcache.runtime.wheel_thread import WheelThread
@@ -24,12 +23,7 @@ def clock():
 
 def in_python(script, *arguments):
     """Run a script in an interpreter of its own; what it printed, and nothing on stderr."""
-    outcome = subprocess.run(
-        [sys.executable, "-W", "error", *FORKING, "-c", script, *arguments], capture_output=True, text=True, timeout=110
-    )
-    assert outcome.stderr == ""
-    assert outcome.returncode == 0
-    return outcome.stdout.split()
+    return run(script, *arguments, options=("-W", "error", *FORKING)).split()
 
 
 def test_an_expired_entry_leaves_memory_by_the_thread_alone():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.cache.backends.base import (
@@ -19,12 +19,18 @@ from wheelcache import options
 from wheelcache.backend_access import BackendAccess
 from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
-from wheelcache.django_backend import page_leases
-from wheelcache.django_backend.request_context import act_for_request, in_language, shares_its_thread
+from wheelcache.django_backend.request_context import (
+    act_for_request,
+    in_language,
+    is_held_back,
+    is_of_page,
+    shares_its_thread,
+    store_headers,
+)
 from wheelcache.django_backend.stores import Store, store_for
 from wheelcache.errors import MissingKey
-from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
-from wheelcache.loading.steps import Call, InSteps, Steps, StepsTo, drive, drive_async, run, run_async
+from wheelcache.loading.policy import PLAIN, load_policy
+from wheelcache.loading.steps import Call, InSteps, Steps, StepsTo, drive, drive_async, run, run_async, twins
 from wheelcache.runtime.request_scope import end_request, forget_misses
 from wheelcache.runtime.worker_pool import cleanups
 
@@ -49,18 +55,8 @@ def _for_tasks(name: str) -> Callable[..., Any]:
     return call
 
 
-class _KeyPart:
-    """Part of every key, and may be changed at any time."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = f"_{name}"
-
-    def __get__(self, backend: WheelCache | None, owner: type) -> Any:
-        return self if backend is None else getattr(backend, self._name)
-
-    def __set__(self, backend: WheelCache, value: Any) -> None:
-        setattr(backend, self._name, value)
-        backend._find_prefix()
+KEY_SETTINGS: Final = ("key_prefix", "version", "key_func")
+"""Attributes that are part of every key, and may be changed at any time."""
 
 
 class WheelCache(BackendAccess, BaseCache):
@@ -96,7 +92,10 @@ class WheelCache(BackendAccess, BaseCache):
     def _find_store(self, location: str, params: dict[str, Any]) -> Store:
         return store_for(location, params)
 
-    key_prefix, version, key_func = _KeyPart(), _KeyPart(), _KeyPart()
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in KEY_SETTINGS:
+            self._find_prefix()
 
     def _find_prefix(self) -> None:
         """What the default key function puts before every key, so that a hit need not call it."""
@@ -161,7 +160,7 @@ class WheelCache(BackendAccess, BaseCache):
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
-        if version is None and (self._sets_at_once or not (self._culls or page_leases.is_of_page(key))):
+        if version is None and (self._sets_at_once or not (self._culls or is_of_page(key))):
             if self._missed_at and self._prefix is not None:
                 # Some keys are missed and never set: they must not send all sets the long way.
                 self._fill_times.filled(f"{self._prefix}{key!s}")
@@ -174,9 +173,9 @@ class WheelCache(BackendAccess, BaseCache):
         store = partial(self._store, cache_key, self._encode(value), ttl)
         if not self._fill_waits:
             store()
-        elif not page_leases.is_held_back(self._cache, key, cache_key, store):
+        elif not is_held_back(self._cache, key, cache_key, store):
             store()
-            page_leases.store_headers(self._cache, key, lambda headers: self._key(headers, version))
+            store_headers(self._cache, key, lambda headers: self._key(headers, version))
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
@@ -201,7 +200,7 @@ class WheelCache(BackendAccess, BaseCache):
         found = self._cache.get_many([cache_key for _, cache_key in cache_keys])
         return {key: self._decode(found[cache_key]) for key, cache_key in cache_keys if cache_key in found}
 
-    def get_or_set(
+    def _get_or_set(
         self,
         key: Any,
         default: Any,
@@ -213,34 +212,16 @@ class WheelCache(BackendAccess, BaseCache):
         fail_safe: bool = False,
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
-    ) -> Any:
-        """As Django's, and however many callers miss the key together, one of them calls ``default``.
+    ) -> Steps:
+        """Do the same as Django's ``get_or_set``; of the callers that miss the key together, one calls ``default``.
+
+        The method for coroutines awaits the result of ``default()`` if it is awaitable.
 
         Args:
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.take``.
             load_timeout: its ``timeout``.
         """
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
-        return run(self._get_or_set(key, default, timeout, version, policy))
-
-    async def aget_or_set(
-        self,
-        key: Any,
-        default: Any,
-        timeout: Any = DEFAULT_TIMEOUT,
-        version: int | None = None,
-        *,
-        grace: float | None = None,
-        refresh_ahead: float | None = None,
-        fail_safe: bool = False,
-        load_timeout: float | None = None,
-        negative_ttl: float | None = None,
-    ) -> Any:
-        """As ``get_or_set``; if ``default()`` returns something to await, it is awaited."""
-        policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
-        return await run_async(self._get_or_set(key, default, timeout, version, policy))
-
-    def _get_or_set(self, key: Any, default: Any, timeout: Any, version: int | None, policy: LoadPolicy) -> Steps:
         cache_key, ttl = self._key(key, version), self._ttl(timeout)
         stored = self._cache.find(cache_key, MISSING)
         is_over = ttl is not None and ttl <= 0
@@ -265,6 +246,10 @@ class WheelCache(BackendAccess, BaseCache):
             if error is not None:
                 return None, error
         return self._decode(stored), None
+
+    get_or_set: Callable[..., Any]
+    aget_or_set: Callable[..., Any]
+    get_or_set, aget_or_set = twins(_get_or_set, run, run_async)
 
     def has_key(self, key: Any, version: int | None = None) -> bool:
         return self._key(key, version) in self._cache

@@ -14,10 +14,12 @@ from django.core.exceptions import ImproperlyConfigured
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
+from wheelcache.django_backend.pages import COMPANION
 from wheelcache.django_backend.site_settings import dashboard_guard
 from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
+READS_EVERY_SESSION: Final = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
 
 
@@ -129,6 +131,34 @@ def check_dashboard_guard(app_configs: Any, **kwargs: Any) -> list[CheckMessage]
     return []
 
 
+def check_companion(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report a ``PageMiddleware`` that is not first: reads by the middleware in front of it would not be noticed."""
+    if COMPANION not in settings.MIDDLEWARE[1:]:
+        return []
+    message = f"{COMPANION} must be the first of MIDDLEWARE: {settings.MIDDLEWARE[0]!r} is in front of it."
+    return [checks.Error(message, hint="Move it to the beginning of MIDDLEWARE.", id="wheelcache.E003")]
+
+
+def check_sessions_of_pages(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report settings by which every page depends on the visitor's session, so that visitors share no pages."""
+    if COMPANION not in settings.MIDDLEWARE:
+        return []
+    cause = None
+    if settings.SESSION_SAVE_EVERY_REQUEST:
+        cause = "SESSION_SAVE_EVERY_REQUEST is True, so pages that use the session have a Set-Cookie"
+    elif READS_EVERY_SESSION in settings.MIDDLEWARE:
+        cause = f"{READS_EVERY_SESSION} reads the session for every page"
+    if cause is None:
+        return []
+    return [
+        checks.Warning(
+            f"{cause}: the HTTP cache stores no page for several visitors.",
+            hint="Change the setting, or remove the HTTP cache and its middleware.",
+            id="wheelcache.W006",
+        )
+    ]
+
+
 def check_core(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report that the slower core runs: an installation succeeds without a compiler, and pip does not show why."""
     if IMPLEMENTATION == "compiled":
@@ -144,6 +174,8 @@ CHECKS: Final = (
     check_coherence,
     check_unnamed,
     check_dashboard_guard,
+    check_companion,
+    check_sessions_of_pages,
     check_core,
 )
 """The checks of every ``check``; ``check_shared_state`` is for ``--deploy``."""

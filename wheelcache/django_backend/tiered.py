@@ -14,9 +14,13 @@ from django.utils.module_loading import import_string
 
 from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
-from wheelcache.django_backend import page_leases
 from wheelcache.django_backend.backend import WheelCache
-from wheelcache.django_backend.request_context import act_for_request, shares_its_thread
+from wheelcache.django_backend.request_context import (
+    act_for_request,
+    is_held_back,
+    shares_its_thread,
+    store_headers,
+)
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
 from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
@@ -105,7 +109,7 @@ class TieredCache(WheelCache):
             self.default_timeout = l2.default_timeout
         self.key_prefix, self.version, self.key_func = l2.key_prefix, l2.version, l2.key_func
         self._level = self.store.level
-        self._l2s = ByDriver(l2, _Awaited(l2))
+        self._l2s = ByDriver(l2, Awaited(l2))
         self._told = (l2.key_prefix, l2.key_func)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
@@ -182,9 +186,9 @@ class TieredCache(WheelCache):
         write = partial(self._write_through, key, value, self._ttl(timeout), version)
         if not self._fill_waits:
             write()
-        elif not page_leases.is_held_back(self._cache, key, cache_key, write):
+        elif not is_held_back(self._cache, key, cache_key, write):
             write()
-            page_leases.store_headers(self._cache, key, lambda headers: self._key(headers, version))
+            store_headers(self._cache, key, lambda headers: self._key(headers, version))
 
     def _set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[None]:
         l2, ttl = (yield self._l2s), self._ttl(timeout)
@@ -247,15 +251,14 @@ class TieredCache(WheelCache):
 
     get_many, aget_many = twins(_get_many)
 
-    def get_or_set(  # type: ignore[override]  # a value that two levels have has no grace in one of them
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
-    ) -> Any:
+    # A value that two levels have has no grace in one of them.
+    def get_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
         """Do the same as Django's ``get_or_set``; of the callers that miss the key together, one calls ``default``."""
         timeout = self._ttl(timeout)
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
-    async def aget_or_set(  # type: ignore[override]
+    async def aget_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
@@ -330,7 +333,7 @@ class TieredCache(WheelCache):
         return value if value is MISSING else self._encode(value)
 
 
-class _Awaited:
+class Awaited:
     """Presents the methods for coroutines of a cache under the names without the "a"."""
 
     def __init__(self, cache: BaseCache) -> None:

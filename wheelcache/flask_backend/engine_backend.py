@@ -1,11 +1,14 @@
-"""What the two backends for Flask-Caching have in common: a base class, and the settings of their app."""
+"""The base class of the two backends for Flask-Caching, and the settings of their app."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +18,12 @@ from flask_caching.backends.base import BaseCache
 from wheelcache.backend_access import BackendAccess
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, Serializer, is_bare
+from wheelcache.core.contract import MISSING
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
+from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.request import Unstored
+from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
 from wheelcache.observability.figures_directory import directory_of
 from wheelcache.option_table import Options, Setting
 from wheelcache.runtime.request_scope import forget_misses
@@ -27,6 +34,24 @@ Timeout = int | float | timedelta | None
 """Seconds, or a timedelta; 0 means never, below 0 immediately, None the default timeout."""
 
 PICKLE: Final = Pickle()
+
+Keep = Callable[[Any, Timeout], None]
+"""Stores a computed value for a timeout, and gives it to the callers that wait for it."""
+
+Compute = Callable[[Keep], Any]
+"""Computes a value, and passes it to the given function unless it must not be kept. May return an awaitable."""
+
+
+class _Mark(Enum):
+    TO_BE_COMPUTED = "a missing value that the caller goes on to compute"
+    NOT_SHARED = "a value that another caller computed and did not keep"
+
+
+TO_BE_COMPUTED: Final = _Mark.TO_BE_COMPUTED
+"""The default of a ``get`` whose caller goes on with ``compute_once``: it returns without a lease."""
+
+NOT_SHARED: Final = _Mark.NOT_SHARED
+"""What ``compute_once`` returns to waiters if the value was not kept."""
 
 
 class EngineBackend(BackendAccess, BaseCache):
@@ -67,15 +92,15 @@ class EngineBackend(BackendAccess, BaseCache):
 
     @property
     def engine(self) -> Cache:
-        """Where the entries are, or the copies."""
+        """The cache with the entries, or with the copies."""
         return self._cache
 
     def is_of_this_process(self) -> bool:
-        """Whether other processes have other entries, also with ``coherence``, which tells them of writes only."""
+        """Return whether other processes have other entries; ``coherence`` only notifies them of writes."""
         return True
 
     def serve(self, app: Flask) -> None:
-        """Have the end of each app context of ``app`` end the leases that were taken in it, and its fills."""
+        """Let each app context of ``app`` end its leases and fills."""
         if self._fill_waits:
             app.teardown_appcontext(end_leases)
         fill_times = self.engine.parts.fill_times
@@ -83,19 +108,63 @@ class EngineBackend(BackendAccess, BaseCache):
         if self.engine.parts.stamps.are_there:
             app.teardown_appcontext(lambda error: forget_misses())
 
+    # For ``caching.Cache``.
+
+    def compute_once(self, key: str, compute: Compute) -> Steps:
+        """Return the steps to the value of ``key``, after a ``get`` that returned TO_BE_COMPUTED.
+
+        Of the callers that miss the key together, one calls ``compute``. The others receive its value if it was kept,
+        or its exception, and otherwise NOT_SHARED.
+        """
+        raise NotImplementedError
+
+    def compute_apart(self, key: str, compute: Compute, look: Callable[[], Any] = lambda: MISSING) -> Steps:
+        """Return the steps to the result of ``compute``, which callers of this method share as in ``compute_once``,
+        whether or not the key is there.
+
+        Args:
+            look: returns the stored form of a value that makes ``compute`` needless; otherwise MISSING.
+        """
+        landing = Landing(self)
+
+        def keep(value: Any, timeout: Timeout) -> None:
+            landing.keep(value)
+            self.set(key, value, timeout)  # type: ignore[arg-type]  # of cachelib's only some take fractions
+
+        loader = InSteps(partial(landing.steps, compute, keep, look))
+        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN)
+        return landing.outcome((yield from load))
+
+    def version(self, key: str) -> str:
+        """Return the version of a memoized function, or of one of its instances, made if there is none."""
+        version: Any = self.get(key, TO_BE_COMPUTED)
+        return version if type(version) is str else str(self.get_or_load(key, _new_version, 0))
+
+    def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
+        """Give a version a new timeout, unless it has changed."""
+        raise NotImplementedError
+
+    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
+        """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""
+        raise NotImplementedError
+
+    def _cache_key(self, key: str) -> str:
+        """Return the key of the entry, or of the copy."""
+        raise NotImplementedError
+
     def get_dict(self, *keys: str) -> dict[str, Any]:
-        """``get_many`` as a dict."""
+        """Return the values of all ``keys`` as a dict."""
         return dict(zip(keys, self.get_many(*keys), strict=True))
 
     def dec(self, key: str, delta: int = 1) -> Any:
-        """``inc`` by ``-delta``."""
+        """Subtract ``delta`` from a value: see ``inc``."""
         return self.inc(key, -delta)
 
     def _waits_for_versions(self, keys: Iterable[Any]) -> bool:
-        """Whether ``keys``, by which Flask-Caching asks for versions of memoized functions, take a ``get`` each.
+        """Return whether ``keys``, with which Flask-Caching reads versions of memoized functions, need a ``get`` each.
 
-        What these functions are called for cannot be computed before the versions are set, and all callers that miss
-        them would set their own.
+        The values of these functions cannot be computed before the versions are set, and otherwise all callers that
+        miss the versions would set their own.
         """
         return bool(self._fill_waits) and any(map(is_memoize_version, keys))
 
@@ -115,16 +184,56 @@ class EngineBackend(BackendAccess, BaseCache):
         self._use_codec(Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE), keeps_atoms=not is_own)
 
 
+class Landing:
+    """What becomes of one call of ``compute``.
+
+    Attributes:
+        stored: what the waiters of the flight receive.
+    """
+
+    def __init__(self, backend: EngineBackend) -> None:
+        self._codec = backend._codec
+        self._value: Any = MISSING
+        self.stored: Any = Unstored(NOT_SHARED)
+
+    def keep(self, value: Any) -> None:
+        self.stored = Unstored(self._codec.encode(value))
+
+    def steps(self, compute: Compute, keep: Keep, look: Callable[[], Any] = lambda: MISSING) -> Steps:
+        """Return the steps of the leader of a flight."""
+        found = look()
+        if found is not MISSING:
+            return Unstored(found), None
+        value, error = yield Call(partial(compute, keep))
+        if error is not None:
+            return None, error
+        self._value = value
+        return self.stored, None
+
+    def outcome(self, of_flight: Outcome) -> Outcome:
+        """Return the outcome for this caller. The one that computed the value receives it as it is."""
+        stored, error = of_flight
+        if self._value is not MISSING:
+            return self._value, None
+        if error is not None or stored is NOT_SHARED:
+            return stored, error
+        return self._codec.decode(stored), None
+
+
+def _new_version() -> str:
+    return secrets.token_hex(4)
+
+
 def is_memoize_version(key: Any) -> bool:
-    """Whether Flask-Caching keeps the version of a memoized function under ``key``; it asks for it by ``get_many``."""
+    """Return whether Flask-Caching keeps the version of a memoized function under ``key``."""
     return str(key).endswith("_memver")
 
 
 def checked_options(options: Options, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All ``options`` by their names in ``option_table``.
+    """Return all ``options`` by their names in ``option_table``.
 
     Raises:
-        TypeError, ValueError, FileUnusable: a given one is unknown or wrong; names it, what it takes and what it got.
+        TypeError, ValueError, FileUnusable: an option is unknown or wrong; names it, what it accepts and what it got.
     """
     check_known(options, given)
     return options.checked(given)
@@ -142,7 +251,7 @@ def check_known(options: Options, given: Mapping[str, Any]) -> None:
 
 @contextmanager
 def naming(cache: Any) -> Iterator[None]:
-    """An option that is refused in here is an error that names the cache as well."""
+    """Let the error of a wrong option in this block name the cache as well."""
     try:
         yield
     except (TypeError, ValueError, FileUnusable) as error:
@@ -152,13 +261,13 @@ def naming(cache: Any) -> Iterator[None]:
 
 
 def figures_directory(app: Flask) -> Path | None:
-    """Where figures are published unless ``figures_dir`` says where: the same for all processes of the app."""
+    """Return the directory for figures without ``figures_dir``, which is the same for all processes of the app."""
     # One package may be installed once and served for several sites, each with an instance folder of its own.
     return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
 
 
 def warn_of_sessions(app: Flask) -> None:
-    """Log it if the sessions of ``app`` are in a cache of each process."""
+    """Log a warning if Flask-Session keeps the sessions of ``app`` in a cache that each process has for itself."""
     sessions = app.config.get("SESSION_CACHELIB")
     if (
         app.config.get("SESSION_TYPE") == "cachelib"

@@ -21,6 +21,8 @@ from wheelcache.core.contract import MISSING
 from wheelcache.flask_backend.app_contexts import note_held_leases
 from wheelcache.flask_backend.backend import WheelCache
 from wheelcache.flask_backend.engine_backend import (
+    TO_BE_COMPUTED,
+    Compute,
     EngineBackend,
     Timeout,
     check_known,
@@ -29,7 +31,7 @@ from wheelcache.flask_backend.engine_backend import (
     naming,
     warn_of_sessions,
 )
-from wheelcache.loading.steps import StepsTo, drive, run
+from wheelcache.loading.steps import Steps, StepsTo, drive, run
 from wheelcache.near_cache.socket_options import socket_options
 from wheelcache.near_cache.write_news import WriteNews
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
@@ -137,8 +139,10 @@ class TieredCache(EngineBackend):
         return isinstance(self.l2, WheelCache | cachelib.SimpleCache)
 
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
-        cache_key, wait = self._cache_key(key), self._fill_wait(key)
-        stored = drive(self._level.get(cache_key, lambda: self._read(key, or_none=wait > 0)))
+        cache_key = self._cache_key(key)
+        wait = 0.0 if default is TO_BE_COMPUTED else self._fill_wait(key)
+        or_none = wait > 0 or default is TO_BE_COMPUTED
+        stored = drive(self._level.get(cache_key, lambda: self._read(key, or_none=or_none)))
         if stored is MISSING and wait:
             note_held_leases()
             stored = drive(self._level.lease(cache_key, lambda: self._read(key, or_none=True), wait=wait))
@@ -158,6 +162,16 @@ class TieredCache(EngineBackend):
         return run(
             self._level.get_or_add(cache_key, read, loader, lambda value: self._add(key, value, timeout), self._codec)
         )
+
+    def compute_once(self, key: str, compute: Compute) -> Steps:
+        read = partial(self._read, key, or_none=True)
+        # A caller that arrives after another one computed the value finds it there.
+        return self.compute_apart(key, compute, lambda: drive(self._level.read(read, self._cache_key(key))))
+
+    def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
+        # The second level has no atomic step for it.
+        if self.get(key) == version:
+            self.set(key, version, timeout)
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed, as reported by the second level."""

@@ -433,7 +433,7 @@ class FillLeases:
             lease.waiters.remove(waiter)
 
     def _collect(self, now: float) -> None:
-        """End the abandoned leases, and the oldest ones if they timed out: nobody may ever ask for their keys again."""
+        """End the abandoned leases, and the oldest ones if they timed out: their keys may never be asked for again."""
         while self.abandoned:
             self._pass_on(self.abandoned.popleft(), now)
         for _ in range(2):

@@ -15,7 +15,7 @@ from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.loading.wait_graph import is_loading
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.request_scope import current_scope
-from wheelcache.stats import LoadCounts
+from wheelcache.stats import Meter
 
 
 class LeasedReads:
@@ -30,7 +30,7 @@ class LeasedReads:
         leases: FillLeases,
         stamps: KeyStamps,
         misses: WriteState,
-        counts: LoadCounts,
+        counts: Meter,
     ) -> None:
         self._core = core
         self._check_open = check_open
@@ -66,7 +66,7 @@ class LeasedReads:
         """Return a function that gives a value to the callers that wait for a lease on ``key``, without storing it.
 
         The value must be read or written elsewhere after this call. No caller receives it if ``key`` is written in
-        between, or if nobody has a lease on ``key`` yet.
+        between, or if there is no lease on ``key`` yet.
         """
         if key not in self._leases.in_force:
             return _for_nobody

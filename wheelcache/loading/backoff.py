@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Hashable
-from random import random
+from random import SystemRandom
 from typing import Any, Final
 
 from wheelcache.loading.request import LoadRequest
+
+random: Final = SystemRandom().random
+"""Not the generator that the application may have seeded."""
 
 FIRST: Final = 1.0
 LONGEST: Final = 60.0

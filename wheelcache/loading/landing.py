@@ -11,7 +11,7 @@ from wheelcache.loading.flight_table import Flight, FlightTable
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Stored, Target, Unstored
 from wheelcache.loading.steps import Outcome
-from wheelcache.stats import LoadCounts
+from wheelcache.stats import Meter
 
 
 class Landing:
@@ -29,7 +29,7 @@ class Landing:
         core: Core,
         target: Target,
         flights: FlightTable,
-        counts: LoadCounts,
+        counts: Meter,
         backoff: Backoff,
         failures: RecentFailures,
     ) -> None:
@@ -48,7 +48,7 @@ class Landing:
                 value = value.value
             elif self._flights.leads(flight) and not flight.superseded:
                 stored = self._store(flight, request, value)
-            self._counts.ended(self._core.now() - flight.started)
+            self._counts.ended(self._core.now() - flight.started, "loads")
             with self._flights.lock:
                 self._backoff.succeeded(flight.key)
             self._flights.land(flight)
@@ -96,5 +96,5 @@ class Landing:
 
     def found_nothing(self, flight: Flight) -> None:
         """End a flight whose key a load of many did not find: it counts as a load, and waiters look again."""
-        self._counts.ended(self._core.now() - flight.started)
+        self._counts.ended(self._core.now() - flight.started, "loads")
         self.abandon(flight)

@@ -35,7 +35,7 @@ from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.loading.request import LoadRequest, Target
 from wheelcache.loading.steps import Loader, Outcome, Steps, StepsTo, Wait, call
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import LoadCounts
+from wheelcache.stats import LOAD_COUNTS, Meter
 
 logger = logging.getLogger("wheelcache")
 
@@ -53,7 +53,7 @@ class Loads:
     Attributes:
         counts: the counts of the loads.
         failures: the recent exceptions of loaders.
-        many: loads many keys at once.
+        many: loads many keys by one call.
     """
 
     __slots__ = (
@@ -82,7 +82,7 @@ class Loads:
         self._backoff = Backoff()
         self._refreshes = Refreshes()
         self._is_closed = False
-        self.counts = LoadCounts()
+        self.counts = Meter(*LOAD_COUNTS)
         self.failures = RecentFailures(cache_is_used)
         self._landing = Landing(core, target, self._flights, self.counts, self._backoff, self.failures)
         self.many = ManyLoads(core, target, stamps, keys, self._flights, self._landing)
@@ -185,7 +185,7 @@ class Loads:
         policy = request.policy
         outcome: Outcome | None = None
         try:
-            # With a timeout, a fresh value is preferred for that long, unless loading failed lately.
+            # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
             if policy.grace and (policy.timeout is None or not self._may_try(request.key)):
                 stale = self._stale(request)
                 if stale is not MISSING:
@@ -205,7 +205,7 @@ class Loads:
     def _fly(self, request: LoadRequest, deadline: float | None, background: Background) -> StepsTo[Outcome | None]:
         """Lead a flight, or wait for one. Return None if the caller has to look again."""
         may_wait = not self._is_in_step()
-        ticket = Ticket(self._flights.flight(request.key, self._core.now()))
+        ticket = Ticket(Flight(self._flights, request.key, self._core.now()))
         try:
             try:
                 self._flights.join(ticket, blocking=background.blocking, may_wait=may_wait)
@@ -329,7 +329,7 @@ class Loads:
         value, error = yield from call(request.loader, (flight.lead,))
         if error is None:
             _, error = self._landing.loaded(flight, request, value)
-        elif background.is_task and not isinstance(error, Exception):
+        elif not background.blocking and not isinstance(error, Exception):
             # A cancellation: the loop ends.
             self._landing.failed(flight, error)
             return None, error
@@ -439,7 +439,7 @@ class Loads:
         return times is not None and times.fresh_until <= request.fresh_until
 
     def _refresh(self, request: LoadRequest, background: Background) -> Steps:
-        flight = self._flights.flight(request.key, self._core.now())
+        flight = Flight(self._flights, request.key, self._core.now())
         try:
             if self._flights.claim(flight):
                 flight.watch = self._stamps.watch(request.watched)

@@ -55,7 +55,7 @@ class ManyLoads:
         try:
             now = self._core.now()
             for key in keys:
-                flight = self._flights.flight(key, now)
+                flight = Flight(self._flights, key, now)
                 flights.append(flight)
                 if self._flights.claim(flight):
                     flight.watch = self._stamps.watch(key)

@@ -68,7 +68,7 @@ class Target(Protocol):
         """Weigh the value and call ``core.set`` under ``watch`` and what it saw. Raise the weigher's error."""
 
     def announce(self, outcome: int, removed: Removals | None) -> None:
-        """Notify the listener and the leases, wake the wheel, evict more. Called when no caller waits any more, since a
+        """Notify the listener and the leases, wake the wheel, evict more. Called when no caller waits, since a
         listener may look up the key that was loaded."""
 
     def interrupted(self) -> None:

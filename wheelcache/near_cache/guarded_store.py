@@ -8,7 +8,6 @@ breaker can close again.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +16,7 @@ from wheelcache.loading.steps import Call, StepsTo, result
 from wheelcache.near_cache.outage_rule import OutageRule
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 from wheelcache.runtime.clock import Clock
-from wheelcache.stats import CallStats, LoadTimes, StoreStats, whole_parts
+from wheelcache.stats import CallStats, Meter, StoreStats
 
 if TYPE_CHECKING:
     from wheelcache.near_cache.write_news import TrustEpoch
@@ -75,39 +74,6 @@ class CircuitBreaker:
         return was_open
 
 
-class CallMeter:
-    """Counts the reads or the writes of one store. Any thread may count: that takes less than 1 us, a call 30."""
-
-    __slots__ = ("_errors", "_lock", "_refused", "_times")
-
-    def __init__(self) -> None:
-        self.count_from_zero()
-
-    def count_from_zero(self) -> None:
-        """Reset the counts, also in the child of a fork, where a lost thread may hold the lock."""
-        # Re-entrant, since the garbage collector may run a finalizer that calls the store at any point.
-        self._lock = threading.RLock()
-        self._errors = self._refused = 0
-        self._times = LoadTimes()
-
-    def made(self, seconds: float, *, is_error: bool) -> None:
-        """Record a call that took ``seconds``."""
-        with self._lock:
-            self._errors += is_error
-            self._times.add(seconds)
-
-    def refuse(self) -> None:
-        """Record a call that was not made."""
-        with self._lock:
-            self._refused += 1
-
-    def stats(self) -> CallStats:
-        """Return the counts and times."""
-        with self._lock:
-            seconds = whole_parts(self._times.seconds)
-            return CallStats(self._errors, self._refused, seconds, tuple(self._times.buckets))
-
-
 class GuardedStore:
     """The calls of one store.
 
@@ -125,7 +91,8 @@ class GuardedStore:
     """
 
     __slots__ = (
-        *("_breaker", "_cache_is_used", "_clock", "_epoch", "_name", "_reads", "_watches_outages", "_writes"),
+        *("_breaker", "_cache_is_used", "_clock", "_epoch", "_look_ups", "_name", "_reads", "_watches_outages"),
+        "_writes",
         *("rule", "timeouts"),
     )
 
@@ -147,8 +114,9 @@ class GuardedStore:
         self._epoch = epoch
         self._watches_outages = watches_outages
         self._breaker = CircuitBreaker()
-        self._reads = CallMeter()
-        self._writes = CallMeter()
+        self._reads = Meter("errors", "refused")
+        self._writes = Meter("errors", "refused")
+        self._look_ups = Meter("hits", "misses")
         self._cache_is_used = cache_is_used
 
     def read(self, function: Callable[[], Any]) -> StepsTo[Any]:
@@ -183,14 +151,20 @@ class GuardedStore:
                 self.timeouts.end(keys, write, new_timeout, is_certain=took_effect is True)
         return written
 
+    def answered(self, found: int, asked: int) -> None:
+        """Count the look-ups of ``asked`` keys without a copy; the store had values for ``found`` of them."""
+        self._look_ups.add("hits", found)
+        self._look_ups.add("misses", asked - found)
+
     def stats(self) -> StoreStats:
         """Return the statistics of the store in this process."""
-        reads = self._reads.stats()
+        reads, writes = _call_stats(self._reads), _call_stats(self._writes)
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
         return StoreStats(
-            reads,
-            self._writes.stats(),
+            **self._look_ups.read()[0],
+            reads=reads,
+            writes=writes,
             breakers=int(self._watches_outages),
             open_breakers=int(self._breaker.is_open()),
             trackers=int(epoch is not None),
@@ -201,16 +175,17 @@ class GuardedStore:
         """Start counting from zero."""
         self._reads.count_from_zero()
         self._writes.count_from_zero()
+        self._look_ups.count_from_zero()
         self.timeouts.after_fork_in_child()
 
-    def _call(self, function: Callable[[], Any], meter: CallMeter) -> StepsTo[Any]:
+    def _call(self, function: Callable[[], Any], meter: Meter) -> StepsTo[Any]:
         self._cache_is_used()
         if self._watches_outages and not self._breaker.allows(self._clock()):
-            meter.refuse()
-            raise StoreUnavailable(f"the store behind the cache {self._name!r} failed lately and is left alone")
+            meter.add("refused")
+            raise StoreUnavailable(f"the store behind the cache {self._name!r} failed recently and is left alone")
         began = self._clock()
         outcome = yield Call(function)
-        meter.made(self._clock() - began, is_error=self.rule.is_outage(outcome[1]))
+        meter.ended(self._clock() - began, "errors" if self.rule.is_outage(outcome[1]) else None)
         if self._watches_outages:
             self._note(outcome[1])
         return result(outcome)
@@ -221,3 +196,8 @@ class GuardedStore:
                 logger.warning("The store behind the cache %r answers again.", self._name)
         elif self.rule.is_outage(error) and self._breaker.failed(self._clock()):
             logger.warning("The store behind the cache %r fails, and is left alone: %r", self._name, error)
+
+
+def _call_stats(meter: Meter) -> CallStats:
+    counts, seconds, buckets = meter.read()
+    return CallStats(**counts, seconds=seconds, buckets=buckets)

@@ -144,6 +144,7 @@ class NearCache:
                 stored = found.get(key, MISSING)
         except Exception as error:
             return self._instead([key], error).get(key, MISSING)
+        self._store.answered(int(stored is not MISSING), 1)
         if stored is MISSING:
             self.cache.parts.discard_stale(key)
         return stored
@@ -156,13 +157,16 @@ class NearCache:
             return {}
         try:
             if not self.trusted:
-                return (yield from self._get_untrusted(keys, lambda keys: self._store.read(partial(read, keys))))
+                found = yield from self._get_untrusted(keys, lambda keys: self._store.read(partial(read, keys)))
+                self._store.answered(sum(key in found for key in keys), len(keys))
+                return found
             found = {key: stored for key in keys if (stored := self.cache.find(key, MISSING)) is not MISSING}
             missing = [key for key in dict.fromkeys(keys) if key not in found]
             if missing:
                 self._count_misses_if(not self.fail_safe, missing)
                 found |= yield from self._load_many(missing, lambda keys: self._store.read(partial(read, keys)))
                 self._count_misses_if(self.fail_safe, missing)
+                self._store.answered(sum(key in found for key in missing), len(missing))
             return self._without_stale(keys, found)
         except Exception as error:
             return self._instead(keys, error)
@@ -174,6 +178,7 @@ class NearCache:
             # This caller holds the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self.cache.parts.lease_fill(key)
             stored = yield from self.read(read, key)
+            self._store.answered(int(stored is not MISSING), 1)
             if stored is not MISSING:
                 fill(stored)
         return stored

@@ -35,7 +35,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
-from random import random
+from random import SystemRandom
 from typing import Any, Final, Protocol
 
 import redis
@@ -301,7 +301,7 @@ class Tracking:
 
     def _wait(self, seconds: float) -> None:
         if self._waker is not None and not self._stopping.is_set() and not is_forking():
-            self._waker.wait(None, seconds * (0.5 + random() / 2))
+            self._waker.wait(None, seconds * (0.5 + SystemRandom().random() / 2))
 
     def _track(self) -> None:
         """Connect and deliver until stopped or until a fork. Any error is raised."""

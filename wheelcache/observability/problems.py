@@ -14,7 +14,7 @@ from wheelcache.observability.event_log import KILLED, Event
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.recorder import MINUTE
 from wheelcache.observability.site import RECENTLY, Glance
-from wheelcache.observability.site_file import DAY
+from wheelcache.observability.tables import DAY
 from wheelcache.stats import StoreStats
 
 A_FEW: Final = 3

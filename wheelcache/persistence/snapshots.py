@@ -1,7 +1,7 @@
-"""Saves the entries of a cache to a file, and restores those of a file beside what is there.
+"""Saves the entries of a cache to a file, and adds the entries of a file to those of a cache.
 
-Records come least recently used first. What does not fit makes room at the expense of the oldest ones that came from
-the same file, so the most recently used entries are loaded, in their order, and none that was there before is lost.
+Records are in order of use, the least recently used first. Where there is no room, a record replaces the oldest record
+of the same file, so the most recently used entries are loaded, in their order, and existing entries stay.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ SLOW: Final = 0.002
 
 
 class Snapshots:
-    """What is saved and loaded of one cache.
+    """Saves and loads the entries of one cache.
 
     Args:
         max_entries: the bound of the core. Older records that would only be evicted again are not even unpickled.
-        is_coherent: the core has stamps. Entries that were saved without are left out, since it is not known whether
-            they were written since.
-        is_portable: whether a key, as the caller wrote it, means the same in another process.
+        is_coherent: whether the core has stamps. Then entries that were saved without are left out, since it is unknown
+            whether they were written since.
+        is_portable: whether a key of the caller means the same in another process. Other entries are not saved.
         is_in_use: whether the cache was used, its load is over, and it was not closed since.
     """
 
@@ -138,8 +138,7 @@ class Snapshots:
         return saved
 
     def load(self, path: Path, secret: bytes | None) -> int:
-        """``load_from`` for a user's file: how many entries. A file that may not be loaded is renamed, which is
-        logged."""
+        """``load_from`` for a user's file. Return the number of entries. A refused file is renamed, which is logged."""
         try:
             return self.load_from(path, secret)
         except FileNotFoundError:
@@ -149,18 +148,18 @@ class Snapshots:
             return error.loaded
 
     def load_from(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> int:
-        """Store the entries of a file, except those that have expired since: how many are there after that.
+        """Store the entries of a file, except those that have expired since, and return how many are in the cache then.
 
         The time since the save counts, and so does the time that loading takes. If the system's clock was set back,
         entries live as if no time had passed between the save and the load, and no longer.
 
         Args:
-            secret: what the file must have been signed with.
+            secret: the secret that the file must be signed with.
             dir_fd: a descriptor of the directory of ``path``, which then is not looked up by its name.
 
         Raises:
             FileNotFoundError: there is no such file.
-            SnapshotRefused: it may not be loaded; SnapshotDamaged: no further; UnknownFormat: it is to be ignored.
+            SnapshotRefused: it must not be loaded; SnapshotDamaged: no further; UnknownFormat: it is ignored.
             CacheClosed: the cache was closed, perhaps meanwhile.
         """
         with open_snapshot(path, KIND, secret, dir_fd) as snapshot:
@@ -197,13 +196,13 @@ class Snapshots:
 
 
 class _Loading:
-    """One load, record by record.
+    """A load in progress.
 
     Args:
         saved_at: the time of the save on the clock of the core.
 
     Attributes:
-        loaded, expired, unreadable: how many records.
+        loaded, expired, unreadable: the numbers of records.
     """
 
     def __init__(self, snapshots: Snapshots, saved_at: float) -> None:
@@ -211,7 +210,7 @@ class _Loading:
         self._now = snapshots.core.now
         self._writer = snapshots.writer
         self._saved_at = saved_at
-        # The keys that were loaded, as they are stored, oldest first.
+        # The loaded keys as they are stored, oldest first.
         self._own: deque[Any] = deque()
         self.expired = 0
         self.unreadable = 0

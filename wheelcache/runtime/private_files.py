@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import uniform
+from random import SystemRandom
 from typing import Final
 
 from wheelcache.errors import FileUnusable
@@ -40,7 +40,8 @@ class FileLocked(FileUnusable):
 
 def pause() -> None:
     """Wait between two tries to lock a file, for a random time: in step with others, some would never be first."""
-    time.sleep(uniform(0.001, 0.004))
+    # Not of the generator that the application may have seeded, which a fork copies as well.
+    time.sleep(SystemRandom().uniform(0.001, 0.004))
 
 
 def runtime_directory() -> Path:
@@ -161,6 +162,8 @@ def make_private(directory: Path) -> None:
     Raises:
         FileUnusable: it cannot be made, is not this user's, or others may use it.
     """
+    if sys.platform == "win32":
+        raise FileUnusable(f"a directory for one user {NEEDS_UNIX}")
     try:
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)
@@ -205,10 +208,12 @@ def locked_file(path: Path, patience: float | None = None, *, shared: bool = Fal
         _lock(path, file, LOCK_PATIENCE if patience is None else patience, shared=shared)
         yield file
     finally:
-        # Closing would not do where the file is mapped: the map has a descriptor of its own.
-        fcntl.flock(file, fcntl.LOCK_UN)
-        not_for_children.discard(file)
-        os.close(file)
+        # In the child of a fork by a signal handler in between, it is closed, and the lock is the parent's.
+        if file in not_for_children:
+            # Closing would not do where the file is mapped: the map has a descriptor of its own.
+            fcntl.flock(file, fcntl.LOCK_UN)
+            not_for_children.discard(file)
+            os.close(file)
 
 
 def _lock(path: Path, file: int, patience: float, *, shared: bool = False) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 from wheelcache import options
@@ -137,7 +136,7 @@ class EntryWriter(WriteState):
         """
         if ttl is DEFAULT_TTL:
             return self._ttl
-        if type(ttl) is int and 0 < ttl < MAX_FAST_TTL:
+        if ttl is None or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL):
             return ttl
         return options.ttl("ttl", ttl)
 
@@ -155,12 +154,19 @@ class EntryWriter(WriteState):
     def set_many(self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool) -> list[Any]:
         """Store the pairs of key and value. Return the keys that were not stored."""
         seconds = self.seconds(ttl)
-        refused = []
-        for batch in batched(items):
-            begun = [(*self.begin(key), value) for key, value in batch]
-            ready = [(key, value, self.weigh(key, value), self.stamps.slot(key), seen) for key, seen, value in begun]
-            outcomes = self._set_batch(ready, seconds, exact=exact)
-            refused += [key for (key, _), outcome in zip(batch, outcomes, strict=True) if not outcome & STORED]
+        # All keys first: a wrong one changes nothing.
+        begun = [(caller_key, *self.begin(caller_key), value) for caller_key, value in items]
+        together, removed, refused = 0, self.listener.list(), []
+        try:
+            for caller_key, key, seen, value in begun:
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, seen, removed)
+                together |= outcome
+                if not outcome & STORED:
+                    refused.append(caller_key)
+            self.announce(together, removed, len(begun))
+        except BaseException:
+            self.interrupted()
+            raise
         return refused
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
@@ -235,18 +241,12 @@ class EntryWriter(WriteState):
         expected: Any = MISSING,
         seen: Seen | None = None,
     ) -> int:
-        """Call ``core.set``, and do what follows from its outcome."""
-        weight = 0 if self._weigher is None else self.weigh(key, value)
+        """Store a value, and handle the outcome."""
         removed = self.listener.list()
-        slot = self.stamps.slot(key)
         try:
-            outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, None, slot, seen, removed)
-            if outcome == self.quiet and self.is_plain:
-                return outcome
-            if outcome == OUTDATED:
-                # The value may be old by now: no waiter gets it.
-                self.leases.refuse(key)
-            self.announce(outcome, removed)
+            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, seen, removed)
+            if outcome != self.quiet or not self.is_plain:
+                self.announce(outcome, removed)
         except BaseException:
             self.interrupted()
             raise
@@ -254,40 +254,29 @@ class EntryWriter(WriteState):
 
     def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> tuple[int, Removals | None]:
         """Store a loaded value under ``watch``, unless the key was written since. Return what ``announce`` takes."""
-        seen = self.stamps.seen_by_load(watch.seen)
-        weight = self.weigh(key, value)
-        removed = self.listener.list()
-        try:
-            outcome = self._core.set(
-                key, value, ttl, grace, False, weight, ANY, MISSING, watch, self.stamps.slot(key), seen, removed
-            )
-        except BaseException:
-            self.interrupted()
-            raise
-        if outcome == OUTDATED:
-            self.leases.refuse(key)
-        return outcome, removed
+        seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
+        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, seen, removed), removed
 
-    def _set_batch(
-        self, ready: list[tuple[Any, Any, int, int, Seen | None]], ttl: float | None, *, exact: bool
-    ) -> list[int]:
-        """Store at most BATCH entries. Return their outcomes."""
-        removed = self.listener.list()
-        try:
-            outcomes = [
-                self._core.set(key, value, ttl, 0.0, exact, weight, ANY, MISSING, None, slot, seen, removed)
-                for key, value, weight, slot, seen in ready
-            ]
-            together = 0
-            for (key, *_), outcome in zip(ready, outcomes, strict=True):
-                if outcome == OUTDATED:
-                    self.leases.refuse(key)
-                together |= outcome
-            self.announce(together, removed, len(ready))
-        except BaseException:
-            self.interrupted()
-            raise
-        return outcomes
+    def _store(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        exact: bool,
+        mode: int,
+        expected: Any,
+        watch: Watch | None,
+        seen: Seen | None,
+        removed: Removals | None,
+    ) -> int:
+        weight = 0 if self._weigher is None else self.weigh(key, value)
+        slot = self.stamps.slot(key)
+        outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed)
+        if outcome == OUTDATED:
+            # The value may be old by now: no waiter gets it.
+            self.leases.refuse(key)
+        return outcome
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry that is stale or not current."""
@@ -341,7 +330,7 @@ class EntryWriter(WriteState):
             yield partial(self.listener.tell, removed)
 
     def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
-        """Do what follows from the outcome of a step of the core that wrote ``count`` entries."""
+        """Handle the outcome of a step of the core that wrote ``count`` entries."""
         driver = self._driver
         if self.quiet != STORED:
             # First: what it starts may write.
@@ -380,9 +369,3 @@ class EntryWriter(WriteState):
     def _check_stamps(self) -> None:
         if self.stamps.are_there and self.stamps.check():
             self._drain()
-
-
-def batched(items: Iterable[Any], count: int = BATCH) -> Iterator[list[Any]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, count)):
-        yield batch

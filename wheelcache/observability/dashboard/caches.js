@@ -8,13 +8,14 @@ const [WIDE, HIGH] = [60, 20]; // of a sparkline, in units of its own
 
 const fullness = ({ total }) => Math.max(total.entries / (total.max_entries ?? Infinity),
   (total.bytes ?? 0) / (total.max_bytes ?? Infinity));
-const ratioNow = (cache) => (cache.now.requests_per_second ? cache.now.hit_ratio : null);
+/** The share of look-ups that the cache answered, or for one with a store behind, that either of them did. */
+const ratioNow = ({ now, store }) => (!now.requests_per_second ? null : store ? now.answered_ratio : now.hit_ratio);
 
 /** The columns: the name of the figure, the number that sorts it, its text, and what else there is in the cell. */
 const COLUMNS = [
   { key: "name", value: (cache) => cache.name },
   { key: "hit_ratio", value: (cache) => ratioNow(cache) ?? -1, text: (cache) => unless(ratioNow(cache), percent),
-    lines: ({ recent }) => [recent.hit_ratio, recent.stale_ratio], most: () => 1 },
+    lines: ({ recent }) => [recent.answered_ratio, recent.stale_ratio], most: () => 1 },
   { key: "stale_ratio", value: ({ now }) => now.stale_ratio ?? -1,
     text: (cache) => (ratioNow(cache) === null ? NOTHING : percent(cache.now.stale_ratio)), isFolded: true },
   { key: "requests", value: ({ now }) => now.requests_per_second, text: ({ now }) => rate(now.requests_per_second),

@@ -18,7 +18,8 @@ const MARKED = { cleared: "Cleared", reset: "Figures reset", killed: "Ended abru
 const SPECS = [
   { key: "hit_ratio", title: "Hit ratio", format: percent, axis: (n) => `${threeDigits(n * 100)}%`, ceiling: 1,
     lenses: [0.99, 0.9, 0.5], nothing: "No look-ups", stacked: true,
-    series: [{ field: "hit_ratio", label: "Hits" }, { field: "stale_ratio", label: "Stale", optional: true }] },
+    series: [{ field: "hit_ratio", label: "Hits" }, { field: "store_ratio", label: "Store", optional: true },
+      { field: "stale_ratio", label: "Stale", optional: true }] },
   { key: "requests", title: "Look-ups per second", format: rate, axis: compact, nothing: "No look-ups",
     series: [{ field: "requests_per_second", label: "All" }, { field: "misses_per_second", label: "Misses" },
       { field: "stale_per_second", label: "Stale", optional: true }] },

@@ -26,7 +26,7 @@ from wheelcache.observability.problems import headline, problems
 from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.recorder import MINUTE
 from wheelcache.observability.site import RECENTLY, Glance, Site, Step
-from wheelcache.observability.site_file import LEVELS, STEP
+from wheelcache.observability.tables import LEVELS, STEP
 from wheelcache.observability.worker_requests import CLEAR, SAVE
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import NOTHING, Stats
@@ -323,7 +323,7 @@ def _glance(steps: Sequence[Glance | None]) -> dict[str, Any]:
     """Return the values of the sparklines, with None where the cache was not there, and the sums of the last minute."""
     last_minute = [each for each in steps[-MINUTE:] if each is not None]
     return {
-        "hit_ratio": [each and _rounded(_share(each.hits, each), 3) for each in steps],
+        "answered_ratio": [each and _rounded(_share(each.hits + each.store_hits, each), 3) for each in steps],
         "stale_ratio": [each and _rounded(_share(each.stale_hits, each), 3) for each in steps],
         "requests_per_second": [each and (each.hits + each.stale_hits + each.misses) / STEP for each in steps],
         "evictions_per_second": sum(each.evictions for each in last_minute) / (MINUTE * STEP),
@@ -374,6 +374,7 @@ def _of_store(kind: str) -> Callable[[Any, int], float | None]:
 
 HISTORY: Final[dict[str, Callable[[Any, int], float | None]]] = {
     "hit_ratio": lambda step, _: _share(step.hits, step),
+    "store_ratio": lambda step, _: _share(step.store_hits, step),
     "stale_ratio": lambda step, _: _share(step.stale_hits, step),
     "requests_per_second": lambda step, seconds: (step.hits + step.stale_hits + step.misses) / seconds,
     "misses_per_second": lambda step, seconds: step.misses / seconds,

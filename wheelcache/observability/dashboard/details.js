@@ -119,16 +119,18 @@ export class Details {
 
   showNow(cache, since, at) {
     const { now, total, times } = cache;
-    this.write("hit_ratio_now", ratioNow(now));
-    this.write("hit_ratio", total.requests ? totalRatio(total) : "no look-ups");
+    const tiers = cache.store !== null;
+    this.write("ratio_label", tiers ? "Either tier, last minute" : "Hit ratio, last minute");
+    this.write("hit_ratio_now", tiers && now.requests_per_second ? unless(now.answered_ratio, percent) : ratioNow(now));
+    const ratio = tiers ? total.answered_ratio : total.hit_ratio;
+    this.write("hit_ratio", total.requests ? percent(ratio) : "no look-ups");
     this.write("since", this.sinceWhen(since, at));
     this.write("requests_per_second", unless(now.requests_per_second, rate));
-    const misses = now.hit_ratio === null ? null : 1 - now.hit_ratio - now.stale_ratio;
-    for (const [name, share] of [["hits", now.hit_ratio], ["stale", now.stale_ratio], ["misses", misses]]) {
-      fillBar(part(this.root, `band-${name}`), share);
-    }
-    const shares = [["stale", now.stale_ratio], ["misses", misses]].filter(([, share]) => share > 1e-9);
-    this.write("shares", shares.map(([name, share]) => `${percent(share)} ${name}`).join(" · "));
+    const shares = { here: now.hit_ratio, store: now.answered_ratio - now.hit_ratio, stale: now.stale_ratio,
+      missed: now.hit_ratio === null ? 0 : 1 - now.answered_ratio - now.stale_ratio };
+    for (const name of ["here", "store", "stale"]) fillBar(part(this.root, `band-${name}`), shares[name]);
+    const named = Object.entries(shares).filter(([name, share]) => share > 1e-9 && (tiers || name !== "here"));
+    this.write("shares", named.map(([name, share]) => `${percent(share)} ${name}`).join(" · "));
     this.write("load_now", percentile(times.minute.loads, 0.9));
     this.write("load_hour", `p90 · last hour ${percentile(times.hour.loads, 0.9)}`);
     part(this.root, "store-now").hidden = cache.store === null;
@@ -195,6 +197,8 @@ export class Details {
     part(this.root, "store").hidden = store === null;
     if (store === null) return;
     const { reads, writes, breakers, open_breakers: open, trackers, trusted } = store;
+    this.write("store_hits", count(store.hits));
+    this.write("store_misses", count(store.misses));
     this.write("store_reads", count(reads.calls));
     this.showTimes("store", times, "store_reads");
     this.write("store_writes", count(writes.calls));
