@@ -1,4 +1,4 @@
-"""The calls on a ``Cache`` that the backends of all frameworks make in the same way."""
+"""The use of a ``Cache`` that the backends of all frameworks have in common."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from wheelcache.core.contract import MISSING
 
 
 class BackendAccess(PrefixAccess):
-    """A base class of backends: encoded values with the timeouts of a framework, under the keys of the cache.
+    """A base class of backends: stores encoded values, with the timeouts of a framework, under the keys of the cache.
 
-    A TTL in seconds is over immediately if it is 0 or less: then the entry is deleted instead of stored. None means
-    never.
+    If a TTL is 0 or less, the entry expires immediately: it is deleted instead of stored. None means no expiry.
 
     Attributes:
-        _cache: the entries, or the copies of the entries of another cache.
-        _fill_waits: pairs of a key prefix and how long a ``get`` waits for another caller to set such a key, in
-            seconds; the longest prefix first.
+        _cache: the cache of the entries, or of the copies of entries of another cache.
+        _fill_waits: pairs of a key prefix and the seconds that a ``get`` waits for another caller to set such a key;
+            the longest prefix first.
     """
 
     _cache: Cache
@@ -33,7 +32,8 @@ class BackendAccess(PrefixAccess):
         self._missed_at = cache.parts.fill_times.missed_at
 
     def _use_codec(self, codec: Codec, *, keeps_atoms: bool) -> None:
-        """
+        """Encode values with ``codec``.
+
         Args:
             keeps_atoms: whether immutable values are stored as they are.
         """
@@ -68,7 +68,7 @@ class BackendAccess(PrefixAccess):
         if _is_over(ttl):
             if cache_key in self._cache:
                 return False
-            # The entry comes and goes immediately, and with it a lease.
+            # An entry that expires immediately only ends a lease on its key.
             self._cache.delete(cache_key)
             return True
         self._make_room((cache_key,))
@@ -83,10 +83,10 @@ class BackendAccess(PrefixAccess):
         return self._cache.set_many(stored, ttl, jitter=jitter)
 
     def _make_room(self, keys: Iterable[Any]) -> None:
-        """Called before entries are stored under ``keys``. A cache makes room by itself, one by one."""
+        """Do nothing: a cache evicts entries one by one by itself. Called before entries are stored under ``keys``."""
 
     def _for_waiters(self, value: Any, ttl: float | None, is_stored: bool = True) -> Any:
-        """Return the encoded value for the callers that wait for a lease; MISSING if there is none for them."""
+        """Return the encoded value for callers that wait for a lease; MISSING if they must not receive it."""
         if not is_stored or not self._fill_waits or _is_over(ttl):
             return MISSING
         return self._encode(value)

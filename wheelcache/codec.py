@@ -1,7 +1,7 @@
-"""Encodes values, so that no caller changes a cached value by changing an object that it received or stored.
+"""Encodes values, so that changing an object after storing or reading it does not change the cached value.
 
 Immutable values are stored as they are: sharing them is safe and costs nothing. All other values are serialized when
-they are set and deserialized at each read, outside every lock, since pickling runs the code of their classes.
+they are set and deserialized at each read. Both happen without a lock, since pickling runs the code of their classes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ZONES: Final = (type(None), timezone, ZoneInfo)
 
 
 class Serializer(Protocol):
-    """As in Django's Redis backend and in cachelib."""
+    """A serializer with the interface of Django's Redis backend and of cachelib."""
 
     def dumps(self, value: Any, /) -> bytes: ...
 
@@ -38,7 +38,7 @@ class Pickle:
     """The default serializer."""
 
     def __init__(self) -> None:
-        # Not a method: the call would add a tenth to the time of loading a small dict.
+        # An attribute instead of a method: a Python call would add a tenth to the time of loading a small dict.
         self.loads = pickle.loads
 
     def dumps(self, value: Any, /) -> bytes:
@@ -64,8 +64,10 @@ def _is_immutable_leaf(value: Any) -> bool:
 
 
 def _containers(outermost: Any) -> Iterator[Any]:
-    """Iterate over a tuple or frozenset and all that it contains, each once: a nested ``(t, t)`` would otherwise be
-    visited 2 ** depth times."""
+    """Iterate over a tuple or frozenset and all tuples and frozensets inside it.
+
+    Each object comes once; otherwise a nested ``(t, t)`` would be visited 2 ** depth times.
+    """
     seen = {id(outermost)}
     todo = [outermost]
     while todo:
@@ -81,8 +83,8 @@ class Codec:
     """Encodes values for storage, and decodes them.
 
     Args:
-        serializer: has ``dumps(value) -> bytes`` and ``loads(bytes)``; None stores references to everything.
-        keep: decides which values are stored as they are.
+        serializer: an object with ``dumps(value) -> bytes`` and ``loads(bytes)``. None stores every value by reference.
+        keep: returns whether a value is stored as it is.
     """
 
     __slots__ = ("_dumps", "_keep", "loads")
@@ -122,7 +124,7 @@ def is_bare(value: Any) -> bool:
 
 
 def size_of(key: Any, stored: Any, *, entry_bytes: int = 0) -> int:
-    """Return the bytes of a key, of a stored object, and of their entry: a weigher."""
+    """Return the size of a key, of a stored object and of their entry, in bytes. This is a weigher."""
     return entry_bytes + _size(key) + _size(stored)
 
 

@@ -12,19 +12,21 @@ class CacheClosed(RuntimeError):
 
 
 class Unloaded(Exception):
-    """The cache has a snapshot that is not loaded yet. The core's gate raises it; the cache catches it, loads the
-    snapshot, and calls again."""
+    """The snapshot of the cache is not loaded yet.
+
+    The core's gate raises this exception. The cache catches it, loads the snapshot, and repeats the call.
+    """
 
 
 class MissingKey(KeyError):
-    """The key is not there. Distinct from a KeyError raised by user code."""
+    """The cache has no such key. Distinct from a KeyError raised by user code."""
 
 
 class LoadDeadlock(RuntimeError):
-    """A loader takes a key that waits, directly or through other loaders, for that very loader.
+    """A loader needs a key whose own loader waits for it, directly or through other loaders.
 
     Attributes:
-        key: the key that was taken.
+        key: the key that the loader needs.
     """
 
     def __init__(self, key: object) -> None:
@@ -32,16 +34,16 @@ class LoadDeadlock(RuntimeError):
         self.key = key
 
     def __str__(self) -> str:
-        # Not earlier: the exception is raised under a lock, and repr() may be user code.
+        # Not in __init__: the exception is created under a lock, and repr() may run user code.
         return f"the loader of {self.key!r} takes, itself or through other loaders, {self.key!r}"
 
 
 class LoadTimeout(TimeoutError):
-    """The loader took longer than the caller waits. It goes on, and its result is cached.
+    """The loader took longer than the caller's timeout. It continues, and its result is cached.
 
     Attributes:
-        key: the key that was taken.
-        timeout: seconds that the caller waited.
+        key: the key that the caller requested.
+        timeout: the seconds that the caller waited.
     """
 
     def __init__(self, key: object, timeout: float) -> None:
@@ -54,7 +56,7 @@ class LoadTimeout(TimeoutError):
 
 
 class FileUnusable(RuntimeError):
-    """A file that processes share, or that outlives them, or its directory, cannot be used."""
+    """A file that processes share or leave to later processes, or its directory, cannot be used."""
 
 
 class DirectoryUnusable(FileUnusable):
@@ -72,22 +74,22 @@ class DirectoryUnusable(FileUnusable):
 
 
 class StoreUnavailable(ConnectionError):
-    """The store behind a near cache failed recently, and is not called before the next try is due."""
+    """The store behind a near cache failed recently, and is not called until the next attempt is due."""
 
 
 class SnapshotRefused(Exception):
-    """A file may not be loaded as a snapshot, or no further; the message says which file, and why.
+    """A snapshot is not loaded, or only partly. The message names the file and the reason.
 
     Attributes:
-        loaded: how many entries had been loaded by then.
+        loaded: the number of entries that were loaded before.
     """
 
     loaded = 0
 
 
 class SnapshotDamaged(SnapshotRefused):
-    """The rest of a snapshot is damaged or missing. The records that were read before this was raised are good."""
+    """The rest of a snapshot is damaged or missing. The records that were read before are undamaged."""
 
 
 class UnknownFormat(SnapshotRefused):
-    """A snapshot is of a version of wheelcache that uses another format. It is not loaded, and stays where it is."""
+    """Another version of wheelcache wrote the snapshot, in another format. It is not loaded, and the file stays."""

@@ -1,13 +1,12 @@
 """Adapts keys so that hashing and comparing them runs no Python code, and may be done under a lock.
 
 Most keys are strings, numbers or tuples of them: C code hashes and compares them in nanoseconds. A key of a class with
-an ``__eq__`` or ``__hash__`` of its own may be slow, may raise, and may call back into the cache. Such a key is
-replaced, with no lock held, by a proxy that stands for it and for every key equal to it, and that is hashed by
-identity.
+its own ``__eq__`` or ``__hash__`` may be slow, may raise, and may call back into the cache. Without holding a lock,
+such a key is replaced by a proxy, which stands for all keys that are equal to it and is hashed by identity.
 
-Such keys are compared only with each other: a key that claims to equal a string is still not that string. ``Decimal``
-is one of these classes, since its comparison runs the Python code of ``numbers``: ``Decimal(1)`` and ``1`` are two
-keys.
+Such keys are compared only with each other: a key that claims to equal a string is not the same key as the string.
+``Decimal`` is one of these classes, since its comparison runs the Python code of ``numbers``: ``Decimal(1)`` and ``1``
+are two keys.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _FROZENSETS: Final[Any] = (frozenset.__hash__, frozenset.__eq__)
 def is_plain(key: Any) -> bool:
     """Return whether hashing and comparing ``key`` runs only C code."""
     kind = type(key)
-    # The most usual kinds come first: ("name", 1, 2) takes 140 ns here, and 700 ns below.
+    # The most common types come first: ("name", 1, 2) takes 140 ns here, and 700 ns below.
     if kind is str or kind is int:
         return True
     if kind is tuple:
@@ -49,7 +48,7 @@ def is_plain(key: Any) -> bool:
 
 
 class KeyProxy:
-    """Stands for one key, and is equal only to itself."""
+    """A stand-in for one key, which is equal only to itself."""
 
     __slots__ = ("__weakref__", "key")
 
@@ -66,20 +65,20 @@ def unwrap(key: Any) -> Any:
 
 
 class KeyProxies:
-    """The proxies in use: one for all keys that are equal. They live as long as an entry or a caller refers to them."""
+    """The proxies in use, one for all equal keys. A proxy lives as long as an entry or a caller refers to it."""
 
     __slots__ = ("_buckets", "_lock")
 
     def __init__(self) -> None:
-        # Hash -> the proxies with that hash. Tuples, so that a bucket can be searched while another thread replaces it.
+        # The proxies by hash. Tuples, so that one thread can search a bucket while another replaces it.
         self._buckets: dict[int, tuple[ref[KeyProxy], ...]] = {}
         self._lock = threading.RLock()
 
     def adapt(self, key: Any) -> Any:
-        """Return ``key`` itself if it is plain, otherwise its proxy. Call this without a lock.
+        """Return ``key`` itself if it is plain, otherwise its proxy. The caller must not hold a lock.
 
         Raises:
-            TypeError: ``key`` is not hashable.
+            TypeError: if ``key`` is not hashable.
         """
         if is_plain(key):
             return key
@@ -98,7 +97,7 @@ class KeyProxies:
                     return proxy
 
     def forget_locks(self) -> None:
-        """Make a new lock after a fork, since another thread may have held the old one."""
+        """Create a new lock after a fork, since another thread may have held the old one."""
         self._lock = threading.RLock()
 
     def _drop(self, digest: int, gone: ref[KeyProxy]) -> None:

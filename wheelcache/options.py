@@ -1,7 +1,7 @@
-"""Checks the values of options, for the engine and, under their own spelling, for the backends.
+"""Checks the values of options, for the engine and, with other names, for the backends.
 
 Every check receives the name as the user wrote it and the given value. It returns the value to use, or raises a
-TypeError or ValueError with the name, the accepted values and the given one.
+TypeError or ValueError that states the name, the accepted values and the given value.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Check = Callable[[str, Any], Any]
 
 
 def _checked(name: str, value: Any, takes: str, kind: Any, holds: Callable[[Any], bool]) -> Any:
-    # A bool is an int to Python, but True is not meant as one interval.
+    # A bool is an int in Python, but True is not meant as the number 1.
     if isinstance(value, bool) or not isinstance(value, kind):
         raise TypeError(f"{name} must be {takes}, not {value!r}")
     try:
         holding = holds(value)
     except OverflowError:
-        # An int that no float can hold.
+        # An int that does not fit into a float.
         holding = False
     if not holding:
         raise ValueError(f"{name} must be {takes}, not {value!r}")
@@ -37,8 +37,9 @@ def _checked(name: str, value: Any, takes: str, kind: Any, holds: Callable[[Any]
 
 
 def unknown(given: Iterable[Any], known: Iterable[str], cache: str) -> str | None:
-    """Return the message about options that a cache does not know, with the nearest known one, or all. Return None if
-    it knows them all.
+    """Return a message about unknown options; None if all are known.
+
+    For each unknown option, the message suggests the most similar known option, or lists all known options.
 
     Args:
         cache: the cache in words, as in "the cache 'default'".
@@ -54,8 +55,8 @@ def unknown(given: Iterable[Any], known: Iterable[str], cache: str) -> str | Non
 
 
 SIMILARITY: Final = 0.75
-"""The similarity of a misspelled option to the right one. At 0.6, difflib's own value, max_entries would pass for
-max_bytes."""
+"""The least similarity of a suggested option. At 0.6, the default of difflib, max_bytes would be suggested for
+max_entries."""
 
 
 def _is_duration(value: float) -> bool:
@@ -92,7 +93,7 @@ seconds_or_none: Final = _or_none("a number of seconds > 0, or None", Real, _is_
 seconds_or_zero: Final = _number("a number of seconds >= 0", Real, lambda given: given >= 0 and isfinite(given), float)
 
 interval: Final = _number("a number of seconds > 0, at least 0.000001", Real, _is_interval, float)
-"""A finite time of at least a microsecond: below, a float cannot count the ticks of a year."""
+"""Check a finite time of at least a microsecond. With a shorter one, a float cannot count the ticks of a year."""
 
 interval_or_none: Final = _or_none("a number of seconds > 0, or None (at least 0.000001)", Real, _is_interval, float)
 
@@ -101,7 +102,7 @@ count: Final = _number("a whole number >= 1", int, lambda given: given >= 1, int
 count_or_none: Final = _or_none("a whole number >= 1, or None for no bound", int, lambda given: given >= 1, int)
 
 slots: Final = _number("a whole number from 1 to 16,384", int, lambda given: 1 <= given <= 16_384, int)
-"""Finding the next timer may require a look at each slot, which takes a millisecond."""
+"""Check a number of slots. Finding the next timer may mean checking every slot, which takes a millisecond."""
 
 whole: Final = _number("a whole number >= 0", int, lambda given: given >= 0, int)
 
@@ -122,21 +123,22 @@ def ttl(name: str, value: Any) -> float | None:
 
 
 def timeout(name: str, value: Any) -> float:
-    """Check a timeout in seconds, a number or a timedelta. 0 means never, and less means over immediately."""
+    """Check a timeout: a number of seconds or a timedelta. 0 means no expiry, less than 0 immediate expiry."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, float) and not isnan(value):
         return value
-    # No clock can count an int that no float can hold.
+    # An int that does not fit into a float cannot be added to a clock.
     if isinstance(value, int) and not isinstance(value, bool) and value <= float_info.max:
         return value
     raise TypeError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {value!r}")
 
 
 def django_timeout(name: str, value: Any) -> Any:
-    """Return a timeout of a Django cache: seconds, where 0 or less means over immediately, or None for no expiry.
+    """Check a timeout of a Django cache: seconds, where 0 or less means immediate expiry, or None for no expiry.
 
-    Always a TypeError if it is neither, as ``timeout`` raises, also for NaN.
+    Raises:
+        TypeError: for any other value, including NaN, as ``timeout`` does.
     """
     # A comparison with NaN is false.
     if value is None or (isinstance(value, Real) and not isinstance(value, bool) and value == value):
@@ -154,7 +156,7 @@ def timeout_or_none(name: str, value: Any) -> float | None:
 def as_django_reads(check: Check) -> Check:
     """Return ``check`` for values that Django's own backends convert by ``int``, such as "500" and 1e6.
 
-    A fraction is refused, not cut off.
+    A fraction is refused instead of truncated.
     """
 
     def read(name: str, value: Any) -> Any:
@@ -167,7 +169,7 @@ def as_django_reads(check: Check) -> Check:
 
 
 def zero_for(default: int, check: Check) -> Check:
-    """Return ``check`` with 0 in the meaning of ``default``."""
+    """Return ``check``, but with 0 replaced by ``default``."""
     return lambda name, value: check(name, value) or default
 
 
@@ -179,7 +181,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
-    """Check seconds for every key, or a dict of key prefixes to seconds; 0 for none.
+    """Check a number of seconds for every key, or a dict from key prefixes to seconds. 0 means no wait.
 
     Returns:
         Pairs of prefix and seconds, the longest prefix first.
@@ -190,13 +192,13 @@ def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
         if not isinstance(prefix, str):
             raise TypeError(f"{name} must be {takes}, not {value!r}")
         _checked(name, each, takes, Real, lambda seconds: seconds >= 0 and isfinite(seconds))
-    # Prefixes of equal length are in a fixed order, too, so that equal dicts give the same pairs.
+    # Prefixes of equal length are sorted as well, so that equal dicts give the same pairs.
     longest_first = sorted(given, key=lambda prefix: (-len(prefix), prefix))
     return tuple((prefix, float(given[prefix])) for prefix in longest_first) if any(given.values()) else ()
 
 
 def coherence(name: str, value: Any) -> str | None:
-    """Check \"host\", or None."""
+    """Check that the value is "host" or None."""
     if value is not None and value != "host":
         raise ValueError(f"{name} must be 'host', or None, not {value!r}")
     return None if value is None else "host"
@@ -217,7 +219,7 @@ SERIALIZER_TAKES: Final = "'pickle', 'reference', or the dotted path of an objec
 
 
 def serializer_name(name: str, value: Any) -> str:
-    """Check a string. Its path is imported when the cache is made."""
+    """Check a string. The object that it names is imported when the cache is made."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be {SERIALIZER_TAKES}, not {value!r}")
     return value
@@ -237,7 +239,7 @@ def path_or_none(name: str, value: Any) -> Path | None:
 
 
 def encodable_path(name: str, value: str | os.PathLike[str]) -> Path:
-    """Check a path that the file system can encode. A lone surrogate is valid only if ``os.fsdecode`` produces it."""
+    """Check a path that the file system can encode. A lone surrogate is valid only if ``os.fsdecode`` made it."""
     path = Path(value)
     try:
         os.fsencode(path)
@@ -248,7 +250,7 @@ def encodable_path(name: str, value: str | os.PathLike[str]) -> Path:
 
 
 def secret_or_none(name: str, value: Any) -> bytes | None:
-    """Check a string that can be encoded in UTF-8, or bytes, not empty, or None."""
+    """Check a non-empty string that UTF-8 can encode, non-empty bytes, or None."""
     if value is None:
         return None
     if not isinstance(value, str | bytes) or not value:
@@ -263,7 +265,7 @@ def secret_or_none(name: str, value: Any) -> bytes | None:
 
 def stamps_or_none(name: str, value: Any) -> Any:
     """Check stamps, or None."""
-    # By their attributes: there are two kinds, and tests have others.
+    # Checked by attributes: there are two classes of stamps, and tests have others.
     if value is not None and not (callable(getattr(value, "slot", None)) and hasattr(value, "table")):
         raise TypeError(f"{name} must be a wheelcache.coherence.shared_stamps.SharedStamps, or None, not {value!r}")
     return value

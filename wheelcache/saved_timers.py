@@ -1,4 +1,4 @@
-"""Keyed timers in a file, each with the time left until it fires."""
+"""Saves keyed timers to a file, each with the time left until it fires, and loads them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def save_timers(
     """Write timers to a file, in the order given, and return their number.
 
     Raises:
-        TypeError: a key or value cannot be pickled; names the key. Nothing is written.
-        OSError: the file cannot be written. Nothing is left of it.
-        SnapshotRefused: this is Windows.
+        TypeError: if a key or value cannot be pickled. The message names the key. No file is written.
+        OSError: if the file cannot be written. The incomplete file is removed.
+        SnapshotRefused: on Windows.
     """
     saved = 0
     signing_key = options.secret_or_none("secret", secret)
@@ -55,18 +55,18 @@ def load_timers(
     clock: Clock,
     secret: str | bytes | None,
 ) -> int:
-    """Set the timers of a file again, and return the number of those that were set.
+    """Set the timers that were saved in a file. Return the number of timers that were set.
 
     A foreign or damaged file is renamed, and a warning gives the reason. A missing file is not an error.
 
     Args:
-        set_timer: ``set_timer(key, value, left)`` sets a timer that is due in ``left`` seconds, perhaps <= 0, and
-            returns whether it did.
-        owner: how the log refers to the timers.
-        clock: the clock that the timers fire by.
+        set_timer: ``set_timer(key, value, left)`` sets a timer that is due in ``left`` seconds, which may be <= 0, and
+            returns whether it was set.
+        owner: the name of the timers in log lines.
+        clock: the clock of the timers.
 
     Raises:
-        WheelClosed: the timers were stopped.
+        WheelClosed: if the timers were stopped.
     """
     signing_key = options.secret_or_none("secret", secret)
     file_path = options.encodable_path("path", path)
@@ -77,7 +77,7 @@ def load_timers(
                 elapsed = max(0.0, time.time() - float(snapshot.header["saved_at"]))
             except (KeyError, TypeError, ValueError, OverflowError):
                 raise SnapshotRefused(f"{file_path} does not say when it was saved") from None
-            # On the clock of the timers, since the time that loading takes counts as well.
+            # On the clock of the timers, since the time spent loading counts as well.
             saved_at = clock() - elapsed
             for payload in snapshot:
                 try:

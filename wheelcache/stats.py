@@ -1,4 +1,4 @@
-"""The figures of a cache, and of the store behind a near cache: exact counts that cost a hit 20 ns, and their sums."""
+"""The statistics of a cache, and of the store behind a near cache. The counts are exact, and cost a hit 20 ns."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ LOAD_BOUNDS: Final = (
     *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0),
 )
-"""Seconds. How many loads took up to each, and more than the one before, is counted; beyond the last as well. Calls of
-a store behind a near cache are counted between the same."""
+"""The upper bounds of the histogram of load times, in seconds. A last bucket counts all longer loads. Calls of a store
+behind a near cache are counted in the same buckets."""
 
 _PARTS: Final = 2**20
 
@@ -39,17 +39,19 @@ LOAD_COUNTS: Final = (
 
 
 def counter(description: str = "", unit: str = "", name: str = "") -> Any:
-    """A number of ``Stats``, or of its parts, that only grows.
+    """Return a field of ``Stats``, or of its parts, for a number that only grows.
 
     Args:
-        description, unit, name: of the metric that has this number alone, without the prefix and the endings that a
-            system of metrics adds. The name is that of the field unless it is given. No description for no such metric.
+        description: the description of the metric that has only this number; empty if there is no such metric.
+        unit: the unit of this metric.
+        name: the name of this metric, without the prefix and suffixes of a metrics system; by default the name of the
+            field.
     """
     return field(default=0, metadata={"description": description, "unit": unit, "name": name})
 
 
 class Meter:
-    """Counts and times the loads of a cache, or the calls of a store. Any thread may count: that takes less than 1 us.
+    """Counts and times the loads of a cache, or the calls of a store. Any thread may count. This takes less than 1 us.
 
     Args:
         names: the names of the counts.
@@ -63,19 +65,19 @@ class Meter:
 
     def count_from_zero(self) -> None:
         """Reset the counts, also in the child of a fork, where a lost thread may hold the lock."""
-        # Re-entrant, since the garbage collector may run a finalizer that counts at any point.
+        # Re-entrant, since the garbage collector may at any point run a finalizer that counts.
         self._lock = threading.RLock()
         self._counts = dict.fromkeys(self._names, 0)
         self._seconds = 0.0
         self._buckets = [0] * len(NO_BUCKETS)
 
     def add(self, name: str, number: int = 1) -> None:
-        """Count ``number`` more."""
+        """Add ``number`` to the count ``name``."""
         with self._lock:
             self._counts[name] += number
 
     def ended(self, seconds: float, name: str | None = None) -> None:
-        """Record the end of a load or call that took ``seconds``, and count one more under ``name``, if given."""
+        """Record a load or call that took ``seconds``. Add 1 to the count ``name`` if it is given."""
         # The time is negative if a test has moved the clock back.
         seconds = max(0.0, seconds)
         with self._lock:
@@ -85,7 +87,7 @@ class Meter:
             self._buckets[bisect_left(LOAD_BOUNDS, seconds)] += 1
 
     def read(self) -> tuple[dict[str, int], float, Buckets]:
-        """Return the counts by name, whole parts of the seconds, and how many times fell between which bounds."""
+        """Return the counts by name, the sum of the seconds as rounded by ``whole_parts``, and the histogram."""
         with self._lock:
             return self._counts.copy(), whole_parts(self._seconds), tuple(self._buckets)
 
@@ -95,10 +97,10 @@ class CallStats:
     """The reads, or the writes, of a store behind a near cache.
 
     Attributes:
-        errors: calls that found the store failing. An error about the key or the value does not count.
+        errors: calls that failed because of the store. An error about the key or the value does not count.
         refused: calls that were not made, because the store had failed recently.
         seconds: the time spent in calls, in seconds.
-        buckets: how many calls took how long, as ``Stats.load_buckets``. A call is counted when it has ended with an
+        buckets: the histogram of the call times, as in ``Stats.load_buckets``. A call is counted when it ends with an
             answer, with an error, or by the cancellation of its task.
     """
 
@@ -109,16 +111,16 @@ class CallStats:
 
     @property
     def calls(self) -> int:
-        """Calls that were made, and have ended."""
+        """The number of calls that were made and have ended."""
         return sum(self.buckets)
 
     @property
     def uses(self) -> int:
-        """Calls, also those that were refused."""
+        """The number of calls, including refused ones."""
         return self.calls + self.refused
 
     def counts(self) -> Row:
-        """The numbers, all of which only grow."""
+        """Return the numbers, all of which only grow."""
         return (*_call_counters(self), *self.buckets)
 
     @classmethod
@@ -130,15 +132,15 @@ class CallStats:
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """The figures of the store behind a near cache, since the near cache was made, or since the fork.
+    """The statistics of the store behind a near cache, since the near cache was made, or since the fork.
 
     Attributes:
-        hits, misses: look-ups without a copy for which the store had a value, and those for which it had none. Callers
-            that share a read count one by one.
-        reads, writes: its calls.
-        breakers: processes that leave the store alone when it fails: 0 or 1 for one process.
-        open_breakers: processes that leave it alone now.
-        trackers: processes that the store must notify of writes: those that read, if the store can notify.
+        hits, misses: look-ups without a copy for which the store had a value, or had none. Callers that share a read
+            are counted individually.
+        reads, writes: the calls of the store.
+        breakers: processes with a circuit breaker for the store: 0 or 1 for one process.
+        open_breakers: processes whose circuit breaker is open now.
+        trackers: processes that the store must notify of writes: the reading ones, if the store can notify.
         trusted: processes that it notifies now.
     """
 
@@ -153,11 +155,11 @@ class StoreStats:
 
     @property
     def uses(self) -> int:
-        """Calls, also those that were refused."""
+        """The number of calls, including refused ones."""
         return self.reads.uses + self.writes.uses
 
     def counts(self) -> Row:
-        """The numbers that only grow."""
+        """Return the numbers that only grow."""
         return (*_store_counters(self), *self.reads.counts(), *self.writes.counts())
 
     @classmethod
@@ -171,34 +173,35 @@ class StoreStats:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A cache's figures since it was made, or since the fork in a child process.
+    """The statistics of a cache since it was made, or since the fork in a child process.
 
-    This is the table of all figures: a new counter is a line here, and the line that counts. The parts that count name
-    their counts as the fields. The database of the site has a column for each number, and the numbers of several
-    processes are added up, or earlier ones subtracted, as rows in the order of ``COUNTS``. The terminal's document, the
-    dashboard and the metrics have an entry for each counter.
+    This class defines all counters: to add one, add a field here and the line of code that counts. The parts use the
+    field names for their counts. The database of the site has a column for each number. The numbers of several
+    processes are added, and earlier ones are subtracted, as rows in the order of ``COUNTS``. The terminal's document,
+    the dashboard and the metrics have an entry for each counter.
 
     Attributes:
         hits, misses: look-ups by ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake`` that found a value
-            within its TTL, and those that found none.
+            within its TTL, or found none.
         stale_hits: look-ups that returned a value past its TTL, within its grace. They are neither hits nor misses.
-        puts: values that were stored, also by loads; not those that a snapshot had.
+        puts: values that were stored, including loaded ones, but not values restored from a snapshot.
         loads, load_failures: loaders that returned, loaders that raised. The time between a miss of a backend's ``get``
-            and the ``set`` that follows is a load as well.
-        load_seconds: the time spent in both, in seconds.
+            and the ``set`` that follows counts as a load as well.
+        load_seconds: the time spent in loads, including failed ones, in seconds.
         load_timeouts: callers that did not wait for the end of a load.
         coalesced: callers that received a value that another caller was computing: stampedes prevented.
         refreshes: background loads that were started.
         refreshes_dropped: background loads, and loads with a timeout, that were not started because the pool was busy.
         evictions: entries that left because the cache was full.
         evicted_weight: the sum of their weights; 0 without a weigher.
-        expirations: entries that left after their time had come.
-        replacements, deletions, clearings: entries that left for a new value, one by one, and with all others.
+        expirations: entries that expired.
+        replacements, deletions, clearings: entries that were replaced by a new value, deleted individually, or removed
+            by ``clear``.
         size: entries in memory now.
         weight: the sum of their weights; 0 without a weigher.
-        load_buckets: how many loads and failures took up to each of ``LOAD_BOUNDS`` and more than the one before, and
-            how many more than the last.
-        store: the store behind a near cache; None for any other cache.
+        load_buckets: the histogram of the times of loads and failures: the number for each of ``LOAD_BOUNDS``, and the
+            number of longer ones.
+        store: the statistics of the store behind a near cache; None for any other cache.
     """
 
     hits: int = counter()
@@ -229,12 +232,12 @@ class Stats:
 
     @property
     def requests(self) -> int:
-        """Look-ups: hits, stale hits and misses."""
+        """The number of look-ups: hits, stale hits and misses."""
         return self.hits + self.stale_hits + self.misses
 
     @property
     def uses(self) -> int:
-        """Requests, and calls of the store behind: it grows whenever the cache is used."""
+        """The number of requests and calls of the store behind, which grows whenever the cache is used."""
         return self.requests + (0 if self.store is None else self.store.uses)
 
     @property
@@ -254,15 +257,15 @@ class Stats:
 
     @property
     def removals(self) -> dict[str, int]:
-        """How many entries left, by the value of their ``RemovalCause``."""
+        """The numbers of removed entries, by the value of their ``RemovalCause``."""
         return {cause: getattr(self, name) for cause, name in REMOVALS.items()}
 
     def counts(self) -> Row:
-        """All numbers that only grow, in the order of ``COUNTS``."""
+        """Return all numbers that only grow, in the order of ``COUNTS``."""
         return (*_counters(self), *self.load_buckets, *(NO_STORE if self.store is None else self.store.counts()))
 
     def gauges(self) -> Row:
-        """The numbers that go up and down, in the order of ``GAUGES``."""
+        """Return the numbers that go up and down, in the order of ``GAUGES``."""
         return (self.size, self.weight, *(_store_gauges(self.store) if self.store is not None else NO_STORE_GAUGES))
 
     @classmethod
@@ -281,7 +284,7 @@ class Stats:
         return cls(**counters, size=size, weight=weight, load_buckets=buckets, store=store)
 
     def __sub__(self, earlier: Stats) -> Stats:
-        """The figures since ``earlier``, with the gauges of now."""
+        """Return the difference of the counts, with the current gauges."""
         counts = subtracted(self.counts(), earlier.counts())
         return Stats.of(counts, self.gauges(), has_store=self.store is not None)
 
@@ -291,7 +294,7 @@ def _counters_of(kind: type) -> tuple[str, ...]:
 
 
 COUNTERS: Final = _counters_of(Stats)
-"""The fields of ``Stats`` that are one number and only grow."""
+"""The fields of ``Stats`` that are single numbers and only grow."""
 
 REMOVALS: Final = {
     "expired": "expirations",
@@ -300,7 +303,7 @@ REMOVALS: Final = {
     "deleted": "deletions",
     "cleared": "clearings",
 }
-"""The counters of the entries that left, by the value of their ``RemovalCause``."""
+"""The counters of removed entries, by the value of their ``RemovalCause``."""
 
 STORE_GAUGES: Final = ("breakers", "open_breakers", "trackers", "trusted")
 
@@ -317,7 +320,7 @@ COUNTS: Final = (
     *(f"store_{name}" for name in _STORE_COUNTERS),
     *(f"{kind}_{name}" for kind in ("read", "write") for name in (*_CALL_COUNTERS, *_PLACES)),
 )
-"""The names of the numbers in a row: all that is counted."""
+"""The names of the numbers in a row: all counts."""
 
 NOTHING: Final[Row] = (0,) * len(COUNTS)
 
@@ -336,17 +339,18 @@ def added(one: Row, other: Row) -> Row:
 
 
 def subtracted(later: Row, earlier: Row) -> Row:
-    """Return the numbers of ``later`` without those of ``earlier``."""
+    """Return the differences of two rows of ``COUNTS``."""
     return tuple(map(sub, later, earlier))
 
 
 def hit_ratio(hits: int, misses: int) -> float:
-    """Hits per request, 0.0 to 1.0; 0.0 without requests."""
+    """Return the hits per request, 0.0 to 1.0; 0.0 without requests."""
     return hits / (hits + misses) if hits or misses else 0.0
 
 
 def whole_parts(seconds: float) -> float:
-    """Cut to parts of 2**-20, about a microsecond: sums of such are exact in any order, so those of several processes
-    never go down by a bit.
+    """Round ``seconds`` down to a multiple of 2**-20, about a microsecond.
+
+    Sums of such numbers are exact in any order, so the sum over several processes never decreases by a rounding error.
     """
     return floor(seconds * _PARTS) / _PARTS

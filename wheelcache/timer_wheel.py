@@ -1,9 +1,9 @@
 """The timers of a ``Timers`` as entries of two cores: a timer is an entry that fires when it expires.
 
 One core has the keyed timers, the other one the broadcasts and the periodic jobs. ``core.advance`` moves due timers to
-a list that the wheel keeps, and they leave that list one by one, so an asynchronous exception loses none.
-``set`` and ``advance`` drop a few of the entries that ``core.clear`` has detached. A timer that another thread drops in
-this way would miss its call by ``Timers.drain``, so ``remove_all`` removes the timers one by one.
+a list of the wheel, from which they are removed one by one, so an asynchronous exception loses no timer. ``remove_all``
+also removes timers one by one: it cannot use ``core.clear``, because other threads would drop some of the detached
+entries in ``set`` and ``advance``, and ``Timers.drain`` would not call its function for these.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from wheelcache.runtime.worker_pool import PoolStopped, WorkerPool
 logger = logging.getLogger("wheelcache")
 
 WORKERS: Final = 4
-"""Threads that run ``execute``. Timers are for short calls; a long one should hand its work on."""
+"""Threads that run ``execute``. Timers are for short calls; long work belongs elsewhere."""
 
 LAST_TICK: Final = 1 << 62
 """The tick of times that are later than a float can count ticks."""
@@ -48,11 +48,11 @@ class _Stop(Enum):
 
 
 STOP: Final = _Stop.STOP
-"""What a periodic job returns to end its runs."""
+"""The result by which a periodic job ends its runs."""
 
 
 class PeriodicJob:
-    """Key and value of its own entry: ``function`` runs every ``period`` seconds."""
+    """A job whose ``function`` runs every ``period`` seconds. It is the key and the value of its own entry."""
 
     __slots__ = ("function", "period")
 
@@ -62,16 +62,16 @@ class PeriodicJob:
 
 
 class TimerWheel:
-    """Schedules timers and runs them: see ``runtime.wheel_driver.Wheel``. Keys are plain, as ``KeyProxies`` makes them.
+    """Schedules timers and runs them, as a ``runtime.wheel_driver.Wheel``. Keys must be adapted by ``KeyProxies``.
 
     Args:
-        name: how the log refers to the timers.
+        name: the name of the timers in log lines.
         interval: seconds per tick.
         clock: see ``Timers``.
         execute: ``execute(key, value)``, called by a pool for each keyed timer.
 
     Attributes:
-        clock: the clock that entries expire by. No test freezes it.
+        clock: the clock of the timers. No test freezes it.
         driver: advances the wheel, once it is started.
         timers: the core with the keyed timers.
         events: the core with the broadcasts, by tick, and the periodic jobs.
@@ -99,14 +99,11 @@ class TimerWheel:
         return self._name
 
     def check(self) -> None:
-        """
-        Raises:
-            WheelClosed: the timers were stopped.
-        """
+        """Raise WheelClosed if the timers were stopped."""
         if self._is_stopped:
             raise _stopped()
 
-    # Scheduling. Each of these raises WheelClosed after ``stop``.
+    # Scheduling. These methods raise WheelClosed after ``stop``.
 
     def schedule(self, core: Core, key: Hashable, value: Any, delay: float, mode: int = ANY) -> int:
         """Set an entry of one of the cores, and return the outcome."""
@@ -114,18 +111,19 @@ class TimerWheel:
         try:
             outcome = core.set(key, value, delay, mode=mode)
         finally:
-            # Even if the call was interrupted: the entry may be set, and the wheel thread must know.
+            # Even if the call was interrupted: the entry may be set, so the wheel thread must be notified.
             self._scheduled(outcome)
         return outcome
 
     def move(self, key: Hashable, delay: float) -> bool:
-        """Give a timer a new delay, or fire it immediately if that is under one interval. False if ``key`` has none."""
+        """Give a timer a new delay, or fire it immediately if ``delay`` is under one interval. Return whether there is
+        a timer."""
         timers, is_soon = self.timers, delay < self.interval
         outcome = 0 if is_soon else timers.touch(key, delay)
         if outcome:
             self._scheduled(outcome)
             return True
-        # ``touch`` considers a timer expired that is due before its tick; ``delete`` removes that, too.
+        # For ``touch``, a timer that is due is expired even before its tick; ``delete`` removes it nevertheless.
         removed: Removals = []
         timers.delete(key, removed=removed)
         if removed and not is_soon:
@@ -136,7 +134,7 @@ class TimerWheel:
         return bool(removed)
 
     def restore(self, key: Hashable, value: Any, delay: float) -> bool:
-        """Set the timer of a key that has none, or fire it immediately if ``delay`` is over. False if it has one."""
+        """Set a timer, or fire it immediately if ``delay`` <= 0. Return False, and do nothing, if ``key`` has one."""
         if self.timers.times(key) is not None:
             return False
         if delay > 0:
@@ -156,8 +154,8 @@ class TimerWheel:
                 event: threading.Event = AlarmEvent() if record is None else record.value
                 if record is None:
                     outcome = WAKE
-                    # Due in the middle of the tick's span, or halfway there. The core reads the clock again, and would
-                    # round the end of the span up to the next tick.
+                    # Due in the middle of the tick's span, or halfway to its end. The core reads the clock again, and
+                    # would round the end of the span up to the next tick.
                     outcome = self.events.set(tick, event, max(time - self.interval / 2 - now, (time - now) / 2))
         finally:
             self._scheduled(outcome)
@@ -173,7 +171,7 @@ class TimerWheel:
         return removed
 
     def pending(self) -> list[Record]:
-        """Return the keyed timers by time; timers with equal times are in the order in which they were set."""
+        """Return the keyed timers, ordered by time, and by the order in which they were set."""
         records: dict[Any, Record] = {}
         # A core allows one ordered scan at a time.
         with self._save_lock:
@@ -196,7 +194,7 @@ class TimerWheel:
             pass
         while self.events.drain(BATCH, self._due_events):
             pass
-        self.tell()
+        self.notify()
 
     # Firing.
 
@@ -208,9 +206,9 @@ class TimerWheel:
         self.timers.advance(budget, self._due)
         self.events.advance(budget, self._due_events)
 
-    def tell(self, done: None = None) -> None:
+    def notify(self, done: None = None) -> None:
         """Run the due timers, including those that another thread removed from the cores."""
-        # Events first: this takes no time, cannot fail, and may be repeated.
+        # Events come first: setting them takes no time, cannot fail, and may be repeated.
         for _, event, _ in tuple(self._due_events):
             if isinstance(event, AlarmEvent):
                 event.set()
@@ -229,11 +227,11 @@ class TimerWheel:
                         with suppress(WheelClosed):
                             self.schedule(events, job, job, job.period, ABSENT)
         if exits:
-            # After the others have run.
+            # Raised after the others have run.
             raise exits[-1]
 
     def use_clock(self, clock: Clock) -> None:
-        """Frozen time does not apply to timers."""
+        """Do nothing: frozen time does not apply to timers."""
 
     def call(self, function: Execute, key: Any, value: Any) -> None:
         """Call ``function(key, value)``, and log an exception."""
@@ -246,20 +244,20 @@ class TimerWheel:
     # Forks.
 
     def before_fork(self) -> None:
-        """No step may be in progress while the memory is copied."""
+        """Wait until no step is in progress, and let none begin while the memory is copied."""
         self.timers.before_fork()
         self.events.before_fork()
 
     def after_fork(self, *, in_child: bool) -> None:
-        """In the child, start without timers."""
+        """Release the locks of ``before_fork``; in the child, start without timers."""
         if not in_child:
             self.events.after_fork(in_child=False)
             self.timers.after_fork(in_child=False)
             return
-        # In place: a job that forked is called by a loop over one of them.
+        # Cleared in place: if a job forked, a loop over one of these lists is running.
         self._due.clear()
         self._due_events.clear()
-        # New ones: the job schedules its next run in the core that it came from.
+        # New cores, since a job that forked schedules its next run in the core that it came from.
         self._start_empty()
         self.driver.after_fork_in_child()
 
@@ -270,7 +268,8 @@ class TimerWheel:
         self.events = self._new_core()
 
     def _new_core(self) -> Core:
-        # A core counts ticks from the time at which it is made. That must be ours, or a broadcast is rounded twice.
+        # A core counts ticks from the time of its creation. Both cores must count from ``_origin``; otherwise a
+        # broadcast would be rounded twice.
         core: Core = CoreClass(interval=self.interval, clock=lambda: self._origin)
         core.use_clock(self.clock)
         if self._is_stopped:
@@ -297,7 +296,7 @@ class TimerWheel:
             for timer in _removed_one_by_one(self._due):
                 claim = [timer]
                 try:
-                    # In a context of its own: the caller belongs to some load or request, or to none.
+                    # In an empty context: the timer must not act for the load or request of the caller.
                     self._pool.submit(partial(self._execute_claimed, claim), context=Context())
                 except PoolStopped:
                     # After ``stop``, or while the interpreter exits, timers no longer fire.
@@ -305,7 +304,7 @@ class TimerWheel:
                 except RuntimeError:
                     logger.exception("The timer of %r found no thread to run on.", unwrap(timer[0]))
                 except BaseException:
-                    # An exception from outside: the timer fires later, unless it was submitted and has run.
+                    # An asynchronous exception: the timer fires later, unless it was submitted and has run.
                     with suppress(IndexError):
                         self._due.insert(0, claim.pop())
                     raise
@@ -316,14 +315,17 @@ class TimerWheel:
             self.call(self._execute, key, value)
 
     def _run_job(self, events: Core, job: PeriodicJob) -> None:
-        """Run a job, and schedule its next run in the core that it came from: in the child of a fork, there is none."""
+        """Run a job, and schedule its next run in ``events``, the core that it came from.
+
+        If the job forked, this is the parent's core, which the child does not use: the job does not run again there.
+        """
         pause = job.period
         try:
             answer = job.function()
             if answer is STOP:
                 return
             if answer is not None:
-                pause = options.seconds("what a periodic job returns", answer)
+                pause = options.seconds("the result of a periodic job", answer)
         except Exception:
             logger.exception("The periodic job %r raised.", job.function)
         with suppress(WheelClosed):
@@ -335,7 +337,7 @@ class TimerWheel:
 def _removed_one_by_one(due: Removals) -> Iterator[tuple[Any, Any, Any]]:
     """Iterate over the due timers, remove each, and raise IndexError at the end.
 
-    A ``for`` loop removes and assigns a timer without any other bytecode: no exception from outside comes in between.
+    A ``for`` loop removes and assigns a timer in one step: no asynchronous exception can come in between.
     """
     return iter(partial(due.pop, 0), None)
 

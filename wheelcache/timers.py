@@ -2,7 +2,7 @@
 
 The interface is that of go-zero's ``TimingWheel`` (SetTimer, MoveTimer, RemoveTimer, Drain), with two additions:
 ``after``, a broadcast to all callers that wait for the same tick, and ``every``, periodic jobs in the manner of Redis's
-time events, where the job says when it wants to run again. ``Timers`` is a thin layer over cores: see ``timer_wheel``.
+time events, which return the time until their next run. ``Timers`` is a thin layer over two cores: see ``timer_wheel``.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from wheelcache.timer_wheel import Execute, Job, PeriodicJob, TimerWheel
 class Timers:
     """Timers by key, events after a delay, and periodic jobs.
 
-    A timer never fires early, and fires at most one ``interval`` late if there is a processor to run on; ``lag`` shows
-    the delay. Timers belong to the process that set them: the child of a fork starts with none.
+    A timer never fires early, and fires at most one ``interval`` late unless the processor is busy; ``lag`` shows the
+    delay. Timers belong to the process that set them: the child of a fork starts without timers.
 
     Args:
         interval: seconds per tick, > 0: the precision of timers.
         execute: ``execute(key, value)``, called on a pool of four threads when a timer fires. An exception in it is
             logged with the key.
-        clock: returns seconds; a ``ManualClock`` advances the timers itself, otherwise the process's wheel thread does.
+        clock: returns seconds. A ``ManualClock`` advances the timers itself; with any other clock, the wheel thread of
+            the process does.
 
     Raises:
-        TypeError, ValueError: naming the argument.
+        TypeError, ValueError: if an argument is invalid. The message names it.
     """
 
     __slots__ = ("__weakref__", "_keys", "_wheel")
@@ -45,7 +46,7 @@ class Timers:
         interval = options.interval("interval", interval)
         self._wheel = TimerWheel(f"<Timers every {interval} s>", interval, options.function("clock", clock), execute)
         self._keys = KeyProxies()
-        # Last: from here on the wheel thread and forks know of this object.
+        # Last: register with the wheel thread and the fork hooks.
         self._wheel.driver.start()
         lifecycle.HELD.add_weakly(self)
 
@@ -73,31 +74,33 @@ class Timers:
         return self._wheel.driver.thread_state
 
     def set_timer(self, key: Hashable, value: Any, delay: float) -> None:
-        """Call ``execute(key, value)`` in ``delay`` seconds. A key that has a timer gets the new value and time.
+        """Call ``execute(key, value)`` in ``delay`` seconds. This replaces an existing timer of ``key``.
 
         Raises:
-            ValueError, TypeError: ``key`` is None or not hashable, or ``delay`` is not a finite number > 0.
+            ValueError, TypeError: if ``key`` is None or not hashable, or ``delay`` is not a finite number > 0.
             WheelClosed: after ``stop``.
         """
         key, delay = self._adapt(key), options.seconds("delay", delay)
         self._wheel.schedule(self._wheel.timers, key, value, delay)
 
     def move_timer(self, key: Hashable, delay: float) -> bool:
-        """Give a timer a new delay; less than one interval means that it fires immediately. False if ``key`` has none.
+        """Give a timer a new delay. Return False if ``key`` has no timer.
+
+        If ``delay`` is less than one interval, the timer fires immediately.
 
         Raises:
-            ValueError, TypeError, WheelClosed: as ``set_timer``.
+            ValueError, TypeError, WheelClosed: as in ``set_timer``.
         """
         key, delay = self._adapt(key), options.seconds("delay", delay)
         return self._wheel.move(key, delay)
 
     def remove_timer(self, key: Hashable) -> bool:
-        """Remove a timer before it fires. False if ``key`` has none.
+        """Remove a timer before it fires. Return False if ``key`` has no timer.
 
         Raises:
-            ValueError, TypeError, WheelClosed: as ``set_timer``.
+            ValueError, TypeError, WheelClosed: as in ``set_timer``.
         """
-        # Not the result of ``delete``: that is none for a timer that is due before its tick.
+        # Not the result of ``delete``, which is None for a timer that is due before its tick.
         removed: Removals = []
         self._wheel.timers.delete(self._adapt(key), removed=removed)
         return bool(removed)
@@ -108,7 +111,7 @@ class Timers:
         An exception in ``fn`` is logged with the key; the other timers still get their call.
 
         Raises:
-            TypeError: ``fn`` is not callable.
+            TypeError: if ``fn`` is not callable.
             WheelClosed: after ``stop``.
         """
         options.function("fn", fn)
@@ -117,31 +120,31 @@ class Timers:
             self._wheel.call(fn, key, value)
 
     def save(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
-        """Write every pending timer to a file, with the time left until it fires, and return their number.
+        """Write every pending timer to a file, with the time left until it fires. Return their number.
 
-        The timers stay pending. A timer that fires, is moved or is removed while others are written is in the file all
-        the same, and fires again when the file is loaded.
+        The timers stay pending. A timer that fires, is moved or is removed during the save is in the file nevertheless,
+        and fires again when the file is loaded.
 
         Args:
-            path: the file. It is replaced once everything is written and synced; otherwise the old file stays.
-            secret: signs the file, so that ``load`` with the same secret can distinguish it from others.
+            path: the file. It is replaced after everything was written and synced; otherwise the old file stays.
+            secret: signs the file, so that ``load`` with the same secret refuses other files.
 
         Raises:
-            TypeError: a key or value cannot be pickled; names the key. Nothing is written.
-            OSError: the file cannot be written. Nothing is left of it.
+            TypeError: if a key or value cannot be pickled. The message names the key. No file is written.
+            OSError: if the file cannot be written. The incomplete file is removed.
             WheelClosed: after ``stop``.
-            SnapshotRefused: this is Windows.
+            SnapshotRefused: on Windows.
         """
         now, saved_at = self.clock(), time.time()
         timers = ((unwrap(each.key), each.value, each.times.expires_at - now) for each in self._wheel.pending())
         return save_timers(path, timers, saved_at=saved_at, secret=secret)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
-        """Set the timers of a file that ``save`` wrote, and return their number. Overdue timers fire now, in order.
+        """Set the timers of a file that ``save`` wrote. Return their number. Overdue timers fire immediately, in order.
 
-        The time between save and load counts. A key that has a timer keeps it. A file that is foreign, or that other
-        users may write, is not loaded; a damaged file is loaded up to the damage. Such a file is renamed to
-        ``<name>.refused``, and one warning gives the reason. A missing file is not an error: there is nothing to load.
+        The time between save and load counts. A key that has a timer keeps it. A file is not loaded if it is not a file
+        of timers or other users can write to it; a damaged file is loaded up to the damage. Such a file is renamed to
+        ``<name>.refused``, and one warning gives the reason. A missing file is not an error.
 
         Args:
             secret: the secret that the file must be signed with.
@@ -158,23 +161,23 @@ class Timers:
         All callers whose time falls in the same tick get the same event: ten thousand waiters cost one object.
 
         Raises:
-            ValueError, TypeError: ``delay`` is not a finite number > 0.
+            ValueError, TypeError: if ``delay`` is not a finite number > 0.
             WheelClosed: after ``stop``.
         """
         return self._wheel.event(options.seconds("delay", delay))
 
     def every(self, period: float, fn: Job) -> None:
-        """Call ``fn()`` in ``period`` seconds, and again and again, on the wheel thread.
+        """Call ``fn()`` every ``period`` seconds, on the wheel thread. The first call is in ``period`` seconds.
 
-        Where that thread cannot run, writes advance the timers, and the job runs in the thread of a writer.
+        If the wheel thread cannot run, writes advance the timers, and the job runs in the thread of a writer.
 
         Args:
             period: seconds from the end of one run to the next run, > 0.
-            fn: returns None (again after the period), a number > 0 (seconds until the next run), or ``STOP``. If it
-                raises, or returns anything else, that is logged, and it runs again after the period.
+            fn: returns None (run again after the period), a number > 0 (the seconds until the next run), or ``STOP``.
+                An exception, or any other result, is logged, and the job runs again after the period.
 
         Raises:
-            ValueError, TypeError: naming the argument.
+            ValueError, TypeError: if an argument is invalid. The message names it.
             WheelClosed: after ``stop``.
         """
         job = PeriodicJob(options.seconds("period", period), options.function("fn", fn))
@@ -185,11 +188,11 @@ class Timers:
         self._wheel.stop()
 
     def before_fork(self) -> None:
-        """No step may be in progress while the memory is copied."""
+        """Wait until no step is in progress, and let none begin while the memory is copied."""
         self._wheel.before_fork()
 
     def after_fork(self, *, in_child: bool) -> None:
-        """In the child, start without timers."""
+        """Release the locks of ``before_fork``; in the child, start without timers."""
         self._wheel.after_fork(in_child=in_child)
         if in_child:
             self._keys.forget_locks()

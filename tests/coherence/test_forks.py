@@ -22,7 +22,7 @@ def test_stamps_that_were_removed_are_made_anew_and_the_cache_emptied(pair, stam
     stamps_file.unlink()
     clock.advance(STAMPS_CHECK)
     assert one.get("missing") is None
-    assert "stamps of the cache 'default' were removed; they are new" in caplog.text
+    assert "stamps of the cache 'default' were removed; it has new ones" in caplog.text
     assert len(one) == 0
     assert other.get("missing") is None
     fill(one, other)
@@ -50,7 +50,7 @@ def test_stamps_that_cannot_be_made_anew_are_logged_and_no_caller_gets_the_error
     clock.advance(STAMPS_CHECK)
     assert one.get("other") is None
     assert one.get("k") == "old"
-    assert "cannot be made anew" in caplog.text
+    assert "cannot be created again" in caplog.text
 
 
 @pytest.mark.deep

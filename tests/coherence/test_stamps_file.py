@@ -69,8 +69,8 @@ def test_no_descriptor_stays_open_but_that_of_the_map(map_stamps):
     [
         (Path.mkdir, "must be a file|cannot be opened"),
         (os.mkfifo, "must be a file|cannot be opened"),
-        (lambda path: (path.touch(), path.chmod(0o640)), "must be for its owner only, not have the mode 640"),
-        (lambda path: (path.touch(), path.chmod(0o602)), "must be for its owner only, not have the mode 602"),
+        (lambda path: (path.touch(), path.chmod(0o640)), "must be accessible to its owner only, but its mode is 640"),
+        (lambda path: (path.touch(), path.chmod(0o602)), "must be accessible to its owner only, but its mode is 602"),
         (lambda path: path.symlink_to(__file__), "cannot be opened"),
     ],
 )
@@ -108,7 +108,9 @@ def test_a_directory_that_is_not_there_is_an_error(tmp_path):
 def test_a_file_of_anything_else_is_refused_and_left_alone(stamps_file, map_stamps, spoil):
     content = spoil(stamps_file.read_bytes())
     stamps_file.write_bytes(content)
-    with pytest.raises(FileUnusable, match=f"{stamps_file} is no file of stamps of this version of wheelcache; remove"):
+    with pytest.raises(
+        FileUnusable, match=f"{stamps_file} is not a file of stamps of this version of wheelcache; remove"
+    ):
         map_stamps()
     assert stamps_file.read_bytes() == content
 
@@ -117,7 +119,7 @@ def test_a_file_with_another_number_of_slots_is_refused(stamps_file, map_stamps)
     map_stamps(8)
     (other,) = {*stamps_file.parent.iterdir()} - {stamps_file}
     stamps_file.write_bytes(other.read_bytes().ljust(SIZE))
-    with pytest.raises(FileUnusable, match=f"{stamps_file} has 8 slots and not {SLOTS}; remove it"):
+    with pytest.raises(FileUnusable, match=f"{stamps_file} has 8 slots instead of {SLOTS}; remove it"):
         map_stamps()
 
 
@@ -158,7 +160,7 @@ def test_no_room_leaves_no_file(tmp_path, map_stamps, size, left):
         map_stamps()
         (file,) = tmp_path.iterdir()
         os.truncate(file, left)
-    with room_for(size), pytest.raises(FileUnusable, match="cannot be made"):
+    with room_for(size), pytest.raises(FileUnusable, match="cannot be created"):
         map_stamps()
     assert list(tmp_path.iterdir()) == []
     map_stamps()
@@ -166,7 +168,7 @@ def test_no_room_leaves_no_file(tmp_path, map_stamps, size, left):
 
 def test_a_whole_file_is_left_alone_where_there_is_no_room(map_stamps):
     one = map_stamps()
-    with room_for(0), pytest.raises(FileUnusable, match="cannot be made"):
+    with room_for(0), pytest.raises(FileUnusable, match="cannot be created"):
         map_stamps()
     assert are_shared(one, map_stamps())
 

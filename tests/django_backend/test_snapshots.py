@@ -170,7 +170,7 @@ def test_inspect_tells_whole_damaged_foreign_and_set_aside_ones_apart(restart, p
         f"{stem}.4.snapshot": ("refused", None, False),
         f"{stem}.3.snapshot.refused": ("refused", None, True),
     }
-    assert "must be for its owner only to write" in found[f"{stem}.4.snapshot"]["reason"]
+    assert "must be writable by its owner only" in found[f"{stem}.4.snapshot"]["reason"]
     assert f"damaged: it is damaged after {len(VALUES) - 1} good records" in table.getvalue()
-    assert "set aside, refused: it is no snapshot of wheelcache" in table.getvalue()
+    assert "set aside, refused: it is not a snapshot of wheelcache" in table.getvalue()
     assert "…" not in table.getvalue()

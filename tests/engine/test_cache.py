@@ -150,7 +150,7 @@ def test_one_heavy_entry_may_cost_any_number_of_light_ones(make, write):
 @pytest.mark.parametrize("weight", [-1, 1.5, None])
 def test_a_weigher_must_return_a_whole_number(make, weight):
     cache = make(max_weight=5, weigher=lambda key, value: weight)
-    with pytest.raises((TypeError, ValueError), match="what the weigher returns must be a whole number >= 0, not"):
+    with pytest.raises((TypeError, ValueError), match="the result of the weigher must be a whole number >= 0, not"):
         cache.set("a", 1)
 
 

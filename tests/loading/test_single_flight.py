@@ -42,7 +42,7 @@ def test_what_the_weigher_raises_reaches_all(make, pool):
     until_waiting()
     loader.release()
     for caller in callers:
-        with pytest.raises(ValueError, match="what the weigher returns"):
+        with pytest.raises(ValueError, match="the result of the weigher"):
             caller.result(PATIENCE)
 
 

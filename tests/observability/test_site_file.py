@@ -169,7 +169,7 @@ def test_a_directory_that_others_may_use_by_now_is_not_published_in(cache, path,
     path.chmod(0o755)
     clock.advance(INTERVAL)
     assert list(path.glob("*.sqlite3")) == []
-    assert "for its owner only" in caplog.text
+    assert "accessible to its owner only" in caplog.text
     path.chmod(0o700)
     clock.advance(INTERVAL)
     assert only(path).workers == 1

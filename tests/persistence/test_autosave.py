@@ -113,7 +113,7 @@ def test_those_of_another_version_are_one_line_of_log_and_stay_where_they_are(ke
     cache, _ = keep()
     assert cache.get("a") == 1
     (line,) = warnings()
-    assert line.startswith("The cache 'mine' ignores what another version left: ")
+    assert line.startswith("The cache 'mine' ignores snapshots of another version: ")
     assert files(folder) == before
     assert files(folder, ".refused") == []
 

@@ -299,7 +299,7 @@ def test_pickling_may_use_the_very_cache_but_not_save_it(path, tmp_path, warning
 
     def use():
         cache.set("c", 1)
-        with pytest.raises(RuntimeError, match="the cache 'mine' is being saved already") as error:
+        with pytest.raises(RuntimeError, match="the cache 'mine' is already being saved") as error:
             cache.save(tmp_path / "other.snapshot")
         errors.append(error)
 

@@ -99,7 +99,7 @@ def test_a_record_too_long_for_its_length_word_is_an_error_and_the_others_are_ke
     with SnapshotWriter(path, {"kind": "cache"}, None) as writer:
         writer.write(b"one")
         # Never touched, so it takes addresses and no memory.
-        with pytest.raises(ValueError, match=f"a record has less than {HEADER} bytes, not {HEADER}"):
+        with pytest.raises(ValueError, match=f"a record must have fewer than {HEADER} bytes, not {HEADER}"):
             writer.write(bytes(HEADER))
         writer.write(b"two")
     assert read(path) == ([b"one", b"two"], None)
@@ -133,8 +133,8 @@ def of_mode(mode):
     return lambda path: write(path).chmod(mode)
 
 
-NO_FILE = "must be a file, and no link to one"
-FOR_ALL = "must be for its owner only to write, not have the mode"
+NO_FILE = "must be a file, not a link to one"
+FOR_ALL = "must be writable by its owner only, but its mode is"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_file_that_cannot_be_opened_or_read_is_refused(path, monkeypatch):
 def test_a_file_that_is_no_snapshot_is_refused(path, content):
     with umask(0o077):
         path.write_bytes(content)
-    assert refusal(path) == f"{path} is no snapshot of wheelcache"
+    assert refusal(path) == f"{path} is not a snapshot of wheelcache"
     assert path.read_bytes() == content
 
 
@@ -213,7 +213,7 @@ def test_a_file_in_a_format_that_is_not_known_is_refused_and_stays(path, version
     what = f"(version {version}, flags {flags:#x})"
     with pytest.raises(UnknownFormat) as refused:
         open_snapshot(path, "cache", None)
-    reason = f"{path} is in a format {what} that this wheelcache does not know, of version {VERSION}"
+    reason = f"{path} has an unknown format {what}; this wheelcache reads version {VERSION}"
     assert str(refused.value) == reason
     refuse("the cache 'mine'", path, refused.value)
     assert caplog.messages == [f"A snapshot is not loaded by the cache 'mine': {reason}."]
@@ -226,7 +226,7 @@ def test_a_file_in_a_format_that_is_not_known_is_refused_and_stays(path, version
         ({"kind": "timers"}, None, "is a snapshot of the kind 'timers', not 'cache'"),
         ({"secret": SECRET}, None, "is signed, and there is no secret to check it with"),
         # With CRCs, which need no secret, in the place of the signature.
-        ({}, SECRET, "is not signed, and there is a secret that it has to be signed with"),
+        ({}, SECRET, "is not signed, but the secret requires a signature"),
         ({"secret": SECRET}, b"another", "was signed with another secret, or is damaged"),
         ({"secret": SECRET, "records": []}, b"another", "was signed with another secret, or is damaged"),
     ],

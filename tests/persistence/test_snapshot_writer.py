@@ -251,7 +251,7 @@ def test_many_threads_that_write_the_same_at_once_leave_one_whole_snapshot_and_n
 
 
 def test_a_child_of_a_fork_cannot_write_or_end_or_remove_what_its_parent_writes(tmp_path):
-    refusal = f"{tmp_path / NAME} is being written by a parent of this process, which may not"
+    refusal = f"{tmp_path / NAME} is being written by a parent of this process; only the parent may write"
     assert run(
         """
         def in_child(work):

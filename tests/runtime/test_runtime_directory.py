@@ -69,7 +69,7 @@ def test_without_shared_memory_the_directory_is_where_temporary_files_are(prefer
 def test_a_directory_of_this_user_that_others_may_use_is_refused(preferred):
     preferred.mkdir()
     preferred.chmod(0o770)
-    with pytest.raises(FileUnusable, match=f"{preferred} must be for its owner only, not have the mode 770"):
+    with pytest.raises(FileUnusable, match=f"{preferred} must be accessible to its owner only, but its mode is 770"):
         runtime_directory()
 
 
@@ -82,7 +82,7 @@ def test_a_file_or_a_link_in_the_place_of_the_directory_is_refused(preferred, ta
 
 def test_a_directory_that_cannot_be_made_is_an_error_that_says_why(preferred, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(preferred / "missing"))
-    with pytest.raises(FileUnusable, match=f"{preferred}.* cannot be made: .*No such file"):
+    with pytest.raises(FileUnusable, match=f"{preferred}.* cannot be created: .*No such file"):
         runtime_directory()
 
 
@@ -106,7 +106,7 @@ def test_a_directory_of_another_user_is_replaced_by_a_private_one_with_one_warni
     assert directory != preferred
     assert (mode_of(directory), directory.stat().st_uid) == (0o700, os.geteuid())
     assert [record.getMessage() for record in caplog.records if record.name == "wheelcache"] == [
-        f"{preferred} belongs to the user {ANOTHER_USER}: {directory} is used in its place."
+        f"{preferred} belongs to the user {ANOTHER_USER}; using {directory} instead."
     ]
     assert list(preferred.iterdir()) == []
 

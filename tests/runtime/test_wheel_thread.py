@@ -293,7 +293,7 @@ def test_a_clock_that_is_advanced_by_what_it_advances_says_so(clock, caplog):
     timers = Timers(1, print, clock=clock)
     timers.every(1, lambda: clock.advance(1))
     clock.advance(1)
-    assert "cannot be advanced by what it advances" in caplog.text
+    assert "cannot be advanced by work that it is advancing" in caplog.text
 
 
 def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):

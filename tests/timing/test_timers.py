@@ -201,7 +201,7 @@ def test_a_periodic_job_that_raises_or_gives_a_wrong_answer_is_logged_and_goes_o
     timers.every(3, job)
     clock.advance(9)
     assert runs == [3, 6, 9]
-    wrong = "what a periodic job returns must be a number of seconds > 0"
+    wrong = "the result of a periodic job must be a number of seconds > 0"
     assert ("LookupError" if answer is LookupError else wrong) in caplog.text
 
 

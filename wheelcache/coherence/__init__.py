@@ -1,1 +1,1 @@
-"""How the processes of a machine learn of each other's writes."""
+"""Coherence: the processes of one machine learn of each other's writes."""

@@ -1,8 +1,9 @@
-"""Which misses a ``set`` answers: a fill is quiet, and everything else that is written is news.
+"""Notes of misses. They distinguish a ``set`` that fills the cache after a miss from one that changes a value.
 
-A caller that misses a key computes its value and sets it. That ``set`` tells the other processes nothing, since the
-truth did not change; and it is dropped if another process wrote the key since the miss. For this the miss is noted,
-with what the stamps showed, in the scope of the thread, task or request that missed.
+A caller that misses a key computes its value and sets it. Such a fill does not notify the other processes, since the
+source of the value did not change, and it is dropped if another process wrote the key since the miss. Any other write
+is news for them. So each miss is noted, with the stamp of the key at that time, in the scope of the thread, task or
+request that missed.
 """
 
 from __future__ import annotations
@@ -17,32 +18,33 @@ from wheelcache.runtime.request_scope import current_scope
 
 FILL_WINDOW: Final = 10.0
 """Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not
-end the entries of other processes, and is not kept if one of them wrote the key meanwhile. A later one is news."""
+invalidate the entries of other processes, and it is dropped if one of them wrote the key in the meantime. A later one
+is news."""
 
 PLAIN_LENGTH: Final = 256
-"""Characters. A miss of a longer key, and of a key that is no string, is noted by its digest, of 16 bytes."""
+"""Characters. The note of a longer key, or of a key that is not a string, contains its 16-byte digest instead."""
 
 
 class FillNotes:
     """The notes of one cache.
 
     Args:
-        clock: seconds.
+        clock: returns seconds, for ``FILL_WINDOW``.
     """
 
     __slots__ = ("_clock", "_identity")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        # Not id(self), which the notes of another cache may have when these are gone.
+        # Not id(self): the notes of another cache may get the same id after this object is freed.
         self._identity = object()
 
     def missed(self, key: Any, seen: Seen) -> None:
-        """``key`` was missed while the stamps showed ``seen``."""
+        """Note that ``key`` was missed while its slot of the stamps showed ``seen``."""
         current_scope().note_miss((self._identity, _noted(key)), (seen, self._clock()))
 
     def take(self, key: Any) -> Seen | None:
-        """What the stamps showed at the miss that a write of ``key`` answers. None if it is news. The note is gone."""
+        """Remove the note of ``key``. Return what its slot showed at the miss; None if a write of ``key`` is news."""
         note = current_scope().take_miss((self._identity, _noted(key)))
         if note is None:
             return None
@@ -50,12 +52,12 @@ class FillNotes:
         return seen if self._clock() - missed_at <= FILL_WINDOW else None
 
     def forget(self) -> None:
-        """The cache was cleared: what the running thread or task missed before is filled by no later ``set``."""
+        """Remove the notes of the running thread or task, after the cache was cleared: a later ``set`` is news."""
         current_scope().forget_misses(self._identity)
 
 
 def _noted(key: Any) -> str | bytes:
-    """``key`` in a form of bounded size, the same for keys that are equal."""
+    """Return ``key`` in a form of bounded size, which is the same for equal keys."""
     if type(key) is str and len(key) <= PLAIN_LENGTH:
         return key
     text = repr(key if isinstance(key, str) else canonical(key))

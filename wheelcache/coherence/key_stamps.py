@@ -1,5 +1,7 @@
-"""The stamps of one cache, by the keys of its core: what they show, which misses its writes answer, and whether the
-processes that start now find the same ones."""
+"""The stamps of one cache, looked up by the keys of its core.
+
+``KeyStamps`` also keeps the notes of misses, and opens the stamps again if their file was removed.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +18,18 @@ from wheelcache.errors import CacheClosed, FileUnusable
 logger = logging.getLogger("wheelcache")
 
 CHECK_INTERVAL: Final = 10.0
-"""Seconds between looks whether the file of the stamps is still there, at misses and writes. 2 us."""
+"""Seconds between two checks, at a miss or a write, that the file of the stamps still exists. A check takes 2 us."""
 
-UNTOLD: Final[Seen] = (0, 0)
-"""What no slot shows: a value that is stored under it is never current."""
+NEVER_CURRENT: Final[Seen] = (0, 0)
+"""A pair of words that no slot ever shows: a value that is stored under it is never current."""
 
 
 class KeyStamps:
-    """What a cache does with its stamps; nothing, if it has none.
+    """The stamps of one cache. Without stamps, every method does nothing.
 
     Attributes:
-        are_there: there are stamps: other processes tell this one what they write, or trust in all entries may end.
-        tells_of_writes: an entry that is not current was written by another process.
+        are_there: the cache has stamps: other processes report their writes, or the trust in all entries may end.
+        tells_of_writes: other processes report their writes, so they have written every entry that is not current.
     """
 
     __slots__ = ("_checked", "_clock", "_core", "_name", "_notes", "_stamps", "_table", "are_there", "tells_of_writes")
@@ -38,65 +40,68 @@ class KeyStamps:
         self._clock = clock
         self._stamps = stamps
         self._checked = clock()
-        # The one that the core has.
+        # The table that the core uses.
         self._table = None if stamps is None else stamps.table
-        # Stamps that are never written tell no other process of writes, so a fill need not be told from news.
+        # Stamps that are never written report no writes, so fills need no notes.
         self._notes = None if stamps is None or stamps.first is None else FillNotes(core.now)
         self.are_there = stamps is not None
         self.tells_of_writes = self._notes is not None
 
     def slot(self, key: Any) -> int:
-        """Of ``key`` in the stamps.
+        """Return the slot of ``key`` in the stamps.
 
         Raises:
-            TypeError: it would not be the same in every process.
+            TypeError: if the slot would not be the same in every process.
         """
         return 0 if self._stamps is None else self._stamps.slot(key)
 
     def seen(self, key: Any) -> Seen | None:
-        """What the stamps show for ``key`` now."""
+        """Return what the slot of ``key`` shows now; None without stamps."""
         stamps = self._stamps
         if stamps is None:
             return None
         slot = stamps.slot(key)
-        # The news first: if there is any more in between, the stamp is another one, too.
+        # The news word first: if another process writes news between the two reads, the stamp differs as well.
         news = stamps.news[slot]
         return news, stamps.table[slot]
 
     def watch(self, key: Any) -> Watch:
-        """``core.watch``."""
+        """Watch ``key`` in the core. See ``Core.watch``."""
         return self._core.watch(key, slot=self.slot(key))
 
     def seen_by_load(self, seen: Seen | None) -> Seen | None:
-        """Under what a value is stored that was loaded while the stamps showed ``seen``."""
-        return seen if seen is None or self._stamps is None or self._stamps.is_told else UNTOLD
+        """Return the ``seen`` to store a value under that was loaded while its slot showed ``seen``."""
+        return seen if seen is None or self._stamps is None or self._stamps.is_told else NEVER_CURRENT
 
     def missed(self, key: Any) -> None:
-        """``key`` was missed, and may be set soon."""
+        """Note that ``key`` was missed, and may be set soon."""
         if self._notes is not None and (seen := self.seen(key)) is not None:
             self._notes.missed(key, seen)
 
     def noted(self, key: Any) -> Seen | None:
-        """What the stamps showed at the miss that a write of ``key`` answers; None if it is news. Forgotten now."""
+        """Remove the note of ``key``. Return what its slot showed at the miss; None if a write of ``key`` is news."""
         return None if self._notes is None else self._notes.take(key)
 
     def forget_misses(self) -> None:
-        """The cache was cleared."""
+        """Remove the notes of the running thread or task, after the cache was cleared."""
         if self._notes is not None:
             self._notes.forget()
 
     def write_all(self) -> None:
-        """There is news in every slot."""
+        """Write news to every slot."""
         if self._stamps is not None:
             self._stamps.write_all()
 
     def check(self) -> bool:
-        """Every now and then: whether the processes that start now find the stamps that this one has. If not, it has
-        others from here on, and what was in the core is detached: then True."""
+        """Open the stamps again if their file was removed or replaced, so that new processes would not share them.
+
+        The file is checked once in ``CHECK_INTERVAL``. Return whether other stamps were opened. The entries of the core
+        are detached in that case.
+        """
         stamps, now = self._stamps, self._clock()
         if stamps is None or now < self._checked + CHECK_INTERVAL:
             return False
-        # First, so that one thread makes them anew.
+        # Before the check, so that only one thread opens the stamps again.
         self._checked = now
         try:
             if self._table is stamps.table and not stamps.is_gone():
@@ -104,15 +109,15 @@ class KeyStamps:
             stamps.open()
             self._use(stamps, keep=False)
         except (FileUnusable, OSError):
-            logger.exception("The stamps of the cache %r were removed and cannot be made anew.", self._name)
+            logger.exception("The stamps of the cache %r were removed and cannot be created again.", self._name)
             return False
         except CacheClosed:
             return False
         except BaseException:
-            # Interrupted: perhaps the core has not got them. The next miss or write makes others.
+            # Interrupted: the core may not have received the new stamps. The next miss or write opens others.
             self._checked = -inf
             raise
-        logger.warning("The stamps of the cache %r were removed; they are new, and the cache empty.", self._name)
+        logger.warning("The stamps of the cache %r were removed; it has new ones and starts empty.", self._name)
         return True
 
     def after_fork_in_child(self) -> None:

@@ -1,50 +1,52 @@
-"""Stamps in a file: what tells the processes of one machine that a key was written, without any server.
+"""Stamps in a shared file: the processes of one machine see each other's writes, without any server.
 
-All of them map the same small file: a table of stamps, one for each slot, and a key has a slot by its hash. A write
-puts a fresh stamp, unlike any before it, into the slot of its key. An entry remembers the stamp it was filled under,
-and is good for as long as the slot still shows it: one read of shared memory, and one comparison.
+All processes map the same small file, a table with one stamp for each slot. The hash of a key selects its slot. A write
+puts a fresh stamp, unlike any before it, into the slot of its key. An entry remembers the stamp that it was filled
+under, and is current as long as the slot still shows this stamp. The check costs one read of shared memory and one
+comparison.
 
-Filling after a miss is quiet. The value is kept under the stamp that the slot showed at the miss, and none is written;
-if the slot shows another by then, the key was written meanwhile, and the value may be older: it is dropped. This
-is the lease of "Scaling Memcache at Facebook" (NSDI 2013), without a server: readers never invalidate each other, and a
-slow computation never brings back what was deleted.
+A fill after a miss is quiet: it writes no stamp. The value is kept under the stamp that the slot showed at the miss. If
+the slot shows another stamp when the value is set, another process wrote the key in the meantime and the value may be
+outdated, so it is dropped. This is the lease of "Scaling Memcache at Facebook" (NSDI 2013), without a server: readers
+never invalidate each other, and a slow computation never brings back a deleted value.
 
-What is quiet, exactly: the first ``set`` or ``add`` of a key within ``FILL_WINDOW`` (10 seconds) of a miss of it by the
-same thread or task, in the same request. So code that changes the truth after a miss, and then sets the key, should
-delete it instead. A later ``set`` is news, and kept, whatever was written since the miss: a process without requests
-may have missed the key at its start. So a ``get``, a computation of more than 10 seconds and a ``set`` may bring back
-what was written over meanwhile. The loads of ``take`` and ``memoize`` are quiet, and do not, however long they take.
+A write counts as a fill if it is the first ``set`` or ``add`` of a key within ``FILL_WINDOW`` (10 seconds) of a miss of
+the key by the same thread or task, in the same request. So code that changes the source of a value after a miss, and
+then sets the key, should delete the key instead. Any later ``set`` is news: other processes see it, and it is kept even
+if they wrote the key since the miss, because a process without requests may have missed the key at its start. So a
+``get``, a computation of more than 10 seconds and a ``set`` can restore a value that was overwritten during the
+computation. Loads, such as those of ``memoize``, are always quiet and never do that, however long they take.
 
-A ``touch`` stamps a value that is there already, which another process may write over at that very moment; its stamp
-must not make the old value look current. So each slot has a second word, that only news is written to, and before the
-stamp. A touch writes its stamp, and then uses it only if that word is still the one that its value was filled
-under. Counting is not so lucky: two processes that ``incr`` at the same moment count apart.
+A ``touch`` stamps an existing value, which another process may overwrite at the same moment. The stamp of the touch
+must not make the old value look current. So each slot has a second word, the news word, which only news is written to,
+and before the stamp. A touch writes its stamp, and uses it only if the news word is still the one that its value was
+filled under. ``incr`` has no such protection: of two processes that count at the same moment, each counts on its own.
 
-**Which accesses may pass which.** A processor may let a later load pass an earlier store, and many let any access pass
-any other. Three orders are needed, and both cores keep them:
+**Memory order.** A processor may let a later load pass an earlier store, and many let any access pass any other. Three
+orders are needed, and both cores keep them:
 
 1. News is written to the news word first, then to the stamp (store before store). A reader reads them in the same order
    (load before load). So a reader that finds the new stamp finds the new news word, or a newer one.
-2. A touch writes its stamp, then reads the news word (store before load). This is the one order that x86 does not keep
-   either, so a full barrier stands between the two. Without it, this could happen: the touch reads the old news word,
+2. A touch writes its stamp, then reads the news word (store before load). This is the one order that even x86 does not
+   keep, so a full barrier stands between the two. Without it, this could happen: the touch reads the old news word,
    another process writes its news and its stamp, and the stamp of the touch reaches memory last. Then the old value
-   would look current. With the barrier, the stamp of the touch is in memory before the news word is read. Either the
-   news came before that: then the touch finds it and gives up. Or it comes later: then its stamp overwrites that of the
-   touch.
+   would look current. With the barrier, the stamp of the touch is in memory before the news word is read. If the news
+   was written before the read, the touch finds it and gives up. If it is written later, its stamp overwrites the stamp
+   of the touch.
 3. A fill reads the stamp before its value is computed and once more when it is stored (load before load).
 
 The compiled core uses ``__ATOMIC_SEQ_CST`` for every word, and ``__atomic_thread_fence(__ATOMIC_SEQ_CST)`` in a touch:
 on ARM, a sequentially consistent store alone is no full barrier. In the Python core, the interpreter's own locks order
 stores and loads of different words, and ``core.stamp_words.new_fence`` is the full barrier.
 
-Two keys may share a slot. Writing one of them makes a needless miss of the other, never a wrong value. If ``w`` writes
-a second go to keys at random, each of ``n`` slots is written ``w / n`` times a second, so an entry that is read again
-after ``t`` seconds was lost to another key's write with the probability ``1 - exp(-w * t / n)``. With 65,536 slots, 100
-writes a second and entries that are read every 10 seconds that is 1.5%.
+Two keys may share a slot. A write of one of them causes a needless miss of the other, but never a wrong value. If ``w``
+writes per second go to random keys, each of ``n`` slots is written ``w / n`` times per second, so an entry that is read
+again after ``t`` seconds was lost to a write of another key with a probability of ``1 - exp(-w * t / n)``. With 65,536
+slots, 100 writes per second and entries that are read every 10 seconds, that is 1.5%.
 
-Stamps are unique without a common count: 24 bits number the processes, by a counter in the file's header
-that is raised under a lock of the file, 40 count the writes of one. A stamp is written and read as one aligned word,
-and if a machine should tear it, it is unlike every other and costs a miss.
+Stamps are unique without a common counter of writes: 24 bits are the number of the process, from a counter in the
+file's header that is raised under a lock of the file, and 40 bits count the writes of that process. A stamp is written
+and read as one aligned word. If a machine should tear it, it differs from every other stamp and causes a miss.
 """
 
 from __future__ import annotations
@@ -70,11 +72,11 @@ from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, runtime_di
 logger = logging.getLogger("wheelcache")
 
 SLOTS: Final = 65_536
-"""1 MiB, of two words each."""
+"""Each slot has two words of 8 bytes, so the file takes 1 MiB."""
 
 MAGIC: Final = b"wheelcache stamps 1"
 HEADER: Final = struct.Struct("<24sQQ")
-"""The magic, how many slots, and how many processes have opened the file."""
+"""The magic, the number of slots, and the number of processes that have opened the file."""
 
 HEADER_BYTES: Final = 64
 PROCESS_BITS: Final = 24
@@ -83,11 +85,10 @@ WORD: Final = 8
 
 
 class Stamps(contract.Stamps, Protocol):
-    """What a cache needs of its stamps, beside what its core does: ``SharedStamps`` of this module, or a
-    ``near_cache.trust_epoch.TrustEpoch``.
+    """The stamps that a cache can use: ``SharedStamps`` of this module, or ``TrustEpoch`` of ``near_cache``.
 
     Attributes:
-        is_told: this process learns of writes. What is stored while it does not is never current.
+        is_told: this process learns of writes. A value that is stored while this is False is never current.
     """
 
     @property
@@ -101,12 +102,12 @@ class Stamps(contract.Stamps, Protocol):
 
 
 class SharedStamps:
-    """The stamps of one name, as this process and all others of the same user on this machine see them.
+    """The stamps that all processes of one user on this machine share under one name.
 
     Args:
-        name: processes that give the same one share their stamps.
-        directory: where the file is; a private one of the user's if not given. See ``private_files``.
-        slots: how many stamps.
+        name: processes that give the same name share their stamps.
+        directory: the directory of the file; by default a private directory of the user. See ``private_files``.
+        slots: the number of stamps.
 
     Attributes:
         table: the stamps, by slot.
@@ -115,7 +116,7 @@ class SharedStamps:
         is_told: this process learns of every write.
 
     Raises:
-        FileUnusable: the file, or its directory, is not ours alone, or is no file of stamps.
+        FileUnusable: if another user can access the file or its directory, or the file does not contain stamps.
     """
 
     __slots__ = ("_identity", "_is_in_ours", "_map", "_next", "_path", "_slots", "_user", "first", "news", "table")
@@ -136,22 +137,22 @@ class SharedStamps:
         self.open()
 
     def open(self) -> None:
-        """Map the file, made if it isn't there, as a process unlike any before: at first, and after a fork."""
+        """Map the file under a new process number, at first and after a fork. Create the file unless it exists."""
         if self._may_move():
-            # Removed with all in it, as systemd does when the user logs out, the directory is made anew; or another one
-            # is, if another user has taken its name meanwhile.
+            # The directory may have been removed, as systemd does when the user logs out. Then it is created again, or
+            # another directory is, if another user has taken its name in the meantime.
             self._path = runtime_directory() / self._path.name
         while (found := self._map_file()) is None:
-            # Another process found no room and removed the file, while this one waited for its lock.
+            # Another process found no room on the disk and removed the file while this one waited for its lock.
             pass
         mapped, identity = found
         words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
-        # Without calls: of one file, whatever interrupts this.
+        # No calls between the assignments: an exception cannot leave the words of two files.
         self.table, self.news = words[: self._slots], words[self._slots :]
         self._map, self._identity = mapped, identity
 
     def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
-        """The file in memory, and its identity; None if it is not the one that other processes find."""
+        """Map the file. Return the map and the identity of the file; None if the file was removed in the meantime."""
         size = HEADER_BYTES + 2 * self._slots * WORD
         with locked_file(self._path) as file, _or_unusable(self._path):
             found = os.fstat(file)
@@ -161,52 +162,52 @@ class SharedStamps:
             try:
                 self._take_number(file, is_empty=found.st_size == 0)
                 if is_new:
-                    # Written, and not ftruncate: where there is no room the kernel would say so by a signal, at some
-                    # later write. And no zeros: entries filled under another file's, inherited by a fork, must not
-                    # look current.
+                    # Written instead of extended with ftruncate: on a full disk, the kernel would send a signal at some
+                    # later write. Not zeros: entries that a child of a fork inherited, filled under the stamps of
+                    # another file, must not look current.
                     _write(file, 2 * self._fresh(), HEADER_BYTES)
             except OSError:
                 if is_new:
-                    # What was written would keep the disk full.
+                    # The incomplete file would keep the disk full.
                     self._path.unlink(missing_ok=True)
                 raise
             return mmap.mmap(file, size), _identity(found)
 
     def _take_number(self, file: int, *, is_empty: bool) -> None:
-        """Give this process a number of its own, by the counter in the header."""
+        """Give this process a number of its own, from the counter in the header."""
         if is_empty:
-            # First the header, then the rest: a process that is killed in between leaves what the next one completes.
-            # Numbers from anywhere, so that no stamp of a file that was here before comes again.
+            # The header comes before the rest: if this process is killed in between, the next one completes the file.
+            # The counter starts at a random number, so that no stamp of an earlier file is used again.
             os.pwrite(file, HEADER.pack(MAGIC, self._slots, int.from_bytes(os.urandom(3))), 0)
         header = os.pread(file, HEADER.size, 0)
         if len(header) < HEADER.size or not header.startswith(MAGIC):
-            raise FileUnusable(f"{self._path} is no file of stamps of this version of wheelcache; remove it")
+            raise FileUnusable(f"{self._path} is not a file of stamps of this version of wheelcache; remove it")
         _, slots, processes = HEADER.unpack(header)
         if slots != self._slots:
-            raise FileUnusable(f"{self._path} has {slots} slots and not {self._slots}; remove it")
+            raise FileUnusable(f"{self._path} has {slots} slots instead of {self._slots}; remove it")
         os.pwrite(file, HEADER.pack(MAGIC, slots, processes + 1), 0)
         self._reserve((processes + 1) % (1 << PROCESS_BITS))
 
     def _reserve(self, process: int) -> None:
-        """Half of the stamps of a process are for the core, the others for what this object writes itself."""
+        """Reserve half of the stamps of ``process`` for the core, and the other half for ``write_all``."""
         self.first = (process << WRITE_BITS) + 1
         self._next = itertools.count(self.first + (1 << WRITE_BITS - 1))
 
     def _may_move(self) -> bool:
-        """Whether the file is where the runtime directory of this process is, which may come to be another one."""
-        # Not of a server that was root when it opened the file, and has become another user since.
+        """Return whether the file follows the runtime directory of this process, which may change."""
+        # It does not if this server opened the file as root, and has become another user since.
         return self._is_in_ours and os.geteuid() == self._user
 
     def open_in_child(self) -> None:
-        """After a fork. If the file can't be opened, the child goes on with what is mapped, and stamps of its own."""
+        """Open the file in the child of a fork. If that fails, the child uses the parent's map with random stamps."""
         try:
             self.open()
         except (FileUnusable, OSError):
-            logger.exception("The stamps of a cache cannot be opened in the child of a fork, which uses its parent's.")
+            logger.exception("The child of a fork cannot open the stamps of a cache; it uses those of its parent.")
             self._reserve(int.from_bytes(os.urandom(PROCESS_BITS // 8)))
 
     def is_gone(self) -> bool:
-        """Whether the file was removed or replaced, so that processes which start now use another one. 10 us."""
+        """Return whether the file was removed or replaced, so that new processes use another one. This takes 10 us."""
         with suppress(FileUnusable):
             if self._may_move() and runtime_directory() != self._path.parent:
                 return True
@@ -215,20 +216,21 @@ class SharedStamps:
         except FileNotFoundError:
             return True
         except OSError:
-            # Out of sight: opened as root, by a server that has become another user since. What is mapped still serves.
+            # Inaccessible: this server opened the file as root, and has become another user since. The map still works.
             return False
 
     def slot(self, key: object) -> int:
-        """The slot of a key, by what it looks like: ``hash`` is another in every process.
+        """Return the slot of ``key``, computed from its text, since ``hash`` differs between processes.
 
         Raises:
-            TypeError: not every process would find the same: it is no string, number, bytes, None or tuple of these.
+            TypeError: if ``key`` is not a string, number, bytes, None or a tuple of these. The processes would compute
+                different slots.
         """
         text = key if isinstance(key, str) else repr(canonical(key))
         return crc32(text.encode("utf-8", "surrogatepass")) % self._slots
 
     def write_all(self) -> None:
-        """There is news in every slot."""
+        """Write news to every slot."""
         fresh = self._fresh()
         self._map[HEADER_BYTES + self._slots * WORD :] = fresh
         self._map[HEADER_BYTES : HEADER_BYTES + self._slots * WORD] = fresh
@@ -239,22 +241,22 @@ class SharedStamps:
 
 
 def canonical(key: Any) -> Any:
-    """``key`` in a form that looks the same for keys that are equal, such as 1, 1.0 and True."""
+    """Return ``key`` in a form that has the same ``repr`` for equal keys, such as 1, 1.0 and True."""
     kind = type(key)
     if kind is tuple:
         return tuple(map(canonical, key))
     if kind is bool or (kind is float and key.is_integer()):
         return int(key)
     if kind not in (str, int, float, bytes, type(None)):
-        takes = "strings, ints, floats, bytes, None and tuples of these"
-        raise TypeError(f"the keys of a coherent cache are {takes}, not {kind.__qualname__} as {key!r}")
+        allowed = "strings, ints, floats, bytes, None and tuples of these"
+        raise TypeError(f"the keys of a coherent cache are {allowed}, not {kind.__qualname__} as {key!r}")
     return key
 
 
-def _write(file: int, what: bytes, offset: int) -> None:
-    while what:
-        written = os.pwrite(file, what, offset)
-        what, offset = what[written:], offset + written
+def _write(file: int, data: bytes, offset: int) -> None:
+    while data:
+        written = os.pwrite(file, data, offset)
+        data, offset = data[written:], offset + written
 
 
 @contextmanager
@@ -262,7 +264,7 @@ def _or_unusable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileUnusable(f"{path} cannot be made: {error}") from error
+        raise FileUnusable(f"{path} cannot be created: {error}") from error
 
 
 def _identity(found: os.stat_result) -> tuple[int, int]:

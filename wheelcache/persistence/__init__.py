@@ -1,1 +1,1 @@
-"""Snapshots: the entries of a cache, kept from one process to the next."""
+"""Snapshots: the entries of a cache, saved by one process and loaded by the next."""

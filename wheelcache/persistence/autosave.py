@@ -1,8 +1,9 @@
-"""Keeps the entries of a cache on disk, from one process to the next: each process saves its own in one directory.
+"""Keeps the entries of a cache on disk for the next process. All processes save their entries in one directory.
 
-A process has a number there (see ``worker_number``), and thus a file for each cache, which it replaces every few
-minutes and when it exits. The number of an ended process is free for the next one, so there are never more files than
-processes at one time. A new process loads the newest readable snapshot; no process waits for another.
+Each process has a number in the directory (see ``worker_number``), and thus its own file for each cache, which it
+replaces periodically and when it exits. The number of an ended process is free for the next one, so there are never
+more files than there were processes at one time. A new process loads the newest readable snapshot. No process waits for
+another.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ class Autosave:
     """Loads a cache when it is first used, and saves it periodically and at the exit. A job of ``periodic_jobs``.
 
     Args:
-        directory: the directory. It is made with mode 0700 if it does not exist.
+        directory: the directory. It is created with mode 0700 if it does not exist.
         period: seconds between two saves.
         secret: signs the files; None for no signature.
-        target: the cache.
+        target: loads and saves the entries of the cache.
 
     Attributes:
         period, directory, secret: as given.
 
     Raises:
-        FileUnusable: the directory is not this user's, others may use it, or they may put another in its place. If that
-            happens later, nothing is loaded or saved, which is logged.
+        FileUnusable: if the directory belongs to another user, or other users can use or replace it. If that happens
+            later, the cache is neither loaded nor saved, which is logged.
     """
 
     __slots__ = ("__weakref__", "_failing", "_lock", "_number", "_target", "directory", "period", "secret")
@@ -65,7 +66,7 @@ class Autosave:
         exit_save.add(self)
 
     def load(self) -> None:
-        """Load the newest readable snapshot; of a damaged one, the records before the damage, and then the next one."""
+        """Load the newest readable snapshot. If it is damaged, load the records before the damage and the next one."""
         try:
             with opened(self.directory) as directory:
                 self._load_newest(directory)
@@ -82,7 +83,7 @@ class Autosave:
                 try:
                     self._target.load_from(path, self.secret, directory)
                 except FileNotFoundError:
-                    # Another process is replacing it.
+                    # It was removed since the directory was listed.
                     continue
                 except UnknownFormat as error:
                     ignored = ignored or error
@@ -98,14 +99,14 @@ class Autosave:
         finally:
             if ignored is not None:
                 # Each process of the other version has left one: log one line for all of them.
-                logger.warning("The cache %r ignores what another version left: %s.", self._target.name, ignored)
+                logger.warning("The cache %r ignores snapshots of another version: %s.", self._target.name, ignored)
 
     def snapshots(self) -> list[Path]:
         """Return the files of this cache, newest first."""
         return [self.directory / name for name in _newest_first(self.directory, self._target.name)]
 
     def save(self, seconds: float | None = None) -> bool:
-        """Save the cache in at most so many seconds. Return whether that succeeded; if not, the reason is logged."""
+        """Save the cache in at most ``seconds``. Return whether it was saved. The first failure in a row is logged."""
         lock = self._lock.get()
         (acquired,) = acquiring(lock, seconds)
         if not acquired:
@@ -120,9 +121,9 @@ class Autosave:
         except (CacheClosed, Unloaded):
             return False
         except Exception as error:
-            # Of any kind, since the pool and the exit that call this report no exception.
+            # Any exception is logged here, since the pool and the exit, which call this, report none.
             if not self._failing:
-                # Without the exception: log records that are kept would keep the objects in its frames.
+                # Log the text only: a stored log record would keep the objects in the frames of the exception alive.
                 logger.warning("The cache %r cannot be saved: %s", self._target.name, str(error))
             self._failing = True
             return False
@@ -136,13 +137,13 @@ class Autosave:
                 self._number.release()
 
     def begin(self) -> None:
-        """Prepare the save at the exit; there is nothing to save yet."""
+        """Start the thread that saves at the exit. There is nothing to save yet."""
         exit_save.start()
 
     def run(self) -> None:
         """Submit a save to the pool."""
         if not self._lock.get().locked():
-            # Otherwise the last save is in progress, and waiting for it would keep a thread from refreshes.
+            # If the last save is still in progress, a job that waits for it would block a thread of the refreshes.
             self._submit(self.save, "saved")
 
     def run_load(self) -> None:
@@ -151,15 +152,15 @@ class Autosave:
 
     def _submit(self, job: Callable[[], object], done: str) -> None:
         try:
-            taken = refresh_pool.submit(job)
+            submitted = refresh_pool.submit(job)
         except RuntimeError:
-            taken = False
-        if not taken and not self._failing:
+            submitted = False
+        if not submitted and not self._failing:
             self._failing = True
             logger.warning("The cache %r is not %s: there is no thread for it.", self._target.name, done)
 
     def close(self) -> None:
-        """End the saves. The files stay."""
+        """Release the process's number. The files stay."""
         if not self._lock.get().locked():
             self._number.release()
 

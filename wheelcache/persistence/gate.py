@@ -1,7 +1,7 @@
-"""Whether a cache is unloaded, open or closed: its core's gate is shut or open.
+"""The state of a cache: unloaded, open or closed. In the first and the last state, the gate of its core is shut.
 
-If there is a snapshot, the gate is shut with ``Unloaded`` until the first use. The cache catches that from any call of
-the core, lets the load finish, and calls again. Hits take no part in it: there is nothing to hit before.
+If there is a snapshot, the gate is shut with ``Unloaded`` until the first use. The cache catches this exception from
+any call of the core, waits until the snapshot is loaded, and calls again. Hits pay nothing for this.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from wheelcache.errors import CacheClosed, Unloaded
 from wheelcache.runtime.shared_objects import Lazy, acquiring
 
 PATIENCE: Final = 30.0
-"""Seconds to wait for another thread that loads. It may be waiting for this one: unpickling runs user code."""
+"""Seconds to wait for another thread's load. That thread may be waiting for this one: unpickling runs user code."""
 
 
 class Gate:
     """The gate of one cache.
 
     Args:
-        name: the name of the cache, for errors.
+        name: the name of the cache, for error messages.
 
     Attributes:
-        is_closed: the cache was closed.
+        is_closed: whether the cache was closed.
     """
 
     __slots__ = ("_begun", "_core", "_error", "_gate_lock", "_is_shut", "_load", "_loading", "_thread", "is_closed")
@@ -35,9 +35,9 @@ class Gate:
         self._core = core
         self._error = partial(CacheClosed, f"the cache {name!r} was closed")
         self._load: Callable[[], object] = _load_nothing
-        # Held for the whole load, and made by the first thread that needs it.
+        # Held for the whole load.
         self._loading: Lazy[threading.RLock] = Lazy(lambda: threading.RLock())
-        # Held for a step each time.
+        # Held for one step at a time.
         self._gate_lock = threading.RLock()
         self._begun = True
         # The identifier of the thread that loads; 0 if none does.
@@ -46,7 +46,7 @@ class Gate:
         self.is_closed = False
 
     def load_first(self, load: Callable[[], object]) -> None:
-        """Shut the gate until ``load`` was called, by the first thread that needs an entry."""
+        """Shut the gate. The first thread that needs an entry calls ``load``, and the gate opens."""
         self._load = load
         self._begun = False
         self._is_shut = True
@@ -57,12 +57,12 @@ class Gate:
         return self._begun and not self._thread and not self.is_closed
 
     def open(self) -> None:
-        """Load first if that is needed, or wait until another thread has: for at most 30 seconds, then the gate opens.
+        """Load the snapshot if necessary, or wait for a thread that loads it. The gate opens after 30 seconds anyway.
 
-        An exception of the load is raised here, once. It opens the gate, too.
+        If the load raises, the gate opens as well, and the exception is raised from this call only.
 
         Raises:
-            CacheClosed: the cache was closed.
+            CacheClosed: if the cache was closed.
         """
         if self._is_shut and not self.is_closed:
             self._once(self._load)
@@ -70,17 +70,16 @@ class Gate:
             self.check()
 
     def skip_load(self) -> None:
-        """Open the gate without loading, since the entries would be cleared immediately. If a load was begun, wait for
-        it as ``open`` does."""
+        """Open the gate without loading, since the entries would be cleared immediately.
+
+        If a load is in progress, wait for it as ``open`` does.
+        """
         if self._is_shut and not self.is_closed:
             self._once(_load_nothing)
         self.check()
 
     def check(self) -> None:
-        """
-        Raises:
-            CacheClosed: the cache was closed.
-        """
+        """Raise CacheClosed if the cache was closed."""
         if self.is_closed:
             raise self._error()
 
@@ -90,7 +89,7 @@ class Gate:
         self._set_gate(None)
 
     def after_fork_in_child(self) -> None:
-        """Let the child load the entries that were not loaded in the parent, when the child first uses them."""
+        """Let the child load the snapshot at its first use if the parent had not loaded it."""
         self._gate_lock = threading.RLock()
         if self._thread == threading.get_ident():
             # The load itself forked, and goes on in the child as well.
@@ -119,8 +118,8 @@ class Gate:
                     self._thread = 0
                     self._open()
             else:
-                # It is open already, unless the thread that loaded was interrupted before it could open it, or takes
-                # too long.
+                # The gate is open already, unless the loading thread was interrupted before it could open it, or takes
+                # longer than ``PATIENCE``.
                 self._open()
         finally:
             if acquired:
@@ -134,10 +133,10 @@ class Gate:
         with self._gate_lock:
             if not self.is_closed:
                 self._core.gate(error, thread)
-            # Checked after that, too: a finalizer may have closed the cache meanwhile.
+            # Checked again afterwards: a finalizer may have closed the cache in between.
             if self.is_closed:
                 self._core.gate(self._error)
 
 
 def _load_nothing() -> None:
-    """Do nothing: in place of a load that is skipped."""
+    """Do nothing, in place of a load that is skipped."""

@@ -1,10 +1,10 @@
-"""The directory of snapshots: checked at every use, and then used by its descriptor.
+"""The directory of snapshots, which is checked at every use and then accessed by its descriptor.
 
 Snapshots are unpickled, which runs code. Mode 0700 alone is no protection: another user with write access to a parent
-directory can rename the directory and put another one in its place, or a link to a place where files of this user have
-contents made by the other user, as uploads have. So no other user may write a directory above it, except for sticky
-ones such as ``/tmp``, in which users rename only their own files. And the directory is used by its descriptor, so that
-it stays the one that was checked.
+directory can rename the directory and replace it, for example by a link to a directory where this user's files have
+contents that the other user chose, such as uploads. So other users must not have write access to any parent directory,
+except for sticky ones such as ``/tmp``, in which users can rename only their own files. Access by the descriptor
+ensures that the checked directory is the one that is used.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ if sys.platform != "win32":
     import pwd
 
 ROOT: Final = 0
-"""The number of the user, and of its group."""
+"""The number of the user root, and of its group."""
 
 
 def make_and_check(directory: Path) -> None:
-    """
+    """Create ``directory`` unless it exists, and check it.
+
     Raises:
-        FileUnusable: as ``made_and_opened``.
+        FileUnusable: as in ``made_and_opened``.
     """
     with made_and_opened(directory):
         pass
@@ -39,10 +40,10 @@ def make_and_check(directory: Path) -> None:
 
 @contextmanager
 def made_and_opened(directory: Path) -> Iterator[int]:
-    """Do the same as ``opened``, after making ``directory`` with mode 0700 unless it exists. Its parent must exist.
+    """Do the same as ``opened``, but first create ``directory`` with mode 0700 unless it exists. Its parent must exist.
 
     Raises:
-        FileUnusable: as ``opened``; or it cannot be made.
+        FileUnusable: as in ``opened``, or if the directory cannot be created.
     """
     _check_way(directory)
     try:
@@ -50,19 +51,18 @@ def made_and_opened(directory: Path) -> Iterator[int]:
     except FileExistsError:
         pass
     except OSError as error:
-        raise FileUnusable(f"{directory} cannot be made: {error.strerror}") from error
+        raise FileUnusable(f"{directory} cannot be created: {error.strerror}") from error
     with opened(directory) as descriptor:
         yield descriptor
 
 
 @contextmanager
 def opened(directory: Path) -> Iterator[int]:
-    """Open ``directory``. The context is its descriptor.
+    """Check and open ``directory``. The value of the context is its descriptor.
 
     Raises:
-        FileNotFoundError: it is not there.
-        FileUnusable: it is no directory, is not this user's, others may use it, or they may put another one in its
-            place.
+        FileNotFoundError: if it does not exist.
+        FileUnusable: if it is not a directory or belongs to another user, or if other users can use or replace it.
     """
     _check_way(directory)
     try:
@@ -70,7 +70,7 @@ def opened(directory: Path) -> Iterator[int]:
     except FileNotFoundError:
         raise
     except NotADirectoryError as error:
-        raise FileUnusable(f"{directory} must be a directory, and no link to one") from error
+        raise FileUnusable(f"{directory} must be a directory, not a link to one") from error
     except OSError as error:
         raise FileUnusable(f"{directory} cannot be opened: {error.strerror}") from error
     try:
@@ -83,19 +83,19 @@ def opened(directory: Path) -> Iterator[int]:
 def _check_way(directory: Path) -> None:
     """Check all parents of ``directory``, and the targets of links among them.
 
-    By name, from the root down: other users can no longer change the contents of a directory that passed.
+    The parents are checked by name, from the root down: other users cannot change the entries of a checked directory.
 
     Raises:
-        FileUnusable: naming the parent that others may write, or that does not exist.
+        FileUnusable: if other users can write to a parent, or it does not exist. The message names the parent.
     """
     if sys.platform == "win32":
         raise FileUnusable(f"a directory of snapshots {NEEDS_UNIX}")
     try:
-        # Before the links are followed one by one: they may lead in a circle.
+        # This raises if links form a cycle, before ``_check`` would follow them forever.
         directory.parent.stat()
         _check(directory.parent, directory)
     except FileNotFoundError as error:
-        raise FileUnusable(f"{directory} is in no directory: there is no {directory.parent}") from error
+        raise FileUnusable(f"{directory} has no parent directory: {directory.parent} does not exist") from error
     except OSError as error:
         raise FileUnusable(f"{directory} cannot be reached: {error.strerror}") from error
 
@@ -108,14 +108,14 @@ def _check(path: Path, directory: Path) -> None:
     if found.st_uid not in (ROOT, os.geteuid()):
         raise FileUnusable(
             f"{path}, on the way to {directory}, must belong to root or to the user {os.geteuid()}, "
-            f"not to {found.st_uid}, who could put another directory there"
+            f"not to {found.st_uid}, because that user could put another directory there"
         )
     if stat.S_ISLNK(found.st_mode):
         _check(path.parent / path.readlink(), directory)
     elif _others_may_write(found):
         raise FileUnusable(
-            f"{path}, on the way to {directory}, must not be for other users to write, as its mode "
-            f"{stat.S_IMODE(found.st_mode):o} says: they could put another directory there"
+            f"{path}, on the way to {directory}, must not be writable by other users, but its mode is "
+            f"{stat.S_IMODE(found.st_mode):o}: they could put another directory there"
         )
 
 
@@ -126,7 +126,10 @@ def _others_may_write(found: os.stat_result) -> bool:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Return whether a group has no members but root and this user: root's, or the group with this user's name."""
+    """Return whether a group has no other members than root and this user.
+
+    This holds for root's group and for the group with this user's name.
+    """
     if gid == ROOT:
         return True
     try:

@@ -1,28 +1,28 @@
-"""The file in which records survive a restart: written whole or not at all, and believed only as far as it is whole.
+"""The file format of snapshots, written completely or not at all, and read as far as it is undamaged.
 
-A magic and a version come first and a mark of the end last, as in Redis's RDB files; in between each record has its
-length and a check of its own, as in LevelDB's log. Unlike in either, a check is made of the record's place, too, in
-this very file, so that none passes for another one::
+The file begins with a magic and a version and ends with an end mark, as Redis's RDB files do. In between, each record
+has its length and its own check, as in LevelDB's log. Unlike in either, the check also covers the record's position in
+this particular file, so that no record can be mistaken for another one::
 
     header   magic, version (u16), flags (u16), salt (16 random bytes), length (u32), that many bytes of JSON, check
     record   length (u32), check, payload: that many bytes
     end      0xFFFFFFFF, check
 
-Integers are little-endian. A check is made of the header, with its salt; of the length word; of the index, counted from
-0, which is the number of records at the end; and of the payload. So a record that was moved, doubled, left out, or
-taken from another file doesn't pass, and a damaged one costs itself and those after it, never one before.
+Integers are little-endian. A check covers the header, including its salt; the length word; the index, counted from 0
+(the index of the end mark is the number of records); and the payload. So a record that was moved, duplicated, left out
+or copied from another file does not pass. A damaged record and all later ones are lost, but none before it.
 
-- Without a secret it is the CRC-32 of these, 4 bytes, which a random change passes with odds of 1 in 2**32. It is no
-  guard against a file that was forged.
-- With one it is the first 16 bytes of an HMAC-SHA256 of them (RFC 2104), by a key of this file's own, which is the HMAC
-  of the header by the SHA-256 of the secret. A record is known to be authentic before it is unpickled.
-  A wrong secret is known by the header. That a tail was cut off is known only after what is left of it was read, and
-  that a whole older file was put in the place of a newer one is not known at all.
+- Without a secret, the check is the CRC-32 of these, 4 bytes. A random change passes with a probability of 1 in 2**32.
+  It does not protect against forged files.
+- With a secret, the check is the first 16 bytes of an HMAC-SHA256 of these (RFC 2104). Its key is specific to the file:
+  the HMAC of the header with the SHA-256 of the secret. A record is authenticated before it is unpickled. A wrong
+  secret is detected in the header. A truncated tail is detected only after the remaining records were read. The
+  replacement of a file by an older complete one is not detected.
 
-A writer makes a temporary file beside the old one, syncs and renames it, so a process that is killed leaves the old
-file or the new one, and perhaps the temporary one. A writer holds a lock on its temporary file (``flock``) for as long
-as it lives: a free lock tells the next writer that it may remove the file. Process ids would not do: two containers on
-one volume both have a process 1.
+A writer creates a temporary file in the same directory, syncs it and renames it, so a process that is killed leaves the
+old file or the new one, and perhaps the temporary one. A writer holds a lock on its temporary file (``flock``) as long
+as it lives; if the lock is free, the next writer removes the file. Process ids would not work: two containers that
+share a volume both have a process 1.
 """
 
 from __future__ import annotations
@@ -54,51 +54,52 @@ logger = logging.getLogger("wheelcache")
 
 MAGIC: Final = b"wheelcache snapshot\n"
 VERSION: Final = 2
-"""Of the format, records included. A new one whenever either changes."""
+"""The version of the format, including that of the records. Raise it whenever either changes."""
 SIGNED: Final = 1
-"""The one flag: the checks are HMACs."""
+"""The only flag: the checks are HMACs."""
 
 PREFIX: Final = struct.Struct("<20sHH16sI")
-"""The magic, version, flags, salt, and how long the JSON is."""
+"""The magic, the version, the flags, the salt, and the length of the JSON."""
 
 LENGTH: Final = struct.Struct("<I")
 CRC: Final = struct.Struct("<I")
 PLACE: Final = struct.Struct("<IQ")
-"""The length word, and the index."""
+"""The length word and the index."""
 
 END: Final = 0xFFFF_FFFF
 HEADER: Final = 0xFFFF_FFFE
-"""Length words that no record has: of the end, and of what makes the header's check."""
+"""Length words that no record has, for the check of the end mark and for the check of the header."""
 
 MAC_BYTES: Final = 16
 SALT_BYTES: Final = 16
 BUFFER_BYTES: Final = 1 << 20
 
 ASIDE: Final = ".refused"
-"""What the name of a file that was put out of the way ends with."""
+"""The suffix of the name of a refused file."""
 
 Seal = Callable[[int, int, bytes], bytes]
-"""The check of a length word, an index and a payload."""
+"""A function that returns the check of a length word, an index and a payload."""
 
 
 class SnapshotWriter:
-    """A context manager that writes a snapshot, by one thread. Left without an exception, it is at ``path``.
+    """A context manager that writes a snapshot. If the block ends without an exception, the file is at ``path``.
 
-    A million records of 100 bytes take 0.7 s, and 1.8 s with a secret, most of it in HMACs (CPython 3.11, OpenSSL 3.0).
-    A MiB is buffered.
+    Only one thread may use it. A million records of 100 bytes take 0.7 s, and 1.8 s with a secret, most of it in HMACs
+    (CPython 3.11, OpenSSL 3.0). One MiB is buffered.
 
     Args:
-        path: where the snapshot is to be, in a directory that is there. What was there is replaced at the very end, and
-            untouched if anything fails.
-        header: what JSON can say; "kind" is a string that the reader of the snapshot has to know.
-        secret: what the checks are keyed with, or None.
-        dir_fd: a descriptor of the directory, which then is not looked up by its name.
+        path: the path of the snapshot, in an existing directory. An existing file is replaced as the last step, and
+            stays unchanged if anything fails.
+        header: a mapping that JSON can represent. Its "kind" is a string that the reader must pass, too.
+        secret: the secret that the checks are keyed with, or None.
+        dir_fd: a descriptor of the directory, which is then not looked up by its name.
 
     Raises:
-        SnapshotRefused: when made: this is Windows, which has neither these locks nor these modes.
-        TypeError, ValueError: when made: ``header`` can't be JSON.
-        OSError: when entered, written to or left: there's no room, no permission, no such directory.
-        RuntimeError: when written to or left: by a child of a fork. The file is its parent's, and stays so.
+        SnapshotRefused: by the constructor, on Windows, which has neither these locks nor these modes.
+        TypeError, ValueError: by the constructor, if ``header`` cannot be converted to JSON.
+        OSError: on entry, ``write`` or exit, for example if the disk is full, the permission is missing or the
+            directory does not exist.
+        RuntimeError: on ``write`` or exit in a child of a fork. The file belongs to its parent.
     """
 
     __slots__ = ("_buffer", "_dir_fd", "_file", "_path", "_process", "_records", "_seal", "_temporary")
@@ -116,7 +117,7 @@ class SnapshotWriter:
         self._records = 0
 
     def __del__(self) -> None:
-        # If ``__exit__`` was interrupted: with the lock gone, the next writer removes the temporary file.
+        # Needed if ``__exit__`` was interrupted: once the lock is free, the next writer removes the temporary file.
         self._close()
 
     def __enter__(self) -> Self:
@@ -129,11 +130,11 @@ class SnapshotWriter:
         """Append a record.
 
         Raises:
-            ValueError: it has 4 GiB or more, less two bytes.
+            ValueError: if ``payload`` has 4 GiB - 2 bytes or more.
         """
         length = len(payload)
         if length >= HEADER:
-            raise ValueError(f"a record has less than {HEADER} bytes, not {length}")
+            raise ValueError(f"a record must have fewer than {HEADER} bytes, not {length}")
         self._buffer += LENGTH.pack(length) + self._seal(length, self._records, payload) + payload
         self._records += 1
         if len(self._buffer) >= BUFFER_BYTES:
@@ -147,7 +148,7 @@ class SnapshotWriter:
                 self._commit()
         finally:
             if os.getpid() == self._process:
-                # After the renaming nothing has this name.
+                # After a successful rename, no file has this name.
                 with suppress(OSError):
                     os.unlink(self._temporary, dir_fd=self._dir_fd)
             self._close()
@@ -174,23 +175,23 @@ class SnapshotWriter:
 
     def _flush(self) -> None:
         if os.getpid() != self._process:
-            raise RuntimeError(f"{self._path} is being written by a parent of this process, which may not")
+            raise RuntimeError(f"{self._path} is being written by a parent of this process; only the parent may write")
         while self._buffer:
             del self._buffer[: os.write(self._file, self._buffer)]
 
 
 class Snapshot:
-    """A snapshot that was opened, by ``open_snapshot``: a context manager that closes it, and its payloads in order.
+    """A snapshot opened by ``open_snapshot``: a context manager that closes it, and an iterable of its payloads.
 
-    They are read one by one as they are asked for, from the first one each time: a million of 100 bytes in 0.8 s, and
+    Each iteration starts at the first record and reads the records one by one: a million of 100 bytes take 0.8 s, and
     1.9 s with a secret.
 
     Attributes:
-        header: as it was written.
+        header: the header, as it was written.
 
     Raises:
-        SnapshotDamaged: while iterated: the next record is damaged, or records or the end are missing, or the end isn't
-            the end. All that came before it was good, and is what was written.
+        SnapshotDamaged: during iteration, if the next record is damaged, records or the end mark are missing, or bytes
+            follow the end mark. All payloads returned before are undamaged.
     """
 
     __slots__ = ("_file", "_first", "_path", "_seal", "_size", "header")
@@ -235,24 +236,24 @@ class Snapshot:
         if left:
             raise self._damaged(index, f"{left} bytes follow its end")
 
-    def _damaged(self, records: int, what: str) -> SnapshotDamaged:
-        return SnapshotDamaged(f"{self._path} is damaged after {records} good records: {what}")
+    def _damaged(self, records: int, problem: str) -> SnapshotDamaged:
+        return SnapshotDamaged(f"{self._path} is damaged after {records} good records: {problem}")
 
 
 def open_snapshot(path: Path, kind: str, secret: bytes | None, dir_fd: int | None = None) -> Snapshot:
-    """The snapshot at ``path``, as far as its header is good.
+    """Open the snapshot at ``path`` and check its header. This never blocks, even if ``path`` is a pipe.
 
     Args:
-        path: where it is.
-        kind: what its header has to say.
-        secret: what it was written with, or None.
-        dir_fd: a descriptor of its directory, which then is not looked up by its name.
+        path: the path of the file.
+        kind: the "kind" that its header must contain.
+        secret: the secret that it was written with, or None.
+        dir_fd: a descriptor of its directory, which is then not looked up by its name.
 
     Raises:
-        FileNotFoundError: there's none.
-        SnapshotRefused: it isn't a file, not this user's, not only this user's to write, no snapshot, of another kind,
-            with another secret, or damaged. Nothing waits, whatever is there.
-        UnknownFormat: (a SnapshotRefused) it is of a version that isn't known.
+        FileNotFoundError: if there is no such file.
+        SnapshotRefused: if ``path`` is not a regular file, belongs to another user, can be written by other users, is
+            not a snapshot, is of another kind, was written with another secret, or has a damaged header.
+        UnknownFormat: (a SnapshotRefused) if its version is unknown.
     """
     _need_unix()
     file = _open_own(path, dir_fd)
@@ -270,12 +271,12 @@ def open_snapshot(path: Path, kind: str, secret: bytes | None, dir_fd: int | Non
 
 
 def remove_leftovers(path: Path, dir_fd: int | None = None) -> None:
-    """Remove the temporary files of ``path`` whose writers are dead. Those that can't be removed stay.
+    """Remove the temporary files of ``path`` whose writers have ended. Files that cannot be removed stay.
 
-    A child of a fork has its parent's locks for as long as it lives, so what its parent left stays until then.
+    A child of a fork shares the locks of its parent, so the temporary files of the parent stay until the child ends.
 
     Raises:
-        OSError: the directory can't be read.
+        OSError: if the directory cannot be read.
     """
     leftover = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.tmp")
     for name in os.listdir(path.parent if dir_fd is None else dir_fd):
@@ -285,9 +286,9 @@ def remove_leftovers(path: Path, dir_fd: int | None = None) -> None:
 
 
 def set_aside(path: Path, dir_fd: int | None = None) -> Path | None:
-    """Rename a refused file to ``<name>.refused``, in the place of an earlier one. None if that can't be done.
+    """Rename a refused file to ``<name>.refused``, replacing an earlier one. Return the new path; None on failure.
 
-    Only files are renamed: a path that was given by mistake, ``/dev/null`` or a directory, others may need.
+    Only regular files are renamed: a path that was given by mistake, such as ``/dev/null``, stays.
     """
     aside = path.with_name(f"{path.name}{ASIDE}")
     try:
@@ -313,7 +314,7 @@ def refuse(owner: str, path: Path, error: SnapshotRefused, dir_fd: int | None = 
 
 
 def _at(path: Path, dir_fd: int | None) -> str:
-    """What the functions of ``os`` are to call ``path`` beside ``dir_fd``."""
+    """Return the name of ``path`` for the functions of ``os`` when they are called with ``dir_fd``."""
     return str(path) if dir_fd is None else path.name
 
 
@@ -323,15 +324,15 @@ def _need_unix() -> None:
 
 
 def _sealing(head: bytes, secret: bytes | None) -> Seal:
-    """What makes the checks of a file whose header is ``head``."""
+    """Return the function that computes the checks of a file whose header is ``head``."""
     if secret is None:
         start = crc32(head)
         return lambda length, index, payload: CRC.pack(crc32(payload, crc32(PLACE.pack(length, index), start)))
-    # Hashed, as HMAC fills short keys up with zeros: "secret" and "secret\0" would sign alike.
+    # The secret is hashed because HMAC pads short keys with zeros: "secret" and "secret\0" would be the same key.
     keyed = hmac.new(hmac.digest(sha256(secret).digest(), head, "sha256"), digestmod="sha256")
 
     def mac(length: int, index: int, payload: bytes) -> bytes:
-        # A copy takes 1.3 us for 100 bytes; hmac.digest, which looks up the hash and sets the key each time, 1.8.
+        # Copying takes 1.3 us for 100 bytes; hmac.digest, which looks up the hash and sets the key each time, 1.8 us.
         check = keyed.copy()
         check.update(PLACE.pack(length, index))
         check.update(payload)
@@ -346,7 +347,7 @@ def _make_temporary(path: Path, dir_fd: int | None) -> tuple[str, int]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(temporary, flags, 0o600, dir_fd=dir_fd)
         try:
-            # The umask may have taken the owner's permissions, too.
+            # The umask may have removed permissions of the owner, too.
             os.fchmod(file, 0o600)
             with suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -357,7 +358,7 @@ def _make_temporary(path: Path, dir_fd: int | None) -> tuple[str, int]:
                 os.unlink(temporary, dir_fd=dir_fd)
             os.close(file)
             raise
-        # Another writer found the file before it was locked, and has removed it, or is about to.
+        # Another writer found the file before it was locked, and has removed it or is about to do so.
         os.close(file)
 
 
@@ -370,11 +371,11 @@ def _is_there(name: str, dir_fd: int | None) -> bool:
 
 
 def _remove_if_dead(leftover: str, dir_fd: int | None) -> None:
-    # To write, which an exclusive lock needs on NFS.
+    # Opened for writing, which an exclusive lock requires on NFS.
     file = os.open(leftover, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # If it was renamed meanwhile, no file has this name.
+        # If the file was renamed in the meantime, no file has this name.
         os.unlink(leftover, dir_fd=dir_fd)
     finally:
         os.close(file)
@@ -383,7 +384,8 @@ def _remove_if_dead(leftover: str, dir_fd: int | None) -> None:
 def _open_own(path: Path, dir_fd: int | None) -> BinaryIO:
     name = _at(path, dir_fd)
     try:
-        # By its name first: what can't be opened is refused for what it is. Then again, it may be another one by now.
+        # Checked by name first, for an error that names the reason if it cannot be opened. Checked again after opening,
+        # since the name may belong to another file by then.
         _check_own(path, os.lstat(name, dir_fd=dir_fd))
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=dir_fd)
     except FileNotFoundError:
@@ -400,29 +402,29 @@ def _open_own(path: Path, dir_fd: int | None) -> BinaryIO:
 
 def _check_own(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise SnapshotRefused(f"{path} must be a file, and no link to one")
+        raise SnapshotRefused(f"{path} must be a file, not a link to one")
     if found.st_uid != os.geteuid():
         raise SnapshotRefused(f"{path} must belong to the user {os.geteuid()}, not to {found.st_uid}")
     if found.st_mode & 0o022:
         mode = stat.S_IMODE(found.st_mode)
-        raise SnapshotRefused(f"{path} must be for its owner only to write, not have the mode {mode:o}")
+        raise SnapshotRefused(f"{path} must be writable by its owner only, but its mode is {mode:o}")
 
 
 def _read_header(path: Path, file: BinaryIO, secret: bytes | None) -> tuple[dict[str, Any], Seal]:
     damaged = SnapshotRefused(f"{path} has a damaged header")
     prefix = file.read(PREFIX.size)
     if not prefix.startswith(MAGIC):
-        raise SnapshotRefused(f"{path} is no snapshot of wheelcache")
+        raise SnapshotRefused(f"{path} is not a snapshot of wheelcache")
     if len(prefix) < PREFIX.size:
         raise damaged
     _, version, flags, _, length = PREFIX.unpack(prefix)
     if version != VERSION or flags & ~SIGNED:
-        what = f"version {version}, flags {flags:#x}"
-        raise UnknownFormat(f"{path} is in a format ({what}) that this wheelcache does not know, of version {VERSION}")
+        found = f"version {version}, flags {flags:#x}"
+        raise UnknownFormat(f"{path} has an unknown format ({found}); this wheelcache reads version {VERSION}")
     if flags & SIGNED and secret is None:
         raise SnapshotRefused(f"{path} is signed, and there is no secret to check it with")
     if not flags & SIGNED and secret is not None:
-        raise SnapshotRefused(f"{path} is not signed, and there is a secret that it has to be signed with")
+        raise SnapshotRefused(f"{path} is not signed, but the secret requires a signature")
     if length > os.fstat(file.fileno()).st_size - PREFIX.size:
         raise damaged
     text = file.read(length)

@@ -1,7 +1,7 @@
-"""Saves the entries of a cache to a file, and adds the entries of a file to those of a cache.
+"""Saves the entries of a cache to a file, and loads the entries of a file into a cache.
 
-Records are in order of use, the least recently used first. Where there is no room, a record replaces the oldest record
-of the same file, so the most recently used entries are loaded, in their order, and existing entries stay.
+Records are in order of use, the least recently used first. If the cache is full, a record replaces the oldest one of
+the same file. So the most recently used records are loaded, in their order, and existing entries stay.
 """
 
 from __future__ import annotations
@@ -32,26 +32,27 @@ KIND: Final = "cache"
 """The kind in the header of a snapshot of a cache."""
 
 SavedRecord = tuple[Any, Any, float | None, float, Seen | None]
-"""Of an entry: the caller's key, its value, the seconds from the header's ``saved_at`` until it is stale (None for
-never, and not above 0 if it is stale already), its grace in seconds, and with stamps what its slot showed when it was
+"""A saved entry: the caller's key, the value, the seconds from the header's ``saved_at`` until it is stale (None for
+never, <= 0 if it is stale already), its grace in seconds, and, with stamps, the words that its slot showed when it was
 stored. Records are pickled one by one."""
 
 STEP: Final = 256
-"""Entries a step: 0.3 ms, of a million that were used at random."""
+"""Entries per step. A step takes 0.3 ms if a million entries were used in random order."""
 
 SLOW: Final = 0.002
-"""Seconds. A batch that takes longer to be written halves the next step, which has to note what was used meanwhile."""
+"""Seconds. If writing a batch takes longer, the next step is half as long: it must also note the entries that were used
+during the write."""
 
 
 class Snapshots:
     """Saves and loads the entries of one cache.
 
     Args:
-        max_entries: the bound of the core. Older records that would only be evicted again are not even unpickled.
-        is_coherent: whether the core has stamps. Then entries that were saved without are left out, since it is unknown
-            whether they were written since.
-        is_portable: whether a key of the caller means the same in another process. Other entries are not saved.
-        is_in_use: whether the cache was used, its load is over, and it was not closed since.
+        max_entries: the bound of the core. Older records that would be evicted again are not unpickled.
+        is_coherent: whether the core has stamps. If it has, entries that were saved without stamps are not loaded,
+            since another process may have written them since.
+        is_portable: returns whether a key means the same in another process. Entries with other keys are not saved.
+        is_in_use: returns whether the cache was used, its load is over, and it was not closed since.
     """
 
     def __init__(
@@ -83,32 +84,32 @@ class Snapshots:
         seconds: float | None = None,
         dir_fd: int | None = None,
     ) -> int:
-        """Write the entries to a file, in order of use, while other threads go on using them. Return their number.
+        """Write the entries to a file, in order of use. Return their number. Other threads may use the cache meanwhile.
 
         Values are pickled outside of the core's steps, since pickling may run user code. An entry that is written or
-        deleted meanwhile may be in the file or not. An entry that is used meanwhile may be in it, and be counted,
-        twice: then the first record, which is the older one, is loaded. Entries that are not current or past their
-        grace are left out, as are values that cannot be pickled, which is logged. A million short strings take 3
-        seconds, 4 with a secret.
+        deleted during the save may be in the file or not. An entry that is used during the save may be in the file
+        twice, and is then counted twice; the first record, which is the older one, will be loaded. Entries that are not
+        current or past their grace are left out. Values that cannot be pickled are left out and logged. A million short
+        strings take 3 seconds, 4 with a secret.
 
         Args:
-            path: the file. It is replaced once everything is written and synced; otherwise the old file stays.
+            path: the file. It is replaced after everything was written and synced; otherwise the old file stays.
             secret: signs the file.
             seconds: the longest time that the save may take.
-            dir_fd: a descriptor of the directory of ``path``, which then is not looked up by its name.
+            dir_fd: a descriptor of the directory of ``path``, which is then not looked up by its name.
 
         Raises:
-            OSError: the file cannot be written. Nothing is left of it.
-            TimeoutError: (an OSError) ``seconds`` have passed.
-            RuntimeError: another save of this core is in progress.
-            CacheClosed: the cache was closed, perhaps meanwhile. Nothing is left of the file.
-            SnapshotRefused: this is Windows.
+            OSError: if the file cannot be written. The incomplete file is removed.
+            TimeoutError: (an OSError) if ``seconds`` have passed.
+            RuntimeError: if another save of this core is in progress.
+            CacheClosed: if the cache was closed before or during the save. The incomplete file is removed.
+            SnapshotRefused: on Windows.
         """
         deadline = inf if seconds is None else SystemClock.steady() + options.seconds("seconds", seconds)
         signing_key = options.secret_or_none("secret", secret)
         file_path = options.encodable_path("path", path)
         saved = refused = 0
-        # First: if the gate of the core is shut, nothing is written.
+        # Before the file is created: this raises if the gate of the core is shut.
         with closing(self._scan()) as scan:
             now, saved_at = self.core.now(), time.time()
             header = {"kind": KIND, "name": self.name, "saved_at": saved_at, "entries": len(self.core)}
@@ -131,14 +132,14 @@ class Snapshots:
                         saved += 1
                         if SystemClock.steady() > deadline:
                             raise TimeoutError(f"saving the cache {self.name!r} takes longer than {seconds} s")
-                # A cache that was closed meanwhile has lost entries: the file would pass for all there were.
+                # Raises if the cache was closed during the save: its entries were dropped, so the file is incomplete.
                 self.core.times(self.name)
         if refused:
             logger.warning("%d entries of the cache %r cannot be pickled, and are not in %s.", refused, self.name, path)
         return saved
 
     def load(self, path: Path, secret: bytes | None) -> int:
-        """``load_from`` for a user's file. Return the number of entries. A refused file is renamed, which is logged."""
+        """Load a user's file as ``load_from`` does, but log a refusal and rename the file. Return the number loaded."""
         try:
             return self.load_from(path, secret)
         except FileNotFoundError:
@@ -148,26 +149,28 @@ class Snapshots:
             return error.loaded
 
     def load_from(self, path: Path, secret: bytes | None, dir_fd: int | None = None) -> int:
-        """Store the entries of a file, except those that have expired since, and return how many are in the cache then.
+        """Store the entries of a file, except for expired ones. Return the number of entries that are in the cache.
 
-        The time since the save counts, and so does the time that loading takes. If the system's clock was set back,
-        entries live as if no time had passed between the save and the load, and no longer.
+        The time since the save counts against their TTLs, as does the time that loading takes. If the system's clock
+        was set back since the save, no time counts as passed between the save and the load.
 
         Args:
             secret: the secret that the file must be signed with.
-            dir_fd: a descriptor of the directory of ``path``, which then is not looked up by its name.
+            dir_fd: a descriptor of the directory of ``path``, which is then not looked up by its name.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            SnapshotRefused: it must not be loaded; SnapshotDamaged: no further; UnknownFormat: it is ignored.
-            CacheClosed: the cache was closed, perhaps meanwhile.
+            FileNotFoundError: if there is no such file.
+            SnapshotRefused: if the file must not be loaded.
+            SnapshotDamaged: (a SnapshotRefused) if the file is damaged. The records before the damage are loaded.
+            UnknownFormat: (a SnapshotRefused) if another version of wheelcache wrote the file.
+            CacheClosed: if the cache was closed before or during the load.
         """
         with open_snapshot(path, KIND, secret, dir_fd) as snapshot:
             try:
                 saved_at, entries = float(snapshot.header["saved_at"]), int(snapshot.header["entries"])
             except (KeyError, TypeError, ValueError, OverflowError):
                 raise SnapshotRefused(f"{path} does not say when it was saved") from None
-            # Before the records are counted, which takes a while.
+            # Read before the records are counted, which takes a while.
             now, elapsed = self.core.now(), max(0.0, time.time() - saved_at)
             skipped = 0
             room = self._max_entries - len(self.core)
@@ -176,7 +179,7 @@ class Snapshots:
             loading = _Loading(self, now - elapsed)
             try:
                 for payload in islice(snapshot, skipped, None):
-                    loading.take(payload)
+                    loading.add(payload)
             except SnapshotDamaged as error:
                 error.loaded = loading.loaded
                 raise
@@ -192,7 +195,7 @@ class Snapshots:
         except CacheClosed:
             raise
         except RuntimeError:
-            raise RuntimeError(f"the cache {self.name!r} is being saved already") from None
+            raise RuntimeError(f"the cache {self.name!r} is already being saved") from None
 
 
 class _Loading:
@@ -210,7 +213,7 @@ class _Loading:
         self._now = snapshots.core.now
         self._writer = snapshots.writer
         self._saved_at = saved_at
-        # The loaded keys as they are stored, oldest first.
+        # The loaded keys, in the form that the core stores, oldest first.
         self._own: deque[Any] = deque()
         self.expired = 0
         self.unreadable = 0
@@ -219,7 +222,7 @@ class _Loading:
     def loaded(self) -> int:
         return len(self._own)
 
-    def take(self, payload: bytes) -> None:
+    def add(self, payload: bytes) -> None:
         try:
             record: SavedRecord = pickle.loads(payload)
             key, value, left, grace, seen = record
@@ -234,7 +237,7 @@ class _Loading:
         except (CacheClosed, Unloaded):
             raise
         except Exception:
-            # A class that was moved or changed, for one, or a weigher that raises.
+            # For example, a class was moved or changed, or a weigher raised.
             self.unreadable += 1
 
     def _restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> None:
@@ -256,7 +259,7 @@ def _good_records(snapshot: Snapshot) -> int:
 
 
 def _batches(scan: Scan) -> Iterator[list[Record]]:
-    """The records of a scan, so many at a time that other threads are not held up."""
+    """Yield the records of a scan, in batches that are small enough not to delay other threads."""
     count = STEP
     while True:
         asked = SystemClock.steady()
@@ -265,8 +268,8 @@ def _batches(scan: Scan) -> Iterator[list[Record]]:
             return
         began = SystemClock.steady()
         if began - asked > SLOW:
-            # Another thread ran meanwhile, and may have met the core's lock: without this, it would wait for the
-            # interpreter a second time.
+            # Another thread ran during the step, and may have waited for the core's lock: without this, it would wait
+            # for the interpreter a second time.
             time.sleep(0)
         yield records
         slow = SystemClock.steady() - began > SLOW

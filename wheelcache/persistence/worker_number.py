@@ -1,4 +1,4 @@
-"""The number that a process has in a directory: the lowest that no other process has."""
+"""The number of a process in a directory: the lowest number that no other process holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUFFIX: Final = ".lock"
 
 
 class WorkerNumber:
-    """A number, held by a lock on its file (``flock``), so it is free once the process has ended in any way."""
+    """A number, held by a lock on its file (``flock``), so it is free once the process has ended for any reason."""
 
     __slots__ = ("_file", "_number")
 
@@ -26,22 +26,22 @@ class WorkerNumber:
         self.release()
 
     def hold(self, directory: int, stem: str) -> int:
-        """Return the number. It stays the same unless its file was removed together with the directory.
+        """Return the number. It stays the same unless its file was removed.
 
         Args:
             directory: a descriptor of the directory.
-            stem: the beginning of the names of the files, the same at each call.
+            stem: the first part of the file names, the same in each call.
 
         Raises:
-            OSError: the file of a number cannot be made or locked.
+            OSError: if the file of a number cannot be created or locked.
         """
         if not self._is_held(directory, stem):
             self.release()
-            self._take(directory, stem)
+            self._acquire(directory, stem)
         return self._number
 
     def release(self) -> None:
-        """Release the number. The parent of a forked process keeps it, since both share the lock."""
+        """Release the number. In the child of a fork, the parent keeps it, since both share the lock."""
         held, self._file = self._file, -1
         if held >= 0:
             os.close(held)
@@ -55,7 +55,7 @@ class WorkerNumber:
         except OSError:
             return False
 
-    def _take(self, directory: int, stem: str) -> None:
+    def _acquire(self, directory: int, stem: str) -> None:
         for number in count(1):
             self._number = number
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC

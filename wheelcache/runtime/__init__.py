@@ -1,1 +1,1 @@
-"""What every part runs on: the clock, the wheel thread, forks and exits, pools of threads, private files."""
+"""The foundation of all other parts: clocks, the wheel thread, forks and exits, thread pools, private files."""

@@ -1,8 +1,8 @@
-"""An event that threads and tasks wait for, and that works on whatever exception interrupts one of them.
+"""An event for threads and tasks, which keeps working if an asynchronous exception interrupts one of them.
 
 ``threading.Event``, ``Condition`` and ``concurrent.futures.Future`` enter their lock by a method in Python. An
-asynchronous exception on its return (a time limit, Ctrl-C) leaves that lock taken: every later waiter hangs, and so
-does the thread that sets the event. This one has no lock of its own.
+asynchronous exception on its return (a time limit, Ctrl-C) leaves that lock acquired: every later waiter hangs, and so
+does the thread that sets the event. An ``Alarm`` has no such lock.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Alarm:
 
     def set(self) -> None:
         """Wake all waiters. If this is interrupted, call it again."""
-        # First: a waiter that is not in the list yet checks again before it sleeps.
+        # Set before the list is read: a waiter that is not in the list yet checks again before it sleeps.
         self.is_set = True
         for wake in tuple(self._wake_ups):
-            # Awake already, or its event loop is closed.
+            # Raised if the waiter is awake already, or its event loop is closed.
             with suppress(RuntimeError):
                 wake()
 
     def wait(self, seconds: float | None) -> bool:
-        """Block the thread until the alarm is set, for at most so many seconds. Return whether it is set."""
+        """Block the thread until the alarm is set, but at most ``seconds``. Return whether it is set."""
         if not self.is_set:
             sleep = threading.Lock()
             sleep.acquire()
@@ -48,7 +48,7 @@ class Alarm:
         return self.is_set
 
     async def wait_async(self, seconds: float | None) -> bool:
-        """``wait`` for a task, without blocking its event loop."""
+        """Do the same as ``wait`` in a task, without blocking its event loop."""
         if not self.is_set:
             loop = asyncio.get_running_loop()
             future = loop.create_future()
@@ -85,7 +85,7 @@ class AlarmEvent(threading.Event):
             self._alarm = Alarm()
 
     def wait(self, timeout: float | None = None) -> bool:
-        # Locks take a negative time for no limit.
+        # A lock interprets a negative time as no limit.
         return self._alarm.wait(None if timeout is None else max(0.0, timeout))
 
 

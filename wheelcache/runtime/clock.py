@@ -21,8 +21,8 @@ from wheelcache.runtime.shared_objects import WeakRegistry
 Clock = Callable[[], float]
 
 LATEST: Final = float(1 << 40)
-"""Seconds that a ``ManualClock`` shows at most: 34,865 years. A float still tells a quarter of a millisecond there.
-Where adding a period changes nothing any more, a periodic job would be due again and again for ever."""
+"""The largest time of a ``ManualClock`` in seconds: 34,865 years, where a float still resolves a quarter of a
+millisecond. If adding a period did not change the time, a periodic job would be due again and again, forever."""
 
 
 def _of_the_system(name: str) -> Clock:
@@ -49,7 +49,7 @@ class SystemClock:
 
     @classmethod
     def time(cls) -> float:
-        """Seconds since 1970, which no test moves."""
+        """Return the seconds since 1970, which no test moves."""
         if time_machine_travels():
             seconds: float = sys.modules["time_machine"].escape_hatch.time.time()
             return seconds
@@ -83,15 +83,15 @@ class Steppable(Protocol):
 
 
 def steady(clock: Clock) -> Clock:
-    """Return the clock that goes on while ``clock`` is frozen."""
+    """Return the clock that keeps running while a test freezes ``clock``."""
     return SystemClock.steady if clock is SystemClock.monotonic else clock
 
 
 class ManualClock:
     """A clock for tests: ``clock()`` returns the time, ``clock.advance(seconds)`` moves it.
 
-    Moving it stops at every time at which one of its caches or timers has something to do, in order, so a jump of an
-    hour has the same effects as an hour. In a jump of years, samples of a cache's figures are taken for the last hour.
+    A move stops, in order, at every time at which one of its caches or timers has work, so a jump of an hour has the
+    same effects as an hour. In a jump of years, samples of a cache's figures are taken for the last hour only.
     """
 
     state: Final = "not started"
@@ -131,7 +131,7 @@ class ManualClock:
         if not (seconds >= 0 and isfinite(seconds)):
             raise ValueError(f"seconds must be a finite number >= 0, not {seconds!r}")
         if self._mover == threading.get_ident():
-            raise RuntimeError("a ManualClock cannot be advanced by what it advances")
+            raise RuntimeError("a ManualClock cannot be advanced by work that it is advancing")
         if self._now + seconds > LATEST:
             raise ValueError(f"the clock shows {self._now!r}, and at most {LATEST:.0f}: it cannot move by {seconds!r}")
         with self._moving:
@@ -159,7 +159,10 @@ _started: Final[dict[int, float]] = {}
 
 
 def process_started() -> float:
-    """Return when this process was started or forked, in seconds since 1970. Without Linux: when this was imported."""
+    """Return the time at which this process was started or forked, in seconds since 1970.
+
+    On other systems than Linux, return the time at which this module was imported.
+    """
     pid = os.getpid()
     if pid not in _started:
         _started.clear()
@@ -168,7 +171,7 @@ def process_started() -> float:
 
 
 def this_process() -> tuple[int, float]:
-    """Return what distinguishes this process from all others: its number, which is used again, and its start."""
+    """Return the process id and the start time, which together identify this process: the system reuses ids."""
     return os.getpid(), process_started()
 
 

@@ -1,8 +1,8 @@
 """Saves every cache when the process exits, in a thread of its own.
 
 A value that takes forever to pickle must not keep the process from exiting, so the exit waits for that thread only for
-a limited time. The thread starts early, since some interpreters start none during the exit. It ends before a fork and
-starts again in the parent.
+a limited time. The thread starts early, since some interpreters start no threads during the exit. It ends before a fork
+and starts again in the parent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Saved(Protocol):
     """An object that is saved at the exit."""
 
     def save(self, seconds: float) -> object:
-        """Save in at most so many seconds, unless there is nothing to save."""
+        """Save in at most ``seconds``, unless there is nothing to save."""
 
 
 class ExitSave:
@@ -39,7 +39,7 @@ class ExitSave:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._saved: WeakRegistry[Saved] = WeakRegistry()
-        # Events made before gevent patches would let the waiting greenlet stop all others.
+        # With events made before gevent patches threading, a waiting greenlet would block all others.
         self._watch: Lazy[_Watch] = Lazy(_Watch)
         self._is_wanted = False
 
@@ -59,7 +59,7 @@ class ExitSave:
                 threads.start(thread)
                 watch.thread = thread
             except RuntimeError:
-                # The system refuses threads: the thread that exits saves.
+                # The system refuses to start a thread: ``run`` saves in the exiting thread.
                 pass
             except BaseException:
                 # The thread may start nevertheless. Then it ends, and the next call starts another one.
@@ -68,7 +68,7 @@ class ExitSave:
                 raise
 
     def run(self) -> None:
-        """Save everything, once, and return soon after ``seconds`` at the latest."""
+        """Save everything once. Return soon after ``seconds`` have passed at the latest."""
         watch = next((each for each in self._watch.all() if each.thread is not None and not each.called_off), None)
         if watch is None:
             self.save_all()
@@ -117,8 +117,10 @@ class _Watch:
 
     Attributes:
         starting: held while the thread is being started.
-        thread: None if it was not started.
-        called_off: the thread ends without saving.
+        thread: the thread; None if it was not started.
+        asked: set when the thread must save or end.
+        done: set when the thread has finished.
+        called_off: whether the thread must end without saving.
     """
 
     __slots__ = ("asked", "called_off", "done", "starting", "thread")

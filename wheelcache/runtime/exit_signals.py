@@ -33,7 +33,8 @@ def exit_on_sigterm() -> None:
         elif str(getattr(handler, "__module__", "")).partition(".")[0] == "uvicorn" and sys.platform != "win32":
 
             def shut_down(number: int, frame: FrameType | None) -> None:
-                # Blocked for this thread, which raises it again. A signal from outside is delivered to another thread.
+                # Blocked for this thread, in which uvicorn raises the signal again. The system delivers a signal from
+                # another process to another thread.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {number})
                 handler(number, frame)
 
@@ -41,7 +42,7 @@ def exit_on_sigterm() -> None:
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    # A second SIGTERM, which a process gets that is signalled together with its parent, must not end the saving.
+    # A second SIGTERM must not end the saving. A process receives two if it is signalled together with its parent.
     signal.signal(number, signal.SIG_IGN)
     with suppress(RuntimeError):
         threads.start(threads.make("wheelcache-end", _end, 128 + number))

@@ -1,15 +1,15 @@
-"""While a test moves the time with freezegun or time-machine, expiry follows.
+"""Expiry follows the time that a test sets with freezegun or time-machine.
 
-A hit reads the clock of its core, and nothing is added to that. Instead, the clock is exchanged when the time is frozen
-and when it thaws, in each cache that uses the system's clock. The frozen clock shows the wall clock as the test set it,
-on the scale of the monotonic clock: an entry of 300 s that was set before is gone in a freeze 301 s later, and an entry
-that was set in a freeze expires after it when the real time comes to that. Entries of Django's LocMemCache do the same.
-Caches with a clock of their own are left alone.
+This adds no work to a hit. Instead, each cache that uses the system's clock exchanges the clock of its core when the
+time is frozen and when it thaws. The frozen clock shows the wall clock as the test set it, on the scale of the
+monotonic clock: an entry with a TTL of 300 s that was set before a freeze is expired in a freeze 301 s later, and an
+entry that was set in a freeze expires after it when the real time comes to that. Entries of Django's LocMemCache behave
+in the same way. Caches with a clock of their own are not affected.
 
-The methods ``start`` and ``stop`` of the two libraries are wrapped, once the process has imported a library. For this,
-``sys.modules`` is looked at when wheelcache is imported, when a cache is made, and when a timed entry comes into a
-cache that had none. No library is imported from here, so in production all this is a few look-ups in ``sys.modules``
-for each new cache.
+The methods ``start`` and ``stop`` of a library are wrapped if the process has imported the library. This is checked in
+``sys.modules`` when wheelcache is imported, when a cache is made, and when a timed entry is added to a cache that had
+none. This module imports neither library, so in production it costs a few look-ups in ``sys.modules`` for each new
+cache.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Freezable(Protocol):
 
 
 class _FrozenTime:
-    """Notifies caches when the time is frozen, and shows them the frozen time."""
+    """Notifies caches of each freeze and thaw, and shows them the frozen time."""
 
     def __init__(self) -> None:
         self._caches: WeakRegistry[Freezable] = WeakRegistry()
@@ -52,7 +52,8 @@ class _FrozenTime:
     def add(self, cache: Freezable) -> None:
         self._caches.add(cache)
         self.find_libraries()
-        # In this order, so that a thread that freezes or thaws meanwhile sees the cache, or this one sees the change.
+        # In this order: if another thread freezes or thaws the time in between, either it finds the cache in the list,
+        # or this thread sees the change.
         if _is_frozen():
             self._freeze(cache)
             if not _is_frozen():
@@ -85,7 +86,7 @@ class _FrozenTime:
         return moved
 
     def _freeze(self, cache: Freezable) -> None:
-        # When the monotonic clock was 0, in seconds since 1970.
+        # The time at which the monotonic clock was 0, in seconds since 1970.
         epoch = SystemClock.time() - SystemClock.steady()
         if self._epoch is None or abs(epoch - self._epoch) > DRIFT:
             self._epoch = round(epoch * GRAIN) / GRAIN
@@ -107,7 +108,7 @@ def _freezes() -> list[Any]:
 
 
 def _wall_time() -> float:
-    """Return ``time.time()`` as the test that froze it sees it, in every thread.
+    """Return ``time.time()`` as a test that froze the time sees it, in every thread.
 
     freezegun's own function would return the real time to code that a thread calls directly.
     """

@@ -1,6 +1,6 @@
 """All fork hooks and exit hooks, in order. No other module registers one.
 
-A part adds itself to a stage: an object of the process forever, a cache or a pool of timers for as long as it lives.
+A part adds itself to a stage. Global objects stay forever; caches, pools and timers stay as long as they live.
 
 Before a fork, in this order:
 
@@ -10,9 +10,9 @@ stage                 members                                  why here
 (the turn to fork)                                             two forks would wait for each other's locks
 ``TRACKING``          each ``Tracking``                        its thread writes to near caches
 ``WHEEL``             the wheel thread                         submits jobs to the pools
-``POOLS``             refreshes, timed loads, each `Timers`'   run what the threads above have submitted
+``POOLS``             refreshes, timed loads, each `Timers`'   run the jobs that the threads above submitted
 ``EXIT_SAVER``        the thread that saves at the exit        independent of the others
-``HELD``              the use of SQLite, then each cache and   the threads above need their locks to end; a
+``HELD``              the use of SQLite, then each cache and   the threads above need these locks to end; a
                       each ``Timers``                          publication waits for the locks of caches
 ====================  =======================================  =======================================================
 
@@ -29,11 +29,11 @@ In the child: ``RENEWED`` (locks and descriptors of the process), then ``WHEEL``
 their threads, then ``HELD``, including members that were added after the others were held. ``TRACKING`` is last: it
 notifies near caches, which must work by then.
 
-At the exit of the interpreter, after which no thread runs, except those that run user code. A subinterpreter that ends
-before one of its threads aborts the process:
+At the exit of the interpreter, the following stages run. After them no thread is left, except those that run user code.
+A subinterpreter that ends before one of its threads aborts the process:
 
 =================  =================================================================================================
-stage              what it does, and why here
+stage              effect, and why here
 =================  =================================================================================================
 ``PUBLISH``        publishes the last figures. It takes a millisecond, so a server that kills the process during the
                    next stage does not cost them.
@@ -70,8 +70,8 @@ logger = logging.getLogger("wheelcache")
 T = TypeVar("T")
 
 COUNTS_LATE: Final = (3, 13) <= sys.version_info < (3, 13, 10) or (3, 14) <= sys.version_info < (3, 14, 1)
-"""These versions count threads after the hooks of the fork have run in the parent (python/cpython#137109), so a thread
-that a hook starts makes them warn. With them it starts in a pending call, which Python makes right after the fork."""
+"""These versions of Python count threads after the hooks of the fork have run in the parent (python/cpython#137109), so
+they warn if a hook starts a thread. There, threads start in a pending call instead, which runs right after the fork."""
 
 
 class Threaded(Protocol):
@@ -81,7 +81,7 @@ class Threaded(Protocol):
         """End the idle threads and wait for them, for a bounded time. ``is_forking()`` is true until ``resume``."""
 
     def resume(self) -> None:
-        """Start the threads that have work, in the parent. Called even if ``pause`` was not."""
+        """Start the threads that have work, in the parent. This is called even if ``pause`` was not."""
 
     def after_fork_in_child(self) -> None:
         """Forget the threads and the locks that they may have held."""
@@ -141,8 +141,8 @@ class _Fork:
 
     Attributes:
         thread: the identity of the forking thread.
-        is_ready: all steps before the fork are done.
-        is_over: the locks are released, and threads may start.
+        is_ready: whether all steps before the fork are done.
+        is_over: whether the locks are released, so that threads may start.
     """
 
     __slots__ = ("_has_turn", "_held", "is_over", "is_ready", "thread")
@@ -163,14 +163,14 @@ class _Fork:
         self.is_ready = True
 
     def _hold(self, member: Held) -> Callable[[], None]:
-        # First: a member that is interrupted while it acquires its lock is notified of the end of the fork too.
+        # Noted first: a member that is interrupted while it acquires its lock must release it after the fork, too.
         self._held[id(member)] = member
         return member.before_fork
 
     def release(self) -> None:
         _call_all(partial(member.after_fork, in_child=False) for member in reversed([*self._held.values()]))
         if self._has_turn:
-            # No call between the two lines, hence no asynchronous exception.
+            # There is no call between the two lines, hence no asynchronous exception.
             self._has_turn = False
             _turn.release()
         self.is_over = True
@@ -180,7 +180,7 @@ _forks: Final[list[_Fork]] = []
 """The forks in progress. Items are added and removed in one C call."""
 
 _turn = threading.RLock()
-"""One fork at a time, from the end of the first thread to the release of the last lock."""
+"""Held by a fork from the end of the first thread to the release of the last lock, so that forks do not overlap."""
 
 
 def is_forking() -> bool:
@@ -195,7 +195,7 @@ def _own_fork() -> _Fork | None:
 
 
 def _before_fork() -> None:
-    """Prepare a fork; called a second time, do the steps that an exception has kept the first call from."""
+    """Prepare a fork. The second call does the steps that the first did not do because of an exception."""
     fork = _own_fork()
     if fork is None or fork.is_over:
         fork = _Fork(threading.get_ident())
@@ -207,17 +207,17 @@ def _before_fork() -> None:
 def _after_fork_in_parent() -> None:
     fork = _own_fork()
     if fork is None:
-        # The first call completed it.
+        # The first call completed the fork.
         return
     if not fork.is_over:
         fork.release()
-    # If another thread than the main one forks, there are two threads, and Python warns anyway.
+    # If a thread other than the main one forks, there are at least two threads, and Python warns anyway.
     if not COUNTS_LATE or threading.current_thread() is not threading.main_thread():
         _resume()
 
 
 def _resume() -> None:
-    """Start threads again, and forget the forks of this thread that are over."""
+    """Start the threads again, and remove the finished forks of this thread from the list."""
     if not is_forking():
         _call_all(member.resume for stage in reversed(THREADS) for member in stage)
     thread = threading.get_ident()
@@ -228,7 +228,7 @@ def _resume() -> None:
 
 
 def _resume_later(_: object) -> int:
-    """The pending call where ``COUNTS_LATE``: in the main thread, whose fork is over."""
+    """Start the threads again after the fork. This is the pending call, in the main thread, if ``COUNTS_LATE``."""
     if _forks:
         _resume()
     return 0
@@ -289,7 +289,7 @@ def _register() -> None:
 
         later = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(_resume_later)
         for _ in range(2):
-            # Not a Python function: it would make the pending call itself, within the fork.
+            # A C function: Python would run the pending call during a Python function, within the fork.
             os.register_at_fork(after_in_parent=partial(ctypes.pythonapi.Py_AddPendingCall, later, None))
 
 

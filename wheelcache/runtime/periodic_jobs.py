@@ -1,4 +1,4 @@
-"""Runs the periodic jobs of a cache: the line on the log, a sample of its figures, and their publication."""
+"""Runs the periodic jobs of a cache: the log line, the samples of its figures, their publication, the saves."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ logger = logging.getLogger("wheelcache")
 
 
 class PeriodicJob(Protocol):
-    """Something to do every ``period`` seconds.
+    """A job that runs every ``period`` seconds.
 
     Attributes:
-        matters: the number of last runs whose effects are visible.
+        matters: the number of most recent runs whose effects are visible. A jump of a ``ManualClock`` skips the others.
     """
 
     @property
@@ -33,7 +33,7 @@ class PeriodicJob(Protocol):
 
 @runtime_checkable
 class Aligned(Protocol):
-    """A job that runs at certain times instead of every so many seconds."""
+    """A job that runs at times of its own choice."""
 
     def until_next(self) -> float:
         """Return the seconds until its next run."""
@@ -47,9 +47,9 @@ class Driver(Protocol):
 
 
 class _IdleChecker:
-    """The job that pauses all jobs. It has the longest period, so that each job runs between two of its runs.
+    """The job that pauses all jobs of an idle cache. It has the longest period: each job runs between two of its runs.
 
-    There is only one: of two, the first would leave the second nothing to find.
+    A cache must have only one, because ``is_idle`` compares with the previous call.
     """
 
     __slots__ = ("matters", "period", "run")
@@ -64,16 +64,17 @@ _Runnable = PeriodicJob | _IdleChecker
 
 
 class PeriodicJobs:
-    """Runs jobs while their cache is used; then they are paused, and the wheel thread may sleep.
+    """Runs jobs while their cache is used. While it is idle, they are paused, so the wheel thread can sleep.
 
     Args:
-        clock: seconds.
+        clock: returns seconds.
         driver: advances this when a job is due.
         is_idle: returns whether the cache was not used since the last call and has no entries.
         jobs: the jobs. Jobs that are due together run in this order.
 
     Attributes:
-        paused: before the first write, and since the cache was found idle. The next use calls ``cache_is_used``.
+        paused: whether the jobs are paused: before the first write, and while the cache is idle. The next use calls
+            ``cache_is_used``.
     """
 
     __slots__ = ("__weakref__", "_closed", "_driver", "_generation", "_is_idle", "_jobs", "clock", "paused")
@@ -84,8 +85,8 @@ class PeriodicJobs:
         self._is_idle = is_idle
         self._jobs = tuple(jobs)
         self._closed = False
-        # When each job of the last start is due. A run that began before belongs to another generation, and changes
-        # nothing in this one. A generation never changes its size, so it may be read while another thread writes.
+        # The due times of the jobs since the last start. A run that began earlier belongs to another generation, and
+        # does not change this one. A generation never changes its size, so a thread may read it while another writes.
         self._generation: dict[_Runnable, float] = {}
         self.paused = bool(self._jobs)
 
@@ -94,12 +95,12 @@ class PeriodicJobs:
         return min(self._generation.values(), default=inf)
 
     def cache_is_used(self) -> None:
-        """Start the jobs, each for the first time after its period. Do nothing unless they are paused.
+        """Start the jobs. Each runs for the first time after its period. Do nothing unless they are paused.
 
-        Called at the first write, at a failed load, and at a call of the store behind, since the cache of a store that
-        fails is not written to.
+        This is called at the first write, at a failed load, and at a call of the store behind: the cache of a failing
+        store is not written to.
         """
-        # No call comes in between, so no other thread and no exception from outside does.
+        # One line without a call: no other thread and no asynchronous exception can come in between.
         self.paused, was_paused = False, self.paused
         if not was_paused:
             return
@@ -111,13 +112,13 @@ class PeriodicJobs:
             jobs: list[_Runnable] = [*self._jobs, _IdleChecker(slowest, self._check_idle)]
             self._generation = {job: now + _delay(job) for job in jobs}
             if self._closed:
-                # By another thread, just now.
+                # Another thread has just closed the cache.
                 self._generation = {}
                 return
             self._driver.attach(self)
             self._driver.wake()
         except BaseException:
-            # Interrupted: the next write starts them.
+            # Interrupted: the next write starts the jobs.
             self._pause()
             raise
 
@@ -146,34 +147,34 @@ class PeriodicJobs:
             job.start_over()
 
     def _run(self, job: _Runnable, generation: dict[_Runnable, float]) -> None:
-        # Before the run, since that may be interrupted.
+        # Assigned before the run, which may be interrupted.
         generation[job] = self._next_due(job, generation[job])
         try:
             job.run()
         except CacheClosed:
-            # By another thread, just now.
+            # Another thread has just closed the cache.
             self._generation = {}
         except Exception:
             logger.exception("The periodic job %r raised.", job)
         if generation[job] <= self.clock():
-            # It took longer than its period.
+            # The run took longer than its period.
             generation[job] = self.clock() + job.period
 
     def _next_due(self, job: _Runnable, due: float) -> float:
-        """By when it was due: counted from the end of its run, each run would come a little later."""
+        """Return the next due time of ``job``, counted from the last one, ``due``, so that the runs do not drift."""
         now = self.clock()
         following = (now if isinstance(job, Aligned) else due) + _delay(job)
         if following <= now:
             following = now + job.period
         if isinstance(self.clock, ManualClock):
-            # In a jump of ten years a sample would be taken 30 million times.
+            # Otherwise a jump of ten years would take 30 million samples.
             following = max(following, self.clock.target - job.matters * job.period)
         return following
 
     def _check_idle(self) -> None:
         if self._is_idle():
             try:
-                # What they know is the last for a while. Those of the longest period have run just now.
+                # A last run before the pause. Jobs with the longest period have just run.
                 longest = max(job.period for job in self._jobs)
                 for job in self._jobs:
                     if job.period < longest:
@@ -181,7 +182,8 @@ class PeriodicJobs:
             finally:
                 self._pause()
             if not self._is_idle():
-                # Written after the first look, when the jobs were not paused, and maybe for the last time.
+                # The cache was written to after the first check, while the jobs were not paused. There may be no later
+                # write that starts them.
                 self.cache_is_used()
 
     def _pause(self) -> None:
@@ -190,5 +192,5 @@ class PeriodicJobs:
 
 
 def _delay(job: _Runnable) -> float:
-    """Seconds to the next run of ``job``."""
+    """Return the seconds until the next run of ``job``."""
     return job.until_next() if isinstance(job, Aligned) else job.period

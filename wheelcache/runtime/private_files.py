@@ -1,4 +1,4 @@
-"""Files that are this user's alone, and where those are that the user's processes share while they run."""
+"""Private files of this user, and the directory of those that the user's processes share while they run."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if sys.platform != "win32":
 logger = logging.getLogger("wheelcache")
 
 LOCK_PATIENCE: Final = 5.0
-"""Seconds."""
+"""Seconds to wait for the lock of a file."""
 
 FALLBACK_PATIENCE: Final = 1.0
-"""Seconds that processes which choose another runtime directory wait for each other. Any user can hold that lock."""
+"""Seconds to wait for another process that chooses a fallback directory. Any user can hold that lock."""
 
 
 NEEDS_UNIX: Final = "needs file locks and permissions as Unix has them, which Windows does not"
@@ -35,28 +35,28 @@ NEEDS_UNIX: Final = "needs file locks and permissions as Unix has them, which Wi
 
 
 class FileLocked(FileUnusable):
-    """Another process has locked the file for longer than this one waits."""
+    """Another process held the lock of the file for longer than this one waits."""
 
 
 def pause() -> None:
-    """Wait between two tries to lock a file, for a random time: in step with others, some would never be first."""
-    # Not of the generator that the application may have seeded, which a fork copies as well.
+    """Wait for a random time between two attempts to lock a file, so that processes do not retry in step."""
+    # SystemRandom, because the application may have seeded the default generator, and a fork copies its state.
     time.sleep(SystemRandom().uniform(0.001, 0.004))
 
 
 def runtime_directory() -> Path:
-    """A directory of this user's alone, the same for all of its processes, in memory where the system has such a place.
+    """Return the private directory that all processes of this user share, in memory if the system supports that.
 
-    Not ``XDG_RUNTIME_DIR``: a server started at boot does not have it, a command typed by the same user does, and they
-    have to meet. Nor ``/tmp``, of which systemd gives a service one of its own.
+    Rejected alternatives: ``XDG_RUNTIME_DIR`` is not set for a server started at boot, but is set for a command that
+    the same user types, and both must find the same directory. systemd can give a service its own ``/tmp``. Many
+    services have no home directory, or one that several machines share.
 
-    Any local user can take its name. Then it is a directory beside it, whose name has a random suffix. Every process of
-    this user finds that one by its owner, which no other user can imitate. It remains the choice when the name is free
-    again: otherwise processes that start by then would not meet those that run. A home directory was rejected: many
-    services have none, or one that several machines share.
+    Any local user can create a directory with the expected name first. In that case, this user's directory has the same
+    name with a random suffix. Every process of this user recognizes it by its owner, which no other user can forge. It
+    stays in use when the expected name is free again: otherwise new processes would not share files with running ones.
 
     Raises:
-        FileUnusable: others may use it, or it cannot be made.
+        FileUnusable: if other users can access the directory, or it cannot be created.
     """
     directory = _runtime_directory()
     if _owner(directory) is None:
@@ -73,7 +73,7 @@ def runtime_directory() -> Path:
 
 
 def _owner(path: Path) -> int | None:
-    """None if nothing is there."""
+    """Return the number of the owner of ``path``; None if ``path`` does not exist."""
     try:
         return os.lstat(path).st_uid
     except FileNotFoundError:
@@ -83,17 +83,19 @@ def _owner(path: Path) -> int | None:
 
 
 def _fallback(taken: Path, owner: int) -> Path:
-    """This user's directory in the place of ``taken``, which is another user's."""
+    """Return this user's directory to use instead of ``taken``, which belongs to ``owner``. Create it if necessary."""
     try:
         there = _fallbacks(taken)
         if not there:
             with _one_chooses(taken.parent):
                 there = _fallbacks(taken) or [Path(tempfile.mkdtemp(prefix=f"{taken.name}.", dir=taken.parent))]
     except OSError as error:
-        raise FileUnusable(f"{taken} belongs to the user {owner}, and none can be made beside it: {error}") from error
+        raise FileUnusable(
+            f"{taken} belongs to the user {owner}, and no other directory can be created in {taken.parent}: {error}"
+        ) from error
     if taken not in _warned_of:
         _warned_of.add(taken)
-        logger.warning("%s belongs to the user %d: %s is used in its place.", taken, owner, there[0])
+        logger.warning("%s belongs to the user %d; using %s instead.", taken, owner, there[0])
     return there[0]
 
 
@@ -101,9 +103,9 @@ _warned_of: Final[set[Path]] = set()
 
 
 def _fallbacks(taken: Path) -> list[Path]:
-    """The private directories of this user in the place of ``taken``, in the same order in every process.
+    """Return the private directories of this user to use instead of ``taken``, in the same order in every process.
 
-    There is one. Only if another user kept processes from choosing one at a time, there may be more.
+    There is at most one, unless another user held the lock of ``_one_chooses`` while several processes chose.
     """
     found = []
     for path in sorted(taken.parent.glob(f"{taken.name}.*")):
@@ -115,7 +117,10 @@ def _fallbacks(taken: Path) -> list[Path]:
 
 @contextmanager
 def _one_chooses(place: Path) -> Iterator[None]:
-    """One process at a time, unless another user holds the lock. Then boards notice later which of two is chosen."""
+    """Let one process at a time choose a directory, unless another user holds the lock.
+
+    In that case two processes may choose different directories. They use the same one after their next look-up.
+    """
     file = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     not_for_children.add(file)
     try:
@@ -128,10 +133,10 @@ def _one_chooses(place: Path) -> Iterator[None]:
 
 
 def make_private_again(directory: Path) -> None:
-    """``make_private``, and before that the runtime directory, if it is in that: systemd may have removed all of it.
+    """Call ``make_private`` again, since systemd may have removed the directory, or the whole runtime directory.
 
     Raises:
-        FileUnusable: as the others.
+        FileUnusable: as in ``make_private``.
     """
     if is_in_ours(directory):
         make_private(directory.parent)
@@ -139,7 +144,7 @@ def make_private_again(directory: Path) -> None:
 
 
 def is_in_ours(path: Path) -> bool:
-    """Whether it is in the runtime directory, or in one that is used in its place."""
+    """Return whether ``path`` is in the runtime directory, or in a directory that is used instead."""
     try:
         ours = _runtime_directory()
     except FileUnusable:
@@ -148,7 +153,7 @@ def is_in_ours(path: Path) -> bool:
 
 
 def _runtime_directory() -> Path:
-    shared_memory = Path("/dev/shm")  # noqa: S108  # what is made in it is private
+    shared_memory = Path("/dev/shm")  # noqa: S108  # the directory made in it is private
     try:
         parent = shared_memory if os.access(shared_memory, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
     except FileNotFoundError as error:
@@ -157,10 +162,10 @@ def _runtime_directory() -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """Make ``directory`` with mode 0700, unless it is there. Its parent has to be.
+    """Create ``directory`` with mode 0700 unless it exists. Its parent must exist.
 
     Raises:
-        FileUnusable: it cannot be made, is not this user's, or others may use it.
+        FileUnusable: if it cannot be created, belongs to another user, or can be accessed by other users.
     """
     if sys.platform == "win32":
         raise FileUnusable(f"a directory for one user {NEEDS_UNIX}")
@@ -169,34 +174,42 @@ def make_private(directory: Path) -> None:
             directory.mkdir(mode=0o700)
         found = directory.lstat()
     except OSError as error:
-        raise FileUnusable(f"{directory} cannot be made: {error}") from error
+        raise FileUnusable(f"{directory} cannot be created: {error}") from error
     check_private(directory, found, stat.S_ISDIR, "a directory")
 
 
 def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
-    """
+    """Check the owner, mode and kind of a file.
+
+    Args:
+        path: the name of the file, for error messages.
+        found: the status of the file.
+        is_kind: returns whether a mode is of the right kind.
+        kind: that kind in words.
+
     Raises:
-        FileUnusable: ``found`` is of another kind, is not this user's, or others may use it.
+        FileUnusable: if the file is of another kind, belongs to another user, or can be accessed by other users.
     """
     if not is_kind(found.st_mode):
         raise FileUnusable(f"{path} must be {kind}")
     if found.st_uid != os.geteuid():
         raise FileUnusable(f"{path} must belong to the user {os.geteuid()}, not to {found.st_uid}")
     if found.st_mode & 0o077:
-        raise FileUnusable(f"{path} must be for its owner only, not have the mode {stat.S_IMODE(found.st_mode):o}")
+        mode = stat.S_IMODE(found.st_mode)
+        raise FileUnusable(f"{path} must be accessible to its owner only, but its mode is {mode:o}")
 
 
 @contextmanager
 def locked_file(path: Path, patience: float | None = None, *, shared: bool = False) -> Iterator[int]:
-    """A private file, made if it isn't there, open to read and write, that no other thread or process has locked.
+    """Open and lock a private file, for reading and writing. Create it unless it exists. The context is its descriptor.
 
     Args:
-        patience: seconds to wait for the lock, 0.0 for not at all; 5 if not given.
-        shared: whether others may have the lock in the same way.
+        patience: seconds to wait for the lock; 5 if not given. 0.0 means to try once.
+        shared: whether to acquire a shared lock.
 
     Raises:
-        FileUnusable: it cannot be opened, or is not this user's alone.
-        FileLocked: another process has locked it for that long.
+        FileUnusable: if it cannot be opened, belongs to another user, or can be accessed by other users.
+        FileLocked: if another thread or process held the lock during all of ``patience``.
     """
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -208,9 +221,9 @@ def locked_file(path: Path, patience: float | None = None, *, shared: bool = Fal
         _lock(path, file, LOCK_PATIENCE if patience is None else patience, shared=shared)
         yield file
     finally:
-        # In the child of a fork by a signal handler in between, it is closed, and the lock is the parent's.
+        # If a signal handler forked in between, the child has closed the file, and the lock belongs to the parent.
         if file in not_for_children:
-            # Closing would not do where the file is mapped: the map has a descriptor of its own.
+            # Closing would not release the lock of a mapped file: the map has a descriptor of its own.
             fcntl.flock(file, fcntl.LOCK_UN)
             not_for_children.discard(file)
             os.close(file)
@@ -223,7 +236,7 @@ def _lock(path: Path, file: int, patience: float, *, shared: bool = False) -> No
         try:
             fcntl.flock(file, how | fcntl.LOCK_NB)
         except BlockingIOError:
-            # Held for microseconds, unless its holder was stopped in the middle.
+            # Locks are held for microseconds, unless a holder is suspended.
             if SystemClock.steady() >= until:
                 raise FileLocked(f"{path} has been locked by another process for {patience} s") from None
             pause()
@@ -232,8 +245,8 @@ def _lock(path: Path, file: int, patience: float, *, shared: bool = False) -> No
 
 
 not_for_children: Final[set[int]] = set()
-"""Descriptors with locks of this process. The child of a fork would hold them as well, and go on holding them after its
-parent was killed."""
+"""Descriptors with locks of this process. The child of a fork closes them; otherwise it would hold the locks even after
+its parent was killed."""
 
 
 def _close_in_child() -> None:

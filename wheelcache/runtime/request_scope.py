@@ -1,7 +1,7 @@
-"""The scope of the running code, which records its misses and holds its leases: that of a thread, task or request.
+"""The scope of a thread, task or request, which records its misses and holds its leases.
 
-A scope belongs to a thread, or, where an event loop runs, to a task, and ends with it. Tasks that a task starts after
-its first miss, and threads that inherit its context, act for that task as well.
+A scope belongs to a thread, or, if an event loop runs in it, to a task, and ends with it. Tasks that a task starts
+after its first miss, and threads that inherit its context, act for that task as well.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from wheelcache.leases.fill_leases import Lease
 
 MAX_MISSES: Final = 1024
-"""The most keys of a scope that were missed and not set yet. If a key is forgotten, its set counts as news, which costs
-other processes a miss."""
+"""The largest number of missed keys that a scope records. If a key is forgotten, its ``set`` counts as news, which
+costs other processes a miss."""
 
 
 class RequestScope:
@@ -28,7 +28,7 @@ class RequestScope:
     Attributes:
         leases: the leases that the scope holds on keys of any cache, oldest first.
         parent: the scope that this one acts for; None for a thread, or for a task that no task with leases started.
-        held_back: functions by cache and key; each stores an entry that waits for another one to be stored first.
+        held_back: by cache and key, functions that store entries which must be stored after another entry.
     """
 
     __slots__ = ("__weakref__", "_misses", "_task", "held_back", "leases", "parent")
@@ -66,13 +66,12 @@ class RequestScope:
     def note_miss(self, key: tuple[object, Hashable], note: Any) -> None:
         """Record that ``key`` was missed here and may be set soon."""
         if len(self._misses) >= MAX_MISSES:
-            # All of them, since two threads of one task could not safely remove the oldest one.
+            # Forget all of them, since two threads of one task could not safely remove the oldest one.
             self._misses = {}
         self._misses[key] = note
 
     def take_miss(self, key: tuple[object, Hashable]) -> Any:
-        """Remove and return the note of a miss of ``key``, from this scope or one that it acts for; None if there is
-        none."""
+        """Remove and return the note of a miss of ``key`` from this scope or one that it acts for. None without one."""
         for scope in self.with_parents():
             note = scope._misses.pop(key, None)
             if note is not None:
@@ -92,7 +91,7 @@ class RequestScope:
             for key in list(self.held_back):
                 self._store(key)
         finally:
-            # Only now, since the entries that were held back answer misses.
+            # After the stores, since the entries that were held back fill misses.
             self._misses = {}
             while self.leases:
                 for lease in list(self.leases):
@@ -110,9 +109,9 @@ class RequestScope:
             store()
 
     def __del__(self) -> None:
-        # After the end of a thread, or of a request of an ASGI server, where Django closes its caches in another
-        # context. The garbage collector may call this at any point. There are no leases if an exception from outside
-        # came before the first line of __init__.
+        # Called after the end of a thread, or of a request of an ASGI server, for which Django closes its caches in
+        # another context. The garbage collector may call this at any point. The attribute is missing if an asynchronous
+        # exception interrupted __init__ before its first line.
         for lease in list(getattr(self, "leases", ())):
             lease.abandon()
 
@@ -121,16 +120,16 @@ _running: ContextVar[RequestScope | None] = ContextVar("wheelcache_request_scope
 
 
 def current_scope() -> RequestScope:
-    """Return the scope of the running code. The first call makes it."""
+    """Return the scope of the running code. The first call creates it."""
     scope = _running.get()
     task = asyncio.current_task() if asyncio._get_running_loop() is not None else None
-    # A thread may run in the context of a task that is over: ``async_to_sync`` hands its context back, and a call of
-    # ``asyncio.to_thread`` goes on when the task is cancelled.
+    # A thread may run in the context of a finished task: ``async_to_sync`` passes its context back, and a call of
+    # ``asyncio.to_thread`` continues after the task was cancelled.
     if scope is not None and (scope.is_of(task) if task is not None else not scope.is_over()):
         return scope
     parent = _living(scope)
     if parent is not None:
-        # A chain of tasks of which each starts the next must not keep all of them in memory.
+        # If each task starts the next one, the chain must not keep all of them in memory.
         parent.parent = _living(parent.parent)
     scope = RequestScope(task, parent)
     _running.set(scope)
@@ -150,14 +149,14 @@ def end_request() -> None:
 
 
 def forget_misses() -> None:
-    """Forget the misses of the running scope, since its request is over: no later ``set`` answers them."""
+    """Forget the misses of the running scope, since its request is over: no later ``set`` fills them."""
     scope = _running.get()
     if scope is not None:
         scope._misses = {}
 
 
 def on_its_own() -> None:
-    """Make the code that runs in this context from here on act for no other code."""
+    """Leave the scope: code that runs in this context from now on acts for no other thread or task."""
     _running.set(None)
 
 

@@ -1,12 +1,12 @@
-"""Objects that threads share: made at their first use, referenced weakly, or locked without a gap.
+"""Objects that threads share: created at first use, referenced weakly, or locked safely under asynchronous exceptions.
 
 **First use.** gevent and eventlet replace the locks of ``threading`` when they patch, which may be after wheelcache was
 imported: ``gunicorn --preload -k gevent`` patches in its workers, after the application was loaded. A lock made before
-that counts the greenlets of an OS thread as one owner, and a greenlet that waits for it stops all others. So locks,
-conditions and queues that are held while something waits are made at their first use.
+that counts the greenlets of an OS thread as one owner, and a greenlet that waits for it blocks all others. So locks,
+conditions and queues that are held during a wait are created at their first use.
 
-The locks of caches and wheels are not made this way, since every write acquires them: they are held for short steps
-that never wait, so no greenlet is switched inside, and locks of either kind guard them.
+The locks of caches and wheels are created immediately, since every write acquires them. They are held for short steps
+that never wait, so no greenlet is switched inside, and both kinds of locks protect these steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Lazy(Generic[T]):
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        # By the lock class of the time. A dict, because setdefault is one atomic step: all threads get the same one.
+        # By the class of locks at the time of creation. In a dict, because setdefault is atomic: all threads receive
+        # the same object.
         self._made: dict[object, T] = {}
 
     def get(self) -> T:
@@ -43,7 +44,7 @@ class Lazy(Generic[T]):
 
 
 def lazy_lock() -> Lazy[threading.Lock]:
-    # The class is looked up when the lock is made: by then it may be another one.
+    # A lambda, which looks the class up when the lock is created: gevent may have replaced it by then.
     return Lazy(lambda: threading.Lock())
 
 
@@ -63,8 +64,8 @@ def acquiring(lock: Any, seconds: float | None = None) -> Iterator[bool]:
 class WeakRegistry(Generic[T]):
     """Objects that are referenced weakly, in order of registration.
 
-    Unlike ``weakref.WeakSet``, it may be listed in one thread while another adds: the listing is one C call, so it
-    needs no lock, which matters because it runs in fork handlers and in the wheel thread.
+    Unlike a ``weakref.WeakSet``, it can be iterated in one thread while another thread adds objects. The references are
+    copied in one C call, so no lock is needed. This matters in fork handlers and in the wheel thread.
     """
 
     def __init__(self) -> None:

@@ -25,8 +25,8 @@ KERNEL_LOOKS: Final = 1000
 
 
 resetters: Final[list[Callable[[], object]]] = []
-"""Called in each new context, by the parts that keep in context variables to which load or request the running code
-belongs: a refresh belongs to none, although one of them started it."""
+"""Functions that are called in each new context. They reset context variables that name the load or request to which
+the running code belongs: a refresh belongs to none, although a load or request started it."""
 
 
 def own_context() -> Context:
@@ -99,9 +99,9 @@ def _wait_for_kernel(thread: threading.Thread) -> None:
 
 
 def end_under_a_patch() -> None:
-    """To be called by a thread that is about to return and may have been started before ``threading`` was patched.
+    """Prepare the end of the running thread, which may have been started before gevent patched ``threading``.
 
-    It then has another number than the one that it was registered with, and ``threading`` would print a KeyError when
-    it removes the thread from its list. The look-up of the current thread registers a dummy under the new number.
+    Such a thread has another number than the one that it was registered with, and ``threading`` would print a KeyError
+    when it removes the thread from its list. Looking up the current thread registers a dummy under the new number.
     """
     threading.current_thread()

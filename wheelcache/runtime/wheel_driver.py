@@ -1,4 +1,4 @@
-"""Advancing one wheel: by the wheel thread, by a ``ManualClock``, or by the writes where no thread can run."""
+"""Advances one wheel: on the wheel thread, on a ``ManualClock``, or during writes if no thread can run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH: Final = 1024
 """Timers per step, which takes about 0.6 ms."""
 
 BATCH_IN_LINE: Final = 32
-"""Timers that a write removes where no thread runs: more than the one that it may add, so the wheel catches up."""
+"""Timers that a write removes if no thread runs. A write adds at most one timer, so the wheel catches up."""
 
 FAR_BEHIND: Final = 10
 """The lag, in intervals, that is worth a warning if it is also at least one second."""
@@ -32,16 +32,16 @@ class Wheel(Protocol):
     """The wheel that a driver advances.
 
     Attributes:
-        next_due: when the next timer is due, in seconds on its clock; ``inf`` if nothing is scheduled.
+        next_due: the due time of the next timer, in seconds on the wheel's clock; ``inf`` if nothing is scheduled.
     """
 
     @property
     def next_due(self) -> float: ...
 
     def take_due(self, budget: int) -> Any:
-        """Remove due timers, checking at most ``budget`` timers. Return the argument for ``tell``."""
+        """Remove due timers, checking at most ``budget`` timers. Return the argument for ``notify``."""
 
-    def tell(self, done: Any) -> None:
+    def notify(self, done: Any) -> None:
         """Run the user's code for the removed timers."""
 
     def use_clock(self, clock: Clock) -> None:
@@ -57,11 +57,11 @@ class WheelDriver:
         clock: a ``ManualClock``, which then drives the wheel, or any callable that returns seconds.
 
     Attributes:
-        clock: the given clock, which is never frozen. Waiting threads use it.
+        clock: the given clock, which no test freezes. Waiting threads use it.
         is_frozen: whether a test has frozen the time. The wheel stands still until the thaw, because the test may move
             the time back to before the expiry of an entry.
-        calls_for_thread: whether the next write must wake the thread regardless of its timers: after a fork there is no
-            thread.
+        calls_for_thread: whether the next write must wake the thread even if it scheduled no timer. True after a fork,
+            since the child has no thread.
     """
 
     __slots__ = (
@@ -104,7 +104,7 @@ class WheelDriver:
 
     @property
     def wake_at(self) -> float:
-        """When the next timer is due, in seconds on ``clock``; ``inf`` while the time is frozen."""
+        """The due time of the next timer, in seconds on ``clock``; ``inf`` while the time is frozen."""
         return inf if self.is_frozen else self._wheel.next_due
 
     @property
@@ -115,7 +115,7 @@ class WheelDriver:
 
     @property
     def _due_since(self) -> float:
-        """Since when the wheel could have advanced: entries that a test set in the frozen past are due at the thaw."""
+        """The time since which the wheel could have advanced: entries set in the frozen past are due at the thaw."""
         return max(self.wake_at, self._thawed_at)
 
     @property
@@ -124,7 +124,7 @@ class WheelDriver:
         return self._driver.state
 
     def freeze(self, clock: Clock) -> None:
-        """Decide by ``clock`` which entries have expired, and stop the wheel, until ``thaw``."""
+        """Let ``clock`` decide which entries have expired, and stop the wheel, until ``thaw``."""
         # Under the lock: no step that began earlier may remove entries that expire by the frozen clock.
         with self._turning:
             self.is_frozen = True
@@ -148,7 +148,7 @@ class WheelDriver:
         thread = threading.get_ident()
         try:
             self._advancing.add(thread)
-            self._wheel.tell(done)
+            self._wheel.notify(done)
         finally:
             self._advancing.discard(thread)
 

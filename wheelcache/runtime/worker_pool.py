@@ -111,8 +111,8 @@ class WorkerPool:
             context: the context that the job runs in; a copy of the caller's if not given.
 
         Raises:
-            PoolStopped: (a RuntimeError) the pool was stopped, perhaps because the interpreter exits.
-            RuntimeError: there is no thread, and none can be started.
+            PoolStopped: (a RuntimeError) if the pool was stopped, for example because the interpreter exits.
+            RuntimeError: if the pool has no thread and cannot start one.
         """
         if self._stopped:
             raise PoolStopped("this pool was stopped, as at the exit of the interpreter")
@@ -203,7 +203,7 @@ class WorkerPool:
                 wait_for_end(worker)
 
     def resume(self) -> None:
-        """The next job starts a thread."""
+        """Do nothing: the next job starts a thread."""
 
     def _needs_worker(self, crew: _Crew) -> bool:
         wanted = min(len(crew.jobs) + len(crew.busy), self._most_workers)
@@ -264,7 +264,7 @@ class WorkerPool:
             try:
                 each()
             except BaseException:
-                # Including SystemExit: the thread does not belong to the job, nor to a log handler that raises.
+                # Including SystemExit: neither a job nor a log handler that raises may end the thread.
                 with suppress(BaseException):
                     logger.exception("%r raised.", each)
 

@@ -1,1 +1,1 @@
-"""The way of a write: weighing, the step of the core, waking the wheel thread, telling waiters and the listener."""
+"""Writes: weighing, the step of the core, waking the wheel thread, notifying waiters and the removal listener."""

@@ -49,17 +49,17 @@ class EntryWriter(WriteState):
 
     Args:
         keys: adapts the callers' keys to the core.
-        ttl: the seconds of DEFAULT_TTL; None for forever.
-        open_gate: loads the snapshot that the cache begins with, or raises CacheClosed.
-        cache_is_used: called after the first write, and after the first one since ``expect_first_write``.
+        ttl: the TTL in seconds that DEFAULT_TTL stands for; None for no expiry.
+        open_gate: loads the snapshot if it is not loaded yet, or raises CacheClosed.
+        cache_is_used: called after the first write, and after the first write since ``expect_first_write``.
 
     Attributes:
         name: the name of the cache.
-        leases: their waiters receive the values.
-        listener: is notified of removals.
-        stamps: the writes of other processes.
-        quiet: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write has to start
-            something: the wheel thread after a fork, and the periodic jobs.
+        leases: the leases, whose waiters receive the values.
+        listener: notified of removals.
+        stamps: the stamps, which report writes by other processes.
+        quiet: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write must start
+            the wheel thread (after a fork) or the periodic jobs.
     """
 
     __slots__ = (
@@ -112,24 +112,27 @@ class EntryWriter(WriteState):
         self.stamps.missed(key)
 
     def found_expired(self, key: Any) -> None:
-        """Remove an entry that a call has found expired: it must not come back when a test moves the time back."""
+        """Remove an entry that a call found expired in frozen time: a test may move the time back, but the entry must
+        not reappear."""
         if self._driver.is_frozen:
             times = self._core.times(key)
             if times is not None and times.expires_at <= self._core.now():
                 self.discard(key, RemovalCause.EXPIRED)
 
-    # Writing, with the callers' keys and TTLs.
+    # Writes by callers, with their keys and TTLs.
 
     def begin(self, key: Any) -> tuple[Any, Seen | None]:
-        """Begin a write of ``key``. Return the core's key, and what the stamps showed at the miss that the write
-        answers; None if it answers none. No later write answers that miss."""
+        """Begin a write of ``key``. Return the key for the core, and the stamps noted at the miss that the write fills.
+
+        The note is removed. Instead of the stamps, None means that the write is news.
+        """
         self._open_gate()
         if type(key) is not str:
             key = self._keys.adapt(key)
         return key, self.stamps.noted(key)
 
     def seconds(self, ttl: TTL) -> float | None:
-        """Return ``ttl`` in seconds; None for forever.
+        """Return ``ttl`` in seconds; None for no expiry.
 
         Raises:
             TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
@@ -143,7 +146,7 @@ class EntryWriter(WriteState):
     def weigh(self, key: Any, value: Any) -> int:
         if self._weigher is None:
             return 0
-        return options.whole("what the weigher returns", self._weigher(unwrap(key), value))
+        return options.whole("the result of the weigher", self._weigher(unwrap(key), value))
 
     def set(self, key: Any, value: Any, ttl: TTL, *, exact: bool = False, mode: int = ANY) -> int:
         """Store ``value``. Return the core's outcome."""
@@ -154,7 +157,7 @@ class EntryWriter(WriteState):
     def set_many(self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool) -> list[Any]:
         """Store the pairs of key and value. Return the keys that were not stored."""
         seconds = self.seconds(ttl)
-        # All keys first: a wrong one changes nothing.
+        # All keys are checked before the first write, so an invalid key changes nothing.
         begun = [(caller_key, *self.begin(caller_key), value) for caller_key, value in items]
         together, removed, refused = 0, self.listener.list(), []
         try:
@@ -170,7 +173,7 @@ class EntryWriter(WriteState):
         return refused
 
     def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
-        """Replace a value by ``function(value)``, with its times. Return the new value; MISSING without an entry."""
+        """Replace a value by ``function(value)``, keeping its times. Return the new value; MISSING without an entry."""
         key, _ = self.begin(key)
         while (record := self._core.peek(key)) is not None:
             times = record.times
@@ -183,7 +186,7 @@ class EntryWriter(WriteState):
         return MISSING
 
     def touch(self, key: Any, ttl: TTL) -> bool:
-        """Give a fresh and current entry a new TTL from now, exactly. Return False if there is none."""
+        """Give a fresh and current entry a new TTL from now, without jitter. Return False if there is no such entry."""
         seconds = self.seconds(ttl)
         key, _ = self.begin(key)
         try:
@@ -197,9 +200,9 @@ class EntryWriter(WriteState):
         return bool(outcome & STORED)
 
     def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry that has ``value`` already a new TTL from now, exactly. Return False if there is none.
+        """Give an entry whose value equals ``value`` a new TTL from now, without jitter. Return False if there is none.
 
-        Unlike ``touch``, this leaves the entries of other processes as they are, and answers no miss.
+        Unlike ``touch``, this does not affect entries of other processes or notes of misses.
         """
         seconds = self.seconds(ttl)
         self._open_gate()
@@ -217,17 +220,17 @@ class EntryWriter(WriteState):
         value = self._core.delete(key, MISSING, slot=self.stamps.slot(key), removed=removed)
         if self.leases.in_force:
             self.leases.deleted(key)
-        self.listener.tell(removed)
+        self.listener.notify(removed)
         return value
 
     def delete_many(self, keys: Iterable[Any]) -> int:
-        """Remove entries. Return how many were fresh and current."""
+        """Remove entries. Return the number of those that were fresh and current."""
         return sum(self.delete(key) is not MISSING for key in keys)
 
-    # Writing, with the keys of the core. These are no writes by a caller.
+    # Other writes, with keys of the core.
 
     def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> int:
-        """Store a saved value, unless there is a newer one or no room. Return the core's outcome."""
+        """Store a value from a snapshot, unless there is a newer one or no room. Return the core's outcome."""
         return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, seen=seen)
 
     def _set(
@@ -253,7 +256,8 @@ class EntryWriter(WriteState):
         return outcome
 
     def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> tuple[int, Removals | None]:
-        """Store a loaded value under ``watch``, unless the key was written since. Return what ``announce`` takes."""
+        """Store a loaded value, unless the key was written since ``watch`` began. Return the arguments of
+        ``announce``."""
         seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
         return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, seen, removed), removed
 
@@ -274,7 +278,7 @@ class EntryWriter(WriteState):
         slot = self.stamps.slot(key)
         outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed)
         if outcome == OUTDATED:
-            # The value may be old by now: no waiter gets it.
+            # The value may be outdated, so no waiter receives it.
             self.leases.refuse(key)
         return outcome
 
@@ -282,26 +286,27 @@ class EntryWriter(WriteState):
         """Remove an entry that is stale or not current."""
         removed = self.listener.list()
         self._core.delete(key, only=DEAD, cause=cause, removed=removed)
-        self.listener.tell(removed)
+        self.listener.notify(removed)
 
     def evict(self, key: Any) -> None:
         """Remove an entry to make room."""
         removed = self.listener.list()
         self._core.delete(key, cause=RemovalCause.EVICTED, slot=self.stamps.slot(key), removed=removed)
-        self.listener.tell(removed)
+        self.listener.notify(removed)
 
     def evict_to(self, size: int) -> None:
         more = True
         while more:
             removed = self.listener.list()
             more = self._core.evict(BATCH, removed, size=size)
-            self.listener.tell(removed)
+            self.listener.notify(removed)
 
     def clear(self, *, news: bool = True) -> None:
         """Remove every entry, and notify the listener of each.
 
         Args:
-            news: whether the other processes are notified. No waiter and no later ``set`` answers an earlier miss then.
+            news: whether to notify the other processes. If so, earlier misses no longer count: no waiter receives a
+                value for them, and a later ``set`` is not a fill.
         """
         if news:
             self.leases.cleared()
@@ -320,20 +325,20 @@ class EntryWriter(WriteState):
             self._core.drain()
             self._driver.wake()
         else:
-            call_all(self._batches_to_tell())
+            call_all(self._drained_batches())
 
-    def _batches_to_tell(self) -> Iterator[Callable[[], object]]:
+    def _drained_batches(self) -> Iterator[Callable[[], object]]:
         more = True
         while more:
             removed: Removals = []
             more = self._core.drain(BATCH, removed)
-            yield partial(self.listener.tell, removed)
+            yield partial(self.listener.notify, removed)
 
     def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
         """Handle the outcome of a step of the core that wrote ``count`` entries."""
         driver = self._driver
         if self.quiet != STORED:
-            # First: what it starts may write.
+            # Assigned before the call, which may write itself.
             self.quiet = STORED
             try:
                 self._cache_is_used()
@@ -349,12 +354,14 @@ class EntryWriter(WriteState):
         if outcome & WAKE or driver.calls_for_thread:
             driver.written(count)
         if removed:
-            self.listener.tell(removed)
+            self.listener.notify(removed)
         self._check_stamps()
 
     def interrupted(self) -> None:
-        """Handle an exception between a step of the core and the end of ``announce``: nothing that the step has
-        scheduled or completed is forgotten."""
+        """Handle an exception that came between a step of the core and the end of ``announce``.
+
+        Wake the wheel thread for the timers that the step scheduled, and notify the waiters that it completed.
+        """
         self._driver.wake()
         self.leases.completed()
 

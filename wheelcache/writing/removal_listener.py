@@ -1,4 +1,4 @@
-"""Notifies the user's listener of the entries that left, on writes and when the wheel thread advances the core."""
+"""Calls the user's listener for removed entries, after writes and when the wheel thread advances the core."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Listener = Callable[[Any, Any, RemovalCause], object]
 
 
 class RemovalListener:
-    """Removes due entries of one core, as a wheel of ``WheelDriver``, and notifies the listener of all removals.
+    """Removes due entries of one core, as the wheel of a ``WheelDriver``, and calls the listener for all removals.
 
     Args:
         name: the name of the cache.
-        function: ``function(key, value, cause)``, or None. It may be exchanged at any time.
+        function: the listener, ``function(key, value, cause)``, or None. It may be replaced at any time.
     """
 
     __slots__ = ("_core", "_name", "function")
@@ -38,11 +38,14 @@ class RemovalListener:
         self.function = options.function_or_none("on_removal", function)
 
     def list(self) -> Removals | None:
-        """Return a list for a step of the core, which collects removals; None if there is no listener."""
+        """Return a list in which a step of the core collects removals; None if there is no listener."""
         return None if self.function is None else []
 
-    def tell(self, done: Removals | None) -> None:
-        """Call the listener, without a lock. Its errors are logged; an exit or Ctrl-C is raised after the last call."""
+    def notify(self, done: Removals | None) -> None:
+        """Call the listener for each removal, without a lock.
+
+        Exceptions are logged, except for an exit or Ctrl-C, which is raised after the last call.
+        """
         function = self.function
         if not done or function is None:
             return
@@ -69,7 +72,7 @@ class RemovalListener:
 
 
 def call_all(functions: Iterable[Callable[[], object]]) -> None:
-    """Call each of ``functions``. An exit or Ctrl-C in one of them is raised after the last."""
+    """Call each of ``functions``. Raise the last exception after all calls."""
     interruption: BaseException | None = None
     for function in functions:
         try:
@@ -80,5 +83,5 @@ def call_all(functions: Iterable[Callable[[], object]]) -> None:
         try:
             raise interruption
         finally:
-            # Error, traceback and frame would be a cycle.
+            # Otherwise the exception, its traceback and this frame would form a reference cycle.
             del interruption
