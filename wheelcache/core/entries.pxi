@@ -41,6 +41,7 @@ cdef struct Block:
     double *expires_at  # of entries with a grace
     uint64_t *weights
     Origin *origins
+    TagList **tags  # of entries with HAS_TAGS
     uint32_t tracked  # entries with HAS_TRACKED
 
 
@@ -59,6 +60,7 @@ cdef struct Entries:
     uint32_t segments_used
     uint32_t segments_size
     uint32_t buckets_size
+    size_t list_bytes  # of the lists of tags
 
 
 cdef inline Entry *at(Entries *entries, uint32_t index) noexcept:
@@ -130,6 +132,7 @@ cdef int grow_first_block(Entries *entries) except -1:
         grow_array(<void **>&block.expires_at, old, new, sizeof(double))
         grow_array(<void **>&block.weights, old, new, sizeof(uint64_t))
         grow_array(<void **>&block.origins, old, new, sizeof(Origin))
+        grow_array(<void **>&block.tags, old, new, sizeof(TagList *))
     except MemoryError:
         PyMem_RawFree(allocated)
         raise
@@ -227,7 +230,8 @@ cdef size_t memory_of(Entries *entries) noexcept:
         size += capacity * sizeof(double) if block.expires_at is not NULL else 0
         size += capacity * sizeof(uint64_t) if block.weights is not NULL else 0
         size += capacity * sizeof(Origin) if block.origins is not NULL else 0
-    return size + entries.blocks_size * (sizeof(Block) + sizeof(Entry *))
+        size += capacity * sizeof(TagList *) if block.tags is not NULL else 0
+    return size + entries.list_bytes + entries.blocks_size * (sizeof(Block) + sizeof(Entry *))
 
 
 cdef void free_last_block(Entries *entries) noexcept:
@@ -238,6 +242,7 @@ cdef void free_last_block(Entries *entries) noexcept:
     PyMem_RawFree(block.expires_at)
     PyMem_RawFree(block.weights)
     PyMem_RawFree(block.origins)
+    PyMem_RawFree(block.tags)
     entries.capacity -= BLOCK if entries.blocks_used else entries.capacity
 
 
@@ -254,7 +259,7 @@ cdef void free_entries(Entries *entries) noexcept:
     memset(entries, 0, sizeof(Entries))
 
 
-cdef PyObject *take_last(Entries *entries, PyObject **value) noexcept:
+cdef PyObject *take_last(Map *map, Entries *entries, PyObject **value) noexcept:
     """Take the key and the value out of the entry with the highest index. NULL if there is none."""
     cdef Entry *entry
     cdef PyObject *key = NULL
@@ -263,6 +268,8 @@ cdef PyObject *take_last(Entries *entries, PyObject **value) noexcept:
         entry = at(entries, entries.top)
         key, value[0] = entry.key, entry.value
         entry.key = entry.value = NULL
+        if key is not NULL:
+            set_list(map, entries, entries.top, entry, NULL)
         if entry.flags & HAS_TRACKED and key is not NULL:
             entry.flags &= ~HAS_TRACKED
             block_of(entries, entries.top).tracked -= 1

@@ -14,6 +14,7 @@ from math import inf
 from typing import Any, Final
 
 from wheelcache.core.contract import MAX_WEIGHT, WAKE, RemovalCause, Removals
+from wheelcache.core.tags import Tags
 from wheelcache.core.timing_wheel import FINEST_SLOTS, Timer, TimingWheel
 
 CAUSES: Final = tuple(RemovalCause)
@@ -38,7 +39,7 @@ class Entry(Timer):
     each of them whole, since ``value`` is one reference.
     """
 
-    __slots__ = ("fresh_until", "key", "value")
+    __slots__ = ("fresh_until", "key", "tags", "value")
 
     # Made bare and filled in by the map: without an __init__ in Python, a new key takes 100 ns less.
     __init__ = object.__init__
@@ -84,7 +85,8 @@ class EntryMap:
         entry_class: the class of new entries.
         size: the number of entries, which ``len(entries)`` is as well: but that is a call.
         weight: the sum of the entries' weights.
-        next_due: when ``take_due`` has work, in seconds; ``-inf`` while detached entries remain.
+        next_due: when ``take_due`` has work, in seconds; ``-inf`` while detached entries or dropped tags remain.
+        tags: the tags of the entries.
         removals: how many entries left, in the order of CAUSES.
         evicted_weight: the sum of the weights of those that were evicted.
     """
@@ -102,6 +104,7 @@ class EntryMap:
         self.weight = 0
         self.next_due = inf
         self._filings = 0
+        self.tags = Tags()
         self.count_from_zero()
 
     def count_from_zero(self) -> None:
@@ -138,6 +141,7 @@ class EntryMap:
             made.filed = inf
             made.due = expires_at
             made.fresh_until = fresh_until
+            made.tags = ()
             while self.size >= self._max_entries:
                 self._evict_oldest(now, removed, gone)
             # A finalizer may have set the key, or detached all entries.
@@ -209,6 +213,8 @@ class EntryMap:
         gone.append(entry)
         self.removals[CAUSES.index(cause)] += 1
         self._wheel.cancel(entry)
+        if entry.tags:
+            self.tags.discard(entry.tags, key)
         if removed is not None:
             removed.append((key, entry.value, cause))
 
@@ -246,6 +252,22 @@ class EntryMap:
                     entry.filed = inf
         return looked
 
+    def sweep(self, budget: int, now: float, removed: Removals | None, gone: list[Any]) -> int:
+        """Remove the entries of dropped tags, looking at ``budget`` keys at most. Return how many were looked at."""
+        looked = 0
+        while looked < budget and self.tags.dropped:
+            tag = self.tags.dropped[0]
+            if not tag.keys:
+                with suppress(ValueError):
+                    self.tags.dropped.remove(tag)
+                continue
+            looked += 1
+            key = tag.keys.pop()
+            entry = self.entries.get(key)
+            if entry is not None and tag in entry.tags:
+                self.remove(key, DELETED, now, removed, gone)
+        return looked
+
     def detach_all(self) -> int:
         """Take all entries out, in O(1). They count as CLEARED. Return how many there were."""
         entries, wheel = LRU(), self._wheel.emptied()
@@ -256,6 +278,7 @@ class EntryMap:
         self._wheel = wheel
         self.removals[AS_CLEARED] += size
         self.size = self._most = self.weight = 0
+        self.tags.forget()
         self.next_due = inf if self.detached is None else -inf
         return size
 
@@ -296,7 +319,7 @@ class EntryMap:
         while filings != self._filings:
             filings = self._filings
             wake = self._wheel.next_wake()
-        if self.detached is not None:
+        if self.detached is not None or self.tags.dropped:
             self.next_due = -inf
         elif wake > self.next_due:
             self.next_due = wake

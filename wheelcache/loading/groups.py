@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from wheelcache.keys import group_of
+
 
 class Groups:
     """The groups of one cache. Two functions may have the same name, so names are numbered."""
@@ -31,8 +33,3 @@ class Groups:
     def is_portable(self, key: Any) -> bool:
         """Whether ``key`` means the same in another process."""
         return group_of(key) not in self._ambiguous
-
-
-def group_of(key: Any) -> str | None:
-    """The group of a key, as the caller wrote it, if it is in one."""
-    return key[0] if type(key) is tuple and len(key) > 0 and type(key[0]) is str else None

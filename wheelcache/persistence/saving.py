@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.core.contract import Core, Record, Scan, Seen
+from wheelcache.core.tags import moment
 from wheelcache.errors import CacheClosed
 from wheelcache.keys import unwrap
 from wheelcache.persistence.snapshot_file import SnapshotWriter
@@ -75,11 +76,11 @@ def save(
     # First: if the gate of the core is shut, nothing is written.
     with closing(_scan(core, name)) as scan:
         now, saved_at = core.now(), time.time()
-        header = {"kind": KIND, "name": name, "saved_at": saved_at, "entries": len(core)}
+        header = {"kind": KIND, "name": name, "saved_at": saved_at, "moment": moment(), "entries": len(core)}
         with SnapshotWriter(file_path, header, signing_key, dir_fd) as file:
             for batch in _batches(scan):
                 latest = core.now()
-                for key, value, (fresh_until, expires_at, is_current), _, seen in batch:
+                for key, value, (fresh_until, expires_at, is_current), _, seen, _ in batch:
                     key = unwrap(key)
                     if not is_current or expires_at <= latest or not is_portable(key):
                         continue

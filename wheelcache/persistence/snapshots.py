@@ -93,6 +93,7 @@ class Snapshots:
         with open_snapshot(path, KIND, secret, dir_fd) as snapshot:
             try:
                 saved_at, entries = float(snapshot.header["saved_at"]), int(snapshot.header["entries"])
+                since = int(snapshot.header.get("moment", 1))
             except (KeyError, TypeError, ValueError, OverflowError):
                 raise SnapshotRefused(f"{path} does not say when it was saved") from None
             # Before the records are counted, which takes a while.
@@ -101,7 +102,7 @@ class Snapshots:
             room = self._max_entries - len(self.core)
             if entries > room:
                 skipped = max(0, _good_records(snapshot) - int(room))
-            loading = _Loading(self, now - elapsed)
+            loading = _Loading(self, now - elapsed, since)
             try:
                 for payload in islice(snapshot, skipped, None):
                     loading.take(payload)
@@ -120,16 +121,18 @@ class _Loading:
 
     Args:
         saved_at: the time of the save on the clock of the core.
+        since: the moment of the save: entries whose tags were dropped after it are left out.
 
     Attributes:
         loaded, expired, unreadable: how many records.
     """
 
-    def __init__(self, snapshots: Snapshots, saved_at: float) -> None:
+    def __init__(self, snapshots: Snapshots, saved_at: float, since: int) -> None:
         self._of = snapshots
         self._now = snapshots.core.now
         self._writer = snapshots.writer
         self._saved_at = saved_at
+        self._since = since
         # The keys that were loaded, as they are stored, oldest first.
         self._own: deque[Any] = deque()
         self.expired = 0
@@ -159,7 +162,7 @@ class _Loading:
 
     def _restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> None:
         while True:
-            outcome = self._writer.restore(key, value, ttl, grace, seen)
+            outcome = self._writer.restore(key, value, ttl, grace, seen, self._since)
             if outcome & STORED:
                 self._own.append(key)
             if not outcome & NO_ROOM or not self._own:

@@ -31,10 +31,11 @@ from wheelcache.core.contract import (
     RemovalCause,
     Removals,
     Seen,
+    TagName,
     Times,
     Watch,
 )
-from wheelcache.keys import unwrap
+from wheelcache.keys import group_of, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.removal_listener import RemovalListener, call_all
@@ -137,13 +138,20 @@ class EntryWriter(WriteState):
             return 0
         return options.whole("what the weigher returns", self._weigher(unwrap(key), value))
 
+    def tags(self, key: Any) -> tuple[TagName, ...]:
+        """Return the tags of an entry of ``key``: its group, if it is in one."""
+        group = None if type(key) is str else group_of(unwrap(key))
+        return () if group is None else ((group, self.stamps.slot(group)),)
+
     def set(self, key: Any, value: Any, ttl: float | None, *, exact: bool = False, mode: int = ANY) -> int:
         """Store ``value`` for a caller, whose miss of ``key`` it may answer. Return the core's outcome."""
-        return self._set(key, value, ttl, exact=exact, mode=mode, seen=self.stamps.noted(key))
+        seen, since = self.stamps.noted(key)
+        return self._set(key, value, ttl, exact=exact, mode=mode, seen=seen, since=since)
 
-    def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> int:
-        """Store a saved value, unless there is a newer one or no room. Return the core's outcome."""
-        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, seen=seen)
+    def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None, since: int) -> int:
+        """Store a value that was saved after the moment ``since``, unless there is a newer one or no room. Return the
+        core's outcome."""
+        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, seen=seen, since=since)
 
     def _set(
         self,
@@ -155,13 +163,17 @@ class EntryWriter(WriteState):
         mode: int = ANY,
         expected: Any = MISSING,
         seen: Seen | None = None,
+        since: int = 0,
     ) -> int:
         """Call ``core.set``, and do what follows from its outcome."""
         weight = 0 if self._weigher is None else self.weigh(key, value)
         removed = self.listener.list()
         slot = self.stamps.slot(key)
+        tags = self.tags(key)
         try:
-            outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, None, slot, seen, removed)
+            outcome = self._core.set(
+                key, value, ttl, grace, exact, weight, mode, expected, None, slot, seen, removed, tags, since
+            )
             if outcome == self.quiet and self.is_plain:
                 return outcome
             if outcome == OUTDATED:
@@ -180,7 +192,8 @@ class EntryWriter(WriteState):
         removed = self.listener.list()
         try:
             outcome = self._core.set(
-                key, value, ttl, grace, False, weight, ANY, MISSING, watch, self.stamps.slot(key), seen, removed
+                *(key, value, ttl, grace, False, weight, ANY, MISSING, watch, self.stamps.slot(key), seen, removed),
+                tags=self.tags(key),
             )
         except BaseException:
             self.interrupted()
@@ -213,13 +226,16 @@ class EntryWriter(WriteState):
     def set_many(self, items: Sequence[tuple[Any, Any]], ttl: float | None, *, exact: bool) -> list[int]:
         """``set`` for pairs of key and value. Return their outcomes."""
         ready = [
-            (key, value, self.weigh(key, value), self.stamps.slot(key), self.stamps.noted(key)) for key, value in items
+            (key, value, self.weigh(key, value), self.stamps.slot(key), *self.stamps.noted(key), self.tags(key))
+            for key, value in items
         ]
         removed = self.listener.list()
         try:
             outcomes = [
-                self._core.set(key, value, ttl, 0.0, exact, weight, ANY, MISSING, None, slot, seen, removed)
-                for key, value, weight, slot, seen in ready
+                self._core.set(
+                    key, value, ttl, 0.0, exact, weight, ANY, MISSING, None, slot, seen, removed, tags, since
+                )
+                for key, value, weight, slot, seen, since, tags in ready
             ]
             together = 0
             for (key, _), outcome in zip(items, outcomes, strict=True):
@@ -246,6 +262,13 @@ class EntryWriter(WriteState):
     def delete_many(self, keys: Iterable[Any]) -> int:
         """``delete`` for many. Return how many were fresh and current."""
         return sum(self.delete(key) is not MISSING for key in keys)
+
+    def drop_tag(self, name: str) -> int:
+        """Remove the entries with a tag, and return how many were in memory. The listener is notified of each before
+        this returns; without one, the wheel thread removes them."""
+        dropped = self._core.drop_tag(name, self.stamps.slot(name))
+        self._drain()
+        return dropped
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry that is stale or not current."""
@@ -297,7 +320,8 @@ class EntryWriter(WriteState):
             raise
 
     def _drain(self) -> None:
-        """Tell the listener of all that was detached; without one, the wheel thread drops the rest of it."""
+        """Notify the listener of all entries that were detached or whose tag was dropped; without a listener, the wheel
+        thread drops most of them."""
         if self.listener.function is None:
             self._core.drain()
             self._driver.wake()
