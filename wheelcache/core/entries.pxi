@@ -9,6 +9,8 @@ cdef enum:
     SMALL = 64  # entries; what has no more is not worth giving back
     HAS_GRACE = 1
     HAS_TRACKED = 2  # the garbage collector tracks the key or the value
+    HAS_TAGS = 4
+    HAS_ORIGIN = 8  # of all entries of a core with stamps
 
 cdef uint32_t NO_INDEX = 0xFFFFFFFF
 

@@ -22,9 +22,9 @@ cdef struct Map:
     uint64_t evicted_weight
     uint64_t evicted_carry  # how often that went beyond 64 bits
     Detached *detached
+    Tags tags
     uint64_t epoch  # raised by what ends all scans
     Stamps stamps
-    Tags tags
     Wheel wheel
 
 

@@ -72,10 +72,14 @@ cdef void write_news_everywhere(Stamps *stamps) noexcept:
 
 
 cdef inline bint is_current(Map *map, uint32_t index, Entry *entry) noexcept:
+    return likely(not entry.flags & (HAS_TAGS | HAS_ORIGIN)) or are_stamps_current(map, index, entry)
+
+
+cdef bint are_stamps_current(Map *map, uint32_t index, Entry *entry) noexcept:
     cdef Origin *origin
-    if unlikely(entry.flags & HAS_TAGS) and are_dropped(map, tags_of(&map.entries, index, entry), False):
+    if entry.flags & HAS_TAGS and are_dropped(map, tags_of(&map.entries, index, entry), False):
         return False
-    if likely(not map.stamps.given):
+    if not map.stamps.given:
         return True
     origin = origin_of(&map.entries, index)
     return load_word(&map.stamps.table[origin.slot]) == origin.stamp

@@ -3,7 +3,6 @@
 # list of its tags, which is 8 bytes in an array of its block, made for its first tagged entry, and 8 + 8 for each tag.
 
 cdef enum:
-    HAS_TAGS = 4  # in the flags of an entry
     MOMENTS = 256
 
 

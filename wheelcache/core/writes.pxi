@@ -78,11 +78,11 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
                 take(map, index, REPLACED, write.now, gone)
                 write_news(&map.stamps, write.slot)
             return OUTDATED
-    if write.mode == SAME:
-        # The entry keeps its tags.
-        write.tags = NULL
-    if write.tags is not NULL:
-        if not check_tags(map, <tuple>write.tags, write.since if under is None else under.since):
+    if unlikely(write.tags is not NULL):
+        if write.mode == SAME:
+            # The entry keeps its own.
+            write.tags = NULL
+        elif not check_tags(map, <tuple>write.tags, write.since if under is None else under.since):
             return OUTDATED if under is None else CHANGED
     if write.ttl == KEEP and write.mode == SAME:
         fresh_until = at(entries, index).fresh_until
@@ -97,7 +97,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     else:
         if not index or due > fresh_until or core.weighs or map.stamps.given or write.tags is not NULL:
             reserve(map, index, due > fresh_until, write.weight if core.weighs else 0, write.tags is not NULL)
-        if write.tags is not NULL:
+        if unlikely(write.tags is not NULL):
             held = new_list(map, <tuple>write.tags)
     # From here on, nothing fails.
     if watches is not None:
@@ -132,11 +132,12 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         index = bear(map, write.key, write.value, write.hash)
         entry = at(entries, index)
     note_tracked(entries, index, entry)
-    if held is not NULL or (entry.flags & HAS_TAGS and write.mode != SAME):
+    if unlikely(held is not NULL or entry.flags & HAS_TAGS) and write.mode != SAME:
         set_list(map, entries, index, entry, held)
     if map.stamps.given:
         origin = origin_of(entries, index)
         origin.news, origin.stamp, origin.slot = write.news, write.stamp, write.slot
+        entry.flags |= HAS_ORIGIN
     if core.weighs:
         weigh(map, index, write.weight)
     outcome |= STORED | file(map, index, entry, fresh_until, due, write.now)
