@@ -9,11 +9,13 @@ for all after them. Only timers may be left over. The wheel drops the timers who
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from math import inf
 from typing import Any, Final
 
-from wheelcache.core.contract import MAX_WEIGHT, WAKE, RemovalCause, Removals
+from wheelcache.core.contract import MAX_WEIGHT, WAKE, Record, RemovalCause, Removals
 from wheelcache.core.tags import Tags
 from wheelcache.core.timing_wheel import FINEST_SLOTS, Timer, TimingWheel
 
@@ -338,3 +340,36 @@ class EntryMap:
                 self._wheel.schedule(entry, entry.due)
         self.next_due = -inf
         self.find_next_due()
+
+
+class KeyScan:
+    """A walk over the entries by a copy of their keys: see ``contract.Scan``.
+
+    Args:
+        keys: the keys, copied in one step of the core. This takes 10 ms for a million, and up to 0.9 s in order of use.
+        records_of: returns the records of those keys that have entries, in one step.
+    """
+
+    __slots__ = ("__weakref__", "_keys", "_records_of", "is_open")
+
+    def __init__(self, keys: list[Any], records_of: Callable[[list[Any]], list[Record]]) -> None:
+        self._keys = iter(keys)
+        self._records_of = records_of
+        self.is_open = True
+
+    def step(self, count: int) -> list[Record]:
+        # Keys without entries are passed over: an empty list would mean the end.
+        while keys := self.keys(count):
+            if records := self._records_of(keys):
+                return records
+        return []
+
+    def keys(self, count: int) -> list[Any]:
+        keys = list(islice(self._keys, count))
+        if not keys:
+            self.close()
+        return keys
+
+    def close(self) -> None:
+        self._keys = iter(())
+        self.is_open = False

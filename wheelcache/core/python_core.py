@@ -48,8 +48,17 @@ from wheelcache.core.contract import (
     TagName,
     Times,
 )
-from wheelcache.core.entry_map import CAUSES, DELETED, EVICTED, REPLACED, Entry, EntryMap, TrackedEntry, check_weight
-from wheelcache.core.key_scan import KeyScan
+from wheelcache.core.entry_map import (
+    CAUSES,
+    DELETED,
+    EVICTED,
+    REPLACED,
+    Entry,
+    EntryMap,
+    KeyScan,
+    TrackedEntry,
+    check_weight,
+)
 from wheelcache.core.stamp_words import StampWords
 from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches

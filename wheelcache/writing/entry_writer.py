@@ -267,7 +267,10 @@ class EntryWriter(WriteState):
         """Remove the entries with a tag, and return how many were in memory. The listener is notified of each before
         this returns; without one, the wheel thread removes them."""
         dropped = self._core.drop_tag(name, self.stamps.slot(name))
-        self._drain()
+        if self.listener.function is None:
+            self._driver.wake()
+        else:
+            call_all(self._batches_to_tell())
         return dropped
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
@@ -320,8 +323,8 @@ class EntryWriter(WriteState):
             raise
 
     def _drain(self) -> None:
-        """Notify the listener of all entries that were detached or whose tag was dropped; without a listener, the wheel
-        thread drops most of them."""
+        """Notify the listener of all entries that were detached; without a listener, the wheel thread drops most of
+        them."""
         if self.listener.function is None:
             self._core.drain()
             self._driver.wake()
