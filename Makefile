@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
 
-.PHONY: run run-flask demo restart free-port data test test-python-core quick lint packages bench wheel sanitize clean
+.PHONY: run run-flask demo restart free-port data test test-python-core quick oldest docs lint packages bench wheel sanitize clean
 
 SAY_CORE = $(BIN)/python -c 'from wheelcache.core import IMPLEMENTATION; print(f"wheelcache runs on its {IMPLEMENTATION} core")'
 
@@ -22,7 +22,7 @@ $(VENV)/.example: pyproject.toml $(CORE)
 	@$(SAY_CORE)
 	touch $@
 
-# What the checks need, which includes what the example needs: 330 MB.
+# What the checks need, which includes what the example needs: 400 MB.
 $(VENV)/.dev: pyproject.toml $(CORE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -63,6 +63,10 @@ test-python-core: packages  ## What depends on the core, on the one in Python, w
 quick: $(VENV)/.dev  ## The tests that take a minute and no server, for every change
 	$(PYTEST) --hypothesis-profile quick -m "not servers and not browser and not conformance and not deep"
 
+# `make test` has the newest versions that this Python can have.
+oldest: $(VENV)/.dev  ## The tests of the backends, on the oldest supported versions of Django and Flask-Caching
+	$(BIN)/nox --session "tests-$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')(django='5.2', flask_caching='2.3')"
+
 lint: $(VENV)/.dev  ## Style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -70,6 +74,16 @@ lint: $(VENV)/.dev  ## Style and types
 
 packages:  ## The Debian packages that the tests need: installed as root or with sudo, otherwise named
 	@PYTHON='$(PYTHON)' tests/packages.sh
+
+# MkDocs Material: 120 MB. Graphviz draws the flowcharts.
+$(VENV)/.docs: $(VENV)/.example
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $@
+
+docs: $(VENV)/.docs  ## The documentation, in .fetched/site: warnings, and links that lead nowhere, are errors
+	@command -v dot >/dev/null || { echo "The documentation needs dot: apt-get install graphviz" >&2; exit 1; }
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation is in .fetched/site. To read and search it: python3 -m http.server --directory .fetched/site"
 
 bench: $(VENV)/.dev  ## wheelcache beside its peers
 	$(BIN)/python -m benchmarks
@@ -89,12 +103,16 @@ sanitize: $(VENV)/.dev  ## The tests of the core under AddressSanitizer and UBSa
 		$(abspath $(BIN))/python -m pytest -p no:cacheprovider --timeout 1800 -k "not python" tests/core
 	PYTHONMALLOC=debug $(BIN)/python -m pytest -k "not python" tests/core
 
-wheel: $(VENV)/.dev  ## A source distribution, and from it a wheel for this Python, tried in an environment of its own
+# The wheel is built from the source distribution. CC fails, so that the second environment gets the core in Python.
+wheel: $(VENV)/.dev  ## A source distribution and a wheel for this Python, checked and tried where nothing is installed
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
-	$(PYTHON) -m venv dist/venv
-	dist/venv/bin/python -m pip install --quiet --no-index dist/*.whl
-	cd dist && env -i venv/bin/python -I ../tests/wheel_check.py
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+	for core in compiled python; do $(PYTHON) -m venv dist/$$core || exit 1; done
+	dist/compiled/bin/python -m pip install --quiet --no-index dist/*.whl
+	CC=/bin/false dist/python/bin/python -m pip install --quiet dist/*.tar.gz
+	cd dist && for core in compiled python; do env -i $$core/bin/python -I ../tests/wheel_check.py $$core || exit 1; done
 
 clean:
 	rm -rf build dist *.egg-info wheelcache/core/*.c wheelcache/core/*.so

@@ -16,7 +16,9 @@ from django.core.cache import caches
 
 from benchmarks.report import Row, Section, by_core, costlier, faster
 from benchmarks.timing import Contender, Step, Timing, awaiting, calling, calling_with_two, interleaved
+from wheelcache import Cache
 from wheelcache.django_backend import cache as default_cache
+from wheelcache.django_backend import memoize
 
 KEYS = 100
 CALLS = 1_000
@@ -26,7 +28,7 @@ ASYNC_CALLS = 100
 BATCH_CALLS = 10
 """Of 100 keys each."""
 MAX_ENTRIES = 10_000
-STEPS = 11 * ROUNDS
+STEPS = 12 * ROUNDS
 
 LOCMEM = "LocMemCache"
 DUMMY = "DummyCache"
@@ -39,6 +41,8 @@ HELD = 'caches["default"], held'
 HANDLE = "wheelcache.django_backend.cache"
 PROXY = "django.core.cache.cache"
 INCOHERENT = "without COHERENCE"
+MEMOIZED = "wheelcache.django_backend.memoize"
+ENGINE = "the engine's memoize"
 
 VALUE = "a name and an address, such as a cache might hold"
 DICT = {"id": 1, "name": "Ada Lovelace", "tags": ["mathematics", "engines"], "active": True}
@@ -134,6 +138,15 @@ def measure(step: Step) -> Section:
             ("touch", "touch", calling, _repeated(keys)),
         )
     }
+    pairs_of_numbers = [(number, 2) for number in range(10)]
+    memoized = interleaved(
+        [
+            Contender(MEMOIZED, calling_with_two(memoize(300)(_add)), _repeated(pairs_of_numbers)),
+            Contender(ENGINE, calling_with_two(Cache(ttl=300).memoize()(_add)), _repeated(pairs_of_numbers)),
+        ],
+        ROUNDS,
+        step,
+    )
     with asyncio.Runner() as runner:
         agets = interleaved(
             [
@@ -182,6 +195,13 @@ def measure(step: Step) -> Section:
                 for row in medians(what, timings, LocMemCache=by_core(compiled=target))
             ),
             *medians("aget, hit, str", agets, LocMemCache=30),
+            costlier(
+                "call of a memoized function, hit, two arguments",
+                memoized[MEMOIZED].median,
+                ENGINE,
+                memoized[ENGINE].median,
+                1.3,
+            ),
             costlier("get, hit, str, with FILL_WAIT", gets[FILL_WAIT].median, WITHOUT, gets[OURS].median, 1.05),
             costlier("set, str, existing key, with FILL_WAIT", sets[FILL_WAIT].median, WITHOUT, sets[OURS].median),
             costlier("aget, hit, str, with FILL_WAIT", agets[FILL_WAIT].median, WITHOUT, agets[OURS].median, 1.05),
@@ -196,8 +216,13 @@ def measure(step: Step) -> Section:
             "set new key into full cache": new_sets,
             **small,
             "aget": agets,
+            "memoized": memoized,
         },
     )
+
+
+def _add(first: int, second: int) -> int:
+    return first + second
 
 
 def configure_django(**aliases: dict[str, Any]) -> None:

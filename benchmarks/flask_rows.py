@@ -1,7 +1,8 @@
 """Flask-Caching's backends: wheelcache beside SimpleCache, and what a memoized call costs with either.
 
 Of a memoized call that hits, most is Flask-Caching's own: it makes a key from the arguments and looks up a version. How
-much, a backend tells that does nothing but one look-up in a dict.
+much, a backend tells that does nothing but one look-up in a dict. Our ``Cache`` replaces that part. A cached view is
+called through ``wsgi_app``, as is the same view without a decorator in the same app.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +13,11 @@ from flask import Flask
 from flask_caching import Cache
 from flask_caching.backends.base import BaseCache
 from flask_caching.backends.simplecache import SimpleCache
+from werkzeug.test import EnvironBuilder, run_wsgi_app
 
-from benchmarks.report import Row, Section, by_core, costlier, faster
+from benchmarks.report import Row, Section, Target, by_core, costlier, faster
 from benchmarks.timing import Contender, Step, calling, calling_with_two, interleaved
+from wheelcache import flask_backend
 from wheelcache.flask_backend import WheelCache
 
 KEYS = 100
@@ -24,13 +27,19 @@ THRESHOLD = 10_000
 FULL_CALLS = 10
 """SimpleCache sorts its 10,000 entries for each, some milliseconds."""
 MEMOIZED_CALLS = 100
-STEPS = 4 * ROUNDS
+VIEW_CALLS = 50
+STEPS = 5 * ROUNDS
 
 OURS = "wheelcache"
 FILL_WAIT = "wheelcache, fill_wait"
 COHERENT = "wheelcache, coherence"
 SIMPLE = "SimpleCache"
 NO_BACKEND = "Flask-Caching's own"
+OUR_CACHE = "our Cache"
+BARE_VIEW = "the bare view"
+FLASK_CACHING = "Flask-Caching, SimpleCache"
+
+WHEEL_CACHE = "wheelcache.flask_backend.WheelCache"
 
 VALUE = "a name and an address, such as a cache might hold"
 DICT = {"id": 1, "name": "Ada Lovelace", "tags": ["mathematics", "engines"], "active": True}
@@ -38,7 +47,7 @@ DICT = {"id": 1, "name": "Ada Lovelace", "tags": ["mathematics", "engines"], "ac
 keys = [f"user:{number}:profile" for number in range(KEYS)]
 
 
-class DictBackend(BaseCache):  # type: ignore[misc]  # Flask-Caching has no types
+class DictBackend(BaseCache):
     """The least a backend can do: one look-up in a dict. Nothing expires, nothing is bounded or copied."""
 
     def __init__(self) -> None:
@@ -62,18 +71,21 @@ def measure(step: Step) -> Section:
     full = interleaved([_filling(name) for name in (OURS, SIMPLE)], ROUNDS, step)
     memoized = interleaved(
         [
-            _memoizing(OURS, "wheelcache.flask_backend.WheelCache"),
+            _memoizing(OUR_CACHE, WHEEL_CACHE, flask_backend.Cache),
+            _memoizing(OURS, WHEEL_CACHE),
             _memoizing(SIMPLE, "SimpleCache"),
             _memoizing(NO_BACKEND, f"{__name__}.DictBackend"),
         ],
         ROUNDS,
         step,
     )
+    views = interleaved(_viewing(), ROUNDS, step)
+    our_view, bare = views[OUR_CACHE].median, views[BARE_VIEW].median
     call, own = memoized[OURS].median, memoized[NO_BACKEND].median
     return Section(
         "Flask",
         f"Nanoseconds a call, median of {ROUNDS} interleaved rounds of {CALLS:,} calls "
-        f"(into a full cache: {FULL_CALLS}, memoized: {MEMOIZED_CALLS}).",
+        f"(into a full cache: {FULL_CALLS}, memoized: {MEMOIZED_CALLS}, of a view: {VIEW_CALLS}).",
         [
             faster(
                 "get, hit, str", strings[OURS].median, SIMPLE, strings[SIMPLE].median, by_core(compiled=5, python=2)
@@ -102,8 +114,26 @@ def measure(step: Step) -> Section:
             ),
             faster("call of a memoized function, hit", call, SIMPLE, memoized[SIMPLE].median, by_core(compiled=1.1)),
             Row("call of a memoized function, hit", call, NO_BACKEND, own, "ns", 100 * own / call, "% of it"),
+            faster(
+                "call of a function memoized by our Cache, hit",
+                memoized[OUR_CACHE].median,
+                FLASK_CACHING,
+                memoized[SIMPLE].median,
+                10,
+            ),
+            Row(
+                "request of a view cached by our Cache, hit",
+                our_view,
+                BARE_VIEW,
+                bare,
+                "ns",
+                (our_view - bare) / 1000,
+                "us more",
+                Target(5, at_least=False),
+            ),
+            faster("request of a view cached by our Cache, hit", our_view, FLASK_CACHING, views[FLASK_CACHING].median),
         ],
-        {"get": strings, "get dict": dicts, "set into full cache": full, "memoized": memoized},
+        {"get": strings, "get dict": dicts, "set into full cache": full, "memoized": memoized, "views": views},
     )
 
 
@@ -134,12 +164,12 @@ def _filling(name: str) -> Contender:
     return Contender(name, calling_with_two(backend.set), lambda: list(islice(new, FULL_CALLS)))
 
 
-def _memoizing(name: str, cache_type: str) -> Contender:
+def _memoizing(name: str, cache_type: str, kind: type[Cache] = Cache) -> Contender:
     """A memoized function of one argument in a real app, whose context is open around a round."""
     app = Flask(name)
-    cache = Cache(app, config={"CACHE_TYPE": cache_type})
+    cache = kind(app, config={"CACHE_TYPE": cache_type})
 
-    @cache.memoize(300)  # type: ignore[untyped-decorator]  # Flask-Caching has no types
+    @cache.memoize(300)
     def square(number: int) -> int:
         return number * number
 
@@ -151,3 +181,30 @@ def _memoizing(name: str, cache_type: str) -> Contender:
 
     arguments = [number % 10 for number in range(MEMOIZED_CALLS)]
     return Contender(name, in_context, lambda: arguments)
+
+
+def _viewing() -> list[Contender]:
+    """A view that our Cache caches, the same without a decorator, and in another app cached by Flask-Caching."""
+    app, other = Flask("views"), Flask("other views")
+    ours = flask_backend.Cache(app, config={"CACHE_TYPE": WHEEL_CACHE})
+    theirs = Cache(other, config={"CACHE_TYPE": "SimpleCache"})
+
+    def view() -> str:
+        return VALUE
+
+    return [
+        _requesting(OUR_CACHE, app, ours.cached(300)(view)),
+        _requesting(BARE_VIEW, app, view),
+        _requesting(FLASK_CACHING, other, theirs.cached(300)(view)),
+    ]
+
+
+def _requesting(name: str, app: Flask, view: Callable[[], str]) -> Contender:
+    path = f"/{name.replace(' ', '-')}"
+    app.add_url_rule(path, name, view)
+    environ = EnvironBuilder(path).get_environ()
+
+    def request(environ: dict[str, Any]) -> None:
+        run_wsgi_app(app.wsgi_app, environ, buffered=True)
+
+    return Contender(name, calling(request), lambda: [environ] * VIEW_CALLS)

@@ -25,8 +25,12 @@ PEERS = (
     "cachetools",
     "cachebox",
     "dogpile.cache",
+    "granian",
+    "gunicorn",
+    "hishel",
     "moka-py",
     "theine",
+    "uvicorn",
     "wheelcache",
 )
 """The distributions whose versions belong to the figures."""

@@ -16,7 +16,7 @@ from tests.redis_server import RedisServer
 from tests.waiting import PATIENCE, THREADS, until
 from wheelcache import ManualClock
 from wheelcache.core import ASKED
-from wheelcache.observability.core_log import log_core
+from wheelcache.observability.stats_log import log_core
 from wheelcache.runtime.alarm import Alarm
 
 # Processes that the tests start behave alike, whatever the environment of the caller: PYTHONUNBUFFERED, for one, hides

@@ -23,6 +23,6 @@ def engine(backend):
 def save_and_close(cache):
     """What the end of its process does to a cache with snapshots: it is saved if it was used."""
     if cache.keeper is not None:
-        if cache.is_in_use():
+        if cache.parts.gate.is_in_use():
             assert cache.keeper.save()
         cache.close()

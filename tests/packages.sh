@@ -10,9 +10,13 @@ command -v cc >/dev/null || missing="$missing gcc"
 "${PYTHON:-python3}" -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null \
     || missing="$missing python3-dev"
 command -v redis-server >/dev/null || missing="$missing redis-server"
+command -v dot >/dev/null || missing="$missing graphviz"
 command -v memcached >/dev/null || missing="$missing memcached"
 [ -x /usr/bin/chromium ] || missing="$missing chromium"
 [ -x /usr/bin/chromedriver ] || missing="$missing chromium-driver"
+# For the tests of http-cache-tests, which npm installs.
+command -v node >/dev/null || missing="$missing nodejs"
+command -v npm >/dev/null || missing="$missing npm"
 promtool=""
 command -v promtool >/dev/null || [ -x .fetched/promtool ] || promtool=" prometheus"
 [ -n "$missing$promtool" ] || exit 0

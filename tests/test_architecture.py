@@ -108,7 +108,7 @@ def test_the_arrows_of_the_picture_make_no_circle():
 
 def test_only_the_layers_above_the_cache_import_it():
     _, _, arrows = picture()
-    assert {start for start, to in arrows if to == "Cache"} == {"backends", "near_cache"}
+    assert {start for start, to in arrows if to == "Cache"} == {"backends", "http_cache", "near_cache"}
 
 
 def test_no_part_imports_a_backend():

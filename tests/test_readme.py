@@ -1,10 +1,11 @@
-"""The Python in README.md and docs/: it compiles, and every name in it is imported or defined there.
+"""The Python in README.md and docs/ runs, and every name in it is imported or defined there.
 
 Until there is a release, nothing sends users to a package index, where anybody may register the name.
 """
 
 import ast
 import logging.config
+import os
 import re
 import shlex
 import subprocess
@@ -13,35 +14,32 @@ from pathlib import Path
 
 import pytest
 
+from tests.snippets import PAGES, snippets
 from wheelcache import option_table
 from wheelcache.core import IMPLEMENTATION
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-SNIPPETS = {
-    f"{page.name}:{text.count(chr(10), 0, found.start()) + 2}": found[1]
-    for page in PAGES
-    for text in [page.read_text()]
-    for found in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-}
+SNIPPETS = {page: found for page in PAGES if (found := snippets(page))}
+ALL = {place: snippet for found in SNIPPETS.values() for place, snippet in found.items()}
 
 
-def as_module(snippet):
-    """A snippet as it is, or of those that show options only, each line where it belongs: in a dict or in a call."""
-    try:
-        ast.parse(snippet)
-    except SyntaxError:
-        lines = [line.split("  #")[0] for line in snippet.splitlines()]
-        return "\n".join(f"{{{line}}}" if line.startswith('"') else f"dict({line})" for line in lines)
-    return snippet
+@pytest.mark.parametrize("page", SNIPPETS, ids=lambda page: page.stem)
+def test_the_snippets_of_a_page_run(page, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.snippets", page],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_snippets_compile_and_define_or_import_what_they_use(tmp_path):
-    for place, snippet in SNIPPETS.items():
-        module = as_module(snippet)
-        compile(module, place, "exec")
-        (tmp_path / f"{place}.py").write_text(module)
+def test_the_snippets_define_or_import_the_names_that_they_use(tmp_path):
+    for place, snippet in ALL.items():
+        (tmp_path / f"{place.replace('/', ' ')}.py").write_text(snippet)
     done = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--select", "F821", "--quiet", tmp_path],
         capture_output=True,
@@ -49,21 +47,8 @@ def test_the_snippets_compile_and_define_or_import_what_they_use(tmp_path):
         check=False,
         timeout=60,
     )
-    assert SNIPPETS
+    assert len(ALL) > 40
     assert (done.stdout, done.stderr) == ("", "")
-
-
-def test_every_name_of_wheelcache_that_a_snippet_imports_is_there():
-    imported = {
-        (node.module, alias.name)
-        for snippet in SNIPPETS.values()
-        for node in ast.walk(ast.parse(as_module(snippet)))
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("wheelcache")
-        for alias in node.names
-    }
-    assert ("wheelcache.django_backend", "cache") in imported
-    for module, name in imported:
-        assert hasattr(__import__(module, fromlist=[name]), name), (module, name)
 
 
 FROM_AN_INDEX = re.compile(
@@ -88,7 +73,7 @@ def test_the_check_of_the_core_asks_the_installed_package_also_in_a_checkout(tmp
 
 
 def test_the_logging_snippet_silences_no_logger_that_is_there():
-    (snippet,) = [each for each in SNIPPETS.values() if "LOGGING =" in each]
+    (snippet,) = {each for each in ALL.values() if "LOGGING =" in each}
     names = {}
     exec(snippet, names)
     logger = logging.getLogger("there before")
@@ -180,3 +165,11 @@ def test_the_table_of_the_tiered_caches_has_every_option_its_default_and_its_mea
             assert has_default(options, name, default), name
             assert text.startswith(options[name].meaning), name
     assert found == set(options) - elsewhere
+
+
+def test_the_reference_has_every_system_check():
+    in_code = re.findall(r"wheelcache\.[EWI]\d+", (ROOT / "wheelcache" / "django_backend" / "checks.py").read_text())
+    in_page = re.findall(
+        r"^\| `(wheelcache\.\w+)`", (ROOT / "docs" / "reference" / "messages.md").read_text(), re.MULTILINE
+    )
+    assert sorted(in_code) == sorted(in_page)

@@ -37,9 +37,9 @@ class Noted(redis_tracking.Tracking):
 
     made = ()
 
-    def __init__(self, connect, prefixes, listener, **times):
+    def __init__(self, connect, prefix, listener, **times):
         self.told = Told(listener)
-        super().__init__(connect, prefixes, self.told, **times)
+        super().__init__(connect, prefix, self.told, **times)
         Noted.made += (self,)
 
 

@@ -1,4 +1,7 @@
-"""Checks of an installed wheel: ``make wheel`` and cibuildwheel run this file where nothing else is installed."""
+"""Check an installed package: ``make wheel`` and cibuildwheel run this file where nothing else is installed.
+
+The argument is the core that the package must have: ``compiled`` or ``python``.
+"""
 
 import sys
 from pathlib import Path
@@ -8,7 +11,7 @@ from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION
 
 package = Path(wheelcache.__file__).parent
 assert package.is_relative_to(sys.prefix), package
-assert IMPLEMENTATION == "compiled", f"the wheel has no compiled core. {HOW_TO_CHANGE}"
+assert sys.argv[1:] == [IMPLEMENTATION], f"the package has the {IMPLEMENTATION} core. {HOW_TO_CHANGE}"
 assert (package / "py.typed").exists()
 assert {each.suffix for each in (package / "observability" / "dashboard").iterdir()} >= {".css", ".html", ".js"}
 assert not [each for each in package.rglob("*") if each.suffix in (".pyx", ".pxi", ".c")]

@@ -15,11 +15,11 @@ from wheelcache.cache_parts import CacheParts
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core import CacheAccess
 from wheelcache.core.access import DEFAULT_TTL, TTL
-from wheelcache.core.contract import ABSENT, MISSING, STORED
+from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
 from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
 from wheelcache.loading.memoize import F, Memoized, memoizer
-from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
+from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.loading.steps import drive, drive_async, run, run_async
 from wheelcache.observability.observed import observed_caches, registry
 from wheelcache.observability.observers import Observer
@@ -27,7 +27,7 @@ from wheelcache.option_table import ENGINE
 from wheelcache.persistence.autosave import Autosave
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
-from wheelcache.writing.entry_writer import Weigher, batched
+from wheelcache.writing.entry_writer import Weigher
 from wheelcache.writing.removal_listener import Listener
 
 
@@ -59,9 +59,9 @@ class Cache(CacheAccess):
         max_entries: the most entries it holds; None for no bound. The least recently used leave first.
         max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
         weigher: ``weigher(key, value)`` returns the weight of an entry, an int >= 0.
-        ttl: seconds until an entry expires, unless ``set`` says otherwise; None for never.
+        ttl: seconds until an entry expires, unless ``set`` is given another TTL; None for never.
         jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
-            entries that were set together do not expire together. ``add`` and ``touch`` keep theirs exactly.
+            entries that were set together do not expire together. ``add`` and ``touch`` keep their TTL exactly.
         interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are exact regardless.
         log_interval: seconds between lines on the logger ``wheelcache.stats``; None for no lines.
         sample_interval: seconds between looks at the memory that the entries take, where nothing is published; None for
@@ -88,7 +88,7 @@ class Cache(CacheAccess):
         TypeError, ValueError, FileUnusable: (a RuntimeError) naming the argument, the value and the values it accepts.
     """
 
-    __slots__ = ("_gate", "_keys", "_writer", "name", "parts")
+    __slots__ = ("_gate", "_writer", "name", "parts")
 
     def __init__(
         self,
@@ -110,24 +110,8 @@ class Cache(CacheAccess):
         stamps: Stamps | None = ENGINE["stamps"].default,
         clock: Clock = ENGINE["clock"].default,
     ) -> None:
-        given = {
-            "name": name,
-            "max_entries": max_entries,
-            "max_weight": max_weight,
-            "weigher": weigher,
-            "ttl": ttl,
-            "jitter": jitter,
-            "interval": interval,
-            "log_interval": log_interval,
-            "sample_interval": sample_interval,
-            "figures_dir": figures_dir,
-            "snapshot_dir": snapshot_dir,
-            "snapshot_interval": snapshot_interval,
-            "snapshot_key": snapshot_key,
-            "on_removal": on_removal,
-            "stamps": stamps,
-            "clock": clock,
-        }
+        # These are the arguments, by name.
+        given = {name: value for name, value in locals().items() if name != "self"}
         checked = SimpleNamespace(**ENGINE.checked(given))
         if (max_weight is None) != (weigher is None):
             raise TypeError("max_weight and weigher must be given together")
@@ -136,7 +120,7 @@ class Cache(CacheAccess):
         self._bind(parts.core, parts.writer)
         self._ttl = parts.options.ttl
         self.parts = parts
-        self._gate, self._keys, self._writer = parts.gate, parts.keys, parts.writer
+        self._gate, self._writer = parts.gate, parts.writer
         parts.start()
         registry.add(self)
 
@@ -149,36 +133,33 @@ class Cache(CacheAccess):
         return len(self._core)
 
     def __contains__(self, key: Hashable) -> bool:
-        self._gate.open()
-        return self._writer.times(self._adapt(key)) is not None
+        return self._times(key) is not None
 
     def keys(self) -> list[Any]:
-        """The keys that are there, least recently used first. A snapshot."""
+        """Return the keys of the entries, least recently used first. A snapshot."""
         self._gate.open()
         return [unwrap(key) for key in (*self._core.keys(),)]
 
     def expires_in(self, key: Hashable) -> float | None:
-        """Seconds until an entry expires; None if it never does.
+        """Return the seconds until an entry expires; None if it never does.
 
         Raises:
-            MissingKey: (a KeyError) the key isn't there.
+            MissingKey: (a KeyError) the key is not there.
         """
-        self._gate.open()
-        times = self._writer.times(self._adapt(key))
+        times = self._times(key)
         if times is None:
             raise MissingKey(key)
         return None if times.fresh_until == inf else times.fresh_until - self._core.now()
 
     def update(self, key: Hashable, function: Callable[[Any], Any]) -> Any:
-        """Put ``function(value)`` in the place of a value, keep its expiry, and return the new value. Atomic.
+        """Replace a value by ``function(value)``, keep its expiry, and return the new value. Atomic.
 
-        ``function`` runs without a lock, and once more if another caller wrote the key meanwhile.
+        ``function`` runs without a lock, and once more if another caller writes the key at the same time.
 
         Raises:
-            MissingKey: (a KeyError) the key isn't there.
+            MissingKey: (a KeyError) the key is not there.
         """
-        self._gate.open()
-        value = self._writer.update(self._adapt(key), function)
+        value = self._writer.update(key, function)
         if value is MISSING:
             raise MissingKey(key)
         return value
@@ -187,7 +168,7 @@ class Cache(CacheAccess):
         """Remove an entry and return its value, or ``default``.
 
         Raises:
-            MissingKey: (a KeyError) the key isn't there and no ``default`` was given.
+            MissingKey: (a KeyError) the key is not there and no ``default`` was given.
         """
         value = self._delete(key)
         if value is not MISSING:
@@ -198,8 +179,7 @@ class Cache(CacheAccess):
 
     def delete_many(self, keys: Iterable[Hashable]) -> int:
         """``delete`` for many. Return how many were there."""
-        self._gate.open()
-        return self._writer.delete_many([self._adapt(key) for key in keys])
+        return self._writer.delete_many(keys)
 
     def delete_group(self, name: str) -> int:
         """Delete every key that is a tuple whose first item is ``name``, as those of a memoized function, in one step.
@@ -207,17 +187,16 @@ class Cache(CacheAccess):
         Return how many entries were in memory, as ``len`` counts them. A listener is notified of each before this
         returns; without one, the wheel thread gives their memory back.
         """
-        self._gate.open()
         return self.parts.delete_group(name)
 
     def clear(self) -> None:
-        """Remove every entry. A listener is told of each before this returns, but of those few that another thread,
-        which writes or advances the wheel, takes out of memory meanwhile: that thread tells of them."""
+        """Remove every entry. The listener is called for every entry before this returns, except for the few entries
+        that another thread is removing at the same time: that thread calls it."""
         self.parts.clear_for("")
 
     @property
     def on_removal(self) -> Listener | None:
-        """The listener, which may be set, and set to None, at any time."""
+        """The listener. It may be set, also to None, at any time."""
         function: Listener | None = self._writer.listener.function
         return function
 
@@ -245,11 +224,12 @@ class Cache(CacheAccess):
         """
         found = self.find(key, MISSING)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
+        loads = self.parts.loads
         if found is not MISSING and policy is PLAIN and ttl is DEFAULT_TTL:
             return found
-        if not self._is_to_load(key, found, ttl, policy):
+        if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found
-        return await run_async(self.parts.loading.go_on(key, found, loader, ttl, policy))
+        return await run_async(loads.load_or_refresh(key, found, loader, ttl, policy))
 
     def memoize(
         self,
@@ -262,51 +242,44 @@ class Cache(CacheAccess):
         timeout: float | None = None,
         negative_ttl: float | None = None,
     ) -> Callable[[F], Memoized[F]]:
-        """A decorator that caches what a function, method or coroutine function returns, by its arguments.
+        """Return a decorator that caches the results of a function, method or coroutine function by its arguments.
 
-        Calls that mean the same share a value, however they spell it. Arguments that are equal are the same, as in
-        ``functools.lru_cache``. An instance is an argument like any other. A function that is decorated anew, such as
-        one inside another function, begins anew. See ``memoize.Memoized`` for what a decorated function has.
+        Calls that mean the same share a value, however they spell it. Equal arguments are the same, as in
+        ``functools.lru_cache``. An instance is an argument like any other. A function that is decorated again, such as
+        one inside another function, starts without values. ``memoize.Memoized`` describes a decorated function.
 
         Args:
             ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as for ``take``.
-            key: ``key(*args, **kwargs)``, the part of the key that the arguments make, in place of the arguments.
+            key: ``key(*args, **kwargs)`` returns the part of the key that stands for the arguments.
 
         Raises:
-            TypeError, ValueError: naming the argument; or what is decorated is no function, or makes generators.
+            TypeError, ValueError: naming the argument; or if the decorated object is not a function, or a generator.
         """
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
-        self.parts.loading.seconds(ttl)
+        self._writer.seconds(ttl)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
-        return memoizer(
-            self,
-            self.parts.loading,
-            self.parts.groups,
-            self.delete_group,
-            ttl,
-            options.function_or_none("key", key),
-            policy,
-        )
+        parts, key = self.parts, options.function_or_none("key", key)
+        return memoizer(self, parts.loads, parts.groups, self.delete_group, ttl, key, policy)
 
     # Leases.
 
     def get_or_lease(self, key: Hashable, default: Any = None, *, wait: float, may_wait: bool = True) -> Any:
-        """``get`` for a caller that sets what it misses: of the callers that miss a key at once, one gets ``default``
+        """``get`` for a caller that sets a missing value: of the callers that miss a key together, one gets ``default``
         and a lease, and the others wait for the value that it sets.
 
         If the holder deletes the key, its request ends, or ``wait`` is over, one waiter gets ``default`` and the lease.
         A caller that holds a lease, runs a loader, or runs under an event loop never waits. See ``fill_leases``.
 
         Args:
-            wait: seconds > 0, at most.
-            may_wait: False where the holder of the lease may need the very thread that would wait.
+            wait: the most seconds to wait, > 0.
+            may_wait: False if the holder of the lease may need the very thread that would wait.
         """
         found = drive(self.parts.look_up_leased(key, wait, may_wait))
         return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
-        """``get_or_lease`` for coroutines: they wait without stopping their event loop. A lease is the task's."""
+        """``get_or_lease`` for coroutines: they wait without stopping their event loop. The task has the lease."""
         found = await drive_async(self.parts.look_up_leased(key, wait))
         return default if found is MISSING else found
 
@@ -319,35 +292,36 @@ class Cache(CacheAccess):
         secret: str | bytes | None = None,
         seconds: float | None = None,
     ) -> int:
-        """Write all entries to a file, with the time they have left, in the order of their use. How many.
+        """Write all entries to a file, with the time they have left, in the order of their use. Return their number.
 
-        It pickles without a lock. What is written meanwhile may be in the file or not. Left out are values that cannot
-        be pickled, which is logged, and those of functions whose name may mean another one in another process.
+        It pickles without a lock. Entries that are written at the same time may be in the file or not. Left out are
+        values that cannot be pickled, which is logged, and values of functions whose name may mean another function in
+        another process.
 
         Args:
-            path: of the file, which is replaced when all is written and synced.
-            secret: what the file is signed with.
-            seconds: the longest it may take.
+            path: the path of the file, which is replaced when all is written and synced.
+            secret: signs the file.
+            seconds: the longest time that the call may take.
 
         Raises:
             OSError: the file cannot be written, or (a TimeoutError) ``seconds`` have passed. Nothing is left of it.
             RuntimeError: another save of this cache is in progress.
-            CacheClosed: the cache was closed, perhaps meanwhile. Nothing is left of the file.
+            CacheClosed: the cache was closed, perhaps during the save. Nothing is left of the file.
             SnapshotRefused: this is Windows.
         """
         self._gate.open()
         return self.parts.snapshots.save(path, secret=secret, seconds=seconds)
 
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
-        """Restore the entries of a file that ``save`` wrote, except those that have expired since. How many.
+        """Restore the entries of a file that ``save`` wrote, except expired ones. Return their number.
 
-        They come in the order of their use. What is here already stays. If there is not room for all, the most recently
-        used come. A coherent cache takes those that no process has written since. A file that is damaged, foreign, or
-        not this user's own to write, is renamed to ``<name>.refused``, and one warning says why. A missing one is no
-        error.
+        They come in the order of their use. Existing entries stay. If there is not room for all, the most recently used
+        ones come. A coherent cache restores only entries that no process has written since. A file that is damaged,
+        foreign, or writable by another user is renamed to ``<name>.refused``, and one warning gives the reason. A
+        missing file is no error.
 
         Args:
-            secret: what the file must have been signed with.
+            secret: must be the secret that signed the file.
 
         Raises:
             TypeError, ValueError: naming the argument.
@@ -359,42 +333,19 @@ class Cache(CacheAccess):
     # Figures.
 
     def stats(self) -> Stats:
-        """The figures since the cache was made."""
+        """Return the figures since the cache was made."""
         self._gate.open()
         return self.parts.observer.stats()
 
     @property
     def observer(self) -> Observer:
-        """The figures beyond ``stats()``, published or not, the recent events, and the requests of operators."""
+        """The published and other figures beyond ``stats()``, the recent events, and the requests of operators."""
         return self.parts.observer
 
     @property
     def keeper(self) -> Autosave | None:
         """Saves the entries and loads them, if there is a ``snapshot_dir``."""
         return self.parts.keeper
-
-    def clear_for(self, by: str | None) -> None:
-        """See ``CacheParts.clear_for``."""
-        self.parts.clear_for(by)
-
-    def is_in_use(self) -> bool:
-        """Whether it was used, and not closed since."""
-        return self._gate.is_in_use()
-
-    @property
-    def lag(self) -> float:
-        """Seconds since the wheel should have been advanced; 0.0 if it need not be."""
-        return self.parts.driver.lag
-
-    @property
-    def thread_state(self) -> str:
-        """That of what advances the wheel: see ``WheelThread.state``."""
-        return self.parts.driver.thread_state
-
-    @property
-    def is_coherent(self) -> bool:
-        """Whether the cache learns of what other processes write."""
-        return self._writer.stamps.are_there
 
     @property
     def is_closed(self) -> bool:
@@ -404,7 +355,8 @@ class Cache(CacheAccess):
     # The end.
 
     def close(self) -> None:
-        """Drop all entries and leave the wheel thread. May be called again; reads and writes raise CacheClosed."""
+        """Drop all entries and leave the wheel thread. Later reads and writes raise CacheClosed; a second close does
+        nothing."""
         if not self.parts.is_closed:
             self.parts.close()
 
@@ -423,52 +375,54 @@ class Cache(CacheAccess):
         negative_ttl: float | None,
     ) -> Any:
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, timeout)
-        if not self._is_to_load(key, found, ttl, policy):
+        loads = self.parts.loads
+        if found is not MISSING and not loads.needs_refresh(key, found, ttl, policy):
             return found
-        return run(self.parts.loading.go_on(key, found, loader, ttl, policy))
-
-    def _is_to_load(self, key: Any, found: Any, ttl: TTL, policy: LoadPolicy) -> bool:
-        """Whether ``found`` is missing or needs a refresh. A wrong ``ttl`` is an error for a hit, too."""
-        self.parts.loading.seconds(ttl)
-        return found is MISSING or self.parts.loading.needs_refresh(key, found, ttl, policy)
+        return run(loads.load_or_refresh(key, found, loader, ttl, policy))
 
     def _adapt(self, key: Any) -> Any:
-        return key if type(key) is str else self._keys.adapt(key)
+        return key if type(key) is str else self.parts.keys.adapt(key)
 
-    def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
+    def _times(self, key: Any) -> Times | None:
+        """Return the times of a fresh and current entry."""
         self._gate.open()
-        return bool(self._writer.set(self._adapt(key), value, self.parts.loading.seconds(ttl)) & STORED)
-
-    def _delete(self, key: Any) -> Any:
-        self._gate.open()
-        return self._writer.delete(self._adapt(key))
+        key = self._adapt(key)
+        times = self._core.times(key)
+        if times is not None and times.is_current and times.fresh_until > self._core.now():
+            return times
+        self._writer.found_expired(key)
+        return None
 
     def _get_many(self, keys: Iterable[Hashable]) -> dict[Any, Any]:
         self._gate.open()
         found: dict[Any, Any] = {}
-        for batch in batched((key, self._adapt(key)) for key in keys):
-            found.update(self._writer.get_many(batch))
+        misses, hears_misses = 0, self._writer.hears_misses
+        # All keys are adapted first: a wrong one changes and counts nothing.
+        for caller_key, key in [(key, self._adapt(key)) for key in keys]:
+            value = self._core.find(key, MISSING)
+            if value is not MISSING:
+                found[caller_key] = value
+                continue
+            misses += 1
+            if hears_misses:
+                self._writer.missed(key)
+        self._core.count(misses=misses)
         return found
 
+    def _set(self, key: Any, value: Any, ttl: TTL) -> bool:
+        return bool(self._writer.set(key, value, ttl) & STORED)
+
     def _add(self, key: Any, value: Any, ttl: TTL) -> bool:
-        self._gate.open()
-        seconds = self.parts.loading.seconds(ttl)
-        return bool(self._writer.set(self._adapt(key), value, seconds, exact=True, mode=ABSENT) & STORED)
+        return bool(self._writer.set(key, value, ttl, exact=True, mode=ABSENT) & STORED)
 
     def _set_many(self, values: Mapping[Any, Any], ttl: TTL, *, jitter: bool) -> list[Any]:
-        self._gate.open()
-        seconds = self.parts.loading.seconds(ttl)
-        refused = []
-        for batch in batched(values.items()):
-            items = [(self._adapt(key), value) for key, value in batch]
-            outcomes = self._writer.set_many(items, seconds, exact=not jitter)
-            refused += [key for (key, _), outcome in zip(batch, outcomes, strict=True) if not outcome & STORED]
-        return refused
+        return self._writer.set_many(values.items(), ttl, exact=not jitter)
+
+    def _delete(self, key: Any) -> Any:
+        return self._writer.delete(key)
 
     def _touch(self, key: Any, ttl: TTL) -> bool:
-        self._gate.open()
-        key = self._adapt(key)
-        return self._writer.touch(key, self.parts.loading.seconds(ttl))
+        return self._writer.touch(key, ttl)
 
     def _incr(self, key: Any, delta: Any) -> Any:
         return self.update(key, lambda value: value + delta)
@@ -478,5 +432,5 @@ class Cache(CacheAccess):
 
 
 def caches() -> list[Cache]:
-    """The caches of this process that are in use, oldest first."""
-    return [cache for cache in observed_caches() if isinstance(cache, Cache)]
+    """Return the caches of this process that are not closed, oldest first."""
+    return observed_caches()

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import CoreClass
-from wheelcache.core.access import DEFAULT_TTL, TTL
 from wheelcache.core.contract import Core
-from wheelcache.errors import Unloaded
+from wheelcache.errors import DirectoryUnusable, FileUnusable, Unloaded
 from wheelcache.keys import KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_leases import FillLeases
-from wheelcache.leases.fill_scope import current_scope
 from wheelcache.leases.leased_reads import LeasedReads
 from wheelcache.loading.fill_times import FillTimes
-from wheelcache.loading.groups import Groups
-from wheelcache.loading.key_loading import KeyLoading
 from wheelcache.loading.loads import Loads
+from wheelcache.loading.memoize import Groups
 from wheelcache.loading.steps import StepsTo
-from wheelcache.observability.core_log import log_core
-from wheelcache.observability.observers import IdleChecker, ObservedStore, Observer, StatsReader
+from wheelcache.observability.observers import IdleChecker, Observer, StatsReader
+from wheelcache.observability.stats_log import log_core
 from wheelcache.observability.worker_requests import CLEAR, LOAD, SAVE
 from wheelcache.options import seconds, whole
 from wheelcache.persistence.autosave import Autosave
@@ -34,9 +31,9 @@ from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock, unfrozen
 from wheelcache.runtime.frozen_time import follow
 from wheelcache.runtime.periodic_jobs import PeriodicJobs
+from wheelcache.runtime.request_scope import current_scope
 from wheelcache.runtime.wheel_driver import WheelDriver, driver_of
 from wheelcache.writing.entry_writer import EntryWriter
-from wheelcache.writing.expiry import Expiry
 from wheelcache.writing.removal_listener import RemovalListener
 
 MAX_JITTER: Final = 60.0
@@ -53,7 +50,7 @@ class CacheParts:
         driver: advances the core.
         leases, leased_reads: the right to fill a key, and the look-ups that wait for the value.
         stamps, writer: the writes of other processes, and the path of a write.
-        loads, loading: the loads, by the core's keys and by the callers' keys.
+        loads: the loads, by the callers' keys.
         groups: the groups of keys of memoized functions.
         gate: whether the cache is unloaded, open or closed.
         snapshots, keeper: save and load the entries on request and, if there is a ``snapshot_dir``, periodically.
@@ -79,18 +76,36 @@ class CacheParts:
         weigher = options.weigher
         if weigher is size_of:
             weigher = partial(size_of, entry_bytes=self.core.entry_bytes)
-        listener = RemovalListener(name, options.on_removal)
+        listener = RemovalListener(name, self.core, options.on_removal)
         self.keys = KeyProxies()
-        self.driver = WheelDriver(Expiry(name, self.core, listener), options.interval, options.clock)
+        self.driver = WheelDriver(listener, options.interval, options.clock)
         self.leases = FillLeases(self.core, self.driver.clock)
         self.stamps = KeyStamps(name, self.core, self.driver.clock, stamps)
-        self.writer = EntryWriter(name, self.core, self.driver, self.leases, listener, weigher, self.stamps)
-        self.loads = Loads(self.core, self.writer)
-        self.fill_times = FillTimes(self.loads, self.driver.clock)
-        self.loading = KeyLoading(self.loads, self.keys, options.ttl, self.stamps.noted, self.core.now)
-        self.groups = Groups()
         self.gate = Gate(name, self.core)
-        self.leased_reads = LeasedReads(self.core, self.gate.check, self.leases, self.writer, self.loads)
+
+        def cache_is_used() -> None:
+            # The jobs read figures of the parts below, so they are made later.
+            self.jobs.cache_is_used()
+
+        self.writer = EntryWriter(
+            name,
+            self.core,
+            self.driver,
+            self.leases,
+            listener,
+            weigher,
+            self.stamps,
+            keys=self.keys,
+            ttl=options.ttl,
+            open_gate=self.gate.open,
+            cache_is_used=cache_is_used,
+        )
+        self.loads = Loads(self.core, self.writer, self.stamps, self.keys, cache_is_used)
+        self.fill_times = FillTimes(self.loads.counts, self.driver.clock)
+        self.groups = Groups()
+        self.leased_reads = LeasedReads(
+            self.core, self.gate.check, self.leases, self.stamps, self.writer, self.loads.counts
+        )
         self.snapshots = Snapshots(
             name,
             self.core,
@@ -102,16 +117,13 @@ class CacheParts:
             is_in_use=self.gate.is_in_use,
         )
         self.keeper = self._autosave()
-        stats = StatsReader(self.core, self.loads)
-        failures = self.loads.failures
+        stats = StatsReader(self.core, self.loads.counts)
         actions, in_use = self._actions(), self.gate.is_in_use
-        self.observer = Observer(options, self.core, stats, failures, self.driver, actions, in_use)
+        with _naming("figures_dir"):
+            self.observer = Observer(options, self.core, stats, self.loads.failures, self.driver, actions, in_use)
         jobs = self.observer.jobs if self.keeper is None else [*self.observer.jobs, self.keeper]
         idle_checker = IdleChecker(stats, self.writer.expect_first_write)
         self.jobs = PeriodicJobs(self.driver.clock, driver_of(options.clock), idle_checker, jobs)
-        self.writer.on_first_write = self.jobs.start
-        # A cache whose every load fails is never written to.
-        failures.on_first = self.jobs.start
 
     def start(self) -> None:
         """Log the core, and register with the wheel thread, the fork hooks and the frozen-time support."""
@@ -121,19 +133,14 @@ class CacheParts:
             follow(self.driver)
         lifecycle.HELD.add_weakly(self)
 
-    def observe_store(self, store: ObservedStore) -> None:
-        """Include the statistics of ``store``, whose copies are here, in the statistics of this cache."""
-        self.observer.stats.store = store
-        # While the store fails, there is no write here that would start the jobs.
-        store.on_call = self.jobs.start
-
     def delete_group(self, name: str) -> int:
         """Delete every key of a group in O(1), and return how many entries were in memory, as ``len`` counts them."""
+        self.gate.open()
         dropped = self.writer.drop_tag(name)
         # A load in progress began before the drop, which keeps its value from being stored. Nobody must join it.
         for key in self.loads.keys_in_progress():
             if group_of(unwrap(key)) == name:
-                self.writer.delete(key)
+                self.writer.delete(unwrap(key))
         return dropped
 
     # For backends and near caches, by the callers' keys.
@@ -154,23 +161,13 @@ class CacheParts:
 
     def invalidate(self, key: Any) -> None:
         """Delete ``key``, since it was written in the store behind. A caller that waits for a lease looks there."""
-        key = self.keys.adapt(key)
-        self.gate.open()
         self.writer.delete(key)
         # Last: the next holder's ``lease_fill`` must not be outdated by this very delete.
-        self.leases.refuse(key)
+        self.leases.refuse(self.keys.adapt(key))
 
     def discard_stale(self, key: Any) -> None:
         """Drop the copy of ``key`` that is past its time: the key is no longer in the store behind."""
         self.writer.discard(self.keys.adapt(key))
-
-    def renew(self, key: Any, value: str | bytes, ttl: TTL = DEFAULT_TTL) -> bool:
-        """Give an entry that has ``value`` already a new TTL from now, exactly. Return False if there is none.
-
-        Unlike ``touch``, this leaves the entries of other processes as they are.
-        """
-        self.gate.open()
-        return self.writer.renew(self.keys.adapt(key), value, self.loading.seconds(ttl))
 
     def weigh(self, key: Any, value: Any) -> int:
         """Return the weight of an entry of ``key`` and ``value``; 0 without a weigher."""
@@ -234,7 +231,8 @@ class CacheParts:
         options = self.options
         if options.snapshot_dir is None:
             return None
-        keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots)
+        with _naming("snapshot_dir"):
+            keeper = Autosave(options.snapshot_dir, options.snapshot_interval, options.snapshot_key, self.snapshots)
         self.gate.load_first(keeper.load)
         return keeper
 
@@ -244,3 +242,13 @@ class CacheParts:
         if self.keeper is not None:
             actions |= {SAVE: self.keeper.run, LOAD: self.keeper.run_load}
         return actions
+
+
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    """Let the error about a directory name the option that it is from."""
+    try:
+        yield
+    except FileUnusable as error:
+        takes = "must be None, or a directory for this user alone that exists or can be made"
+        raise DirectoryUnusable(option, f"{takes}: {error}") from error

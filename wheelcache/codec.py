@@ -1,7 +1,7 @@
-"""What is stored for a value, so that no caller changes a cached value by changing the object that it got or gave.
+"""Encodes values, so that no caller changes a cached value by changing an object that it received or stored.
 
-Immutable values are stored as they are: sharing them is safe and costs nothing. Everything else is serialized when it
-is set and deserialized each time it is got, outside every lock, since pickling runs whatever code the object brings.
+Immutable values are stored as they are: sharing them is safe and costs nothing. All other values are serialized when
+they are set and deserialized at each read, outside every lock, since pickling runs the code of their classes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wheelcache.core.access import Serialized
 ATOMS: Final = frozenset(
     (str, int, bytes, bool, float, type(None), complex, Decimal, UUID, date, timedelta),
 )
-"""Immutable by themselves. Exactly these: a subclass may carry attributes."""
+"""The immutable types. Subclasses are not included, since they may have attributes."""
 
 _ZONES: Final = (type(None), timezone, ZoneInfo)
 
@@ -38,7 +38,7 @@ class Pickle:
     """The default serializer."""
 
     def __init__(self) -> None:
-        # Not a method: the call would be a tenth of what loading a small dict takes.
+        # Not a method: the call would add a tenth to the time of loading a small dict.
         self.loads = pickle.loads
 
     def dumps(self, value: Any, /) -> bytes:
@@ -46,7 +46,7 @@ class Pickle:
 
 
 def is_immutable(value: Any) -> bool:
-    """Whether nothing reachable from ``value`` can change."""
+    """Return whether nothing that is reachable from ``value`` can change."""
     kind = type(value)
     if kind in ATOMS:
         return True
@@ -56,7 +56,7 @@ def is_immutable(value: Any) -> bool:
 
 
 def _is_immutable_leaf(value: Any) -> bool:
-    """Whether ``value`` cannot change, if what it contains is looked at elsewhere."""
+    """Return whether ``value`` cannot change, apart from its items, which the caller examines."""
     kind = type(value)
     if kind in ATOMS or kind is tuple or kind is frozenset:
         return True
@@ -64,7 +64,8 @@ def _is_immutable_leaf(value: Any) -> bool:
 
 
 def _containers(outermost: Any) -> Iterator[Any]:
-    """A tuple or frozenset and those in it, each once: ``(t, t)``, nested, would be walked 2 ** depth times."""
+    """Iterate over a tuple or frozenset and all that it contains, each once: a nested ``(t, t)`` would otherwise be
+    visited 2 ** depth times."""
     seen = {id(outermost)}
     todo = [outermost]
     while todo:
@@ -77,11 +78,11 @@ def _containers(outermost: Any) -> Iterator[Any]:
 
 
 class Codec:
-    """Turns values into what is stored, and back.
+    """Encodes values for storage, and decodes them.
 
     Args:
         serializer: has ``dumps(value) -> bytes`` and ``loads(bytes)``; None stores references to everything.
-        keep: which values are stored as they are.
+        keep: decides which values are stored as they are.
     """
 
     __slots__ = ("_dumps", "_keep", "loads")
@@ -98,10 +99,10 @@ class Codec:
         self.loads = serializer.loads
 
     def encode(self, value: Any) -> Any:
-        """What to store for ``value``.
+        """Return the object to store for ``value``.
 
         Raises:
-            TypeError: the serializer returns something else than bytes. Whatever the serializer raises.
+            TypeError: if the serializer does not return bytes. Errors of the serializer pass through.
         """
         if self._keep(value):
             return value
@@ -111,17 +112,17 @@ class Codec:
         return Serialized(data)
 
     def decode(self, stored: Any) -> Any:
-        """The value for what was stored."""
+        """Return the value of a stored object."""
         return self.loads(stored) if type(stored) is Serialized else stored
 
 
 def is_bare(value: Any) -> bool:
-    """Whether a serializer of the user's own leaves ``value`` alone: an int, for counters, or None, for what is not."""
+    """Return whether a user's own serializer is bypassed for ``value``: an int, which may be a counter, or None."""
     return type(value) is int or value is None
 
 
 def size_of(key: Any, stored: Any, *, entry_bytes: int = 0) -> int:
-    """The bytes that a key, what ``Codec`` stores, and beside them their entry take: a weigher."""
+    """Return the bytes of a key, of a stored object, and of their entry: a weigher."""
     return entry_bytes + _size(key) + _size(stored)
 
 

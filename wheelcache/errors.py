@@ -1,10 +1,10 @@
-"""What the engine raises of its own."""
+"""The errors of the engine."""
 
 from __future__ import annotations
 
 
 class WheelClosed(RuntimeError):
-    """The timers were stopped; nothing can be set, moved or asked for any more."""
+    """The timers were stopped, so nothing can be set, moved or looked up."""
 
 
 class CacheClosed(RuntimeError):
@@ -12,12 +12,12 @@ class CacheClosed(RuntimeError):
 
 
 class Unloaded(Exception):
-    """The cache has a snapshot that is not loaded yet. Raised by the core's gate; the cache catches it, has the
-    snapshot loaded, and calls again."""
+    """The cache has a snapshot that is not loaded yet. The core's gate raises it; the cache catches it, loads the
+    snapshot, and calls again."""
 
 
 class MissingKey(KeyError):
-    """The key isn't there. Told apart from the KeyErrors of code that was called with what is."""
+    """The key is not there. Distinct from a KeyError raised by user code."""
 
 
 class LoadDeadlock(RuntimeError):
@@ -32,12 +32,12 @@ class LoadDeadlock(RuntimeError):
         self.key = key
 
     def __str__(self) -> str:
-        # Made when asked for: the exception is raised under a lock, and repr() may be user code.
+        # Not earlier: the exception is raised under a lock, and repr() may be user code.
         return f"the loader of {self.key!r} takes, itself or through other loaders, {self.key!r}"
 
 
 class LoadTimeout(TimeoutError):
-    """The loader took longer than the caller waits. It goes on, and what it returns is cached.
+    """The loader took longer than the caller waits. It goes on, and its result is cached.
 
     Attributes:
         key: the key that was taken.
@@ -54,11 +54,25 @@ class LoadTimeout(TimeoutError):
 
 
 class FileUnusable(RuntimeError):
-    """A file that processes of a machine share, or that outlives them, or its directory, cannot be used."""
+    """A file that processes share, or that outlives them, or its directory, cannot be used."""
+
+
+class DirectoryUnusable(FileUnusable):
+    """The directory that an option names cannot be used.
+
+    Attributes:
+        option: the name of the option.
+        reason: the rest of the message.
+    """
+
+    def __init__(self, option: str, reason: str) -> None:
+        super().__init__(f"{option} {reason}")
+        self.option = option
+        self.reason = reason
 
 
 class StoreUnavailable(ConnectionError):
-    """The store behind a near cache failed lately, and is not asked before the next try is due."""
+    """The store behind a near cache failed recently, and is not called before the next try is due."""
 
 
 class SnapshotRefused(Exception):

@@ -7,6 +7,7 @@ from ``TABLE``, and the option tables of README.md are checked against it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import Flag, auto
 from pathlib import Path
@@ -14,23 +15,27 @@ from typing import Any, Final, NamedTuple
 
 from wheelcache import options
 from wheelcache.codec import size_of
-from wheelcache.observability.figures_directory import figures_directory_or_none
+from wheelcache.errors import DirectoryUnusable
 from wheelcache.options import Check
-from wheelcache.persistence.snapshot_directory import snapshot_directory_or_none
 from wheelcache.runtime.clock import SystemClock
 
 
-class Of(Flag):
-    """What takes an option: ``Cache``, and of each framework the cache in memory and the one of copies."""
+class TakenBy(Flag):
+    """The classes that take an option: ``Cache``, and of each framework the cache in memory and the tiered one."""
 
     ENGINE = auto()
     WHEEL = auto()
     TIERED = auto()
 
 
-BACKENDS: Final = Of.WHEEL | Of.TIERED
-ALL: Final = Of.ENGINE | BACKENDS
-KEPT: Final = Of.ENGINE | Of.WHEEL
+ENGINE_ONLY: Final = TakenBy.ENGINE
+WHEEL: Final = TakenBy.WHEEL
+TIERED: Final = TakenBy.TIERED
+BACKENDS: Final = WHEEL | TIERED
+ALL: Final = TakenBy.ENGINE | BACKENDS
+KEPT: Final = TakenBy.ENGINE | WHEEL
+
+NOT_GIVEN: Final = object()
 
 THRESHOLD: Final = 500
 """As in cachelib's SimpleCache, also for a threshold of 0."""
@@ -41,17 +46,17 @@ OF_THE_SITE: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How one interface spells an option, and what it takes there.
+    """How one interface spells an option, and the values that it takes there.
 
     Attributes:
-        name: in the settings of the interface.
+        name: the name in the settings of the interface.
         check, default: those of the option, unless the interface has its own. The default need not be a value that the
             check takes: see CULL_FREQUENCY.
     """
 
     name: str
     check: Check | None = None
-    default: Any = ...
+    default: Any = NOT_GIVEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,129 +64,152 @@ class Option:
     """An option, as all interfaces have it.
 
     Attributes:
-        name: the argument of ``Cache``; of an option that only backends have, what checked options are called by.
-        of: what takes it.
+        name: the argument of ``Cache``, and the name of an option that only backends have among the checked ones.
+        taken_by: the classes that take it.
         check, default: see ``Spelling``.
-        meaning: the beginning of its description in README.md. Empty for what only the engine has: see ``Cache``.
-        django, flask: its name there, if that is not ``name``, or, for Django, ``name`` in capitals. None if the
-            framework does not have it.
-        is_secret: its value is shown to no operator.
+        meaning: the beginning of its description in README.md. Empty if only the engine has it: see ``Cache``.
+        is_secret: whether its value is hidden from operators.
     """
 
     name: str
-    of: Of
+    taken_by: TakenBy
     check: Check
     default: Any
     meaning: str = ""
-    django: Spelling | str | None = ""
-    flask: Spelling | str | None = ""
     is_secret: bool = False
 
-    def spelled(self, spelling: Spelling | str, by_name: str) -> tuple[str, Option]:
-        """The name in an interface, and the option with the check and the default that it has there."""
-        if isinstance(spelling, str):
-            return spelling or by_name, self
-        default = self.default if spelling.default is ... else spelling.default
-        return spelling.name, replace(self, check=spelling.check or self.check, default=default)
+    def spelled(self, spelling: Spelling) -> Option:
+        """Return the option with the check and the default that it has in an interface."""
+        default = self.default if spelling.default is NOT_GIVEN else spelling.default
+        return replace(self, check=spelling.check or self.check, default=default)
 
     def in_words(self, value: Any) -> str:
-        """A checked value, for operators."""
+        """Return a checked value in words, for operators."""
         if self.is_secret and value is not None:
             return "secret"
         if value is OF_THE_SITE:
             return "that of the site"
         if isinstance(value, tuple):
-            # Of waits there is one for all keys, or some by prefix.
+            # There is one wait for all keys, or several by prefix.
             waits = dict(value)
             return repr(waits if waits.keys() - {""} else waits.get("", 0))
         return str(value) if isinstance(value, str | Path) and value else repr(value)
 
 
 TABLE: Final = (
-    # Of copies of what another cache has.
-    Option("l2", Of.TIERED, options.unchecked, None, "the other cache", Spelling("L2", options.text)),
-    Option("l2_options", Of.TIERED, options.unchecked, None, "its `CACHE_OPTIONS`", django=None, is_secret=True),
-    Option("l1_timeout", Of.TIERED, options.seconds, 60.0, "seconds that a copy is kept at most"),
-    Option("l2_timeout", Of.TIERED, options.seconds, 1.0, "seconds that a socket of the other cache waits"),
-    Option("fail_safe", Of.TIERED, options.flag, False, "while the other cache fails, copies are returned"),
-    Option("grace", Of.TIERED, options.seconds, 300.0, "seconds past its time that a copy may be returned then"),
+    # For the copies of a tiered cache.
+    Option("l2", TIERED, options.unchecked, None, "the other cache"),
+    Option("l2_options", TIERED, options.unchecked, None, "its `CACHE_OPTIONS`", is_secret=True),
+    Option("l1_timeout", TIERED, options.seconds, 60.0, "seconds that a copy is kept at most"),
+    Option("l2_timeout", TIERED, options.seconds, 1.0, "seconds that a socket of the other cache waits"),
+    Option("fail_safe", TIERED, options.flag, False, "while the other cache fails, copies are returned"),
+    Option("grace", TIERED, options.seconds, 300.0, "seconds past its time that a copy may be returned then"),
     Option(
-        *("writes_without_l2", Of.TIERED, options.one_of("drop", "refuse"), "drop"),
+        "writes_without_l2",
+        TIERED,
+        options.one_of("drop", "refuse"),
+        "drop",
         "what becomes of a write that fails, with `FAIL_SAFE`",
     ),
-    # Of every cache.
+    # For every cache.
+    Option("max_entries", ALL, options.count_or_none, None, "the most that are kept"),
+    Option("cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "if given, as Django documents it"),
+    Option("default_timeout", WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
+    Option("default_timeout", TIERED, options.timeout_or_none, None, "that of the other cache"),
     Option(
-        *("max_entries", ALL, options.count_or_none, None, "the most that are kept"),
-        django=Spelling("MAX_ENTRIES", options.as_django_reads(options.count_or_none), 10_000),
-        flask=Spelling("threshold", options.zero_for(THRESHOLD, options.whole), THRESHOLD),
+        "ignore_delete_many_errors", BACKENDS, options.unchecked, False, "taken, and without effect: no delete can fail"
     ),
-    Option(
-        *("cull_frequency", Of.WHEEL, options.as_django_reads(options.whole), None),
-        "if given, as Django documents it",
-        flask=None,
-    ),
-    Option("default_timeout", Of.WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never", None),
-    Option("default_timeout", Of.TIERED, options.timeout_or_none, None, "that of the other cache", None),
-    Option(
-        *("ignore_delete_many_errors", BACKENDS, options.unchecked, False),
-        "taken, and without effect: no delete can fail",
-        django=None,
-    ),
-    Option("key_prefix", Of.WHEEL, options.text, "", "put before every key", None),
-    Option(
-        *("max_weight", ALL, options.count_or_none, None, "the most that keys, values and their entries take"),
-        *("MAX_BYTES", "max_bytes"),
-    ),
-    Option("weigher", Of.ENGINE, options.function_or_none, None),
-    Option("ttl", Of.ENGINE, options.ttl, None),
+    Option("key_prefix", WHEEL, options.text, "", "put before every key"),
+    Option("max_weight", ALL, options.count_or_none, None, "the most that keys, values and their entries take"),
+    Option("weigher", ENGINE_ONLY, options.function_or_none, None),
+    Option("ttl", ENGINE_ONLY, options.ttl, None),
     Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction"),
     Option("interval", ALL, options.interval, 1.0, "a tick of the wheel"),
     Option("log_interval", ALL, options.interval_or_none, 60.0, "between lines on the logger `wheelcache.stats`"),
-    Option("sample_interval", Of.ENGINE, options.interval_or_none, 10.0),
-    Option("name", ALL, options.text, "default", "what the lines on the log call the cache", None),
+    Option("sample_interval", ENGINE_ONLY, options.interval_or_none, 10.0),
+    Option("name", ALL, options.text, "default", "what the lines on the log call the cache"),
     Option(
-        *("serializer", BACKENDS, options.serializer_name, "pickle"),
+        "serializer",
+        BACKENDS,
+        options.serializer_name,
+        "pickle",
         '`"pickle"` keeps immutable values as they are and pickles the others',
-        flask=None,
     ),
     Option(
-        *("fill_wait", BACKENDS, options.waits, ()),
+        "fill_wait",
+        BACKENDS,
+        options.waits,
+        (),
         "how long a `get` that misses waits for another caller to compute the value",
     ),
     Option(
-        *("coherence", BACKENDS, options.coherence, None),
+        "coherence",
+        BACKENDS,
+        options.coherence,
+        None,
         '`"host"`: the processes of this machine see at once what one of them writes or deletes',
     ),
-    Option("stamps", Of.ENGINE, options.stamps_or_none, None),
+    Option("stamps", ENGINE_ONLY, options.stamps_or_none, None),
     Option(
-        *("figures_dir", ALL, figures_directory_or_none, None),
+        "figures_dir",
+        ALL,
+        options.path_or_none,
+        None,
         "the directory in which the workers show each other their figures",
-        Spelling("FIGURES_DIR", default=OF_THE_SITE),
     ),
     Option(
-        *("snapshot_dir", KEPT, snapshot_directory_or_none, None),
+        "snapshot_dir",
+        KEPT,
+        options.path_or_none,
+        None,
         "an absolute path, of the directory where the entries are kept from one process to the next",
-        *("SNAPSHOT", "snapshot"),
     ),
     Option("snapshot_interval", KEPT, options.interval, 300.0, "between two saves of the entries"),
     Option(
-        *("snapshot_key", KEPT, options.secret_or_none, None),
+        "snapshot_key",
+        KEPT,
+        options.secret_or_none,
+        None,
         "a string or bytes that the snapshots are signed with",
         is_secret=True,
     ),
-    Option("on_removal", Of.ENGINE, options.function_or_none, None),
-    Option("clock", Of.ENGINE, options.function, SystemClock.monotonic),
+    Option("on_removal", ENGINE_ONLY, options.function_or_none, None),
+    Option("clock", ENGINE_ONLY, options.function, SystemClock.monotonic),
 )
+"""In the engine each option has its name, in Django the same in capitals, in Flask the same."""
+
+IN_DJANGO: Final[dict[str, Spelling | None]] = {
+    "l2": Spelling("L2", options.text),
+    "l2_options": None,
+    "max_entries": Spelling("MAX_ENTRIES", options.as_django_reads(options.count_or_none), 10_000),
+    "default_timeout": None,
+    "ignore_delete_many_errors": None,
+    "key_prefix": None,
+    "max_weight": Spelling("MAX_BYTES"),
+    "name": None,
+    "figures_dir": Spelling("FIGURES_DIR", default=OF_THE_SITE),
+    "snapshot_dir": Spelling("SNAPSHOT"),
+}
+"""The options that Django's settings spell in another way; None for those that they do not have."""
+
+IN_FLASK: Final[dict[str, Spelling | None]] = {
+    "max_entries": Spelling("threshold", options.zero_for(THRESHOLD, options.whole), THRESHOLD),
+    "cull_frequency": None,
+    "max_weight": Spelling("max_bytes"),
+    "serializer": None,
+    "snapshot_dir": Spelling("snapshot"),
+}
+"""The same for Flask."""
 
 
 class Setting(NamedTuple):
     """An option of a cache, as operators see it.
 
     Attributes:
-        name: as the interface spells it.
-        value: in words.
-        is_default: whether that is what holds without the setting.
-        meaning: in words.
+        name: the name as the interface spells it.
+        value: the value in words.
+        is_default: whether that is the value without the setting.
+        meaning: the meaning in words.
     """
 
     name: str
@@ -195,13 +223,14 @@ class Options(Mapping[str, Option]):
 
     __slots__ = ("_by_name",)
 
-    def __init__(self, of: Of, spelling: Callable[[Option], tuple[Spelling | str | None, str]]) -> None:
+    def __init__(
+        self, taken_by: TakenBy, spellings: Mapping[str, Spelling | None], spell: Callable[[str], str] = str
+    ) -> None:
         self._by_name: dict[str, Option] = {}
         for option in TABLE:
-            spelled, by_name = spelling(option)
-            if of in option.of and spelled is not None:
-                name, own = option.spelled(spelled, by_name)
-                self._by_name[name] = own
+            spelling = spellings.get(option.name, Spelling(spell(option.name)))
+            if taken_by in option.taken_by and spelling is not None:
+                self._by_name[spelling.name] = option.spelled(spelling)
 
     def __getitem__(self, name: str) -> Option:
         return self._by_name[name]
@@ -213,14 +242,14 @@ class Options(Mapping[str, Option]):
         return len(self._by_name)
 
     def unknown(self, given: Iterable[Any], cache: str) -> str | None:
-        """What to say of ``given`` names that are none of these: see ``options.unknown``."""
+        """Return the message about ``given`` names that are none of these: see ``options.unknown``."""
         return options.unknown(given, self, cache)
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """All options by ``Option.name``: those of ``given``, checked, and the defaults of the others.
+        """Return all options by ``Option.name``: those of ``given``, checked, and the defaults of the others.
 
         Raises:
-            TypeError, ValueError, FileUnusable: naming the option as it is spelled here.
+            TypeError, ValueError: naming the option as it is spelled here.
         """
         return {
             option.name: option.check(name, given[name]) if name in given else option.default
@@ -228,14 +257,23 @@ class Options(Mapping[str, Option]):
         }
 
     def for_engine(self, checked: Mapping[str, Any]) -> dict[str, Any]:
-        """Those that are arguments of ``Cache``. A backend's weights are bytes."""
-        arguments = {option.name: checked[option.name] for option in self.values() if Of.ENGINE in option.of}
+        """Return the arguments of ``Cache``. A backend's weights are bytes."""
+        arguments = {option.name: checked[option.name] for option in self.values() if TakenBy.ENGINE in option.taken_by}
         if arguments["max_weight"] is not None:
             arguments["weigher"] = size_of
         return arguments
 
+    @contextmanager
+    def in_errors(self) -> Iterator[None]:
+        """Let an error about a directory, which ``Cache`` raises, name the option as it is spelled here."""
+        try:
+            yield
+        except DirectoryUnusable as error:
+            spelled = next(name for name, option in self.items() if option.name == error.option)
+            raise DirectoryUnusable(spelled, error.reason) from error
+
     def settings(self, checked: Mapping[str, Any]) -> list[Setting]:
-        """Those of ``checked``, for operators."""
+        """Return the options of ``checked``, for operators."""
         return [
             Setting(
                 name,
@@ -248,16 +286,8 @@ class Options(Mapping[str, Option]):
         ]
 
 
-def _in_django(option: Option) -> tuple[Spelling | str | None, str]:
-    return option.django, option.name.upper()
-
-
-def _in_flask(option: Option) -> tuple[Spelling | str | None, str]:
-    return option.flask, option.name
-
-
-ENGINE: Final = Options(Of.ENGINE, lambda option: ("", option.name))
-DJANGO: Final = Options(Of.WHEEL, _in_django)
-DJANGO_TIERED: Final = Options(Of.TIERED, _in_django)
-FLASK: Final = Options(Of.WHEEL, _in_flask)
-FLASK_TIERED: Final = Options(Of.TIERED, _in_flask)
+ENGINE: Final = Options(TakenBy.ENGINE, {})
+DJANGO: Final = Options(WHEEL, IN_DJANGO, str.upper)
+DJANGO_TIERED: Final = Options(TIERED, IN_DJANGO, str.upper)
+FLASK: Final = Options(WHEEL, IN_FLASK)
+FLASK_TIERED: Final = Options(TIERED, IN_FLASK)

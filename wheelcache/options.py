@@ -1,7 +1,7 @@
-"""What an option may be. Checked by the engine and, under their own spelling, by the backends.
+"""Checks the values of options, for the engine and, under their own spelling, for the backends.
 
-Every check takes the name as the user wrote it and what was given, returns what is to be used, and otherwise raises a
-TypeError or ValueError that says the name, what it takes and what it got.
+Every check receives the name as the user wrote it and the given value. It returns the value to use, or raises a
+TypeError or ValueError with the name, the accepted values and the given one.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ def _checked(name: str, value: Any, takes: str, kind: Any, holds: Callable[[Any]
 
 
 def unknown(given: Iterable[Any], known: Iterable[str], cache: str) -> str | None:
-    """What to say of options that a cache does not know: the nearest known one, or all. None if it knows them.
+    """Return the message about options that a cache does not know, with the nearest known one, or all. Return None if
+    it knows them all.
 
     Args:
-        cache: in words, as "the cache 'default'".
+        cache: the cache in words, as in "the cache 'default'".
     """
     by_case = {name.casefold(): name for name in known}
     said = []
@@ -53,7 +54,8 @@ def unknown(given: Iterable[Any], known: Iterable[str], cache: str) -> str | Non
 
 
 SIMILARITY: Final = 0.75
-"""Of a misspelled option to the one that was meant. At 0.6, difflib's own, max_entries would be taken for max_bytes."""
+"""The similarity of a misspelled option to the right one. At 0.6, difflib's own value, max_entries would pass for
+max_bytes."""
 
 
 def _is_duration(value: float) -> bool:
@@ -80,12 +82,14 @@ _seconds: Final = _number("a number of seconds > 0", Real, _is_duration, float)
 
 
 def seconds(name: str, value: Any) -> float:
-    """A finite time > 0."""
-    # A usual one takes 0.5 us less: each timer comes by here.
+    """Check a finite time > 0."""
+    # The shortcut saves 0.5 us, for every timer.
     return value if type(value) is float and 0.0 < value < inf else _seconds(name, value)
 
 
 seconds_or_none: Final = _or_none("a number of seconds > 0, or None", Real, _is_duration, float)
+
+seconds_or_zero: Final = _number("a number of seconds >= 0", Real, lambda given: given >= 0 and isfinite(given), float)
 
 interval: Final = _number("a number of seconds > 0, at least 0.000001", Real, _is_interval, float)
 """A finite time of at least a microsecond: below, a float cannot count the ticks of a year."""
@@ -97,7 +101,7 @@ count: Final = _number("a whole number >= 1", int, lambda given: given >= 1, int
 count_or_none: Final = _or_none("a whole number >= 1, or None for no bound", int, lambda given: given >= 1, int)
 
 slots: Final = _number("a whole number from 1 to 16,384", int, lambda given: 1 <= given <= 16_384, int)
-"""Finding the next timer may mean a look at each, which takes a millisecond."""
+"""Finding the next timer may require a look at each slot, which takes a millisecond."""
 
 whole: Final = _number("a whole number >= 0", int, lambda given: given >= 0, int)
 
@@ -107,7 +111,7 @@ share_or_none: Final = _or_none("a fraction, 0 < fraction < 1, or None", Real, l
 
 
 def ttl(name: str, value: Any) -> float | None:
-    """A time to live > 0, or None. An infinite one is the same as None."""
+    """Check a time to live > 0, or None. An infinite one is the same as None."""
     takes = "a number of seconds > 0, or None for no expiry"
     if value is None or _checked(name, value, takes, Real, lambda given: given > 0) == inf:
         return None
@@ -118,12 +122,12 @@ def ttl(name: str, value: Any) -> float | None:
 
 
 def timeout(name: str, value: Any) -> float:
-    """Seconds, as a number or a timedelta. 0 is never, and less is over at once."""
+    """Check a timeout in seconds, a number or a timedelta. 0 means never, and less means over immediately."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, float) and not isnan(value):
         return value
-    # An int beyond what floats can hold is beyond what clocks can count.
+    # No clock can count an int that no float can hold.
     if isinstance(value, int) and not isinstance(value, bool) and value <= float_info.max:
         return value
     raise TypeError(f"{name} must be a number of seconds (0 for never) or a timedelta, not {value!r}")
@@ -143,14 +147,14 @@ def django_timeout(name: str, value: Any) -> Any:
 
 
 def timeout_or_none(name: str, value: Any) -> float | None:
-    """As for ``timeout``, or None."""
+    """Check a timeout as ``timeout`` does, or None."""
     return None if value is None else timeout(name, value)
 
 
 def as_django_reads(check: Check) -> Check:
-    """``check``, that also takes what Django's own backends make a whole number of, by ``int``: "500" and 1e6.
+    """Return ``check`` for values that Django's own backends convert by ``int``, such as "500" and 1e6.
 
-    A fraction is refused, and not cut off.
+    A fraction is refused, not cut off.
     """
 
     def read(name: str, value: Any) -> Any:
@@ -163,19 +167,19 @@ def as_django_reads(check: Check) -> Check:
 
 
 def zero_for(default: int, check: Check) -> Check:
-    """``check``, of which 0 means ``default``."""
+    """Return ``check`` with 0 in the meaning of ``default``."""
     return lambda name, value: check(name, value) or default
 
 
 def flag(name: str, value: Any) -> bool:
-    """True or False."""
+    """Check a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {value!r}")
     return value
 
 
 def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
-    """Seconds for every key, or a dict of key prefixes to seconds; 0 for none.
+    """Check seconds for every key, or a dict of key prefixes to seconds; 0 for none.
 
     Returns:
         Pairs of prefix and seconds, the longest prefix first.
@@ -186,20 +190,20 @@ def waits(name: str, value: Any) -> tuple[tuple[str, float], ...]:
         if not isinstance(prefix, str):
             raise TypeError(f"{name} must be {takes}, not {value!r}")
         _checked(name, each, takes, Real, lambda seconds: seconds >= 0 and isfinite(seconds))
-    # Those of equal length in a fixed order, too: dicts that are equal make the same pairs.
+    # Prefixes of equal length are in a fixed order, too, so that equal dicts give the same pairs.
     longest_first = sorted(given, key=lambda prefix: (-len(prefix), prefix))
     return tuple((prefix, float(given[prefix])) for prefix in longest_first) if any(given.values()) else ()
 
 
 def coherence(name: str, value: Any) -> str | None:
-    """\"host", or None."""
+    """Check \"host\", or None."""
     if value is not None and value != "host":
         raise ValueError(f"{name} must be 'host', or None, not {value!r}")
     return None if value is None else "host"
 
 
 def one_of(*takes: str) -> Check:
-    """A check for one of these strings."""
+    """Return a check for one of these strings."""
 
     def check(name: str, value: Any) -> str:
         if value not in takes:
@@ -213,7 +217,7 @@ SERIALIZER_TAKES: Final = "'pickle', 'reference', or the dotted path of an objec
 
 
 def serializer_name(name: str, value: Any) -> str:
-    """A string. Its path is imported when the cache is made."""
+    """Check a string. Its path is imported when the cache is made."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be {SERIALIZER_TAKES}, not {value!r}")
     return value
@@ -244,48 +248,48 @@ def encodable_path(name: str, value: str | os.PathLike[str]) -> Path:
 
 
 def secret_or_none(name: str, value: Any) -> bytes | None:
-    """A string that can be encoded in UTF-8, or bytes, not empty, or None."""
+    """Check a string that can be encoded in UTF-8, or bytes, not empty, or None."""
     if value is None:
         return None
     if not isinstance(value, str | bytes) or not value:
-        # Not what it is: it may be one that was meant to be kept.
+        # Do not include the value: it may be a secret.
         raise TypeError(f"{name} must be a string or bytes, not empty, or None, not a {type(value).__qualname__}")
     try:
         return value.encode() if isinstance(value, str) else value
     except UnicodeEncodeError:
-        # Without it: its message would show the secret.
+        # Without the cause: its message would show the secret.
         raise ValueError(f"{name} must be a string without lone surrogates, or bytes") from None
 
 
 def stamps_or_none(name: str, value: Any) -> Any:
-    """Stamps, or None."""
-    # Told by what they have: there are two kinds, and tests have others.
+    """Check stamps, or None."""
+    # By their attributes: there are two kinds, and tests have others.
     if value is not None and not (callable(getattr(value, "slot", None)) and hasattr(value, "table")):
         raise TypeError(f"{name} must be a wheelcache.coherence.shared_stamps.SharedStamps, or None, not {value!r}")
     return value
 
 
 def function(name: str, value: Any) -> Any:
-    """Something to call."""
+    """Check a callable."""
     if not callable(value):
         raise TypeError(f"{name} must be callable, not {value!r}")
     return value
 
 
 def function_or_none(name: str, value: Any) -> Any:
-    """Something to call, or None."""
+    """Check a callable, or None."""
     if value is not None and not callable(value):
         raise TypeError(f"{name} must be callable, or None, not {value!r}")
     return value
 
 
 def unchecked(name: str, value: Any) -> Any:
-    """What only the framework can check, where it is used."""
+    """Accept any value: only the framework can check it, where it is used."""
     return value
 
 
 def text(name: str, value: Any) -> str:
-    """A string."""
+    """Check a string."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, not {value!r}")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -25,22 +26,68 @@ Buckets = tuple[int, ...]
 
 NO_BUCKETS: Final[Buckets] = (0,) * (len(LOAD_BOUNDS) + 1)
 
+LOAD_COUNTS: Final = (
+    "loads",
+    "load_failures",
+    "load_timeouts",
+    "coalesced",
+    "stale_hits",
+    "refreshes",
+    "refreshes_dropped",
+)
+"""The counters of ``Stats`` that loads raise by one."""
 
-class LoadTimes:
-    """How long loads, or other calls, took: their sum, and how many fell between which bounds. Written and read under a
-    lock."""
 
-    __slots__ = ("buckets", "seconds")
+def counter(description: str = "", unit: str = "", name: str = "") -> Any:
+    """A number of ``Stats``, or of its parts, that only grows.
 
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.buckets = [0] * (len(LOAD_BOUNDS) + 1)
+    Args:
+        description, unit, name: of the metric that has this number alone, without the prefix and the endings that a
+            system of metrics adds. The name is that of the field unless it is given. No description for no such metric.
+    """
+    return field(default=0, metadata={"description": description, "unit": unit, "name": name})
 
-    def add(self, seconds: float) -> None:
-        # Negative where a test moved the time back meanwhile.
+
+class Meter:
+    """Counts and times the loads of a cache, or the calls of a store. Any thread may count: that takes less than 1 us.
+
+    Args:
+        names: the names of the counts.
+    """
+
+    __slots__ = ("_buckets", "_counts", "_lock", "_names", "_seconds")
+
+    def __init__(self, *names: str) -> None:
+        self._names = names
+        self.count_from_zero()
+
+    def count_from_zero(self) -> None:
+        """Reset the counts, also in the child of a fork, where a lost thread may hold the lock."""
+        # Re-entrant, since the garbage collector may run a finalizer that counts at any point.
+        self._lock = threading.RLock()
+        self._counts = dict.fromkeys(self._names, 0)
+        self._seconds = 0.0
+        self._buckets = [0] * len(NO_BUCKETS)
+
+    def add(self, name: str, number: int = 1) -> None:
+        """Count ``number`` more."""
+        with self._lock:
+            self._counts[name] += number
+
+    def ended(self, seconds: float, name: str | None = None) -> None:
+        """Record the end of a load or call that took ``seconds``, and count one more under ``name``, if given."""
+        # The time is negative if a test has moved the clock back.
         seconds = max(0.0, seconds)
-        self.seconds += seconds
-        self.buckets[bisect_left(LOAD_BOUNDS, seconds)] += 1
+        with self._lock:
+            if name is not None:
+                self._counts[name] += 1
+            self._seconds += seconds
+            self._buckets[bisect_left(LOAD_BOUNDS, seconds)] += 1
+
+    def read(self) -> tuple[dict[str, int], float, Buckets]:
+        """Return the counts by name, whole parts of the seconds, and how many times fell between which bounds."""
+        with self._lock:
+            return self._counts.copy(), whole_parts(self._seconds), tuple(self._buckets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +102,9 @@ class CallStats:
             answer, with an error, or by the cancellation of its task.
     """
 
-    errors: int = 0
-    refused: int = 0
-    seconds: float = 0.0
+    errors: int = counter()
+    refused: int = counter()
+    seconds: float = counter()
     buckets: Buckets = NO_BUCKETS
 
     @property
@@ -70,12 +117,24 @@ class CallStats:
         """Calls, also those that were refused."""
         return self.calls + self.refused
 
+    def counts(self) -> Row:
+        """The numbers, all of which only grow."""
+        return (*_call_counters(self), *self.buckets)
+
+    @classmethod
+    def of(cls, counts: Sequence[Any]) -> CallStats:
+        """Return the figures whose ``counts()`` these are."""
+        counters = dict(zip(_CALL_COUNTERS, counts, strict=False))
+        return cls(**counters, buckets=tuple(counts[len(counters) :]))
+
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
     """The figures of the store behind a near cache, since the near cache was made, or since the fork.
 
     Attributes:
+        hits, misses: look-ups without a copy for which the store had a value, and those for which it had none. Callers
+            that share a read count one by one.
         reads, writes: its calls.
         breakers: processes that leave the store alone when it fails: 0 or 1 for one process.
         open_breakers: processes that leave it alone now.
@@ -83,6 +142,8 @@ class StoreStats:
         trusted: processes that it notifies now.
     """
 
+    hits: int = counter()
+    misses: int = counter()
     reads: CallStats = CallStats()
     writes: CallStats = CallStats()
     breakers: int = 0
@@ -95,24 +156,27 @@ class StoreStats:
         """Calls, also those that were refused."""
         return self.reads.uses + self.writes.uses
 
+    def counts(self) -> Row:
+        """The numbers that only grow."""
+        return (*_store_counters(self), *self.reads.counts(), *self.writes.counts())
 
-def counter(description: str = "", unit: str = "", name: str = "") -> Any:
-    """A field of ``Stats`` that only grows.
-
-    Args:
-        description, unit, name: of the metric that has this number alone, without the prefix and the endings that a
-            system of metrics adds. The name is that of the field unless it is given. No description for no such metric.
-    """
-    return field(default=0, metadata={"description": description, "unit": unit, "name": name})
+    @classmethod
+    def of(cls, counts: Sequence[Any], gauges: Sequence[Any]) -> StoreStats:
+        """Return the figures whose ``counts()`` these are."""
+        counters = dict(zip(_STORE_COUNTERS, counts, strict=False))
+        half = (len(counters) + len(counts)) // 2
+        reads, writes = CallStats.of(counts[len(counters) : half]), CallStats.of(counts[half:])
+        return cls(**counters, reads=reads, writes=writes, **dict(zip(STORE_GAUGES, gauges, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
     """A cache's figures since it was made, or since the fork in a child process.
 
-    This is the table of all figures. The database of the site has a column for each number, and the numbers of several
+    This is the table of all figures: a new counter is a line here, and the line that counts. The parts that count name
+    their counts as the fields. The database of the site has a column for each number, and the numbers of several
     processes are added up, or earlier ones subtracted, as rows in the order of ``COUNTS``. The terminal's document, the
-    dashboard and the metrics have an entry for each counter, so a new counter is a line here.
+    dashboard and the metrics have an entry for each counter.
 
     Attributes:
         hits, misses: look-ups by ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake`` that found a value
@@ -179,6 +243,11 @@ class Stats:
         return self.hits / self.requests if self.requests else 0.0
 
     @property
+    def answered_ratio(self) -> float | None:
+        """The share of look-ups that the cache or the store behind it answered; None without a store or look-ups."""
+        return None if self.store is None or not self.requests else (self.hits + self.store.hits) / self.requests
+
+    @property
     def stale_ratio(self) -> float:
         """The share of look-ups that were stale hits, 0.0 to 1.0; 0.0 without look-ups."""
         return self.stale_hits / self.requests if self.requests else 0.0
@@ -186,73 +255,79 @@ class Stats:
     @property
     def removals(self) -> dict[str, int]:
         """How many entries left, by the value of their ``RemovalCause``."""
-        return {
-            "expired": self.expirations,
-            "evicted": self.evictions,
-            "replaced": self.replacements,
-            "deleted": self.deletions,
-            "cleared": self.clearings,
-        }
+        return {cause: getattr(self, name) for cause, name in REMOVALS.items()}
 
     def counts(self) -> Row:
-        """All numbers that only grow, in the order of ``COUNTS``, with exact parts of seconds."""
-        store = StoreStats() if self.store is None else self.store
-        counters = list(_counters(self))
-        counters[_LOAD_SECONDS] = whole_parts(self.load_seconds)
-        return (*counters, *self.load_buckets, *_calls(store.reads), *_calls(store.writes))
+        """All numbers that only grow, in the order of ``COUNTS``."""
+        return (*_counters(self), *self.load_buckets, *(NO_STORE if self.store is None else self.store.counts()))
+
+    def gauges(self) -> Row:
+        """The numbers that go up and down, in the order of ``GAUGES``."""
+        return (self.size, self.weight, *(_store_gauges(self.store) if self.store is not None else NO_STORE_GAUGES))
 
     @classmethod
-    def of(cls, counts: Sequence[Any], *, has_store: bool = True, **gauges: Any) -> Stats:
-        """Return the figures whose ``counts()`` these are.
+    def of(cls, counts: Sequence[Any], gauges: Sequence[Any] = (), *, has_store: bool = True) -> Stats:
+        """Return the figures whose ``counts()`` and ``gauges()`` these are.
 
         Args:
-            counts: in the order of ``COUNTS``.
+            gauges: zeros unless given.
             has_store: whether there is a store behind.
-            gauges: ``size`` and ``weight``, and those of the store; 0 unless given.
         """
-        given = dict(zip(COUNTERS, counts, strict=False))
-        buckets = tuple(counts[len(COUNTERS) : _STORE])
-        size, weight = gauges.pop("size", 0), gauges.pop("weight", 0)
-        store = None
-        if has_store:
-            halves = (counts[_STORE : _STORE + _CALLS], counts[_STORE + _CALLS :])
-            reads, writes = (CallStats(half[0], half[1], half[2], tuple(half[3:])) for half in halves)
-            store = StoreStats(reads, writes, **gauges)
-        return cls(**given, size=size, weight=weight, load_buckets=buckets, store=store)
+        size, weight, *of_store = gauges or (0,) * len(GAUGES)
+        first = len(COUNTERS) + len(NO_BUCKETS)
+        store = StoreStats.of(counts[first:], of_store) if has_store else None
+        counters = dict(zip(COUNTERS, counts, strict=False))
+        buckets = tuple(counts[len(COUNTERS) : first])
+        return cls(**counters, size=size, weight=weight, load_buckets=buckets, store=store)
 
     def __sub__(self, earlier: Stats) -> Stats:
         """The figures since ``earlier``, with the gauges of now."""
         counts = subtracted(self.counts(), earlier.counts())
-        gauges = {} if self.store is None else {name: getattr(self.store, name) for name in STORE_GAUGES}
-        return Stats.of(counts, has_store=self.store is not None, size=self.size, weight=self.weight, **gauges)
+        return Stats.of(counts, self.gauges(), has_store=self.store is not None)
 
 
-def _calls(calls: CallStats) -> tuple[float, ...]:
-    return (calls.errors, calls.refused, calls.seconds, *calls.buckets)
+def _counters_of(kind: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind) if each.metadata)
 
 
-COUNTERS: Final = tuple(each.name for each in fields(Stats) if each.metadata)
+COUNTERS: Final = _counters_of(Stats)
 """The fields of ``Stats`` that are one number and only grow."""
 
-STORE_GAUGES: Final = tuple(each.name for each in fields(StoreStats) if each.name not in ("reads", "writes"))
+REMOVALS: Final = {
+    "expired": "expirations",
+    "evicted": "evictions",
+    "replaced": "replacements",
+    "deleted": "deletions",
+    "cleared": "clearings",
+}
+"""The counters of the entries that left, by the value of their ``RemovalCause``."""
+
+STORE_GAUGES: Final = ("breakers", "open_breakers", "trackers", "trusted")
+
+GAUGES: Final = ("size", "weight", *STORE_GAUGES)
+"""The names of the numbers that go up and down."""
+
+_STORE_COUNTERS: Final = _counters_of(StoreStats)
+_CALL_COUNTERS: Final = _counters_of(CallStats)
+_PLACES: Final = tuple(map(str, range(len(NO_BUCKETS))))
 
 COUNTS: Final = (
     *COUNTERS,
-    *(f"load_{place}" for place in range(len(NO_BUCKETS))),
-    *(
-        f"{kind}_{name}"
-        for kind in ("read", "write")
-        for name in ("errors", "refused", "seconds", *range(len(NO_BUCKETS)))
-    ),
+    *(f"load_{place}" for place in _PLACES),
+    *(f"store_{name}" for name in _STORE_COUNTERS),
+    *(f"{kind}_{name}" for kind in ("read", "write") for name in (*_CALL_COUNTERS, *_PLACES)),
 )
 """The names of the numbers in a row: all that is counted."""
 
 NOTHING: Final[Row] = (0,) * len(COUNTS)
 
 _counters: Final = attrgetter(*COUNTERS)
-_CALLS: Final = 3 + len(NO_BUCKETS)
-_LOAD_SECONDS: Final = COUNTERS.index("load_seconds")
-_STORE: Final = len(COUNTS) - 2 * _CALLS
+_call_counters: Final = attrgetter(*_CALL_COUNTERS)
+_store_counters: Final = attrgetter(*_STORE_COUNTERS)
+_store_gauges: Final = attrgetter(*STORE_GAUGES)
+
+NO_STORE: Final = NOTHING[len(COUNTERS) + len(NO_BUCKETS) :]
+NO_STORE_GAUGES: Final = (0,) * len(STORE_GAUGES)
 
 
 def added(one: Row, other: Row) -> Row:

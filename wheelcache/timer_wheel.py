@@ -1,16 +1,16 @@
 """The timers of a ``Timers`` as entries of two cores: a timer is an entry that fires when it expires.
 
 One core has the keyed timers, the other one the broadcasts and the periodic jobs. ``core.advance`` moves due timers to
-a list that the wheel keeps, and they leave that list when they run, so an asynchronous exception loses none. ``set``
-and ``advance`` drop a few of the entries that ``core.clear`` has detached. A timer that another thread drops in this
-way would miss its call by ``Timers.drain``, so ``remove_all`` removes the timers one by one.
+a list that the wheel keeps, and they leave that list one by one, so an asynchronous exception loses none.
+``set`` and ``advance`` drop a few of the entries that ``core.clear`` has detached. A timer that another thread drops in
+this way would miss its call by ``Timers.drain``, so ``remove_all`` removes the timers one by one.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from contextvars import Context
 from enum import Enum
@@ -110,37 +110,30 @@ class TimerWheel:
 
     def schedule(self, core: Core, key: Hashable, value: Any, delay: float, mode: int = ANY) -> int:
         """Set an entry of one of the cores, and return the outcome."""
+        outcome = WAKE
         try:
             outcome = core.set(key, value, delay, mode=mode)
+        finally:
+            # Even if the call was interrupted: the entry may be set, and the wheel thread must know.
             self._scheduled(outcome)
-        except BaseException:
-            # The entry may be set, and the wheel thread must know.
-            self.driver.wake()
-            raise
         return outcome
 
     def move(self, key: Hashable, delay: float) -> bool:
         """Give a timer a new delay, or fire it immediately if that is under one interval. False if ``key`` has none."""
         timers, is_soon = self.timers, delay < self.interval
-        taken: Removals = []
-        try:
-            outcome = 0 if is_soon else timers.touch(key, delay)
-            if outcome:
-                self._scheduled(outcome)
-                return True
-            # ``touch`` takes a timer for expired that is due before its tick; ``delete`` removes that, too.
-            timers.delete(key, removed=taken)
-            if taken and not is_soon:
-                self.schedule(timers, key, taken[0][1], delay, ABSENT)
-                return True
-        except BaseException:
-            if taken and timers.times(key) is None:
-                self._due += taken
-            self.driver.wake()
-            raise
-        self._due += taken
-        self._submit_due()
-        return bool(taken)
+        outcome = 0 if is_soon else timers.touch(key, delay)
+        if outcome:
+            self._scheduled(outcome)
+            return True
+        # ``touch`` considers a timer expired that is due before its tick; ``delete`` removes that, too.
+        removed: Removals = []
+        timers.delete(key, removed=removed)
+        if removed and not is_soon:
+            self.schedule(timers, key, removed[0][1], delay, ABSENT)
+        else:
+            self._due += removed
+            self._submit_due()
+        return bool(removed)
 
     def restore(self, key: Hashable, value: Any, delay: float) -> bool:
         """Set the timer of a key that has none, or fire it immediately if ``delay`` is over. False if it has one."""
@@ -156,20 +149,18 @@ class TimerWheel:
         """Return the event of the tick that comes in ``delay`` seconds."""
         now = self.clock()
         tick, time = self._tick_of(now + delay)
+        outcome = 0
         try:
             with self._lock:
                 record = self.events.peek(tick)
-                if record is not None:
-                    event: threading.Event = record.value
-                    return event
-                event = AlarmEvent()
-                # Due in the middle of the tick's span, or halfway there. The core reads the clock again, and would
-                # round the end of the span up to the next tick.
-                outcome = self.events.set(tick, event, max(time - self.interval / 2 - now, (time - now) / 2))
+                event: threading.Event = AlarmEvent() if record is None else record.value
+                if record is None:
+                    outcome = WAKE
+                    # Due in the middle of the tick's span, or halfway there. The core reads the clock again, and would
+                    # round the end of the span up to the next tick.
+                    outcome = self.events.set(tick, event, max(time - self.interval / 2 - now, (time - now) / 2))
+        finally:
             self._scheduled(outcome)
-        except BaseException:
-            self.driver.wake()
-            raise
         return event
 
     def remove_all(self) -> Removals:
@@ -218,14 +209,25 @@ class TimerWheel:
         self.events.advance(budget, self._due_events)
 
     def tell(self, done: None = None) -> None:
-        """Run the due timers, including those that another thread took."""
+        """Run the due timers, including those that another thread removed from the cores."""
         # Events first: this takes no time, cannot fail, and may be repeated.
         for _, event, _ in tuple(self._due_events):
             if isinstance(event, AlarmEvent):
                 event.set()
         self._submit_due()
-        exits: list[BaseException] = []
-        _run_each(self._due_events, partial(self._run_job, exits))
+        events, exits = self.events, []
+        with suppress(IndexError):
+            for _, job, _ in _removed_one_by_one(self._due_events):
+                try:
+                    if isinstance(job, AlarmEvent):
+                        job.set()
+                    elif not self._is_stopped:
+                        self._run_job(events, job)
+                except BaseException as error:
+                    exits.append(error)
+                    if isinstance(job, PeriodicJob):
+                        with suppress(WheelClosed):
+                            self.schedule(events, job, job, job.period, ABSENT)
         if exits:
             # After the others have run.
             raise exits[-1]
@@ -291,72 +293,51 @@ class TimerWheel:
             self.driver.written()
 
     def _submit_due(self) -> None:
-        _run_each(self._due, self._submit)
+        with suppress(IndexError):
+            for timer in _removed_one_by_one(self._due):
+                claim = [timer]
+                try:
+                    # In a context of its own: the caller belongs to some load or request, or to none.
+                    self._pool.submit(partial(self._execute_claimed, claim), context=Context())
+                except PoolStopped:
+                    # After ``stop``, or while the interpreter exits, timers no longer fire.
+                    pass
+                except RuntimeError:
+                    logger.exception("The timer of %r found no thread to run on.", unwrap(timer[0]))
+                except BaseException:
+                    # An exception from outside: the timer fires later, unless it was submitted and has run.
+                    with suppress(IndexError):
+                        self._due.insert(0, claim.pop())
+                    raise
 
-    def _submit(self, claim: Removals) -> None:
-        try:
-            # In a context of its own: the caller belongs to some load or request, or to none.
-            self._pool.submit(partial(self._run_once, claim), context=Context())
-        except PoolStopped:
-            # After ``stop``, or while the interpreter exits, timers no longer fire.
-            pass
-        except RuntimeError:
-            logger.exception("The timer of %r found no thread to run on.", unwrap(claim[0][0]))
-
-    def _run_once(self, claim: Removals) -> None:
-        try:
+    def _execute_claimed(self, claim: Removals) -> None:
+        with suppress(IndexError):
             key, value, _ = claim.pop()
-        except IndexError:
-            # It has run already, or another job will run it.
-            return
-        self.call(self._execute, key, value)
+            self.call(self._execute, key, value)
 
-    def _run_job(self, exits: list[BaseException], claim: Removals) -> None:
-        _, job, _ = claim[0]
-        if isinstance(job, AlarmEvent):
-            job.set()
-            return
-        if self._is_stopped:
-            return
-        events = self.events
+    def _run_job(self, events: Core, job: PeriodicJob) -> None:
+        """Run a job, and schedule its next run in the core that it came from: in the child of a fork, there is none."""
         pause = job.period
         try:
             answer = job.function()
             if answer is STOP:
-                claim.clear()
                 return
             if answer is not None:
                 pause = options.seconds("what a periodic job returns", answer)
         except Exception:
             logger.exception("The periodic job %r raised.", job.function)
-        except BaseException as error:
-            exits.append(error)
         with suppress(WheelClosed):
             if events.set(job, job, pause) & WAKE:
                 # If a write advances the wheel, the wheel thread does not know of this run.
                 self.driver.wake()
-        claim.clear()
 
 
-def _run_each(due: Removals, run: Callable[[Removals], None]) -> None:
-    """Call ``run(claim)`` for each timer in ``due``. A claim is a list with one timer: whoever empties it runs that.
+def _removed_one_by_one(due: Removals) -> Iterator[tuple[Any, Any, Any]]:
+    """Iterate over the due timers, remove each, and raise IndexError at the end.
 
-    If an asynchronous exception interrupts this, a timer that has not run is in ``due`` again.
+    A ``for`` loop removes and assigns a timer without any other bytecode: no exception from outside comes in between.
     """
-    claim: Removals = []
-    try:
-        while True:
-            claim = []
-            if not due:
-                return
-            # There is no call until the claim has the timer, so no other thread runs, and no exception is delivered.
-            timer = due[0]
-            del due[0]
-            claim.append(timer)
-            run(claim)
-    finally:
-        with suppress(IndexError):
-            due.insert(0, claim.pop())
+    return iter(partial(due.pop, 0), None)
 
 
 def _stopped() -> WheelClosed:

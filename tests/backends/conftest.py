@@ -11,7 +11,7 @@ from wheelcache import Cache, ManualClock
 from wheelcache.django_backend import stores
 from wheelcache.flask_backend import backend as flask_backend
 from wheelcache.flask_backend import tiered as flask_tiered
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 
 @pytest.fixture(params=ADAPTERS.values(), ids=ADAPTERS)

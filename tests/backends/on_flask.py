@@ -6,7 +6,7 @@ from cachelib import BaseCache, SimpleCache
 from tests.backends.adapter import DEFAULT, QUIET, Adapter, given, names
 from tests.engines import noted
 from wheelcache.flask_backend import WheelCache
-from wheelcache.leases.fill_scope import forget_misses
+from wheelcache.runtime.request_scope import forget_misses
 
 
 class DocumentedSimpleCache(SimpleCache):

@@ -16,18 +16,15 @@ from django.http import HttpResponse
 from django.test import Client, override_settings
 from django.urls import include, path
 
+from tests.backends.dashboard_page import CLEAR, FIGURES, PAGE, READS, RESET, SAVE, config_in, has_the_headers, token_in
 from tests.waiting import PATIENCE, until
 from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend import dashboard as flask_dashboard
-from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
+from wheelcache.observability.dashboard.dashboard import ASSETS
 from wheelcache.observability.dashboard.permissions import Permission
 from wheelcache.observability.site import Site
 
-CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
-PAGE = "/wheelcache/"
-FIGURES = f"{PAGE}figures.json"
-READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
-CLEAR, SAVE, RESET = ACTIONS = [f"{PAGE}{each}" for each in ("clear", "save", "reset")]
+ACTIONS = [CLEAR, SAVE, RESET]
 
 urlpatterns = [path("wheelcache/", include("wheelcache.django_backend.urls")), path("", lambda _: HttpResponse())]
 
@@ -152,13 +149,12 @@ def site(make_site, tmp_path):
 
 
 def config_of(site, browser):
-    return json.loads(CONFIG.search(site.ask(browser, "get", PAGE)[2])[1])
+    return config_in(site.ask(browser, "get", PAGE)[2])
 
 
 def token_of(site, browser):
     """Open the page, as every user of its buttons does."""
-    config = config_of(site, browser)
-    return {config["token_header"]: config["token"]}
+    return token_in(site.ask(browser, "get", PAGE)[2])
 
 
 def press(site, url, data=None, **headers):
@@ -175,10 +171,6 @@ def is_untouched(site):
     return site.cache.get("k") == "v" and figures(site)["since"] is None
 
 
-def has_the_headers(headers):
-    return all(headers.get(name) == value for name, value in HEADERS.items())
-
-
 def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
     types = {}
     for url in READS:
@@ -191,7 +183,7 @@ def test_all_is_there_with_its_type_and_its_headers_and_head_has_no_body(site):
         "": "text/html; charset=utf-8",
         "figures.json": "application/json",
         "dashboard.css": "text/css; charset=utf-8",
-        "dashboard.js": "text/javascript; charset=utf-8",
+        **{name: "text/javascript; charset=utf-8" for name in ASSETS if name.endswith(".js")},
         "icon.svg": "image/svg+xml; charset=utf-8",
     }
 

@@ -15,7 +15,7 @@ from wheelcache.flask_backend import backend as flask_backend
 
 KEY = st.sampled_from(["a", "b", "\u00e9", "a_memver", "x" * 249, "x" * 300])
 VALUE = st.sampled_from([0, 41, 2**70, True, None, "text", 1.5, [1], {"a": 1}])
-TTL = st.sampled_from([None, 1000, 2.5, -1])
+TTL = st.sampled_from([None, 1000, 250.5, -1])
 CALL = st.one_of(
     st.tuples(st.sampled_from(["get", "has", "delete"]), st.tuples(KEY)),
     st.tuples(st.sampled_from(["set", "add"]), st.tuples(KEY, VALUE, TTL)),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.backends.tiers import TIERS, WITH_ASYNC, made_tiers
 from tests.waiting import PATIENCE, until, until_waiting
-from wheelcache.near_cache.circuit_breaker import FAILURES
+from wheelcache.near_cache.guarded_store import FAILURES
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_stamps")]
 

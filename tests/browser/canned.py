@@ -1,4 +1,4 @@
-"""A page of which the test says what it is told: the figures of a real cache, changed as the test likes."""
+"""A site whose figures are those of a real cache, changed by the test."""
 
 import json
 import threading
@@ -61,6 +61,33 @@ class CannedSite:
         for part, values in parts.items():
             card[part] = {**card[part], **values} if isinstance(values, dict) else values
         return _with_sums(card)
+
+    def buckets(self, *counts):
+        bounds = self._card["times"]["hour"]["loads"]["bounds"]
+        return {"bounds": bounds, "counts": [*counts, *[0] * (len(bounds) + 1 - len(counts))]}
+
+    def times(self, minute=(), hour=(), of="loads"):
+        """How many loads, or reads of the store, took how long."""
+        spans = {"minute": minute, "hour": hour}
+        return {
+            span: {"loads": self.buckets(), "store_reads": self.buckets(), of: self.buckets(*counts)}
+            for span, counts in spans.items()
+        }
+
+    def history(self, step=10.0, number=30, **series):
+        """A history whose newest step has just ended; of each figure 1.0 unless given."""
+        at = [self.figures["at"] // step * step - step * each for each in reversed(range(number))]
+        return {
+            **dict.fromkeys(self._card["history"], [1.0] * number),
+            **dict.fromkeys(("store_ratio", "stale_ratio", "stale_per_second"), [0.0] * number),
+            "step": step,
+            "at": at,
+            "started": [0] * number,
+        } | {name: [values] * number if isinstance(values, float) else values for name, values in series.items()}
+
+    def problem(self, cache, text="its store is down"):
+        """A problem of a cache; of the site for None."""
+        return {"cache": cache, "text": text, "sentence": f"Cache '{cache}': {text}" if cache else text}
 
     def worker(self, card, pid, **total):
         (worker, *_) = self._card["workers"]

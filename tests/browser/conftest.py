@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
+from tests.browser.canned import CannedSite
+from tests.browser.page import Page
+
 BROWSER, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
 FLAGS = [
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
@@ -30,3 +33,30 @@ def chromium(tmp_path_factory):
     driver.set_page_load_timeout(30)
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def site(tmp_path):
+    site = CannedSite(tmp_path / "figures")
+    yield site
+    site.stop()
+
+
+@pytest.fixture
+def page(chromium, site):
+    """The page of ``site``, which shows the cards that ``page.show`` receives."""
+    chromium.get("about:blank")
+    chromium.get_log("browser")
+    page = Page(chromium, site)
+
+    def show(*cards, **figures):
+        site.figures = {**site.figures, "caches": list(cards), **figures}
+        chromium.get("about:blank")
+        chromium.get(f"{site.url}/wheelcache/")
+        assert page.is_fresh()
+
+    page.show = show
+    yield page
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [], "media": ""})
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert page.errors() == []

@@ -1,6 +1,7 @@
 """The dashboard in a browser."""
 
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import staleness_of
 
 from tests.waiting import until
 
@@ -16,11 +17,16 @@ class Page:
         self.site = site
         self.expected = []
 
-    def open(self, user="operator"):
-        """As a user that has not logged in yet."""
+    def open(self, user="operator", cache="atlas"):
+        """As a user that has not logged in yet; with the details of ``cache``, if the user may see the page."""
         self.driver.get(f"{self.site.url}/wheelcache/")
         assert self.driver.title == "Log in"
+        form = self.find("form")
         self.log_in(user)
+        assert until(lambda: staleness_of(form)(self.driver), SOON)
+        if self.all("#config"):
+            assert self.is_fresh()
+            self.select(cache)
         return self
 
     def log_in(self, user="operator"):
@@ -55,6 +61,22 @@ class Page:
     def look_again(self):
         """Now, not in three seconds."""
         self.run("dispatchEvent(new Event('online'))")
+
+    def axis(self, chart):
+        """The labels at the lines of a chart, from the bottom to the top."""
+        # In one step: the texts are made again whenever the chart is drawn.
+        texts = "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)"
+        return self.run(texts, f'figure[data-chart="{chart}"] svg text[text-anchor="end"]')
+
+    def caches(self):
+        """The names in the table of caches, in its order."""
+        return [each.get_attribute("data-row") for each in self.all("#overview tbody tr")]
+
+    def select(self, cache):
+        """Show the details of a cache."""
+        self.find(f'[data-cache-link="{cache}"]').click()
+        body = f'section[data-cache="{cache}"] [data-part="body"]'
+        assert until(lambda: any(each.is_displayed() for each in self.all(body)), SOON)
 
     def press(self, selector, *, sure=True):
         self.find(selector).click()

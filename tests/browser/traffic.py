@@ -7,6 +7,10 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 """The name of a cache."""
 
 
+LOOKUPS = 20
+"""Look-ups of a visit to ``flat_site``."""
+
+
 def visit(get_or_load):
     """Ten looks at keys of which few are wanted often, and a loader that takes a moment."""
     for _ in range(10):

@@ -3,7 +3,7 @@ import pytest
 from tests.coherence.processes import NAME, QUIET
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SLOTS, SharedStamps
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 
 @pytest.fixture

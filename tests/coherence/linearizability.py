@@ -23,7 +23,7 @@ from time import monotonic_ns
 
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 KEYS = [f"key {number}" for number in range(3)]
 THREADS = 4

@@ -7,12 +7,11 @@ from contextvars import Context
 import pytest
 
 from tests.coherence.processes import QUIET, fill, in_thread
+from tests.loading.harness import load_many
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
 from wheelcache.coherence.fill_notes import FILL_WINDOW
-from wheelcache.leases.fill_scope import end_request
-from wheelcache.loading.policy import PLAIN
-from wheelcache.loading.steps import run
+from wheelcache.runtime.request_scope import end_request
 
 FILLS = {
     "get, set": lambda cache: cache.get("k") or cache.set("k", "old"),
@@ -135,7 +134,7 @@ def test_a_load_of_many_beside_another_load_is_quiet_and_drops_what_it_finds_to_
     fill(other)
 
     def slow():
-        run(one.parts.loading.load_many(["k"], lambda keys: {"k": "newer"}, 60, PLAIN))
+        load_many(one, ["k"], lambda keys: {"k": "newer"}, 60)
         return "old"
 
     assert one.take("k", slow) == "old"
@@ -278,7 +277,7 @@ def test_renewing_what_is_there_is_no_news_and_keeps_the_new_time_exactly(proces
     for cache in (one, other):
         cache.get("k")
         cache.set("k", "value", 10)
-    assert one.parts.renew("k", "value", 100)
+    assert one.parts.writer.renew("k", "value", 100)
     assert other.get("k") == "value"
     clock.advance(99)
     assert (one.get("k"), other.get("k")) == ("value", None)
@@ -288,12 +287,12 @@ def test_renewing_what_is_there_is_no_news_and_keeps_the_new_time_exactly(proces
 
 def test_what_is_not_there_or_another_value_or_overwritten_elsewhere_is_not_renewed(pair):
     one, other = pair
-    assert not one.parts.renew("k", "value")
+    assert not one.parts.writer.renew("k", "value")
     one.set("k", "value")
-    assert not one.parts.renew("k", "another")
-    assert not one.parts.renew("k", b"value")
+    assert not one.parts.writer.renew("k", "another")
+    assert not one.parts.writer.renew("k", b"value")
     other.set("k", "value")
-    assert not one.parts.renew("k", "value")
+    assert not one.parts.writer.renew("k", "value")
     assert (one.get("k"), other.get("k")) == (None, "value")
 
 

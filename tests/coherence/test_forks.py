@@ -11,7 +11,7 @@ from tests.runtime.forks import fork
 from tests.runtime.interruptions import Delivery, compiled_core, quiet
 from tests.waiting import PATIENCE
 from wheelcache import Cache
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 # The file is removed.
 

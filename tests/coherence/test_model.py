@@ -14,7 +14,7 @@ from tests.coherence.processes import NAME, QUIET
 from wheelcache import Cache, ManualClock
 from wheelcache.coherence.fill_notes import FILL_WINDOW
 from wheelcache.coherence.shared_stamps import SharedStamps
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 KEYS = st.sampled_from(["a", "a", "a", ("b",)])
 CACHES = st.integers(0, 2)

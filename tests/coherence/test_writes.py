@@ -9,7 +9,7 @@ import pytest
 from tests.coherence.processes import QUIET, fill
 from tests.waiting import PATIENCE, until, until_waiting, waiting
 from wheelcache import Cache
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 WRITES = {
     "set": lambda cache: cache.set("k", "new"),

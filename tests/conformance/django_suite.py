@@ -1,47 +1,46 @@
-"""Runs Django's own cache tests on WheelCache:
-``python -m tests.conformance.django_suite <Django's tests folder>``.
+"""Runs Django's own cache tests on WheelCache, or its cache contract on TieredCache, as they stand in Django's source
+distribution: ``python -m tests.conformance.django_suite <Django's tests folder> [<the backend of L2> <Redis's URL>]``.
 
-Two things are run, both as they stand in Django's source distribution: the contract ``BaseCacheTests``, as a class for
-our backend; and every test that uses LocMemCache (middleware, ``cache_page``, fragments, i18n, sessions), with our
-class standing where LocMemCache was.
+For WheelCache, these are the contract ``BaseCacheTests`` and every test that uses LocMemCache (middleware,
+``cache_page``, fragments, i18n, sessions), with our class in the place of LocMemCache. TieredCache stands in front of
+Django's own RedisCache, which reports writes, or of LocMemCache, with shared stamps.
 """
 
 from __future__ import annotations
 
 import sys
 import unittest
+import warnings
 
 import django
 from django.conf import settings
 
-from tests.conformance.django_runner import REQUIRED, failures
+from tests.waiting import until
 
-BACKEND = "wheelcache.django_backend.WheelCache"
+WHEEL = "wheelcache.django_backend.WheelCache"
+TIERED = "wheelcache.django_backend.TieredCache"
+LOCMEM = "django.core.cache.backends.locmem.LocMemCache"
+REDIS = "django.core.cache.backends.redis.RedisCache"
+
+APPS = ("contenttypes", "auth", "sites", "sessions", "messages", "staticfiles")
 
 settings.configure(
-    CACHES={"default": {"BACKEND": BACKEND}},
-    INSTALLED_APPS=[
-        "django.contrib.contenttypes",
-        "django.contrib.auth",
-        "django.contrib.sites",
-        "django.contrib.sessions",
-        "django.contrib.messages",
-        "django.contrib.staticfiles",
-        "wheelcache.django_backend",
-        "cache",
-        "sessions_tests",
-    ],
+    CACHES={"default": {"BACKEND": WHEEL if len(sys.argv) == 2 else LOCMEM}},
+    DATABASES={name: {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"} for name in ("default", "other")},
+    DEFAULT_AUTO_FIELD="django.db.models.AutoField",
+    INSTALLED_APPS=[*map("django.contrib.{}".format, APPS), "wheelcache.django_backend", "cache", "sessions_tests"],
     LANGUAGE_CODE="en",
+    MIDDLEWARE=["django.contrib.sessions.middleware.SessionMiddleware"],
+    ROOT_URLCONF="urls",
+    SECRET_KEY="django_tests_secret_key",
     SITE_ID=1,
     STATIC_URL="static/",
     TEMPLATES=[{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}],
-    **REQUIRED,
+    USE_TZ=False,
 )
 
 
-def load(tests_folder: str) -> unittest.TestSuite:
-    sys.path.insert(0, tests_folder)
-
+def on_wheel_cache() -> unittest.TestSuite:
     import django.core.cache.backends.locmem as locmem
 
     import wheelcache
@@ -63,9 +62,9 @@ def load(tests_folder: str) -> unittest.TestSuite:
     import sessions_tests.tests as session_tests
     from django.test import TestCase, override_settings
 
-    configured = cache_tests.caches_setting_for_tests(BACKEND=BACKEND)
+    configured = cache_tests.caches_setting_for_tests(BACKEND=WHEEL)
     # What the contract expects of a cull is what LocMemCache does unasked; WheelCache does it when told to.
-    configured["cull"] = {"BACKEND": BACKEND, "OPTIONS": {"MAX_ENTRIES": 30, "CULL_FREQUENCY": 3}}
+    configured["cull"] = {"BACKEND": WHEEL, "OPTIONS": {"MAX_ENTRIES": 30, "CULL_FREQUENCY": 3}}
 
     @override_settings(CACHES=configured)
     class WheelCacheTests(cache_tests.BaseCacheTests, TestCase):
@@ -80,25 +79,78 @@ def load(tests_folder: str) -> unittest.TestSuite:
             for each in wheelcache.caches():
                 each.clear()
 
+    names = (
+        *("CacheClosingTests", "CacheUtils", "PrefixedCacheUtils", "CacheHEADTest", "CacheI18nTest"),
+        *("PrefixedCacheI18nTest", "CacheMiddlewareTest", "TestWithTemplateResponse", "TestMakeTemplateFragmentKey"),
+        *("CacheHandlerTest", "CustomCacheKeyValidationTests"),
+    )
+    classes = [WheelCacheTests, *(getattr(cache_tests, name) for name in names)]
+    classes += [session_tests.CacheSessionTests, session_tests.CacheDBSessionTests]
     loader = unittest.defaultTestLoader
-    classes = [
-        WheelCacheTests,
-        cache_tests.CacheClosingTests,
-        cache_tests.CacheUtils,
-        cache_tests.PrefixedCacheUtils,
-        cache_tests.CacheHEADTest,
-        cache_tests.CacheI18nTest,
-        cache_tests.PrefixedCacheI18nTest,
-        cache_tests.CacheMiddlewareTest,
-        cache_tests.TestWithTemplateResponse,
-        cache_tests.TestMakeTemplateFragmentKey,
-        cache_tests.CacheHandlerTest,
-        cache_tests.CustomCacheKeyValidationTests,
-        session_tests.CacheSessionTests,
-        session_tests.CacheDBSessionTests,
-    ]
     return unittest.TestSuite(loader.loadTestsFromTestCase(each) for each in classes)
 
 
+def on_tiered_cache(second_level: str, url: str) -> unittest.TestSuite:
+    django.setup()
+
+    import cache.tests as cache_tests
+    import redis
+    from django.core.cache import caches
+    from django.test import TestCase, override_settings
+
+    def over(second_level: str, location: str, excluded: set[str], **options: str) -> dict[str, dict[str, object]]:
+        """Django's aliases, each a first level in front of one alias, or of one each if the second level culls."""
+        behind = cache_tests.caches_setting_for_tests({"BACKEND": second_level, "LOCATION": location}, excluded)
+        in_front = {
+            alias: {
+                **params,
+                "BACKEND": TIERED,
+                "OPTIONS": {"L2": "behind default" if excluded else f"behind {alias}", **options},
+            }
+            for alias, params in behind.items()
+        }
+        return {**in_front, **{f"behind {alias}": params for alias, params in behind.items()}}
+
+    class Tiered(cache_tests.BaseCacheTests):
+        def setUp(self) -> None:
+            for alias in ("default", "prefix", "v2", "custom_key"):
+                level = caches[alias].store.level
+                if not level.trusted:
+                    # The contract is that of a first level which is used.
+                    level.start_tracking()
+                    assert until(lambda level=level: level.trusted)
+
+    @override_settings(CACHES=over(REDIS, url, {"cull", "zero_cull"}))
+    class OverRedisTests(Tiered, TestCase):
+        incr_decr_type_error = redis.ResponseError
+        # Redis evicts by itself; Django does not run these on it either.
+        test_cull = test_zero_cull = test_cull_delete_when_store_empty = None
+
+    @override_settings(CACHES=over(LOCMEM, "behind", set(), COHERENCE="host"))
+    class OverLocMemTests(Tiered, TestCase):
+        pass
+
+    classes = {REDIS: OverRedisTests, LOCMEM: OverLocMemTests}
+    return unittest.defaultTestLoader.loadTestsFromTestCase(classes[second_level])
+
+
+def failures(suite: unittest.TestSuite) -> int:
+    """Run ``suite`` after ``django.setup()`` and return the number of its failures."""
+    from django.test.runner import DiscoverRunner
+
+    warnings.simplefilter("default")
+    runner = DiscoverRunner(verbosity=1, interactive=False)
+    runner.setup_test_environment()
+    databases = runner.setup_databases()
+    try:
+        result = runner.run_suite(suite)
+    finally:
+        runner.teardown_databases(databases)
+        runner.teardown_test_environment()
+    return len(result.failures) + len(result.errors) + len(result.unexpectedSuccesses)
+
+
 if __name__ == "__main__":
-    sys.exit(failures(load(sys.argv[1])))
+    tests_folder, *l2 = sys.argv[1:]
+    sys.path.insert(0, tests_folder)
+    sys.exit(failures(on_tiered_cache(*l2) if l2 else on_wheel_cache()))

@@ -4,16 +4,26 @@ To be loaded by ``pytest -p tests.conformance.flask_caching_suite`` in the ``tes
 distribution. Of its fixtures, ``app`` names SimpleCache as CACHE_TYPE, and WheelCache takes that place; ``clock`` is a
 fake that stands in for cachelib's time, and WheelCache follows it as well. The tests are as they stand. Those that name
 a backend themselves get the one they name, and those that need a Redis are left out.
+
+If the environment has OUR_CACHE, ``flask_caching.Cache`` is ``wheelcache.flask_backend.Cache``. OUR_CACHE is the name
+of its backend, so SimpleCache may keep its place.
 """
 
 from __future__ import annotations
 
+import os
 from functools import partial
 
+import flask_caching
 import pytest
 
-from wheelcache import Cache
+from wheelcache import Cache, flask_backend
 from wheelcache.flask_backend import WheelCache, backend
+
+our_cache = os.environ.get("OUR_CACHE")
+if our_cache:
+    # Before the tests import it.
+    flask_caching.Cache = flask_backend.Cache
 
 used = []
 """The tests in which an app made a WheelCache."""
@@ -23,7 +33,7 @@ used = []
 def wheelcache_in_simplecaches_place(request, monkeypatch):
     if "clock" in request.fixturenames:
         monkeypatch.setattr(backend, "Cache", partial(Cache, clock=request.getfixturevalue("clock")))
-    if "app" in request.fixturenames:
+    if "app" in request.fixturenames and our_cache != "SimpleCache":
         app = request.getfixturevalue("app")
         app.config["CACHE_TYPE"] = f"{WheelCache.__module__}.{WheelCache.__qualname__}"
         yield
@@ -41,3 +51,4 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_terminal_summary(terminalreporter):
     terminalreporter.write_line(f"{len(used)} tests used WheelCache")
+    terminalreporter.write_line(f"{flask_caching.Cache.__module__} was tested")

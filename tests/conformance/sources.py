@@ -25,6 +25,23 @@ def source_of(project: str) -> Path:
     return folder
 
 
+HTTP_CACHE_TESTS = "http-cache-tests@0.4.5"
+
+
+def http_cache_tests() -> Path:
+    """The folder of http-cache-tests, with the packages that it needs."""
+    folder = FETCHED / HTTP_CACHE_TESTS
+    FETCHED.mkdir(exist_ok=True)
+    with (FETCHED / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            unpacked = FETCHED / "npm"
+            options = ["--prefix", unpacked, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]
+            subprocess.run(["npm", "install", *options, HTTP_CACHE_TESTS], check=True)
+            unpacked.rename(folder)
+    return folder / "node_modules" / "http-cache-tests"
+
+
 def fetch(project: str, wanted: str, folder: Path) -> None:
     archives = FETCHED / "archives"
     subprocess.run(

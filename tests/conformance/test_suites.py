@@ -16,17 +16,19 @@ ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
 FLASK_CACHING = ["test_basic_app", "test_cache", "test_memoize", "test_view", "test_templates", "test_signals"]
+OF_ITS_CACHE = [*FLASK_CACHING, "test_hash_method", "test_subclassing", "test_py314_annotations"]
+OF_ITS_BACKENDS = ["test_cachelib", "test_serializer"]
 SECOND_LEVELS = [
     "django.core.cache.backends.redis.RedisCache",
     "django.core.cache.backends.locmem.LocMemCache",
 ]
 
 
-def run(command, cwd=ROOT):
+def run(command, cwd=ROOT, **variables):
     return subprocess.run(
         command,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -55,7 +57,7 @@ def tiered():
 
     def run_over(number):
         url = f"redis://{server.host}:{server.port}/{number}"
-        suite = "tests.conformance.django_tiered_suite"
+        suite = "tests.conformance.django_suite"
         return run([sys.executable, "-m", suite, source, SECOND_LEVELS[number], url])
 
     with RedisServer() as server, ThreadPoolExecutor(len(SECOND_LEVELS)) as pool:
@@ -77,10 +79,29 @@ def test_cachelibs_own_tests_pass_on_the_flask_backend():
     assert number_of(r"^(\d+) passed in", outcome) >= 66
 
 
-def test_flask_cachings_own_tests_pass_on_the_backend():
-    # By the name that its source distribution has.
+def run_flask_caching(modules, **variables):
     plugin = ["-p", "tests.conformance.flask_caching_suite"]
-    outcome = run([*PYTEST, *plugin, *(f"{each}.py" for each in FLASK_CACHING)], source_of("Flask_Caching") / "tests")
+    # By the name that its source distribution has.
+    tests = source_of("Flask_Caching") / "tests"
+    return run([*PYTEST, *plugin, *(f"{each}.py" for each in modules)], tests, **variables)
+
+
+def test_flask_cachings_own_tests_pass_on_the_backend():
+    outcome = run_flask_caching(FLASK_CACHING)
     # 131 and 125 of Flask-Caching 2.5.1; far fewer would mean that a module, or the backend, was lost on the way.
     assert number_of(r"(\d+) passed", outcome) >= 125
     assert number_of(r"^(\d+) tests used WheelCache$", outcome) >= 120
+
+
+def test_flask_cachings_own_tests_pass_on_our_cache():
+    outcome = run_flask_caching(OF_ITS_CACHE, OUR_CACHE="WheelCache")
+    assert number_of(r"(\d+) passed", outcome) >= 145
+    assert number_of(r"^(\d+) tests used WheelCache$", outcome) >= 135
+    assert "wheelcache.flask_backend.caching was tested" in outcome.stdout
+
+
+def test_flask_cachings_own_tests_pass_on_our_cache_with_one_of_its_own_backends():
+    outcome = run_flask_caching([*OF_ITS_CACHE, *OF_ITS_BACKENDS], OUR_CACHE="SimpleCache")
+    assert number_of(r"(\d+) passed", outcome) >= 160
+    assert number_of(r"^(\d+) tests used WheelCache$", outcome) == 0
+    assert "wheelcache.flask_backend.caching was tested" in outcome.stdout

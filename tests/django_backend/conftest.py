@@ -10,7 +10,7 @@ from django.utils import timezone, translation
 
 from wheelcache import Cache, ManualClock, caches
 from wheelcache.django_backend import WheelCache, stores
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 BACKEND = "wheelcache.django_backend.WheelCache"
 

@@ -1,9 +1,7 @@
 """The dashboard in Django: which users get in, and other middleware. The rest is in ``tests/backends``."""
 
 import asyncio
-import json
 import logging
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,16 +18,12 @@ from django.test.utils import override_script_prefix
 from django.urls import include, path, reverse
 from django.utils.deprecation import MiddlewareMixin
 
+from tests.backends.dashboard_page import CLEAR, PAGE, READS, RESET, config_in, has_the_headers, token_in
 from tests.django_backend.conftest import BACKEND
 from tests.engines import engine
-from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
 
 ROOT = Path(__file__).parents[2]
-CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
-
-PAGE = "/wheelcache/"
-READS = [PAGE, *(f"{PAGE}{each}" for each in ("figures.json", *ASSETS))]
-ACTIONS = [f"{PAGE}clear", f"{PAGE}reset"]
+ACTIONS = [CLEAR, RESET]
 ALL = [*READS, *ACTIONS]
 
 urlpatterns = [
@@ -103,21 +97,16 @@ def client(who="", **headers):
 
 
 def config_of(page):
-    return json.loads(CONFIG.search(page.content.decode())[1])
+    return config_in(page.content.decode())
 
 
 def token_of(browser):
     """Open the page, as every user of its buttons does."""
-    config = config_of(browser.get(PAGE))
-    return {config["token_header"]: config["token"]}
+    return token_in(browser.get(PAGE).content.decode())
 
 
 def press(browser, url, data=None, **headers):
     return browser.post(url, data or {}, headers={**token_of(browser), **headers})
-
-
-def has_the_headers(response):
-    return all(response.headers.get(name) == value for name, value in HEADERS.items())
 
 
 # Which users get in.
@@ -127,7 +116,7 @@ def test_who_is_not_logged_in_is_sent_to_the_login_from_the_page():
     response = client().get(f"{PAGE}?a=b")
     assert response.status_code == 302
     assert response.headers["Location"] == "/login/here?next=/wheelcache/%3Fa%3Db"
-    assert has_the_headers(response)
+    assert has_the_headers(response.headers)
 
 
 OTHERS = ["somebody", "staff", "inactive super", "inactive operator"]
@@ -141,7 +130,7 @@ def test_users_without_a_permission_are_refused_in_json_and_never_redirected(who
             assert response.status_code == status
             assert b"config" not in response.content
             if url != PAGE:
-                assert has_the_headers(response)
+                assert has_the_headers(response.headers)
                 if method != "head":
                     assert response.json() == {"error": "You may not see this" if who else "You have to log in"}
 
@@ -380,9 +369,8 @@ def test_it_works_under_asgi():
     async def visit():
         staff, who = AsyncClient(enforce_csrf_checks=True), {"X-User": "operator"}
         page = await staff.get(PAGE, headers=who)
-        config = config_of(page)
         await cache.aset("k", "v")
-        token = {config["token_header"]: config["token"]}
+        token = token_in(page.content.decode())
         figures = await staff.get(READS[1], headers=who)
         forged = await staff.post(ACTIONS[0], {"cache": "default"}, headers=who)
         assert (forged.status_code, await cache.aget("k")) == (403, "v")

@@ -6,9 +6,6 @@ import threading
 import pytest
 from asgiref.sync import sync_to_async
 from django.core.signals import request_finished
-from django.http import HttpResponse
-from django.test import RequestFactory
-from django.utils.cache import get_cache_key, learn_cache_key
 
 from tests.engines import engine
 from tests.waiting import PATIENCE, THREADS
@@ -79,42 +76,3 @@ def test_the_end_of_a_request_ends_the_leases_of_its_thread_though_no_backend_of
     go_on.set()
     requested.result(PATIENCE)
     assert waiting.result(PATIENCE) == "none"
-
-
-def test_the_end_of_another_request_does_not(make, in_thread):
-    cache = make({"FILL_WAIT": LONG})
-    cache.get("key")
-    in_thread(finish_request).result(PATIENCE)
-    in_thread(cache.close).result(PATIENCE)
-    waiting = in_thread(cache.get, "key", "none")
-    cache.set("key", "value")
-    assert waiting.result(PATIENCE) == "value"
-
-
-def test_a_list_of_headers_is_held_back_until_its_page_is_there_whatever_other_requests_end(make, in_thread):
-    """Or all requests that wait for the list would make the page themselves."""
-    cache = make({"FILL_WAIT": LONG})
-    request = RequestFactory().get("/page")
-    assert get_cache_key(request, cache=cache) is None
-    page = learn_cache_key(request, HttpResponse("page"), 60, cache=cache)
-    in_thread(cache.close).result(PATIENCE)
-    in_thread(finish_request).result(PATIENCE)
-    waiting = in_thread(lambda: get_cache_key(request, cache=cache))
-    with pytest.raises(TimeoutError):
-        waiting.result(0.1)
-    cache.set(page, "page", 60)
-    assert waiting.result(PATIENCE) == page
-
-
-def test_it_is_there_once_the_request_ends_without_a_page(make, in_thread):
-    cache = make({"FILL_WAIT": LONG})
-
-    def request():
-        got = RequestFactory().get("/page")
-        assert get_cache_key(got, cache=cache) is None
-        page = learn_cache_key(got, HttpResponse("page"), 60, cache=cache)
-        finish_request()
-        return page
-
-    page = in_thread(request).result(PATIENCE)
-    assert get_cache_key(RequestFactory().get("/page"), cache=cache) == page

@@ -18,7 +18,7 @@ from tests.django_backend import serializers
 from tests.django_backend.conftest import BACKEND
 from tests.engines import engine
 from tests.observability.published import look
-from wheelcache.django_backend import WheelCache, site_identity, stores
+from wheelcache.django_backend import WheelCache, site_settings, stores
 from wheelcache.errors import FileUnusable
 from wheelcache.observability import figures_directory as figures_directory_module
 from wheelcache.runtime import private_files
@@ -207,7 +207,7 @@ def test_figures_are_published_in_a_directory_of_the_site_that_is_the_same_for_a
     for number in (1, 2):
         make({"MAX_ENTRIES": number}, location=f"published {number}").set("key", 1)
     clock.advance(10)
-    directory = site_identity.figures_directory()
+    directory = site_settings.figures_directory()
     assert {"published 1", "published 2"} <= {each.name for each in look(directory).caches}
     assert directory.parent == private_files.runtime_directory()
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -221,7 +221,7 @@ def installed(tmp_path, monkeypatch):
     def directory(folder, **configured):
         (tmp_path / folder).mkdir(exist_ok=True)
         with override_settings(BASE_DIR=tmp_path / folder, **configured):
-            return site_identity.figures_directory()
+            return site_settings.figures_directory()
 
     return directory
 
@@ -242,7 +242,7 @@ def test_without_a_base_directory_the_place_of_the_settings_module_tells(install
         module.__file__ = str(tmp_path / folder / "settings.py")
         monkeypatch.setitem(sys.modules, "shop.settings", module)
         with override_settings(SETTINGS_MODULE="shop.settings"):
-            found.append(site_identity.figures_directory())
+            found.append(site_settings.figures_directory())
     assert found[0] != found[1]
 
 

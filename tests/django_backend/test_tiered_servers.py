@@ -1,7 +1,5 @@
 """TieredCache in Django over servers that are killed, stopped and emptied, and in a child of a fork."""
 
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -11,7 +9,7 @@ import redis
 from django.core.cache import caches
 
 from tests.backends.tiers import LOCMEM, TierOnDjango, made_tiers
-from tests.scripts import FORKING
+from tests.scripts import FORKING, run
 from tests.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.servers, pytest.mark.deep, pytest.mark.usefixtures("own_stamps")]
@@ -233,6 +231,5 @@ def test_a_child_of_fork_asks_until_it_is_told_by_a_connection_of_its_own(own_re
             "OPTIONS": {"L2": "behind", "L1_TIMEOUT": 1000, "LOG_INTERVAL": None},
         },
     }
-    command = [sys.executable, "-W", "error", *FORKING, "-c", SCRIPT.format(caches=configured)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "child\nparent\n", "")
+    script = SCRIPT.format(caches=configured)
+    assert run(script, options=("-W", "error", *FORKING)) == "child\nparent\n"

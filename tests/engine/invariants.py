@@ -12,7 +12,7 @@ def check(cache):
     if not any(each is cache for each in caches()):
         assert len(cache) == 0
         return
-    figures, stats = cache.observer.gauges(), cache.observer.stats()
+    figures, stats = cache.observer.state(), cache.observer.stats()
     keys = cache.keys()
     assert len(set(keys)) == len(keys) <= (figures.max_entries or inf)
     assert 0 <= stats.size <= (figures.max_entries or inf)

@@ -5,17 +5,18 @@ import threading
 import tracemalloc
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from math import inf
 
 import pytest
 
 from tests.engine import invariants
+from tests.loading.harness import load_many
 from tests.runtime.interruptions import Worker
 from tests.waiting import PATIENCE
 from wheelcache import Cache, CacheClosed, RemovalCause
+from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.contract import BATCH
-from wheelcache.loading.policy import PLAIN
-from wheelcache.loading.steps import run
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
@@ -121,16 +122,6 @@ def test_an_increment_that_calls_back_into_the_cache_does_not_lose_what_it_wrote
     assert calls == [1, 10]
 
 
-def test_many_at_once_may_come_from_an_iterator_and_exceed_a_batch(make):
-    cache = make()
-    keys = range(2 * BATCH + 1)
-    assert cache.set_many({key: -key for key in keys}) == []
-    assert cache.get_many(iter([*keys, "none"])) == {key: -key for key in keys}
-    assert (cache.stats().hits, cache.stats().misses) == (len(keys), 1)
-    assert cache.delete_many(iter([*keys, "none"])) == len(keys)
-    assert len(cache) == 0
-
-
 # Weights.
 
 
@@ -171,7 +162,7 @@ def test_a_weigher_that_raises_for_one_of_many_leaves_no_caller_waiting_for_the_
 
     cache = make(max_weight=10, weigher=weigh)
     with pytest.raises(ValueError, match="2"):
-        run(cache.parts.loading.load_many("abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None, PLAIN))
+        load_many(cache, "abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None)
     assert cache.take("c", lambda: 4) == 4
     assert cache.take("b", lambda: 5) == 5
 
@@ -321,12 +312,6 @@ def test_a_write_that_meets_a_closing_raises_and_stores_nothing(make, write):
 # Keys.
 
 
-def test_an_unhashable_key_is_a_type_error(cache):
-    for use in (cache.get, cache.delete, lambda key: cache.set(key, 1), lambda key: cache.get_many([key])):
-        with pytest.raises(TypeError, match="unhashable"):
-            use([])
-
-
 def test_keys_are_equal_as_in_a_dict(cache):
     Point = namedtuple("Point", "x y")
     cache.set(1, "one")
@@ -349,3 +334,37 @@ def test_no_ttl_and_one_beyond_all_clocks_mean_for_ever(cache, clock, ttl):
     cache.add("added", 1, ttl)
     clock.advance(10**9)
     assert cache.keys() == ["set", "added"]
+
+
+# The facade.
+
+
+def test_the_facade_shows_only_calls_that_users_need():
+    assert len([name for name in dir(Cache) if not name.startswith("_")]) <= 32
+
+
+WRITES = {
+    "set": lambda cache: cache.set("k", 2),
+    "add": lambda cache: cache.add("k", 2),
+    "set_many": lambda cache: cache.set_many({"k": 2}),
+    "update": lambda cache: cache.update("k", lambda value: 2),
+    "incr": lambda cache: cache.incr("k"),
+    "touch": lambda cache: cache.touch("k"),
+    "delete": lambda cache: cache.delete("k"),
+    "delete_many": lambda cache: cache.delete_many(["k"]),
+    "pop": lambda cache: cache.pop("k", None),
+    "take": lambda cache: cache.take("k", lambda: 2),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_no_later_set_answers_a_miss_that_another_write_has_answered(make, tmp_path, write):
+    """Otherwise that ``set`` would be a quiet fill, and the other process would keep its old value."""
+    here, elsewhere = (make(stamps=SharedStamps("test", tmp_path, 64)) for _ in range(2))
+    assert here.get("k") is None
+    with suppress(KeyError):
+        write(here)
+    elsewhere.delete("k")
+    elsewhere.set("k", "theirs")
+    here.set("k", "news")
+    assert (here.get("k"), elsewhere.get("k")) == ("news", None)

@@ -53,35 +53,29 @@ def test_both_ways_of_the_engine_have_the_same_results(calls, max_entries):
     assert counts(short) == counts(long)
 
 
+@pytest.mark.parametrize("clock", [{}, {"clock": ManualClock()}], ids=["short", "long"])
 @pytest.mark.parametrize("count", [BATCH - 1, BATCH, BATCH + 1, 3 * BATCH + 7])
-def test_a_call_for_more_keys_than_a_step_takes_has_them_all(count):
-    cache = Cache(jitter=0)
+def test_a_call_for_more_keys_than_a_step_takes_has_them_all(count, clock):
+    cache = Cache(jitter=0, **clock)
     values = {f"key {number}": number for number in range(count)}
     assert cache.set_many(values, 100) == []
     assert cache.get_many([*values, "missing"]) == values
     assert cache.get_many(iter(values)) == values
     assert (cache.stats().hits, cache.stats().misses) == (2 * count, 1)
+    assert cache.delete_many(iter([*values, "missing"])) == count
+    assert len(cache) == 0
 
 
 def test_an_unhashable_key_among_others_changes_and_counts_nothing():
     cache = Cache()
     cache.set("key", 1)
-    for call in (lambda: cache.get_many(["key", []]), lambda: cache.get_many([([],), "key"]), lambda: cache.add([], 1)):
+    calls = {"get": [[]], "delete": [[]], "set": [[], 1], "add": [[], 1], "get_many": [["key", []]], "take": [[], int]}
+    for name, arguments in calls.items():
         with pytest.raises(TypeError, match="unhashable"):
-            call()
+            getattr(cache, name)(*arguments)
+    with pytest.raises(TypeError, match="unhashable"):
+        cache.get_many([([],), "key"])
     assert (cache.stats().hits, cache.stats().misses, len(cache)) == (0, 0, 1)
-
-
-@pytest.mark.parametrize(("name", "arguments"), [("set", ("key", 5)), ("set_many", ({"key": 5},)), ("add", ("key", 5))])
-def test_a_value_set_during_a_load_stays(name, arguments):
-    cache = Cache()
-
-    def load():
-        getattr(cache, name)(*arguments)
-        return "loaded"
-
-    assert cache.take("key", load) == "loaded"
-    assert cache.get("key") == 5
 
 
 def test_each_value_of_many_stays_with_its_key_if_a_collection_changes_the_dict():

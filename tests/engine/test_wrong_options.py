@@ -68,11 +68,19 @@ def test_a_wrong_ttl_of_a_write_is_an_error(ttl):
                 write(key)
 
 
+def unreached():
+    raise AssertionError("a wrong argument is an error before anything is loaded")
+
+
+NO_TIME = (0, -1, "1", float("nan"), float("inf"), True)
+
 WRONG = [
-    ({"grace": "x"}, TypeError, "grace must be"),
-    ({"timeout": -1}, ValueError, "timeout must be"),
-    ({"refresh_ahead": 2}, ValueError, "refresh_ahead must be"),
-    ({"negative_ttl": 0}, ValueError, "negative_ttl must be"),
+    *(
+        ({option: wrong}, (TypeError, ValueError), f"{option} must be")
+        for option in ("grace", "timeout", "negative_ttl", "refresh_ahead")
+        for wrong in NO_TIME
+    ),
+    ({"refresh_ahead": 1}, ValueError, "refresh_ahead must be a fraction, 0 < fraction < 1, or None, not 1"),
     ({"fail_safe": True}, TypeError, "fail_safe needs grace"),
     ({"fail_safe": 1}, TypeError, "fail_safe must be"),
     ({"ttl": "x"}, TypeError, "ttl must be"),
@@ -88,9 +96,9 @@ def test_take_refuses_wrong_arguments_of_a_hit_as_of_a_miss(arguments, error, me
     if is_there:
         cache.set("k", 1)
     with pytest.raises(error, match=message):
-        cache.take("k", lambda: 2, **arguments)
+        cache.take("k", unreached, **arguments)
     with pytest.raises(error, match=message):
-        asyncio.run(cache.atake("k", lambda: 2, **arguments))
+        asyncio.run(cache.atake("k", unreached, **arguments))
     with pytest.raises(error, match=message):
         cache.memoize(**arguments)
 

@@ -1,17 +1,35 @@
 """Backends and Flask apps on WheelCache, if need be on a clock that the test moves."""
 
+import json
 from functools import partial
+from importlib.metadata import version
 
 import flask
 import flask_caching
 import pytest
+from cachelib.serializers import BaseSerializer
 
 from tests.engines import noted
 from wheelcache import Cache, ManualClock
 from wheelcache.flask_backend import WheelCache, backend
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 BACKEND = "wheelcache.flask_backend.WheelCache"
+
+OF_FLASK_CACHING_2_5 = pytest.mark.skipif(
+    tuple(map(int, version("Flask-Caching").split(".")[:2])) < (2, 5),
+    reason="Flask-Caching has this setting, or passes it on, from version 2.5 on",
+)
+
+
+class JSONSerializer(BaseSerializer):
+    """Old versions of cachelib have none for JSON."""
+
+    def dumps(self, value):
+        return json.dumps(value).encode()
+
+    def loads(self, data):
+        return json.loads(data)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from flask_caching import CachedResponse
 
 from tests.engines import engine
-from tests.flask_backend.conftest import BACKEND
+from tests.flask_backend.conftest import BACKEND, OF_FLASK_CACHING_2_5
 from tests.waiting import THREADS, until
 
 
@@ -45,7 +45,11 @@ def test_a_cached_view_runs_once_a_path_until_its_timeout(make_app, clock, calls
 
 
 @pytest.mark.parametrize(
-    ("timeout", "seconds"), [(None, 300), (0, None), (7, 7), (timedelta(minutes=1), 60), ("50", 50)]
+    ("timeout", "seconds"),
+    [
+        *((None, 300), (0, None), (7, 7), (timedelta(minutes=1), 60)),
+        pytest.param("50", 50, marks=OF_FLASK_CACHING_2_5),
+    ],
 )
 def test_the_timeout_of_a_view_is_that_of_its_response_or_the_decorator_or_the_default(
     make_app, clock, timeout, seconds

@@ -4,13 +4,13 @@ import gc
 import weakref
 from collections import Counter
 from datetime import timedelta
-from decimal import Decimal
 
 import pytest
 from cachelib import BaseCache
-from cachelib.serializers import BaseSerializer, JSONSerializer
+from cachelib.serializers import BaseSerializer
 
 from tests.engines import engine
+from tests.flask_backend.conftest import JSONSerializer
 from tests.waiting import THREADS, until
 from wheelcache.flask_backend import WheelCache
 
@@ -123,16 +123,14 @@ def test_a_timeout_may_be_spelled_in_several_ways(make, clock, write, timeout, l
             assert left == "over" or engine(cache).expires_in("key") == left
 
 
-@writes
-@pytest.mark.parametrize("wrong", ["60", True, float("nan"), [60], b"1", Decimal(1), 1j], ids=repr)
-def test_a_timeout_that_is_none_is_an_error_that_says_what_it_takes(make, write, wrong):
-    cache = make()
-    with pytest.raises(
-        TypeError, match=r"timeout must be a number of seconds \(0 for never\) or a timedelta, not"
-    ) as at:
-        write(cache, wrong)
-    assert repr(wrong) in str(at.value)
-    assert cache.has("key") is False
+def test_the_version_that_memoized_values_are_kept_under_lives_exactly_as_long_as_it_is_set_for(clock):
+    cache = WheelCache()
+    versions = {f"module.function{number}_memver": "version" for number in range(300)}
+    assert cache.set_many(versions, 100) == [*versions]
+    clock.advance(99.875)
+    assert all(cache.get_many(*versions))
+    clock.advance(0.125)
+    assert not any(cache.get_many(*versions))
 
 
 # Serializers.

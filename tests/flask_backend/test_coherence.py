@@ -3,7 +3,10 @@
 import os
 from itertools import count
 
+import flask_caching
 import pytest
+
+from wheelcache.flask_backend import Cache
 
 pytestmark = pytest.mark.usefixtures("own_stamps")
 
@@ -64,13 +67,14 @@ def memoized_method(cache, computed):
 
 
 @pytest.mark.parametrize("define", [memoized_function, memoized_method])
+@pytest.mark.parametrize("kind", [flask_caching.Cache, Cache])
 def test_a_miss_of_a_memoized_function_leaves_its_values_in_other_processes_and_delete_memoized_does_not(
-    make_app, name, define
+    make_app, name, define, kind
 ):
     """Apps of one name in one process act like processes of their own."""
 
     def make_functions():
-        app, cache = make_app(name=name, CACHE_OPTIONS={"coherence": "host"})
+        app, cache = make_app(kind(), name=name, CACHE_OPTIONS={"coherence": "host"})
         computed = []
         note, deleted = define(cache, computed)
 
@@ -96,3 +100,28 @@ def test_a_miss_of_a_memoized_function_leaves_its_values_in_other_processes_and_
     forget()
     assert one(1, 2) == other(1, 2) == [1, 2]
     assert one(1, 2) == other(1, 2) == []
+
+
+def test_the_deletion_of_one_value_of_our_cache_reaches_the_other_processes(make_app, name):
+    def make_function():
+        app, cache = make_app(Cache(), name=name, CACHE_OPTIONS={"coherence": "host"})
+        computed = []
+        note, _ = memoized_function(cache, computed)
+
+        def call(*numbers):
+            with app.app_context():
+                for number in numbers:
+                    note(number)
+            return computed
+
+        def forget(number):
+            with app.app_context():
+                cache.delete_memoized(note, number)
+
+        return call, forget
+
+    (one, forget), (other, _) = make_function(), make_function()
+    assert one(1, 2) == other(1, 2) == [1, 2]
+    forget(1)
+    assert other(1, 2) == [1, 2, 1]
+    assert one(1, 2) == [1, 2, 1]

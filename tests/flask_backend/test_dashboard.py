@@ -1,6 +1,5 @@
 """The dashboard in Flask: the guard's responses and errors, and forged requests. The rest is in ``tests/backends``."""
 
-import json
 import re
 from pathlib import Path
 
@@ -11,18 +10,13 @@ import pytest
 from flask_wtf import CSRFProtect
 from werkzeug.wrappers import Response as WerkzeugResponse
 
+from tests.backends.dashboard_page import CLEAR, FIGURES, PAGE, READS, RESET, has_the_headers, token_in
 from tests.flask_backend.conftest import BACKEND
 from wheelcache.flask_backend.dashboard import COOKIE, HEADER, dashboard
-from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
 
 ROOT = Path(__file__).parents[2]
-CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
-
-PAGE = "/wheelcache/"
 FOLDER = PAGE.rstrip("/")
-FIGURES = f"{PAGE}figures.json"
-READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
-CLEAR, RESET = ACTIONS = [f"{PAGE}clear", f"{PAGE}reset"]
+ACTIONS = [CLEAR, RESET]
 ALL = [*READS, *ACTIONS]
 
 
@@ -39,14 +33,9 @@ def site(make_app, tmp_path):
     return make
 
 
-def config_of(page):
-    return json.loads(CONFIG.search(page.text)[1])
-
-
 def token_of(client, page=PAGE):
     """Open the page, as every user of its buttons does."""
-    config = config_of(client.get(page))
-    return {config["token_header"]: config["token"]}
+    return token_in(client.get(page).text)
 
 
 def press(client, url, data=None, **headers):
@@ -56,10 +45,6 @@ def press(client, url, data=None, **headers):
 def ask(app, url):
     client = app.test_client()
     return (client.post if url.split("?")[0] in ACTIONS else client.get)(url)
-
-
-def has_the_headers(response):
-    return all(response.headers.get(name) == value for name, value in HEADERS.items())
 
 
 # The guard.
@@ -80,7 +65,7 @@ def test_scripts_are_refused_in_json_and_people_in_the_words_of_the_app(site):
     assert client.get(PAGE).text == "our own words"
     for response in (client.get(FIGURES), client.post(CLEAR), client.post(RESET)):
         assert response.json == {"error": "You may not see this"}
-        assert has_the_headers(response)
+        assert has_the_headers(response.headers)
 
 
 @pytest.mark.parametrize("kind", [flask.Response, WerkzeugResponse])
@@ -212,7 +197,7 @@ def test_a_forged_request_is_refused_and_has_no_effect(site, forgery):
         response = client.post(url, data={"cache": "atlas"}, headers=headers)
         assert response.status_code == 403
         assert response.json == {"error": "This page is older than your login, reload it"}
-        assert has_the_headers(response)
+        assert has_the_headers(response.headers)
     with app.app_context():
         assert cache.get("k") == "v"
     assert client.get(FIGURES).json["since"] is None

@@ -1,9 +1,6 @@
 """Which threads an app starts, in a process of its own."""
 
-import subprocess
-import sys
-
-from tests.scripts import FORKING
+from tests.scripts import run
 
 SCRIPT = """
 import threading
@@ -38,5 +35,4 @@ assert len(threads()) == 1
 
 
 def test_the_wheel_thread_starts_with_the_first_write_and_not_with_the_app():
-    done = subprocess.run([sys.executable, *FORKING, "-c", SCRIPT], capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "wheelcache-wheel\n", "")
+    assert run(SCRIPT) == "wheelcache-wheel\n"

@@ -9,10 +9,10 @@ import cachelib
 import flask
 import flask_caching
 import pytest
-from cachelib.serializers import JSONSerializer
 
 from tests.backends.tiers import NotingSimpleCache, TierOnFlask, made_tiers
 from tests.engines import noted
+from tests.flask_backend.conftest import JSONSerializer
 from tests.waiting import until
 from wheelcache.flask_backend import TieredCache, WheelCache
 from wheelcache.near_cache.redis_tracking import client_of

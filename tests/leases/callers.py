@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
 
 from tests.waiting import PATIENCE
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 LONG = 100.0
 """Seconds of a wait whose end no test sees."""

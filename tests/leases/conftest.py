@@ -6,7 +6,7 @@ import pytest
 from tests.leases.callers import TaskCaller, ThreadCaller
 from tests.waiting import PATIENCE
 from wheelcache import Cache
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 QUIET = {"jitter": 0, "log_interval": None, "sample_interval": None}
 

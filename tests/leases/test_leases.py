@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import CacheClosed
 from wheelcache.core import CoreClass
 from wheelcache.leases.fill_leases import FillLeases
-from wheelcache.leases.fill_scope import FillScope, end_request
+from wheelcache.runtime.request_scope import RequestScope, end_request
 
 # A set.
 
@@ -273,7 +273,7 @@ def test_hits_misses_and_coalesced_are_exact(cache, callers):
 def test_a_lease_that_ends_after_its_value_is_stored_and_before_that_is_told_gives_the_value_to_its_waiters(clock):
     core = CoreClass(clock=clock)
     leases = FillLeases(core, clock)
-    holder, other = FillScope(), FillScope()
+    holder, other = RequestScope(), RequestScope()
     assert leases.miss("k", 0, None, holder, LONG, may_wait=True) is None
     waiter = leases.miss("k", 0, None, other, LONG, may_wait=True)
     core.set("k", "it", 10)
@@ -284,7 +284,7 @@ def test_a_lease_that_ends_after_its_value_is_stored_and_before_that_is_told_giv
 def test_a_caller_that_joined_after_a_write_elsewhere_looks_again_when_a_value_is_set(clock):
     core = CoreClass(clock=clock)
     leases = FillLeases(core, clock)
-    scopes = [FillScope() for _ in range(3)]
+    scopes = [RequestScope() for _ in range(3)]
     assert leases.miss("k", 0, None, scopes[0], LONG, may_wait=True) is None
     early = leases.miss("k", 0, None, scopes[1], LONG, may_wait=True)
     # The stamps show a write that the watch of the lease has not seen.

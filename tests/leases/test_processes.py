@@ -1,17 +1,15 @@
 """Leases at signals, forks and exits, and under gevent."""
 
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 
 import pytest
 
+from tests import scripts
 from tests.leases.callers import LONG, MISS
 from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, until_waiting
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 
 class Interrupted(BaseException):
@@ -98,11 +96,7 @@ def test_children_forked_while_leases_come_and_go_find_the_cache_usable(cache, t
 
 
 def run(script):
-    outcome = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
-    )
-    assert (outcome.returncode, outcome.stderr) == (0, "")
-    return outcome.stdout.split()
+    return scripts.run(script, options=("-W", "ignore")).split()
 
 
 def test_an_interpreter_exits_without_a_word_while_leases_are_held_and_waited_for():

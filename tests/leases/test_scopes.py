@@ -9,7 +9,7 @@ import pytest
 
 from tests.leases.callers import LONG, MISS, in_a_thread, is_free
 from tests.waiting import PATIENCE, auntil_waiting, until_waiting
-from wheelcache.leases.fill_scope import FillScope
+from wheelcache.runtime.request_scope import RequestScope
 
 
 async def soon(condition):
@@ -144,7 +144,7 @@ def test_tasks_that_start_one_another_for_ever_keep_nothing_of_those_that_are_ov
             born.set()
             if number == 300:
                 gc.collect()
-                done.set_result(sum(type(each) is FillScope for each in gc.get_objects()))
+                done.set_result(sum(type(each) is RequestScope for each in gc.get_objects()))
             else:
                 child_is_born = asyncio.Event()
                 tasks.append(asyncio.create_task(generation(number + 1, child_is_born)))
@@ -152,7 +152,7 @@ def test_tasks_that_start_one_another_for_ever_keep_nothing_of_those_that_are_ov
             tasks.pop(0)
 
         gc.collect()
-        before = sum(type(each) is FillScope for each in gc.get_objects())
+        before = sum(type(each) is RequestScope for each in gc.get_objects())
         tasks = [asyncio.create_task(generation(0, asyncio.Event()))]
         return await done - before
 

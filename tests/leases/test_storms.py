@@ -13,7 +13,7 @@ import pytest
 from tests.leases.callers import LONG, MISS, in_a_thread, is_free
 from tests.waiting import PATIENCE, THREADS, waiting
 from wheelcache import Cache
-from wheelcache.leases.fill_scope import end_request
+from wheelcache.runtime.request_scope import end_request
 
 LEASES_AT_MOST = 1024
 """That a caller holds at once."""

@@ -3,10 +3,13 @@
 import asyncio
 import threading
 from contextvars import copy_context
+from functools import partial
 
 from tests.runtime.background import is_idle, until_tasks_end
 from tests.waiting import PATIENCE, until
 from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.steps import Call, result, run
 from wheelcache.writing.entry_writer import EntryWriter
 
 
@@ -68,6 +71,19 @@ def returns(value):
 
 def unreached(*args):
     raise AssertionError("this loader is not to run")
+
+
+def steps_of_many(cache, keys, loader, ttl=10):
+    """Steps that load ``keys`` by one call of ``loader(keys)``."""
+
+    def read(keys):
+        return result((yield Call(partial(loader, keys))))
+
+    return cache.parts.loads.many.load(keys, read, ttl, PLAIN)
+
+
+def load_many(cache, keys, loader, ttl=10):
+    return run(steps_of_many(cache, keys, loader, ttl))
 
 
 class InThreads:

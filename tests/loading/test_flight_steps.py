@@ -24,7 +24,7 @@ def test_a_value_that_was_set_between_the_miss_and_the_claim_is_not_loaded(momen
     moments.before_watch = lambda: cache.set("k", "there by now")
     assert cache.take("k", unreached) == "there by now"
     assert_counts(cache, hits=1)
-    assert cache.parts.loading.loads.is_idle
+    assert cache.parts.loads.is_idle
 
 
 def test_a_leader_that_finds_the_value_has_its_waiters_look_again(moments, cache, pool):
@@ -43,9 +43,9 @@ def test_a_caller_that_missed_before_a_set_finds_the_value_although_a_load_goes_
     stop = Stop()
     leader = pool.submit(cache.take, "k", lambda: stop() or "old")
     assert stop.reached.wait(PATIENCE)
-    missed = cache.parts.loading.request("k", unreached, 10, LoadPolicy())
+    missed = cache.parts.loads.request("k", unreached, 10, LoadPolicy())
     cache.set("k", "written")
-    assert run(cache.parts.loading.loads.load(missed)) == "written"
+    assert run(cache.parts.loads.load(missed)) == "written"
     assert missed.is_hit
     stop.go.set()
     leader.result(PATIENCE)

@@ -6,12 +6,10 @@ from itertools import count
 
 import pytest
 
-from tests.loading.harness import Held, outcome, returns, unreached
+from tests.loading.harness import Held, load_many, outcome, returns, unreached
 from tests.runtime.interruptions import Delivery, Worker, compiled_core, quiet
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock
-from wheelcache.loading.policy import LoadPolicy
-from wheelcache.loading.steps import run
 from wheelcache.runtime.worker_pool import WorkerPool
 
 pytestmark = [pytest.mark.deep, compiled_core]
@@ -32,8 +30,8 @@ OPERATIONS = {
         1,
     ),
     "a timed load": (lambda cache: cache.take("k", returns(7), timeout=PATIENCE), 1),
-    "many": (lambda cache: run(cache.parts.loading.load_many(["k", "other"], returns({"k": 7}), 10, LoadPolicy())), 0),
-    "a value read beside": (lambda cache: cache.parts.loading.read_beside("stale", 7), 0),
+    "many": (lambda cache: load_many(cache, ["k", "other"], returns({"k": 7})), 0),
+    "a value read beside": (lambda cache: cache.parts.loads.many.reconcile("stale", 7), 0),
 }
 
 
@@ -68,9 +66,7 @@ def test_an_exception_at_any_point_leaves_the_loads_whole(moments, name):
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: operation(cache))
             moments.before_watch = lambda: None
-            assert until(lambda cache=cache: cache.parts.loading.loads.is_idle, 2), (
-                f"{delivery.where}: a key is taken for ever"
-            )
+            assert until(lambda cache=cache: cache.parts.loads.is_idle, 2), f"{delivery.where}: a key is taken for ever"
             counted = look_ups(cache) - before
             assert 0 <= counted <= may_count, delivery.where
             assert worker.does(lambda cache=cache: use_every_key(cache)), f"{delivery.where}: a lock is taken for ever"
@@ -125,7 +121,7 @@ def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, err
             got = waiter.exception(PATIENCE) or waiter.result()
             if not interrupted:
                 assert got in (error, "the leader's")
-            assert until(lambda cache=cache: cache.parts.loading.loads.is_idle), delivery.where
+            assert until(lambda cache=cache: cache.parts.loads.is_idle), delivery.where
             if not interrupted:
                 break
     assert target > 20
@@ -152,7 +148,7 @@ def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters)
             loader.release()
             assert leader.result(PATIENCE) == "loaded"
             assert cache.take("k", returns("unreached")) == "loaded"
-            assert until(lambda cache=cache: cache.parts.loading.loads.is_idle)
+            assert until(lambda cache=cache: cache.parts.loads.is_idle)
             if not interrupted:
                 break
     assert target > 20
@@ -167,7 +163,7 @@ def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monk
             cache = make()
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: cache.take("stale", returns(7), grace=5))
-            assert until(lambda cache=cache: cache.parts.loading.loads.is_idle)
+            assert until(lambda cache=cache: cache.parts.loads.is_idle)
             both = [PlainlyHeld(None), PlainlyHeld(None)]
             assert all(pool.submit(each) for each in both)
             began = until(lambda both=both: all(each.began for each in both), 2)

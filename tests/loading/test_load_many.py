@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
-from tests.loading.harness import Held, assert_counts, returns
+from tests.loading import harness
+from tests.loading.harness import Held, assert_counts, returns, steps_of_many
 from tests.waiting import PATIENCE, until_waiting
 from wheelcache import LoadDeadlock
-from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import run, run_async
 
 
@@ -16,24 +16,16 @@ from wheelcache.loading.steps import run, run_async
 def load_many(cache, request):
     """``load_many(keys, loader)``, or its twin, which awaits the loader's result."""
     if request.param == "in threads":
-        return partial(loaded, cache)
+        return partial(harness.load_many, cache)
 
     async def aload_many(keys, loader):
         async def aloader(keys):
             await asyncio.sleep(0)
             return loader(keys)
 
-        return await run_async(steps(cache, keys, aloader))
+        return await run_async(steps_of_many(cache, keys, aloader))
 
     return lambda keys, loader: asyncio.run(aload_many(keys, loader))
-
-
-def steps(cache, keys, loader):
-    return cache.parts.loading.load_many(keys, loader, 10, LoadPolicy())
-
-
-def loaded(cache, keys, loader):
-    return run(steps(cache, keys, loader))
 
 
 def test_all_keys_are_asked_for_and_those_that_are_found_are_stored(cache, load_many):
@@ -52,19 +44,19 @@ def test_all_keys_are_asked_for_and_those_that_are_found_are_stored(cache, load_
 
 def test_an_error_reaches_the_caller_and_the_waiters(cache, pool):
     loader = Held(LookupError("no"))
-    many = pool.submit(loaded, cache, ["a", "b"], loader)
+    many = pool.submit(harness.load_many, cache, ["a", "b"], loader)
     assert loader.is_running()
     waiting = pool.submit(cache.take, "b", returns("unreached"))
     until_waiting()
     loader.release()
     assert many.exception(PATIENCE) is waiting.exception(PATIENCE) is loader.value
-    assert cache.parts.loading.loads.is_idle
+    assert cache.parts.loads.is_idle
     assert_counts(cache, misses=1, load_failures=2)
 
 
 def test_a_caller_that_waits_for_a_key_gets_it_or_loads_it_if_it_was_not_found(cache, pool):
     loader = Held({"a": "of many"})
-    many = pool.submit(loaded, cache, ["a", "b"], loader)
+    many = pool.submit(harness.load_many, cache, ["a", "b"], loader)
     assert loader.is_running()
     found = pool.submit(cache.take, "a", returns("unreached"))
     not_found = pool.submit(cache.take, "b", returns("its own"))
@@ -79,7 +71,7 @@ def test_it_does_not_wait_for_a_load_in_progress_and_neither_value_is_kept(cache
     loader = Held("single")
     single = pool.submit(cache.take, "a", loader)
     assert loader.is_running()
-    assert loaded(cache, ["a", "b"], returns({"a": "of many", "b": 2})) == {"a": "of many", "b": 2}
+    assert harness.load_many(cache, ["a", "b"], returns({"a": "of many", "b": 2})) == {"a": "of many", "b": 2}
     loader.release()
     assert single.result(PATIENCE) == "single"
     assert cache.get("a") is None
@@ -88,7 +80,7 @@ def test_it_does_not_wait_for_a_load_in_progress_and_neither_value_is_kept(cache
 
 @pytest.mark.parametrize("moment", ["before_set", "after_set"])
 def test_a_load_beside_which_another_value_is_read_amid_its_store_is_not_kept(moments, cache, moment):
-    setattr(moments, moment, lambda: cache.parts.loading.read_beside("k", "other"))
+    setattr(moments, moment, lambda: cache.parts.loads.many.reconcile("k", "other"))
     assert cache.take("k", returns("single")) == "single"
     assert cache.get("k") is None
 
@@ -102,13 +94,13 @@ class Incomparable:
 
 def test_a_value_that_was_read_beside_an_entry_drops_it_if_it_differs_or_may_differ(cache):
     cache.set("incomparable", Incomparable())
-    cache.parts.loading.read_beside("incomparable", Incomparable())
+    cache.parts.loads.many.reconcile("incomparable", Incomparable())
     assert cache.get("incomparable") is None
     cache.set("same", [1])
     cache.set("other", 1)
-    cache.parts.loading.read_beside("same", [1])
-    cache.parts.loading.read_beside("other", 2)
-    cache.parts.loading.read_beside("missing", 1)
+    cache.parts.loads.many.reconcile("same", [1])
+    cache.parts.loads.many.reconcile("other", 2)
+    cache.parts.loads.many.reconcile("missing", 1)
     assert cache.get("same") == [1]
     assert cache.get("other") is None
 
@@ -135,8 +127,8 @@ def test_a_weigher_that_raises_ends_all_flights(make, way):
 
     cache = make(max_weight=10, weigher=weigh)
     with pytest.raises(ValueError, match="a"):
-        way(steps(cache, ["a", "b"], returns({"a": 1, "b": 2})))
-    assert cache.parts.loading.loads.is_idle
+        way(steps_of_many(cache, ["a", "b"], returns({"a": 1, "b": 2})))
+    assert cache.parts.loads.is_idle
 
 
 def test_a_coroutine_that_is_closed_while_it_loads_many_leaves_no_flight(cache):
@@ -144,10 +136,10 @@ def test_a_coroutine_that_is_closed_while_it_loads_many_leaves_no_flight(cache):
         await asyncio.Event().wait()
 
     async def main():
-        coroutine = run_async(steps(cache, ["a", "b"], forever))
+        coroutine = run_async(steps_of_many(cache, ["a", "b"], forever))
         coroutine.send(None)
-        assert not cache.parts.loading.loads.is_idle
+        assert not cache.parts.loads.is_idle
         coroutine.close()
-        assert cache.parts.loading.loads.is_idle
+        assert cache.parts.loads.is_idle
 
     asyncio.run(main())

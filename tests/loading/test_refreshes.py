@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 
 import pytest
@@ -13,13 +14,20 @@ from wheelcache import CacheClosed
 from wheelcache.runtime.worker_pool import QUEUE, refresh_pool
 
 
-def test_a_full_queue_drops_refreshes_and_counts_them(cache, clock):
+@contextmanager
+def no_threads():
+    with pytest.MonkeyPatch.context() as patch:
+        refuse_threads(patch)
+        yield
+
+
+@pytest.mark.parametrize("hindered", [lambda: full(refresh_pool), no_threads], ids=["full queue", "no threads"])
+def test_refreshes_that_cannot_start_are_dropped_and_counted_and_tried_again(cache, clock, hindered):
     cache.take("k", returns("old"), grace=50)
     clock.advance(10)
-    with full(refresh_pool):
+    with hindered():
         assert cache.take("k", unreached, grace=50) == "old"
     assert_counts(cache, misses=1, stale_hits=1, loads=1, refreshes_dropped=1)
-    # A refresh that was dropped is tried again.
     assert cache.take("k", returns("new"), grace=50) == "old"
     assert until(lambda: cache.get("k") == "new")
 
@@ -40,14 +48,6 @@ def test_too_many_refreshes_of_event_loops_are_dropped_and_counted(cache, clock)
 
     assert asyncio.run(main()) == ({"old"}, QUEUE, 1)
     assert cache.get(QUEUE) == "new"
-
-
-def test_where_no_thread_can_start_refreshes_are_dropped(cache, clock, monkeypatch):
-    cache.take("k", returns("old"), grace=50)
-    clock.advance(10)
-    refuse_threads(monkeypatch)
-    assert cache.take("k", unreached, grace=50) == "old"
-    assert (cache.stats().refreshes, cache.stats().refreshes_dropped) == (0, 1)
 
 
 colour = ContextVar("colour", default="none")

@@ -11,7 +11,7 @@ from tests.loading.harness import Held, HeldInTasks, assert_counts, returns, unr
 from tests.waiting import PATIENCE, auntil_waiting, until, until_waiting
 from wheelcache import CacheClosed, LoadDeadlock, RemovalCause
 from wheelcache.coherence.shared_stamps import SharedStamps
-from wheelcache.loading.unstored import Unstored
+from wheelcache.loading.request import Unstored
 
 
 def test_one_caller_loads_and_all_get_the_very_value(cache, pool):
@@ -62,12 +62,6 @@ def test_loaders_of_different_keys_never_wait_for_each_other(cache, pool):
     assert sorted(load.result(PATIENCE) for load in loads) == [0, 1]
 
 
-def test_a_wrong_ttl_is_an_error_before_anything_is_loaded(cache):
-    with pytest.raises(ValueError, match="ttl must be"):
-        cache.take("k", unreached, -1)
-    assert cache.take("k", returns(2)) == 2
-
-
 def test_load_seconds_add_up_on_the_caches_clock(cache, clock):
     def loader():
         clock.advance(1.5)
@@ -97,11 +91,14 @@ def test_a_listener_may_look_up_the_key_that_was_loaded(make, clock):
 
 WRITES = {
     "set": lambda cache: cache.set("k", "written"),
+    "add": lambda cache: cache.add("k", "written"),
+    "set_many": lambda cache: cache.set_many({"k": "written"}),
     "delete": lambda cache: cache.delete("k"),
     "delete_many": lambda cache: cache.delete_many(["k"]),
     "pop": lambda cache: cache.pop("k", None),
     "clear": lambda cache: cache.clear(),
 }
+STORES = ("set", "add", "set_many")
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -111,18 +108,18 @@ def test_what_is_written_while_a_loader_runs_wins_and_later_callers_get_nothing_
     until_waiting(2)
     WRITES[write](cache)
     late = [pool.submit(cache.take, "k", fresh) for _ in range(3)]
-    if write != "set":
+    if write not in STORES:
         # They do not load beside the first, and then one of them loads.
         until_waiting(5)
         assert fresh.calls == 0
         loader.release()
         assert fresh.is_running()
         fresh.release()
-    expected = "written" if write == "set" else "new"
+    expected = "written" if write in STORES else "new"
     assert [each.result(PATIENCE) for each in late] == [expected] * 3
     loader.release()
     assert [each.result(PATIENCE) for each in early] == ["old"] * 3
-    assert fresh.calls == (write != "set")
+    assert fresh.calls == (write not in STORES)
     assert cache.get("k") == expected
 
 

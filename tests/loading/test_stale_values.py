@@ -353,18 +353,3 @@ def test_a_none_is_refreshed_ahead_by_its_own_ttl(cache, clock, twin):
     assert twin.take("k", returns("there"), **policy) is None
     twin.settle()
     assert cache.get("k") == "there"
-
-
-# Wrong options.
-
-
-@pytest.mark.parametrize("option", ["grace", "timeout", "negative_ttl", "refresh_ahead", "fail_safe"])
-def test_a_wrong_option_is_an_error_that_names_it(cache, twin, option):
-    for wrong in (0, -1, "1", float("nan"), float("inf"), *([True] if option != "fail_safe" else [])):
-        with pytest.raises((TypeError, ValueError), match=f"{option} must be"):
-            twin.take("k", unreached, **{option: wrong})
-    with pytest.raises(ValueError, match="refresh_ahead must be a fraction, 0 < fraction < 1, or None, not 1"):
-        twin.take("k", unreached, refresh_ahead=1)
-    with pytest.raises(TypeError, match="fail_safe needs grace"):
-        twin.take("k", unreached, fail_safe=True)
-    assert len(cache) == 0

@@ -49,9 +49,9 @@ def tracking_of():
     """Make a ``Tracking``, which is stopped in the end."""
     made = []
 
-    def make(connect, copies, prefixes=(b"a:",), **times):
+    def make(connect, copies, prefix=b"a:", **times):
         connect = connect_like(connect) if isinstance(connect, redis.Redis) else connect
-        made.append(Tracking(connect, prefixes, copies, **(times or CALM)))
+        made.append(Tracking(connect, prefix, copies, **(times or CALM)))
         return made[-1]
 
     yield make

@@ -9,7 +9,7 @@ from tests.runtime.forks import fork
 from tests.waiting import PATIENCE, THREADS, until_waiting
 from wheelcache.errors import StoreUnavailable
 from wheelcache.loading.steps import drive
-from wheelcache.near_cache.circuit_breaker import FAILURES, FIRST_PAUSE
+from wheelcache.near_cache.guarded_store import FAILURES, FIRST_PAUSE
 
 
 @pytest.fixture
@@ -100,13 +100,6 @@ def test_waiters_of_a_read_that_fails_get_the_copy_too(make, store, clock, pool)
     assert [each.result(PATIENCE) for each in (first, *others)] == [1] * 8
 
 
-def test_what_was_told_to_be_written_is_never_served(near, store):
-    store.values["k"] = 1
-    near.get("k")
-    near.near.invalidated([b"k"])
-    assert in_an_outage(near) is MISSING
-
-
 # Tracking is lost, too.
 
 
@@ -128,6 +121,15 @@ def test_copies_of_before_tracking_was_lost_are_served_until_the_store_answers(n
 SEES_THAT_IT_IS_GONE = {**READS, "has": lambda near: near.has("k"), "read": lambda near: near.read("k")}
 
 
+def test_a_read_without_the_copies_drops_an_older_one(near, store):
+    store.values["k"] = "v1"
+    near.get("k")
+    near.near.trust(False)
+    store.values["k"] = "v2"
+    assert near.read("k") == "v2"
+    assert in_an_outage(near) is MISSING
+
+
 @pytest.mark.parametrize("see", SEES_THAT_IT_IS_GONE.values(), ids=SEES_THAT_IT_IS_GONE)
 def test_a_key_that_was_found_to_be_gone_while_tracking_is_lost_is_not_served(near, store, see):
     store.values["k"] = "v1"
@@ -135,15 +137,6 @@ def test_a_key_that_was_found_to_be_gone_while_tracking_is_lost_is_not_served(ne
     near.near.trust(False)
     store.values.clear()
     assert see(near) in (MISSING, False)
-    assert in_an_outage(near) is MISSING
-
-
-def test_a_read_beside_the_copies_drops_an_older_one(near, store):
-    store.values["k"] = "v1"
-    near.get("k")
-    near.near.trust(False)
-    store.values["k"] = "v2"
-    assert near.read("k") == "v2"
     assert in_an_outage(near) is MISSING
 
 
@@ -176,12 +169,14 @@ def test_copies_outlive_repeated_losses_of_tracking(near, store):
     assert near.get_many(list(store.values)) == {f"k{number}": number for number in (*range(15), *range(16, 30, 2))}
 
 
-@pytest.mark.parametrize("write", ["told", "own"])
-def test_what_was_written_around_a_loss_of_tracking_is_not_served(near, store, read, write):
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("write", ["invalidated", "own"])
+def test_what_was_written_is_never_served_also_around_a_loss_of_tracking(near, store, read, write, is_lost):
     store.values["k"] = "v1"
     read(near)
-    near.near.trust(False)
-    if write == "told":
+    if is_lost:
+        near.near.trust(False)
+    if write == "invalidated":
         near.near.trust(True)
         near.near.invalidated([b"k"])
     else:
@@ -300,7 +295,7 @@ def test_after_some_failures_the_store_is_left_alone_and_tried_now_and_then(make
     for _ in range(10):
         assert near.get("k") is MISSING
     assert len(store.asked) == FAILURES
-    with pytest.raises(StoreUnavailable, match="'c' failed lately and is left alone"):
+    with pytest.raises(StoreUnavailable, match="'c' failed recently and is left alone"):
         near.set("k", 1)
     clock.advance(FIRST_PAUSE)
     for _ in range(10):

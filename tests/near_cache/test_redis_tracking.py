@@ -37,14 +37,14 @@ def test_set_delete_rename_and_scripts_are_told_in_order_and_what_changes_nothin
 
 
 @pytest.mark.parametrize(
-    ("prefixes", "told"),
-    [([b"x:", b"y:"], [b"x:1", b"y:1"]), ([b""], [b"x", b"z:1", b"X:1", b"x:1", b"\xff\r\n", b"a:x:1", b"y:1"])],
-    ids=["two prefixes", "every key"],
+    ("prefix", "told"),
+    [(b"x:", [b"x:1"]), (b"", [b"x", b"z:1", b"X:1", b"x:1", b"\xff\r\n", b"a:x:1"])],
+    ids=["a prefix", "every key"],
 )
-def test_keys_of_other_prefixes_are_not_told(shared_redis, track, copies, prefixes, told):
+def test_keys_of_other_prefixes_are_not_told(shared_redis, track, copies, prefix, told):
     client = shared_redis.client()
-    track(client, copies, prefixes)
-    for key in ("x", "z:1", "X:1", "x:1", b"\xff\r\n", "a:x:1", "y:1"):
+    track(client, copies, prefix)
+    for key in ("x", "z:1", "X:1", "x:1", b"\xff\r\n", "a:x:1"):
         client.set(key, 1)
     assert copies.are_told(True, *told)
 
@@ -114,8 +114,8 @@ def test_a_killed_connection_is_not_trusted_and_comes_back_with_one_line_each(sh
     client.set("a:1", 1)
     assert copies.are_told(True, False, True, b"a:1")
     lost, back = lines()
-    assert lost.startswith("Writes to Redis keys a:* are not told (ConnectionError: ")
-    assert back.startswith("Writes to Redis keys a:* are told again, after 0.")
+    assert lost.startswith("Not receiving invalidations for Redis keys a:* (ConnectionError: ")
+    assert back.startswith("Receiving invalidations for Redis keys a:* again, after 0.")
 
 
 def test_a_killed_server_is_not_trusted_until_it_is_back(own_redis, track, copies, lines):

@@ -8,7 +8,7 @@ from tests.near_cache.stores import CALLS, FAIL_SAFE, Down, Store, near_cache
 from tests.runtime.forks import fork
 from tests.waiting import THREADS
 from wheelcache.loading.steps import drive, drive_async
-from wheelcache.near_cache.circuit_breaker import FAILURES
+from wheelcache.near_cache.guarded_store import FAILURES
 from wheelcache.stats import LOAD_BOUNDS
 
 
@@ -54,6 +54,31 @@ def test_calls_of_the_store_are_counted_and_timed_and_hits_are_none(make, clock,
     assert (counted(reads), counted(writes)) == ((4, 0, 0), (2, 0, 0))
     assert (bucket(reads), bucket(writes)) == (0.25, 0.05)
     assert (reads.seconds, writes.seconds) == (pytest.approx(1.0), pytest.approx(0.06, abs=1e-5))
+
+
+def test_each_look_up_without_a_copy_is_a_hit_or_a_miss_of_the_store(make, clock, together):
+    near = make().beside(Store({"k": 1, "l": 2, "n": 4}))
+    for key in ("k", "k", "m"):
+        near.get(key)
+    near.get_many(["k", "l", "m"])
+    stats = near.copies.stats()
+    assert (stats.hits, stats.misses) == (2, 4)
+    assert (stats.store.hits, stats.store.misses) == (2, 2)
+    assert stats.answered_ratio == 4 / 6
+    together(lambda _: near.get("n"))
+    stats = near.copies.stats()
+    assert stats.hits + stats.store.hits == 4 + THREADS
+
+
+def test_a_stale_answer_in_an_outage_is_answered_by_neither_tier(make, clock):
+    near = make(**FAIL_SAFE).beside(Store({"k": 1}))
+    near.get("k")
+    clock.advance(61)
+    near.store.error = Down()
+    assert near.get("k") == 1
+    stats = near.copies.stats()
+    assert (stats.hits, stats.stale_hits, stats.misses, stats.store.hits, stats.store.misses) == (0, 1, 1, 1, 0)
+    assert stats.answered_ratio == stats.stale_ratio == 0.5
 
 
 def test_without_fail_safe_every_error_is_counted_and_no_call_is_refused(make, clock):

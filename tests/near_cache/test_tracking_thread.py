@@ -14,7 +14,7 @@ from tests.near_cache.listeners import Copies
 from tests.runtime.forks import fork
 from tests.waiting import until
 from wheelcache.near_cache import redis_tracking
-from wheelcache.near_cache.redis_tracking import Tracking, client_of
+from wheelcache.near_cache.redis_tracking import client_of
 
 pytestmark = pytest.mark.servers
 
@@ -98,7 +98,7 @@ from wheelcache.near_cache.redis_tracking import Tracking, connect_like
 logging.getLogger("wheelcache").addHandler(logging.NullHandler())
 client = redis.Redis(port=int(sys.argv[1]))
 copies = Copies()
-Tracking(connect_like(client), [b"a:"], copies).start()
+Tracking(connect_like(client), b"a:", copies).start()
 
 def write():
     while True:
@@ -159,19 +159,6 @@ def test_a_child_of_fork_is_not_trusted_and_leaves_the_parents_connection_alone(
 # Arguments.
 
 
-@pytest.mark.parametrize("prefixes", [[], [b"a:", b"a:b"], [b"", b"a"], [b"a", b"a"]])
-def test_prefixes_that_the_server_would_refuse_are_errors(prefixes, copies):
-    with pytest.raises(ValueError, match="prefixes must not"):
-        Tracking(lambda timeout: None, prefixes, copies)
-
-
-@pytest.mark.parametrize("name", ["interval", "timeout"])
-@pytest.mark.parametrize("seconds", [0, -1, inf])
-def test_times_that_cannot_be_are_errors(name, seconds, copies):
-    with pytest.raises(ValueError, match=f"{name} must be a finite number > 0, not {seconds}"):
-        Tracking(lambda timeout: None, [b"a"], copies, **{name: seconds})
-
-
 @pytest.mark.parametrize("cache", [None, redis.asyncio.Redis, redis.RedisCluster, object()])
 def test_what_has_no_client_is_an_error(cache):
     with pytest.raises(TypeError, match=r"Tracking takes redis\.Redis or a cache with such a client"):
@@ -202,6 +189,6 @@ def _imported(module):
 @pytest.mark.parametrize(("make", "key"), FRAMEWORKS.values(), ids=FRAMEWORKS)
 def test_the_caches_of_the_frameworks_give_their_client(shared_redis, track, copies, make, key):
     cache = make(shared_redis.port)
-    track(client_of(cache), copies, [b""])
+    track(client_of(cache), copies, b"")
     cache.set("1", 1)
     assert copies.are_told(True, key)

@@ -3,7 +3,7 @@
 from wheelcache.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.near_cache.trust_epoch import TrustEpoch
+from wheelcache.near_cache.write_news import TrustEpoch
 
 
 def use_store(cache, clock):

@@ -65,7 +65,7 @@ def another_worker(path, monkeypatch):
         publication.run_now()
         process = publication.publisher.process
         publication.publisher.file.write(
-            lambda db: db.execute("UPDATE processes SET pid = ? WHERE process = ?", (pid, process))
+            lambda db: db.execute("UPDATE processes SET pid = ? WHERE id = ?", (pid, process))
         )
 
     yield publish

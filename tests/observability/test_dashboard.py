@@ -28,16 +28,25 @@ from wheelcache.stats import COUNTERS
 
 TOTALS = {
     *COUNTERS,
-    *("requests", "hit_ratio", "stale_ratio", "load_ms", "removals"),
+    *("requests", "hit_ratio", "stale_ratio", "answered_ratio", "load_ms", "removals"),
     *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes", "evicted_bytes"),
 } - {"evicted_weight"}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store"),
+    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "recent"),
 }
-NOW = {"hit_ratio", "stale_ratio", "requests_per_second"}
+NOW = {"hit_ratio", "stale_ratio", "answered_ratio", "requests_per_second"}
 HISTORY = {
-    *("step", "at", "hit_ratio", "stale_ratio", "requests_per_second", "misses_per_second", "stale_per_second"),
+    *(
+        "step",
+        "at",
+        "hit_ratio",
+        "store_ratio",
+        "stale_ratio",
+        "requests_per_second",
+        "misses_per_second",
+        "stale_per_second",
+    ),
     *("entries", "bytes", "evictions_per_second", "expirations_per_second", "load_ms", "started"),
     *("store_read_ms", "store_write_ms"),
 }
@@ -109,7 +118,9 @@ def test_the_headers_forbid_what_the_page_does_not_need():
 
 def test_the_figures_have_every_key_that_the_page_reads(make):
     document = json.loads(json.dumps(dashboard(make("default")).figures(), allow_nan=False))
-    assert set(document) == {"title", "at", "refresh", "this_worker", "since", "can_reset", "events", "caches"}
+    assert set(document) == {
+        *("title", "at", "refresh", "this_worker", "since", "can_reset", "headline", "problems", "events", "caches")
+    }
     card = only_card(document)
     assert set(card) == CARD
     assert set(card["now"]) == NOW
@@ -137,12 +148,12 @@ def test_the_figures_have_every_key_that_the_page_reads(make):
 
 
 def test_every_figure_that_the_script_reads_is_one_that_is_sent():
-    script = asset("dashboard.js").decode()
+    script = "".join(asset(name).decode() for name in ASSETS if name.endswith(".js"))
     assert set(re.findall(r"\btotal\.(\w+)", script)) <= TOTALS
     assert set(re.findall(r"\bnow\.(\w+)", script)) <= NOW
     assert set(re.findall(r'\bfield: "(\w+)"', script)) <= HISTORY
-    assert set(re.findall(r"\bfigures\.(title|at|refresh|this_worker|since|can_reset|caches)\b", script)) == {
-        *("title", "at", "refresh", "this_worker", "since", "can_reset", "caches")
+    assert set(re.findall(r"\bfigures\.(title|at|refresh|this_worker|since|can_reset|caches|problems)\b", script)) == {
+        *("title", "at", "refresh", "this_worker", "since", "can_reset", "caches", "problems")
     }
 
 
@@ -153,7 +164,7 @@ def test_a_cache_tells_its_core_and_when_it_was_last_saved(make, tmp_path):
     kept.keeper.save()
     (path,) = kept.keeper.snapshots()
     os.utime(path, (1_000_000, 1_000_000))
-    document = dashboard(kept, make("plain")).figures()
+    document = dashboard(kept, make("plain")).figures(["kept", "plain"])
     assert [(each["saved"], each["cores"]) for each in document["caches"]] == [
         (1_000_000, [IMPLEMENTATION]),
         (None, [IMPLEMENTATION]),
@@ -243,7 +254,7 @@ def test_caches_come_by_name_and_those_of_one_name_are_one(make):
     two = make("b"), make("b")
     for cache in two:
         cache.set("k", "v")
-    cards = dashboard(make("c"), *two, make("a")).figures()["caches"]
+    cards = dashboard(make("c"), *two, make("a")).figures(["b"])["caches"]
     assert [each["name"] for each in cards] == ["a", "b", "c"]
     assert cards[1]["total"]["entries"] == 2
     assert len(cards[1]["workers"]) == 1
@@ -372,7 +383,7 @@ def test_the_history_of_a_cache_that_was_reset_alone_begins_at_its_reset(make, c
     clock.advance(30)
     monkeypatch.setattr(SystemClock, "time", lambda: alone.observer.recorder.time())
     Site([alone]).reset("alone")
-    document = dashboard(alone, other).figures()
+    document = dashboard(alone, other).figures(["alone", "other"])
     of_alone, of_other = document["caches"]
     assert len(of_alone["history"]["at"]) == 0 < len(of_other["history"]["at"])
     assert (of_alone["total"]["hits"], of_other["total"]["hits"]) == (0, 1)
@@ -468,9 +479,10 @@ def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_writing_th
 
 def _as_forty(db):
     """Have the rows of one worker forty times, though nobody holds the locks of the others."""
+    ((own,),) = db.execute("SELECT id FROM processes").fetchall()
     for table in ("processes", "workers"):
         columns = [name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")]
-        for number in range(39):
-            values = [f"'{number}-' || {each}" if each in ("process", "worker") else each for each in columns]
-            where = "WHERE process NOT LIKE '%-%-%'"
+        for number in range(1, 40):
+            values = [f"{own + number}" if each in ("id", "process") else each for each in columns]
+            where = f"WHERE {columns[0]} = {own}"
             db.execute(f"INSERT INTO {table} SELECT {', '.join(values)} FROM {table} {where}")

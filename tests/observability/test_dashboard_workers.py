@@ -8,7 +8,7 @@ import pytest
 
 from tests.observability.workers import WORKERS, Site
 from tests.waiting import until
-from wheelcache.observability.site_file import STEP
+from wheelcache.observability.tables import STEP
 
 pytestmark = [pytest.mark.servers, pytest.mark.deep, pytest.mark.timeout(300)]
 

@@ -246,8 +246,8 @@ def test_what_is_done_in_a_terminal_has_the_name_of_the_user_of_the_system(make,
 
 def test_what_clears_copies_is_told_only_if_it_is_not_the_code_of_the_site_that_did_it(make, path, clock):
     cache = make()
-    cache.clear_for("a flush")
-    cache.clear_for(None)
+    cache.parts.clear_for("a flush")
+    cache.parts.clear_for(None)
     cache.set("a", 1)
     clock.advance(INTERVAL)
     assert [each.sentence() for each in told(path, CLEARED)] == ["by a flush"]

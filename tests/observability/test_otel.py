@@ -33,6 +33,7 @@ INSTRUMENTS = {
     "wheelcache.wheel_lag": (GAUGE, "s", {"cache"}),
     "wheelcache.store_calls": (COUNTER, "{call}", {"cache", "operation"}),
     "wheelcache.store_time": (COUNTER, "s", {"cache", "operation"}),
+    "wheelcache.store_requests": (COUNTER, "{request}", {"cache", "result"}),
     "wheelcache.store_errors": (COUNTER, "{call}", {"cache", "operation"}),
     "wheelcache.store_refused": (COUNTER, "{call}", {"cache", "operation"}),
     "wheelcache.store_breaker_open": (LEVEL, "{process}", {"cache"}),

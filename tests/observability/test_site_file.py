@@ -72,7 +72,7 @@ def test_a_figures_dir_that_cannot_be_used_is_an_error_that_names_it(tmp_path, n
     if name == "another's":
         owner = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(FileUnusable, match="figures_dir must be a directory for this user alone") as refused:
+    with pytest.raises(FileUnusable, match="figures_dir must be None, or a directory for this user alone") as refused:
         Cache(figures_dir=tmp_path / name)
     assert str(tmp_path / name) in str(refused.value)
 
@@ -107,7 +107,7 @@ def test_without_a_usable_sqlite_each_process_shows_its_own_figures_and_says_so(
     break_it(monkeypatch)
     assert directory_of("shop") is None
     assert reason in caplog.text
-    with pytest.raises(FileUnusable, match=f"figures_dir must be None here: .*{reason}"):
+    with pytest.raises(FileUnusable, match=f"figures_dir must be None, or a directory .*{reason}"):
         Cache(figures_dir=path)
     alone = Cache("alone", clock=clock)
     alone.set("a", 1)
@@ -237,10 +237,11 @@ def test_a_damaged_database_is_replaced_and_has_all_that_living_workers_have_cou
 def test_a_missing_table_is_damage(cache, path, clock):
     clock.advance(INTERVAL)
     with sqlite3.connect(database(path)) as db:
-        db.execute("DROP TABLE totals")
+        db.execute("DROP TABLE counts")
     assert look(path).caches == []
+    cache.get("a")
     clock.advance(INTERVAL)
-    assert only(path).counted.puts == 1
+    assert (only(path).counted.puts, only(path).counted.hits) == (1, 1)
 
 
 def test_nothing_is_written_through_a_link_in_the_place_of_the_lock(cache, path, clock, tmp_path, caplog):
@@ -310,7 +311,7 @@ def test_a_reader_rolls_back_what_a_killed_writer_left(path):
         """
         use(make(), 5)
         def die(db):
-            db.execute("UPDATE totals SET hits = 99")
+            db.execute("UPDATE counts SET hits = 99")
             db.execute("CREATE TABLE filler (x)")
             db.execute("PRAGMA cache_spill = 1")
             db.executemany("INSERT INTO filler VALUES (?)", ((b"x" * 4000,) for _ in range(3000)))
@@ -455,6 +456,49 @@ def test_the_fork_waits_for_a_use_of_sqlite_and_no_longer(path):
         """,
         path,
     ) == ["0", "free"]
+
+
+@pytest.mark.parametrize("inside", ["a transaction", "the lock"])
+def test_a_signal_handler_that_forks_while_its_thread_uses_sqlite_hangs_neither_parent_nor_child(path, inside):
+    """The child goes on where the handler came: it neither commits nor rolls back what is its parent's."""
+    assert run(
+        """
+        from wheelcache.observability.site_file import USE
+        cache = make()
+        use(cache, 5)
+        children = []
+
+        def handle(*_):
+            children.append(os.fork())
+            signal.alarm(20)
+
+        signal.signal(signal.SIGUSR1, handle)
+
+        def change(db):
+            db.execute("UPDATE counts SET hits = hits + 100 WHERE kind = 0")
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        try:
+            if sys.argv[2] == "the lock":
+                with USE.lock:
+                    look(path).files[0].write(lambda db: change(db) if not children else None)
+            else:
+                look(path).files[0].write(change)
+        except OSError as error:
+            assert children == [0] and "forked" in str(error), error
+        if children == [0]:
+            cache.set("b", 1)
+            cache.get("b")
+            clock.advance(3)
+            os._exit(0 if USE.is_free() else 1)
+        print(os.waitpid(children[0], 0)[1], USE.is_free(), counted(path))
+        cache.get("a")
+        clock.advance(3)
+        print(counted(path))
+        """,
+        path,
+        inside,
+    ) == ["0 True {'pages': 106}", "{'pages': 107}"]
 
 
 def test_no_descriptor_stays_open_after_reading_or_is_for_programs_that_are_started(cache, path, clock):

@@ -5,29 +5,28 @@ import random
 import threading
 from collections import Counter
 from dataclasses import fields
-from math import inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.loading.harness import load_many
 from tests.waiting import THREADS, until
 from wheelcache import Cache, RemovalCause, caches
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.tally import Tally
-from wheelcache.loading.policy import PLAIN
-from wheelcache.loading.steps import run
 from wheelcache.stats import (
     COUNTERS,
     COUNTS,
     LOAD_BOUNDS,
     NOTHING,
     CallStats,
-    LoadTimes,
+    Meter,
     Stats,
     StoreStats,
     added,
     subtracted,
+    whole_parts,
 )
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
@@ -37,7 +36,7 @@ EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 NUMBERS = st.integers(0, 10**6)
 BUCKETS = st.tuples(*[NUMBERS] * (len(LOAD_BOUNDS) + 1))
 CALLS = st.builds(CallStats, NUMBERS, NUMBERS, NUMBERS, BUCKETS)
-STORES = st.builds(StoreStats, CALLS, CALLS, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+STORES = st.builds(StoreStats, NUMBERS, NUMBERS, CALLS, CALLS, *[NUMBERS] * 4)
 STATS = st.builds(
     Stats,
     **{each.name: NUMBERS for each in fields(Stats) if each.name not in ("load_buckets", "store")},
@@ -57,7 +56,7 @@ def test_counters_and_gauges_and_buckets_are_all_there_is():
 @given(STATS, STATS)
 def test_rows_add_up_and_stats_come_back_from_them(one, other):
     row = added(one.counts(), other.counts())
-    total = Stats.of(row, size=one.size)
+    total = Stats.of(row)
     for name in COUNTERS:
         assert getattr(total, name) == getattr(one, name) + getattr(other, name)
     assert total.load_buckets == tuple(map(sum, zip(one.load_buckets, other.load_buckets, strict=True)))
@@ -75,9 +74,7 @@ def test_rows_add_up_and_stats_come_back_from_them(one, other):
 @settings(max_examples=25, deadline=None)
 @given(STATS, STATS)
 def test_what_was_counted_in_between_is_a_difference_and_gauges_are_what_they_are(one, other):
-    later = Stats.of(
-        added(one.counts(), other.counts()), size=other.size, weight=other.weight, breakers=1, open_breakers=1
-    )
+    later = Stats.of(added(one.counts(), other.counts()), (other.size, other.weight, 1, 1, 0, 0))
     between = later - one
     assert between.counts() == other.counts()
     assert (between.size, between.weight) == (other.size, other.weight)
@@ -95,13 +92,13 @@ def test_removals_have_every_cause_by_its_value():
 
 @pytest.mark.parametrize(
     ("seconds", "bucket"),
-    [(0.0, 0), (0.00001, 0), (0.0000101, 1), (0.0025, 7), (0.5, 14), (10.0, 18), (10.001, 19), (inf, 19)],
+    [(0.0, 0), (0.00001, 0), (0.0000101, 1), (0.0025, 7), (0.5, 14), (10.0, 18), (10.001, 19), (1e9, 19)],
 )
 def test_a_load_is_counted_in_the_bucket_of_the_first_bound_it_does_not_exceed(seconds, bucket):
-    times = LoadTimes()
-    times.add(seconds)
-    assert times.buckets == [int(number == bucket) for number in range(len(LOAD_BOUNDS) + 1)]
-    assert times.seconds == seconds
+    meter = Meter("loads")
+    meter.ended(seconds, "loads")
+    buckets = tuple(int(number == bucket) for number in range(len(LOAD_BOUNDS) + 1))
+    assert meter.read() == ({"loads": 1}, whole_parts(seconds), buckets)
 
 
 def test_loads_that_return_and_loads_that_raise_are_both_in_the_buckets(clock):
@@ -125,7 +122,7 @@ def test_loads_that_return_and_loads_that_raise_are_both_in_the_buckets(clock):
 
 def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
     cache = Cache(clock=clock)
-    run(cache.parts.loading.load_many(range(100), lambda keys: dict.fromkeys(keys, 1), None, PLAIN))
+    load_many(cache, range(100), lambda keys: dict.fromkeys(keys, 1), None)
     assert sum(cache.stats().load_buckets) == cache.stats().loads
 
 
@@ -138,7 +135,7 @@ def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, toge
     def work(number):
         if number:
             while not over.is_set():
-                cache.parts.loading.get_stale("k")
+                cache.parts.loads.get_stale("k")
             return set()
         try:
             return {stats.hits for stats in (cache.stats() for _ in range(300))}

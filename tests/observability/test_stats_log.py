@@ -6,6 +6,10 @@ from math import inf
 import pytest
 
 from wheelcache import Cache, ManualClock
+from wheelcache.core.contract import MISSING
+from wheelcache.loading.steps import drive
+from wheelcache.near_cache.near_cache import NearCache
+from wheelcache.near_cache.outage_rule import OutageRule
 
 
 class WatchedClock(ManualClock):
@@ -47,6 +51,17 @@ def test_the_line_has_the_figures_of_its_interval_only_and_the_same_as_fields(cl
     assert line.levelno == logging.INFO
     assert line.name == "wheelcache.stats"
     assert (line.cache, line.qpm, line.hit_ratio, line.elements, line.hit, line.miss) == ("pages", 3, 66.7, 1, 2, 1)
+
+
+def test_the_line_of_a_near_cache_has_the_ratio_of_both_tiers_first(clock, lines):
+    near = NearCache(Cache("copies", clock=clock, log_interval=60), 600.0, OutageRule(None))
+    for key in ("a", "b"):
+        drive(near.get(key, lambda key=key: 1 if key == "a" else MISSING))
+    drive(near.get("a", lambda: 2))
+    clock.advance(60)
+    line = lines()[-1]
+    assert "both_tiers: 66.7%, hit_ratio: 33.3%" in line.getMessage()
+    assert (line.both_tiers, line.hit, line.miss) == (66.7, 1, 2)
 
 
 def test_requests_are_given_per_minute_whatever_the_interval(clock, lines):

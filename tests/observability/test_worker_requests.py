@@ -174,7 +174,7 @@ def test_reading_neither_writes_a_file_nor_runs_a_request_nor_loads(make, path, 
     for _ in range(3):
         read([fresh, used, other])
     assert files(tmp_path) == before
-    assert not fresh.is_in_use()
+    assert not fresh.parts.gate.is_in_use()
     assert (len(other), len(used)) == (1, 1)
     assert fresh.get("a") == 1
 
@@ -203,7 +203,7 @@ def test_after_an_old_clear_a_scrape_of_a_fresh_worker_neither_clears_it_nor_ski
         worker
         + """
         generate_latest(registry)
-        print(cache.is_in_use(), cache.get("a"))
+        print(cache.parts.gate.is_in_use(), cache.get("a"))
         generate_latest(registry)
         cache.set("b", 1)
         clock.advance(60)

@@ -38,3 +38,15 @@ def open_folder():
     folder = tempfile.mkdtemp()
     yield Path(folder)
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """The place of a snapshot, in a directory with nothing else."""
+    return tmp_path / "a.snapshot"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The place of a directory of snapshots."""
+    return tmp_path / "kept"

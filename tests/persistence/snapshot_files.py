@@ -1,17 +1,14 @@
 """Snapshot files that tests write, read and take apart, here and in other processes."""
 
 import os
-import subprocess
-import sys
 import textwrap
 from contextlib import contextmanager
-from pathlib import Path
 
-from tests.scripts import FORKING
+from tests import scripts
 from wheelcache.errors import SnapshotRefused
 from wheelcache.persistence.snapshot_file import CRC, END, LENGTH, MAC_BYTES, PREFIX, SnapshotWriter, open_snapshot
 
-NAME = "default.snapshot"
+NAME = "a.snapshot"
 SECRET = b"a secret"
 RECORDS = [b"one", b"", b"three" * 3, b"\0" * 9, b"one"]
 OLD, NEW = [b"old"] * 3, [b"new"] * 40
@@ -31,22 +28,11 @@ path = folder / NAME
 
 
 def start(script, *args, command=()):
-    return subprocess.Popen(
-        [*command, sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return scripts.start(PRELUDE + textwrap.dedent(script), *args, command=command)
 
 
 def run(script, *args, command=()):
-    process = start(script, *args, command=command)
-    out, error = process.communicate(timeout=60)
-    assert process.returncode == 0, out + error
-    assert error == ""
-    return out.splitlines()
+    return scripts.run(PRELUDE + textwrap.dedent(script), *args, command=command).splitlines()
 
 
 def become_nobody(folder):

@@ -14,15 +14,10 @@ from tests.persistence.calling import Calling
 from tests.waiting import PATIENCE, until
 from wheelcache.errors import CacheClosed
 from wheelcache.persistence.autosave import stem_of
-from wheelcache.persistence.exit_save import ExitSave
 from wheelcache.persistence.snapshot_file import MAGIC, SnapshotWriter
 from wheelcache.persistence.snapshots import Snapshots
+from wheelcache.runtime.exit_save import ExitSave
 from wheelcache.runtime.worker_pool import refresh_pool
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "kept"
 
 
 @pytest.fixture
@@ -187,7 +182,7 @@ def test_names_that_are_alike_are_told_apart(keep, saved):
 def test_a_cache_that_was_not_used_or_was_closed_has_nothing_to_save(keep, folder):
     cache, autosave = keep()
     assert not autosave.save()
-    assert not cache.is_in_use()
+    assert not cache.parts.gate.is_in_use()
     assert list(folder.iterdir()) == []
     cache.get("a")
     cache.close()

@@ -3,9 +3,6 @@
 import asyncio
 import operator
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 import tracemalloc
 from functools import partial
@@ -15,11 +12,11 @@ import pytest
 
 from tests.persistence import calling
 from tests.persistence.calling import Calling
+from tests.scripts import run
 from tests.waiting import until
 from wheelcache import Cache, ManualClock, Timers
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.persistence import snapshot_file
-from wheelcache.persistence.snapshot_file import SnapshotWriter
 from wheelcache.runtime.worker_pool import refresh_pool
 
 ROOT = Path(__file__).parents[2]
@@ -36,11 +33,6 @@ class Point:
 
     def __hash__(self):
         return hash(self.x)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "a.snapshot"
 
 
 @pytest.fixture
@@ -76,38 +68,6 @@ def test_keys_of_every_kind_are_loaded_in_order_of_use_with_the_time_that_is_lef
     assert {key: other.expires_in(key) for key in left} == pytest.approx(left, abs=0.1)
 
 
-def of_another_kind(path):
-    with SnapshotWriter(path, {"kind": "timers", "saved_at": 0.0}, None):
-        pass
-
-
-REFUSED = {
-    "text": lambda path: path.write_text("something else"),
-    "others may write": lambda path: path.chmod(0o666),
-    "other kind": of_another_kind,
-    "a damaged tail": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_what_is_refused_is_one_warning_that_says_why_and_is_kept_aside(make, path, warnings, what):
-    cache = make()
-    cache.set("a", 1)
-    cache.save(path)
-    REFUSED[what](path)
-    other = make()
-    good = int(what == "a damaged tail")
-    assert other.load(path) == len(other) == good
-    (warning,) = warnings()
-    aside = path.with_name("a.snapshot.refused")
-    assert all(each in warning for each in (str(path), "'mine'", str(aside)))
-    assert aside.exists()
-    # A missing file is no error.
-    assert not path.exists()
-    assert other.load(path) == 0
-    assert len(warnings()) == 1
-
-
 def test_a_child_of_a_fork_amid_a_save_has_everything_in_its_place(make, path, tmp_path):
     cache = make(max_entries=1000)
     for key in range(1000):
@@ -136,15 +96,19 @@ def test_saving_does_not_rebuild_the_table_of_the_map(make, path, monkeypatch):
     monkeypatch.setattr(snapshot_file, "BUFFER_BYTES", 1000)
     cache = make()
     cache.set_many({str(key): key for key in range(20_000)})
+    peaks = []
     tracemalloc.start()
     try:
-        before = tracemalloc.get_traced_memory()[0]
-        tracemalloc.reset_peak()
-        cache.save(path)
-        # 0.2 MB, and 3 where the table is rebuilt.
-        assert tracemalloc.get_traced_memory()[1] - before < 1_000_000
+        # Threads that other tests have left may allocate meanwhile.
+        for _ in range(3):
+            before = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            cache.save(path)
+            peaks.append(tracemalloc.get_traced_memory()[1] - before)
     finally:
         tracemalloc.stop()
+    # 0.2 MB, and 3 where the table is rebuilt.
+    assert min(peaks) < 1_000_000
 
 
 def test_a_coherent_cache_of_another_process_loads_only_what_was_not_written_since(make, tmp_path, path):
@@ -162,9 +126,7 @@ def test_a_coherent_cache_of_another_process_loads_only_what_was_not_written_sin
         cache = Cache(stamps=SharedStamps("saved", folder))
         print(cache.load(folder / "a.snapshot"), cache.get_many("ab"))
         """
-    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
-    assert done.stdout == "1 {'a': 1}\n", done.stderr
+    assert run(script, tmp_path) == "1 {'a': 1}\n"
     # Nothing passes for current once the stamps were made anew.
     for stamps in tmp_path.glob("*.stamps"):
         stamps.unlink()
@@ -172,11 +134,6 @@ def test_a_coherent_cache_of_another_process_loads_only_what_was_not_written_sin
 
 
 # In a directory.
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "kept"
 
 
 @pytest.fixture
@@ -226,9 +183,9 @@ def test_the_first_use_loads_whatever_it_is(kept, saved, use):
     saved()
     cache = kept()
     assert len(cache) == 0
-    assert not cache.is_in_use()
+    assert not cache.parts.gate.is_in_use()
     assert FIRST_USES[use](cache)
-    assert cache.is_in_use()
+    assert cache.parts.gate.is_in_use()
     assert cache.get("b") == 1
 
 
@@ -236,7 +193,7 @@ NO_USES = {
     "len": len,
     "repr": repr,
     "decorating": lambda cache: cache.memoize()(lambda: 1),
-    "lag": lambda cache: cache.lag,
+    "lag": lambda cache: cache.parts.driver.lag,
     "a listener": lambda cache: setattr(cache, "on_removal", print),
     "saving": lambda cache: cache.keeper.save(),
 }
@@ -249,7 +206,7 @@ def test_nothing_is_loaded_by_what_asks_for_no_entry(kept, saved, use):
     cache = kept(clock=clock)
     NO_USES[use](cache)
     clock.advance(1000)
-    assert not cache.is_in_use()
+    assert not cache.parts.gate.is_in_use()
     assert len(cache) == 0
     assert cache.get("a") == 1
 

@@ -1,20 +1,17 @@
 """Caches that outlive their processes: what forks load, and what an exit, a signal and a hanging thread leave."""
 
-import subprocess
-import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
-from tests.scripts import FORKING
+from tests import scripts
 
 PRELUDE = """
 import os, signal, sys, threading, time
 from pathlib import Path
 from wheelcache import Cache
-from wheelcache.persistence.exit_save import exit_save
-from wheelcache.persistence.sigterm import exit_on_sigterm
+from wheelcache.runtime.exit_save import exit_save
+from wheelcache.runtime.exit_signals import exit_on_sigterm
 folder = Path(sys.argv[1])
 
 class Hanging:
@@ -26,28 +23,12 @@ def make(**options):
 """
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return tmp_path / "kept"
-
-
 def start(script, *args):
-    return subprocess.Popen(
-        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script), *map(str, args)],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return scripts.start(PRELUDE + textwrap.dedent(script), *args)
 
 
 def run(script, *args, status=0):
-    process = start(script, *args)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == status, out + err
-    assert err == ""
-    return out.split()
+    return scripts.run(PRELUDE + textwrap.dedent(script), *args, status=status).split()
 
 
 def files(folder, suffix=".snapshot"):
@@ -69,13 +50,13 @@ def test_a_preloading_master_loads_nothing_and_its_children_themselves(folder):
         cache = make()
         for _ in range(2):
             if os.fork() == 0:
-                assert not cache.is_in_use()
+                assert not cache.parts.gate.is_in_use()
                 print(cache.get("a"), len(cache), flush=True)
                 cache.set("mine", os.getpid())
                 assert cache.keeper.save()
                 os._exit(0)
             os.wait()
-        print(cache.is_in_use())
+        print(cache.parts.gate.is_in_use())
         """,
         folder,
     ) == ["1", "5", "1", "6", "False"]

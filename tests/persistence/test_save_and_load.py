@@ -18,8 +18,7 @@ from tests.persistence.caches import filled, kept
 from tests.persistence.calling import Calling, Unreadable
 from wheelcache import CacheClosed, ManualClock, RemovalCause
 from wheelcache.coherence.shared_stamps import SharedStamps
-from wheelcache.core import CoreClass
-from wheelcache.persistence import saving
+from wheelcache.persistence import snapshots
 from wheelcache.persistence.snapshot_file import SnapshotWriter
 from wheelcache.runtime.clock import SystemClock
 
@@ -30,13 +29,8 @@ LAZY = {"interval": 1000}
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "a.snapshot"
-
-
-@pytest.fixture
 def short_steps(monkeypatch):
-    monkeypatch.setattr(saving, "STEP", FEW_A_STEP)
+    monkeypatch.setattr(snapshots, "STEP", FEW_A_STEP)
 
 
 @pytest.fixture
@@ -93,7 +87,7 @@ def test_what_is_saved_is_loaded_with_the_time_that_is_left_in_order_of_use(secr
     clock.advance(before)
     # What is equal as a key comes back as the first that was saved.
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saving, "STEP", step)
+        patch.setattr(snapshots, "STEP", step)
         patch.setattr(time, "time", lambda: 5e5)
         cache.save(Path(folder) / "a", secret=secret)
         patch.setattr(time, "time", lambda: 5e5 + away)
@@ -267,7 +261,13 @@ def test_records_of_another_make_are_left_out(path, record):
 def test_a_header_that_does_not_say_when_it_was_saved_is_refused(path, warnings, header):
     write(path, ("a", 1, None, 0.0, None), **header)
     assert kept().load(path) == 0
-    assert "does not say when it was saved" in warnings()[0]
+    (warning,) = warnings()
+    aside = path.with_name(f"{path.name}.refused")
+    assert all(each in warning for each in (f"{path} does not say when it was saved", "'mine'", str(aside)))
+    assert aside.exists()
+    # A missing file is not an error.
+    assert kept().load(path) == 0
+    assert len(warnings()) == 1
 
 
 def test_records_before_the_damage_are_loaded(path):
@@ -332,77 +332,6 @@ def test_it_takes_no_longer_than_it_may_and_the_old_file_stays(path, tmp_path, s
     assert cache.keys() == [0, 1, 2, 3, 4, "slow"]
     with pytest.raises(ValueError, match="seconds must be"):
         cache.save(path, seconds=0)
-
-
-class Steps:
-    """A core whose scans note their steps.
-
-    Attributes:
-        counts: of each step, how many entries were asked for.
-        before: called before each step.
-    """
-
-    def __init__(self, values):
-        self._core = CoreClass()
-        for key, value in values.items():
-            self._core.set(key, value, None)
-        self.counts = []
-        self.before = lambda: None
-
-    def __getattr__(self, name):
-        return getattr(self._core, name)
-
-    def __len__(self):
-        return len(self._core)
-
-    def save(self, path):
-        return saving.save(self, path, name="mine", is_portable=lambda key: True)
-
-    def scan(self, *, ordered):
-        steps, scan = self, self._core.scan(ordered=ordered)
-
-        class Noting:
-            def step(self, count):
-                steps.counts.append(count)
-                steps.before()
-                return scan.step(count)
-
-            def close(self):
-                scan.close()
-
-        return Noting()
-
-
-def test_a_batch_that_takes_long_halves_the_next_step(path, monkeypatch):
-    now = 0.0
-    monkeypatch.setattr(SystemClock, "steady", staticmethod(lambda: now))
-    steps = Steps({number: Calling() if number in (0, 300) else number for number in range(800)})
-
-    def take_long():
-        nonlocal now
-        now += 0.003
-
-    Calling.saving = staticmethod(take_long)
-    assert steps.save(path) == 800
-    assert steps.counts[:5] == [256, 128, 64, 128, 256]
-
-
-def test_where_another_thread_ran_during_a_step_it_is_let_run_again(path, monkeypatch):
-    now, slept = 0.0, []
-    monkeypatch.setattr(SystemClock, "steady", staticmethod(lambda: now))
-    monkeypatch.setattr(time, "sleep", slept.append)
-    steps = Steps({number: number for number in range(600)})
-
-    def wait_for_the_lock():
-        nonlocal now
-        if len(steps.counts) == 2:
-            now += 0.005
-
-    steps.before = wait_for_the_lock
-    assert steps.save(path) == 600
-    assert slept == [0]
-    # That took the other thread's time, and no batch took long.
-    assert set(steps.counts) == {256}
 
 
 def test_a_write_that_fails_leaves_the_order_as_it_was(path, tmp_path, short_steps, monkeypatch):

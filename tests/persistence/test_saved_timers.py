@@ -15,11 +15,6 @@ from wheelcache.runtime.worker_pool import WorkerPool
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "timers.snapshot"
-
-
-@pytest.fixture
 def make():
     made = []
 
@@ -130,7 +125,7 @@ def test_a_header_that_says_not_when_it_was_saved_is_refused(make, path, warning
         file.write(pickle.dumps(("a", 1, 10.0)))
     assert make()[0].load(path) == 0
     assert len(warnings()) == 1
-    assert path.with_name("timers.snapshot.refused").exists()
+    assert path.with_name(f"{path.name}.refused").exists()
     # A missing one is no error.
     assert make()[0].load(path) == 0
     assert len(warnings()) == 1

@@ -39,12 +39,6 @@ def refusal(path, secret=None):
     return str(refused.value)
 
 
-@pytest.fixture
-def path(tmp_path):
-    """Where a snapshot may be, and nothing else is."""
-    return tmp_path / NAME
-
-
 # What is written is read.
 
 

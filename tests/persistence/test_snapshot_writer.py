@@ -17,12 +17,6 @@ from wheelcache.persistence.snapshot_file import SnapshotWriter, remove_leftover
 
 
 @pytest.fixture
-def path(tmp_path):
-    """Where a snapshot may be, and nothing else is."""
-    return tmp_path / NAME
-
-
-@pytest.fixture
 def unbuffered(monkeypatch):
     """Each record is written at once."""
     monkeypatch.setattr(snapshot_file, "BUFFER_BYTES", 2)

@@ -1,10 +1,8 @@
 """Scripts that fork, each in a process of its own."""
 
-import subprocess
-import sys
 import textwrap
 
-from tests.scripts import FORKING
+from tests import scripts
 
 PRELUDE = """
 import logging, os, signal, sys, threading, time, warnings
@@ -53,17 +51,9 @@ os.register_at_fork(before=note)
 """
 
 
-def run(script, *, options=FORKING, before=""):
+def run(script, *, options=scripts.FORKING, before=""):
     """Run a script, which may write nothing to stderr; the words that it printed."""
-    outcome = subprocess.run(
-        [sys.executable, *options, "-c", before + PRELUDE + textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    assert outcome.stderr == ""
-    return outcome.stdout.split()
+    return scripts.run(before + PRELUDE + textwrap.dedent(script), options=options).split()
 
 
 def run_warned(script, *, before=""):

@@ -2,8 +2,6 @@
 
 import asyncio
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -17,6 +15,7 @@ import freezegun
 import pytest
 import time_machine
 
+from tests.scripts import run
 from tests.time_travel import FAR, LIBRARIES, LONG_AGO, in_real_time
 from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache, LoadTimeout, ManualClock, RemovalCause, Timers
@@ -52,7 +51,7 @@ def test_what_expired_in_a_freeze_of_the_past_leaves_memory_after_the_thaw(cache
     """This is no lag: the wheel could not advance before the thaw."""
     with library.freeze(LONG_AGO):
         cache.set_many({"a": 1, "b": 2}, 300)
-    assert cache.lag < PATIENCE
+    assert cache.parts.driver.lag < PATIENCE
     assert cache.get("a") is None
     assert until(lambda: len(removed) == 2)
     assert len(cache) == 0
@@ -90,7 +89,7 @@ def test_the_wheel_takes_out_nothing_in_a_freeze_that_a_move_back_brings_to_life
         time_.shift(3600)
         for number in range(3000):
             cache.set(number, number, 5)
-        assert cache.lag == 0
+        assert cache.parts.driver.lag == 0
         time_.shift(-3600)
         assert cache.get("a") == 1
     assert removed == []
@@ -367,17 +366,7 @@ def test_outside_of_a_freeze_the_clock_is_the_systems_own(library):
     assert wheel.clocks[1:] == [time.monotonic]
 
 
-def run(script):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(script)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    assert done.returncode == 0, done.stderr
-
-
+STRICT = ("-W", "error")
 FREEZE = {
     "freezegun": """
         import freezegun
@@ -430,17 +419,20 @@ ORDERS = {
 def test_in_whichever_order_all_is_imported(name, order):
     script = ORDERS[order]
     make = textwrap.indent(MAKE, "    ") if "with freeze" in script and "import wheelcache{" not in script else MAKE
-    run(script.format(freeze=textwrap.dedent(FREEZE[name]), make=make, check=CHECK))
+    run(script.format(freeze=textwrap.dedent(FREEZE[name]), make=make, check=CHECK), options=STRICT)
 
 
 @pytest.mark.parametrize("name", FREEZE)
 def test_a_library_that_is_imported_when_the_cache_was_made_and_used(name):
     freeze = textwrap.dedent(FREEZE[name])
-    run(f'{MAKE}\ncache.set("x", 1, 300)\ncache.get("x")\ncache.clear()\n{freeze}\ncache.set("y", 1, 0.2)\n{CHECK}')
+    run(
+        f'{MAKE}\ncache.set("x", 1, 300)\ncache.get("x")\ncache.clear()\n{freeze}\ncache.set("y", 1, 0.2)\n{CHECK}',
+        options=STRICT,
+    )
 
 
 def test_wheelcache_imports_neither_library_and_wraps_time_machine_once():
-    run(f"""{MAKE}
+    script = f"""{MAKE}
 import sys
 cache.set("a", 1, 10)
 assert not {{"freezegun", "time_machine", "_time_machine", "pytest"}} & set(sys.modules)
@@ -451,7 +443,8 @@ wheelcache.Cache().set("a", 1, 10)
 assert time_machine.travel.start is start
 assert start.__wrapped__.__name__ == "start"
 assert not hasattr(start.__wrapped__, "__wrapped__")
-""")
+"""
+    run(script, options=STRICT)
 
 
 def test_the_difference_of_the_clocks_is_the_same_in_all_freezes(cache, library):

@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 from itertools import count
-from random import Random
 from time import sleep
 from weakref import WeakKeyDictionary, ref
 
@@ -17,8 +15,8 @@ from tests.waiting import PATIENCE, until, until_waiting
 from wheelcache import Cache
 from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.errors import CacheClosed
-from wheelcache.leases.fill_scope import end_request
 from wheelcache.runtime.clock import ManualClock
+from wheelcache.runtime.request_scope import end_request
 
 pytestmark = [pytest.mark.deep, compiled_core]
 
@@ -386,95 +384,3 @@ def test_an_exception_at_any_point_of_a_fill_leaves_no_caller_waiting(name):
                 break
     assert not late, f"{len(late)} of {target}:\n" + "\n".join(map(str, late))
     assert target > 5
-
-
-# Where the interpreter itself delivers it. ``tests.core.test_steps`` has exceptions of another thread.
-
-
-class TimeLimit(Exception):
-    """What the handler of a signal raises."""
-
-
-NAMES = [name for name in OPERATIONS if name not in {"atake", "memoize", "save"}]
-TIMES = 1_000
-
-
-def check_after(cache, clock, limits):
-    """As ``check``, of thousands of operations."""
-    stats = cache.stats()
-    assert 0 <= entered(stats) <= limits[0] + len(KEYS)
-    assert 0 <= stats.requests <= limits[1] + len(KEYS)
-    assert stats.size == len(cache)
-    assert worker.does(cache.keys), "a lock is taken for ever"
-    clock.advance(4e6)
-    forever = list(cache.get_many([*KEYS, *NEW_KEYS, ("a", "new tuple")]))
-    assert len(cache) == len(forever)
-    assert worker.does(lambda: use_every_key(cache)), "a key is taken for ever"
-    use_every_key(cache)
-    cache.delete(("a", "new tuple"))
-    clock.advance(4e6)
-    assert len(cache) == 0
-    assert cache.stats().weight == 0
-
-
-def interrupted_at_work(make, tmp_path, times, interrupt):
-    """Work on a cache until it was interrupted so many times. ``interrupt(operation)`` runs one, and tells."""
-    clock = ManualClock()
-    cache = make(clock, tmp_path)
-    limits = [0, 0]
-    came = 0
-    with quiet():
-        for number in count():
-            operation, may_store, may_ask = OPERATIONS[NAMES[number % len(NAMES)]]
-            if number % 1000 == 0:
-                fill(cache, clock)
-                limits[0] += len(KEYS)
-                limits[1] += 1
-            came += interrupt(lambda operation=operation: operation(cache))
-            limits[0] += may_store
-            limits[1] += may_ask
-            if number % 1000 == 999:
-                check_after(cache, clock, limits)
-                limits[0] += 1000
-                limits[1] += 1000
-            if came >= times:
-                break
-        check_after(cache, clock, limits)
-
-
-@pytest.mark.parametrize("make", [weighed, coherent])
-def test_a_thousand_signals_whose_handler_raises_leave_the_cache_whole(make, tmp_path):
-    delay = Random(2)
-    armed = False
-
-    def handler(signum, frame):
-        nonlocal armed
-        if armed:
-            armed = False
-            raise TimeLimit
-
-    def interrupt(operation):
-        nonlocal armed
-        came = False
-        try:
-            armed = True
-            signal.setitimer(signal.ITIMER_REAL, delay.uniform(1e-6, 120e-6))
-            try:
-                operation()
-            except TimeLimit:
-                came = True
-            except LookupError:
-                # The key was not there.
-                pass
-            armed = False
-        except TimeLimit:
-            # Between the operation and here.
-            pass
-        return came
-
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        interrupted_at_work(make, tmp_path, TIMES, interrupt)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

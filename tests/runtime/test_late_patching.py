@@ -83,7 +83,7 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, t
         others_go_on()
         until(lambda: heard)
         until(lambda: "before and short" not in cache.keys())
-        assert cache.thread_state == "running"
+        assert cache.parts.driver.thread_state == "running"
 
         loads, values = [], []
 
@@ -110,7 +110,7 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, t
             pid = os.fork()
             if pid == 0:
                 cache.set("child's", 1, ttl=0.02)
-                until(lambda: "child's" not in cache.keys() and cache.thread_state == "running")
+                until(lambda: "child's" not in cache.keys() and cache.parts.driver.thread_state == "running")
                 names = [thread.name for thread in threading.enumerate()]
                 os._exit(0 if names.count("wheelcache-wheel") == 1 else 1)
             print(os.waitpid(pid, 0)[1])
@@ -150,7 +150,7 @@ def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(server):
             raise ConnectionError("no server")
 
         client = redis.Redis(port=int(sys.argv[1]))
-        failing, tracking = (Tracking(each, [b"late:"], Listener()) for each in (connect, connect_like(client)))
+        failing, tracking = (Tracking(each, b"late:", Listener()) for each in (connect, connect_like(client)))
         client.close()
         patch()
         failing.start()

@@ -1,7 +1,5 @@
 """The hooks of forks and of the exit: their order, and exceptions that come from outside amid them."""
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 
 import wheelcache
 from tests.runtime.interruptions import compiled_core
-from tests.scripts import FORKING
+from tests.scripts import start
 
 PACKAGE = Path(wheelcache.__file__).parent
 ROOT = Path(__file__).parents[2]
@@ -30,11 +28,9 @@ def test_no_other_module_registers_a_hook():
 def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(tmp_path):
     """In a process of its own: the hooks go through every cache that other tests have left."""
     tmp_path.chmod(0o700)
-    script = f"from tests.runtime.interrupted_fork import main; main({str(tmp_path)!r})"
-    done = subprocess.run(
-        [sys.executable, *FORKING, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=500
-    )
-    assert done.returncode == 0, done.stderr
+    with start(f"from tests.runtime.interrupted_fork import main; main({str(tmp_path)!r})") as process:
+        _, errors = process.communicate(timeout=500)
+    assert process.returncode == 0, errors
 
 
 PRELUDE = """
@@ -80,18 +76,18 @@ def fork():
 """
 
 
-def run(script, stderr=""):
-    outcome = subprocess.run(
-        [sys.executable, *FORKING, "-c", PRELUDE + textwrap.dedent(script)], capture_output=True, text=True, timeout=110
-    )
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    assert stderr in outcome.stderr
-    assert stderr or not outcome.stderr
-    return [line.split() for line in outcome.stdout.splitlines()]
+def printed(script, error=""):
+    """The lines that a script with the prelude printed, as words. Errors are logged if there are any."""
+    with start(PRELUDE + textwrap.dedent(script)) as process:
+        output, errors = process.communicate(timeout=110)
+    assert process.returncode == 0, output + errors
+    assert error in errors
+    assert error or not errors
+    return [line.split() for line in output.splitlines()]
 
 
 def test_members_are_called_in_order_of_their_stages_whatever_the_order_of_registration():
-    child, parent = run("""
+    child, parent = printed("""
         # Held, or they would go at once.
         weak = [Noting("cache"), Noting("timers"), Noting("tracking")]
         for stage, name in ((EXIT_SAVER, "saver"), (POOLS, "pool"), (WHEEL, "wheel")):
@@ -116,7 +112,7 @@ def test_members_are_called_in_order_of_their_stages_whatever_the_order_of_regis
 
 
 def test_a_member_that_is_gone_has_no_part_in_a_fork():
-    assert run("""
+    assert printed("""
         noting = Noting("cache")
         HELD.add_weakly(noting)
         del noting
@@ -127,7 +123,7 @@ def test_a_member_that_is_gone_has_no_part_in_a_fork():
 
 @pytest.mark.parametrize("what", ["pause", "resume", "forget", "hold", "release", "renew"])
 def test_a_member_that_raises_is_called_once_more_and_logged_and_keeps_no_other_from_its_call(what):
-    child, parent = run(
+    child, parent = printed(
         f"""
         for name, fails in (("first", ""), ("failing", {what!r}), ("last", "")):
             (HELD if {what!r} in ("hold", "release", "renew") else POOLS).add(Noting(name, fails))
@@ -142,7 +138,7 @@ def test_a_member_that_raises_is_called_once_more_and_logged_and_keeps_no_other_
 
 
 def test_a_member_that_is_added_while_others_are_held_is_renewed_in_the_child():
-    (child,) = run("""
+    (child,) = printed("""
         class Adding(Noting):
             def before_fork(self):
                 super().before_fork()
@@ -157,7 +153,7 @@ def test_a_member_that_is_added_while_others_are_held_is_renewed_in_the_child():
 
 
 def test_stages_of_the_exit_run_in_order_and_what_raises_keeps_no_other_from_running():
-    (order,) = run(
+    (order,) = printed(
         """
         for stage in reversed(lifecycle.EXIT):
             name = next(name for name, value in vars(lifecycle).items() if value is stage)

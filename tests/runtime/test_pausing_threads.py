@@ -31,7 +31,7 @@ def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
     assert run_noting("""
         cache = Cache(**SILENT, interval=0.01)
         cache.set("short", 1, ttl=0.02)
-        until(lambda: cache.thread_state == "parked")
+        until(lambda: cache.parts.driver.thread_state == "parked")
         print(in_child(lambda: None), *seen_by_forks, *threads())
         cache.set("short", 1, ttl=0.02)
         print(*threads())
@@ -323,7 +323,7 @@ class Listener:
 def test_the_tracking_thread_ends_before_a_fork_and_goes_on_after_it_on_the_same_connection(server):
     assert run_noting(f"""{TRACKING}
 client = redis.Redis(port={server.port})
-tracking = Tracking(connect_like(client), [b"fork:"], Listener())
+tracking = Tracking(connect_like(client), b"fork:", Listener())
 tracking.start()
 until(lambda: told == [True])
 (before,) = client.client_list(_type="pubsub")
@@ -356,7 +356,7 @@ def connect(timeout):
     tries.append(1)
     raise ConnectionError("no server")
 
-tracking = Tracking(connect, [b"fork:"], Listener())
+tracking = Tracking(connect, b"fork:", Listener())
 tracking.start()
 until(lambda: len(tries) >= 3)
 print(in_child(lambda: None), *seen_by_forks, *threads())

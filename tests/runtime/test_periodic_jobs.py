@@ -1,5 +1,6 @@
 """Jobs of a cache that come round: when they run, when they are paused, and what ends them."""
 
+import random
 import threading
 import time
 from math import inf
@@ -64,7 +65,7 @@ def runs(notes, period):
 
 
 def test_jobs_run_after_their_period_and_again_and_again(make, clock, notes):
-    make(3, 10).start()
+    make(3, 10).cache_is_used()
     assert [(of, what) for _, of, what in notes] == [(3, "begin"), (10, "begin")]
     clock.advance(20)
     assert runs(notes, 3) == [3, 6, 9, 12, 15, 18]
@@ -73,7 +74,7 @@ def test_jobs_run_after_their_period_and_again_and_again(make, clock, notes):
 
 def test_of_many_threads_that_start_them_one_does_and_nothing_is_started_twice(make, clock, notes, together):
     jobs = make(10)
-    together(lambda _: jobs.start())
+    together(lambda _: jobs.cache_is_used())
     clock.advance(10)
     assert runs(notes, 10) == [10]
 
@@ -81,7 +82,7 @@ def test_of_many_threads_that_start_them_one_does_and_nothing_is_started_twice(m
 def test_without_jobs_there_is_nothing_to_start(make):
     jobs = make()
     assert not jobs.paused
-    jobs.start()
+    jobs.cache_is_used()
     jobs.start_over()
     assert jobs.wake_at == inf
     jobs.close()
@@ -89,14 +90,14 @@ def test_without_jobs_there_is_nothing_to_start(make):
 
 def test_whether_to_pause_is_found_out_in_the_longest_period_and_then_all_run_once_more(make, clock, notes, idle):
     jobs = make(3, 10)
-    jobs.start()
+    jobs.cache_is_used()
     idle[0] = True
     clock.advance(100)
     assert runs(notes, 3) == [3, 6, 9, 10]
     assert runs(notes, 10) == [10]
     assert jobs.wake_at == inf
     idle[0] = False
-    jobs.start()
+    jobs.cache_is_used()
     clock.advance(10)
     assert runs(notes, 3)[4:] == [103, 106, 109]
     assert runs(notes, 10)[1:] == [110]
@@ -106,7 +107,7 @@ def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_pause(
     """The answer is of the time since the last look, so a second look at once would find nothing."""
     looks = []
     jobs = PeriodicJobs(clock, clock, lambda: looks.append(clock()), [Noted(10, clock, notes) for _ in range(3)])
-    jobs.start()
+    jobs.cache_is_used()
     clock.advance(30)
     assert looks == [10, 20, 30]
 
@@ -125,7 +126,7 @@ def test_a_write_while_the_cache_is_found_to_be_idle_has_the_jobs_go_on(clock, n
     """The write comes between the look and the pause, sees no pause yet, and is the last for a long time."""
     answers = iter([True, False])
     jobs = PeriodicJobs(clock, clock, lambda: next(answers, False), [Noted(10, clock, notes)])
-    jobs.start()
+    jobs.cache_is_used()
     clock.advance(30)
     assert runs(notes, 10) == [10, 20, 30]
 
@@ -136,12 +137,12 @@ def test_a_job_that_raises_when_all_are_to_pause_does_not_keep_them_from_startin
             raise LookupError
 
     jobs = PeriodicJobs(clock, clock, lambda: idle[0], [Noted(10, clock, notes), Noted(3, clock, notes, run=fail)])
-    jobs.start()
+    jobs.cache_is_used()
     idle[0] = True
     clock.advance(20)
     assert "LookupError" in caplog.text
     idle[0] = False
-    jobs.start()
+    jobs.cache_is_used()
     clock.advance(10)
     assert runs(notes, 10) == [10, 30]
 
@@ -150,7 +151,7 @@ def test_a_job_that_raises_is_logged_and_runs_again(make, clock, notes, caplog):
     def fail():
         raise LookupError
 
-    make(10, run=fail).start()
+    make(10, run=fail).cache_is_used()
     clock.advance(30)
     assert runs(notes, 10) == [10, 20, 30]
     assert [record.exc_info[0] for record in caplog.records] == [LookupError] * 3
@@ -160,7 +161,7 @@ def test_a_job_that_finds_its_cache_closed_by_another_thread_ends_without_a_word
     def fail():
         raise CacheClosed("just now")
 
-    make(10, run=fail).start()
+    make(10, run=fail).cache_is_used()
     clock.advance(30)
     assert runs(notes, 10) == [10]
     assert caplog.records == []
@@ -168,10 +169,10 @@ def test_a_job_that_finds_its_cache_closed_by_another_thread_ends_without_a_word
 
 def test_after_close_none_runs_and_none_is_started(make, clock, notes):
     jobs = make(3)
-    jobs.start()
+    jobs.cache_is_used()
     jobs.close()
     assert not jobs.paused
-    jobs.start()
+    jobs.cache_is_used()
     clock.advance(100)
     assert [what for *_, what in notes] == ["begin", "close"]
 
@@ -181,26 +182,26 @@ def test_jobs_that_are_being_started_while_they_are_closed_do_not_run(clock, not
     job = Noted(3, clock, notes)
     jobs = PeriodicJobs(clock, clock, lambda: False, [job])
     job.begin = jobs.close
-    jobs.start()
+    jobs.cache_is_used()
     clock.advance(100)
     assert runs(notes, 3) == []
 
 
 def test_in_the_child_of_a_fork_they_start_with_the_next_write_and_only_once(make, clock, notes):
     jobs = make(3)
-    jobs.start()
+    jobs.cache_is_used()
     jobs.start_over()
     assert jobs.paused
     clock.advance(3)
     assert runs(notes, 3) == []
-    jobs.start()
+    jobs.cache_is_used()
     clock.advance(6)
     assert runs(notes, 3) == [6, 9]
 
 
 def test_a_jump_of_years_runs_what_matters_of_it(make, clock, notes):
     """In ten years a sample would be taken 30 million times, and 360 are kept."""
-    make(3, matters=5).start()
+    make(3, matters=5).cache_is_used()
     clock.advance(10**9)
     at = runs(notes, 3)
     assert at[0] == 3
@@ -220,6 +221,16 @@ def test_a_jump_of_centuries_ends(make, seconds):
 def test_with_a_clock_of_ones_own_they_run_in_the_time_of_the_wheel_thread(notes):
     ran = threading.Event()
     jobs = PeriodicJobs(time.monotonic, wheel_thread, lambda: False, [Noted(0.01, lambda: 0, notes, run=ran.set)])
-    jobs.start()
+    jobs.cache_is_used()
     assert ran.wait(60)
     jobs.close()
+
+
+def test_the_random_generator_that_an_application_has_seeded_is_left_alone(clock):
+    cache = Cache(clock=clock, jitter=0.5, log_interval=None, sample_interval=10)
+    cache.set_many({str(number): number for number in range(1000)})
+    state = random.getstate()
+    clock.advance(60)
+    cache.set("a", 1, 10)
+    assert random.getstate() == state
+    cache.close()

@@ -36,20 +36,20 @@ USE = """
 import atexit, logging, sys, threading
 logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.WARNING)
 from wheelcache import Cache, Timers
-from wheelcache.persistence.exit_save import exit_save
-from wheelcache.persistence.sigterm import exit_on_sigterm
+from wheelcache.runtime.exit_save import exit_save
+from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 exit_on_sigterm()
 exit_save.start()
 cache = Cache(max_entries=3)
 for number in range(10):
     cache.set(number, number, 5)
-print(len(cache), cache.get(9), cache.thread_state)
+print(len(cache), cache.get(9), cache.parts.driver.thread_state)
 print(cache.take("loaded", lambda: "value", 5, timeout=10))
 fired = threading.Event()
 timers = Timers(0.01, lambda key, value: fired.set())
 timers.set_timer("timer", 1, 0.01)
-print(fired.wait(20 if cache.thread_state == "running" else 0))
+print(fired.wait(20 if cache.parts.driver.thread_state == "running" else 0))
 # As the end of an interpreter does. Python 3.11 refuses to destroy one that has more than one thread.
 atexit._run_exitfuncs()
 print(*sorted(thread.name for thread in threading.enumerate()))

@@ -1,7 +1,6 @@
 """The real thread: it starts lazily, parks, and survives errors; and writes do its work where it cannot run."""
 
 import gc
-import subprocess
 import sys
 import threading
 import time
@@ -9,7 +8,7 @@ import weakref
 
 import pytest
 
-from tests.scripts import FORKING
+from tests.scripts import FORKING, run
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, ManualClock, RemovalCause, Timers
 from wheelcache.runtime.wheel_thread import WheelThread
@@ -24,12 +23,7 @@ def clock():
 
 def in_python(script, *arguments):
     """Run a script in an interpreter of its own; what it printed, and nothing on stderr."""
-    outcome = subprocess.run(
-        [sys.executable, "-W", "error", *FORKING, "-c", script, *arguments], capture_output=True, text=True, timeout=110
-    )
-    assert outcome.stderr == ""
-    assert outcome.returncode == 0
-    return outcome.stdout.split()
+    return run(script, *arguments, options=("-W", "error", *FORKING)).split()
 
 
 def test_an_expired_entry_leaves_memory_by_the_thread_alone():
@@ -80,7 +74,7 @@ def noted(condition, timeout=None):
 threading.Condition.wait = noted
 cache.set("a", 1, ttl=0.03)
 assert parked.wait(60)
-print(len(cache), cache.thread_state, max(timeout for timeout in waits if timeout) <= 0.05)
+print(len(cache), cache.parts.driver.thread_state, max(timeout for timeout in waits if timeout) <= 0.05)
 """
     ) == ["0", "parked", "True"]
 
@@ -263,7 +257,7 @@ def test_a_listener_that_exits_does_not_end_the_thread(caplog):
     assert until(lambda: "SystemExit" in caplog.text)
     other.set("b", 1, ttl=0.02)
     assert left.wait(PATIENCE)
-    assert other.thread_state in ("running", "parked")
+    assert other.parts.driver.thread_state in ("running", "parked")
 
 
 def test_a_listener_that_exits_is_heard_after_the_others_were_told(clock):
@@ -307,7 +301,7 @@ def test_a_write_after_hours_of_idleness_is_not_taken_for_lag(clock, caplog):
     for hours in (0, 12, 40):
         clock.advance(hours * 3600.0)
         cache.set_many(dict.fromkeys(range(1500), hours), ttl=600)
-        assert cache.lag == 0
+        assert cache.parts.driver.lag == 0
         clock.advance(700)
         assert len(cache) == 0
     assert "behind" not in caplog.text

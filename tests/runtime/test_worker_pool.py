@@ -4,9 +4,6 @@ import asyncio
 import gc
 import logging
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 import weakref
 
@@ -14,7 +11,7 @@ import pytest
 
 from tests.runtime.background import full, is_idle
 from tests.runtime.forks import SILENT, fork
-from tests.scripts import FORKING
+from tests.scripts import run
 from tests.waiting import PATIENCE, until
 from wheelcache import Cache, LoadTimeout
 from wheelcache.runtime import worker_pool
@@ -265,11 +262,7 @@ def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
 
 def exits(script):
     """Run a script; its output, once it ended as it should: soon, with 0 and without a word on stderr."""
-    outcome = subprocess.run(
-        [sys.executable, *FORKING, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=PATIENCE
-    )
-    assert (outcome.returncode, outcome.stderr) == (0, "")
-    return outcome.stdout.split()
+    return run(script, timeout=PATIENCE).split()
 
 
 def test_the_interpreter_exits_at_once_while_loaders_hang_or_are_busy():

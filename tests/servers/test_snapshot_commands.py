@@ -96,7 +96,7 @@ def test_save_names_the_workers_that_do_not_come(commanded):
     assert str(stopped) in str(undone.value)
     assert "1 saved it within 6 seconds" in str(undone.value)
     assert out.getvalue().count(" entries in ") == 1
-    assert not cache.is_in_use()
+    assert not cache.parts.gate.is_in_use()
     cache.close()
 
 

@@ -5,9 +5,6 @@ import threading
 from math import inf, nan
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.runtime.forking import run
 from tests.runtime.interruptions import Worker
@@ -64,26 +61,10 @@ def test_a_timer_executes_once_at_its_time_on_the_pool(timers, clock, fired):
     assert all(name.startswith("wheelcache-timers") for name in fired.threads)
 
 
-def test_drain_takes_everything_away_and_hands_it_out_once(timers, clock, fired):
-    for key in range(3000):
-        timers.set_timer(key, -key, 1 + key % 700)
-    event = timers.after(5)
-    drained = []
-    timers.drain(lambda key, value: drained.append((key, value)))
-    assert sorted(drained) == [(key, -key) for key in range(3000)]
-    assert len(timers) == 0
-    clock.advance(5)
-    assert event.is_set(), "an event is no timer of a key"
-    clock.advance(1000)
-    assert fired.calls == []
-    timers.set_timer("again", 1, 1)
-    clock.advance(1)
-    assert fired.wait(1) == [("again", 1)]
-
-
 def test_drain_may_set_timers_which_stay_and_takes_none_of_the_others_from_its_function(timers, clock, fired):
     for key in range(3000):
         timers.set_timer(key, "first", 1 + key % 700)
+    event = timers.after(5)
     drained = []
 
     def again(key, value):
@@ -95,6 +76,8 @@ def test_drain_may_set_timers_which_stay_and_takes_none_of_the_others_from_its_f
     assert len(timers) == 3000
     clock.advance(1)
     assert sorted(fired.wait(3000)) == [(key, "again") for key in range(3000)]
+    clock.advance(4)
+    assert event.is_set(), "an event is no timer of a key"
 
 
 def test_while_threads_set_timers_each_is_drained_once(timers, together):
@@ -196,6 +179,15 @@ def test_a_periodic_job_says_when_it_wants_to_run_again(timers, clock):
     assert runs == [3, 6, 16, 19]
 
 
+def test_periodic_jobs_run_on_the_wheel_thread():
+    names = []
+    timers = Timers(0.01, print)
+    timers.every(0.01, lambda: names.append(threading.current_thread().name))
+    assert until(lambda: len(names) > 2)
+    timers.stop()
+    assert set(names) == {"wheelcache-wheel"}
+
+
 @pytest.mark.parametrize("answer", [-1, 0, nan, inf, "soon", True, LookupError])
 def test_a_periodic_job_that_raises_or_gives_a_wrong_answer_is_logged_and_goes_on(timers, clock, caplog, answer):
     runs = []
@@ -211,27 +203,6 @@ def test_a_periodic_job_that_raises_or_gives_a_wrong_answer_is_logged_and_goes_o
     assert runs == [3, 6, 9]
     wrong = "what a periodic job returns must be a number of seconds > 0"
     assert ("LookupError" if answer is LookupError else wrong) in caplog.text
-
-
-def test_one_thread_serves_many_periodic_jobs():
-    names = set()
-    enough = threading.Barrier(2)
-    timers = Timers(0.01, print)
-
-    def job_number(number):
-        def job():
-            names.add(threading.current_thread().name)
-            if number == 99:
-                enough.wait(PATIENCE)
-            return STOP
-
-        return job
-
-    for number in range(100):
-        timers.every(0.01, job_number(number))
-    enough.wait(PATIENCE)
-    timers.stop()
-    assert names == {"wheelcache-wheel"}
 
 
 def test_stop_is_idempotent_releases_waiters_and_ends_everything(timers, clock, fired):
@@ -464,69 +435,3 @@ def test_a_fork_meets_no_half_built_timers(caplog):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert refused.value
     assert caplog.records == []
-
-
-class TimersAgainstADict(RuleBasedStateMachine):
-    """Key -> (value, due); what fell due is compared as a set for each step of the clock."""
-
-    keys = st.integers(0, 5)
-    delays = st.one_of(st.integers(1, 20), st.floats(0.01, 3000))
-
-    def __init__(self):
-        super().__init__()
-        self.clock = ManualClock()
-        self.fired = Fired()
-        self.timers = Timers(1.0, self.fired, clock=self.clock)
-        self.model = {}
-
-    def teardown(self):
-        self.timers.stop()
-
-    def executed(self):
-        """What was executed since the last call: as much as is no timer any more."""
-        calls = self.fired.wait(len(self.model) - len(self.timers))
-        self.fired.calls.clear()
-        return calls
-
-    @rule(key=keys, value=st.integers(), delay=delays)
-    def set_timer(self, key, value, delay):
-        self.timers.set_timer(key, value, delay)
-        self.model[key] = (value, self.clock() + delay)
-
-    @rule(key=keys, delay=delays)
-    def move_timer(self, key, delay):
-        assert self.timers.move_timer(key, delay) == (key in self.model)
-        if key in self.model:
-            value, _ = self.model[key]
-            self.model[key] = (value, self.clock() + delay)
-            if delay < 1:
-                assert self.executed() == [(key, value)]
-                del self.model[key]
-
-    @rule(key=keys)
-    def remove_timer(self, key):
-        assert self.timers.remove_timer(key) == (self.model.pop(key, None) is not None)
-
-    @rule()
-    def drain(self):
-        drained = []
-        self.timers.drain(lambda key, value: drained.append((key, value)))
-        assert sorted(drained) == sorted((key, value) for key, (value, _) in self.model.items())
-        self.model.clear()
-
-    @rule(seconds=st.one_of(st.floats(0, 5), st.floats(0, 5000)))
-    def advance(self, seconds):
-        self.clock.advance(seconds)
-        for key, value in self.executed():
-            expected, due = self.model.pop(key)
-            assert value == expected
-            assert due <= self.clock()
-        assert all(due > self.clock() - 1 for _, due in self.model.values())
-
-    @invariant()
-    def as_many(self):
-        assert len(self.timers) == len(self.model)
-
-
-TimersAgainstADict.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestTimersAgainstADict = TimersAgainstADict.TestCase

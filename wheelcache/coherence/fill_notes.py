@@ -14,14 +14,17 @@ from typing import Any, Final
 from wheelcache.coherence.shared_stamps import canonical
 from wheelcache.core.contract import Seen
 from wheelcache.core.tags import moment
-from wheelcache.leases.fill_scope import current_scope
+from wheelcache.runtime.request_scope import current_scope
 
 FILL_WINDOW: Final = 10.0
 """Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not
 end the entries of other processes, and is not kept if one of them wrote the key meanwhile. A later one is news."""
 
-NEWS: Final[tuple[Seen | None, int]] = (None, 0)
-"""A write that answers no miss."""
+Answered = tuple[Seen | None, int]
+"""The miss that a write answers: what the stamps showed, and its moment."""
+
+NEWS: Final[Answered] = (None, 0)
+"""For a write that answers no miss."""
 
 PLAIN_LENGTH: Final = 256
 """Characters. A miss of a longer key, and of a key that is no string, is noted by its digest, of 16 bytes."""
@@ -45,8 +48,8 @@ class FillNotes:
         """``key`` was missed while the stamps showed ``seen``."""
         current_scope().note_miss((self._identity, _noted(key)), (seen, moment(), self._clock()))
 
-    def take(self, key: Any) -> tuple[Seen | None, int]:
-        """Return and forget what the stamps showed at the miss that a write of ``key`` answers, and its moment."""
+    def take(self, key: Any) -> Answered:
+        """Return and forget the miss that a write of ``key`` answers."""
         note = current_scope().take_miss((self._identity, _noted(key)))
         if note is None:
             return NEWS

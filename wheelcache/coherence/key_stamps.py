@@ -8,7 +8,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Final
 
-from wheelcache.coherence.fill_notes import NEWS, FillNotes
+from wheelcache.coherence.fill_notes import NEWS, Answered, FillNotes
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.contract import Core, Seen, Watch
 from wheelcache.errors import CacheClosed, FileUnusable
@@ -76,9 +76,8 @@ class KeyStamps:
         if self._notes is not None and (seen := self.seen(key)) is not None:
             self._notes.missed(key, seen)
 
-    def noted(self, key: Any) -> tuple[Seen | None, int]:
-        """Return and forget what the stamps showed at the miss that a write of ``key`` answers, and the moment of that
-        miss. A write that is news gets ``NEWS``."""
+    def noted(self, key: Any) -> Answered:
+        """Return and forget the miss that a write of ``key`` answers; NEWS if it answers none."""
         return NEWS if self._notes is None else self._notes.take(key)
 
     def forget_misses(self) -> None:

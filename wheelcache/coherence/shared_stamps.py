@@ -66,7 +66,7 @@ from zlib import crc32
 from wheelcache.core import contract
 from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
-from wheelcache.runtime.private_files import locked_file, runtime_directory
+from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, runtime_directory
 
 logger = logging.getLogger("wheelcache")
 
@@ -132,7 +132,7 @@ class SharedStamps:
 
     def __init__(self, name: str, directory: Path | None = None, slots: int = SLOTS) -> None:
         if sys.platform == "win32":
-            raise FileUnusable("what the processes of a machine tell each other needs files as Unix has them")
+            raise FileUnusable(f"sharing stamps between processes {NEEDS_UNIX}")
         folder = runtime_directory() if directory is None else directory
         self._slots = slots
         self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}-2.stamps"

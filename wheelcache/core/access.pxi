@@ -2,13 +2,12 @@
 
 from itertools import islice
 
-from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, MAX_SIMPLE_LENGTH, Serialized
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, Serialized
 from wheelcache.errors import Unloaded
 
 cdef object SERIALIZED = Serialized
 cdef object OWN_TTL = DEFAULT_TTL
 cdef double MOST_FAST_TTL = MAX_FAST_TTL
-cdef Py_ssize_t LONGEST_SIMPLE = MAX_SIMPLE_LENGTH
 
 
 cdef class WriteState:
@@ -336,7 +335,7 @@ cdef class PrefixAccess:
     cdef public object _loads
     cdef public object _encode
     cdef public frozenset _atoms
-    cdef public bint _checks_keys
+    cdef public Py_ssize_t _max_key_length
 
     def _look_up_in(self, CacheAccess cache not None):
         self.core = cache._core
@@ -351,14 +350,20 @@ cdef class PrefixAccess:
                 return stored
         return self._get_missed(key, default, version)
 
+    def _get_at_once(self, key):
+        if self.core is None or self._prefix is None:
+            return MISSING
+        stored = self.core.lookup_prefixed(self._prefix, key)
+        return self._loads(stored) if type(stored) is SERIALIZED else stored
+
     def _set_at_once(self, key, value, ttl):
         cdef double seconds
-        if self.cache is None or self.cache._core is None or self._prefix is None:
+        if self.cache is None or self.cache._core is None:
             raise unbound(self)
-        if type(key) is not str or not (is_usual(ttl, &seconds) and self.cache.writes.is_plain):
+        if type(key) is not str or self._prefix is None or not (is_usual(ttl, &seconds) and self.cache.writes.is_plain):
             return None
         key = prefixed(self._prefix, key)
-        if self._checks_keys and not is_simple(key):
+        if self._max_key_length and not is_printable(key, self._max_key_length):
             return None
         return self.store_encoded(key, value, seconds, ttl, ANY)
 
@@ -435,9 +440,10 @@ cdef class PrefixAccess:
 
     cdef inline bint is_storable(self, str key) noexcept:
         """Whether a key, after the prefix, is stored as it is."""
-        return not self._checks_keys or (
-            PyUnicode_GET_LENGTH(self._prefix) + PyUnicode_GET_LENGTH(key) <= LONGEST_SIMPLE
-            and is_simple(self._prefix) and is_simple(key)
+        cdef Py_ssize_t longest = self._max_key_length
+        return not longest or (
+            PyUnicode_GET_LENGTH(self._prefix) + PyUnicode_GET_LENGTH(key) <= longest
+            and is_printable(self._prefix, longest) and is_printable(key, longest)
         )
 
     cdef inline object usual_key(self, object key):

@@ -59,11 +59,11 @@ cdef inline object prefixed(str prefix, object key):
     return f"{prefix}{key!s}"
 
 
-cdef inline bint is_simple(str key) noexcept:
+cdef inline bint is_printable(str key, Py_ssize_t max_length) noexcept:
     """As in access.py; a key that is not ASCII is left to that."""
     cdef Py_ssize_t index, length = PyUnicode_GET_LENGTH(key)
     cdef unsigned char *characters
-    if length > LONGEST_SIMPLE or not PyUnicode_IS_ASCII(key):
+    if length > max_length or not PyUnicode_IS_ASCII(key):
         return False
     characters = PyUnicode_1BYTE_DATA(key)
     for index in range(length):

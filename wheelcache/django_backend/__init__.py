@@ -5,6 +5,7 @@ Add ``"wheelcache.django_backend"`` to ``INSTALLED_APPS`` to have Django's syste
 
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.default_cache import cache
+from wheelcache.django_backend.memoized_functions import memoize
 from wheelcache.django_backend.tiered import TieredCache
 
-__all__ = ["TieredCache", "WheelCache", "cache"]
+__all__ = ["TieredCache", "WheelCache", "cache", "memoize"]

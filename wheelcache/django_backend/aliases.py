@@ -13,7 +13,7 @@ from wheelcache.option_table import Setting
 
 
 def wheel_caches() -> Iterator[tuple[str, WheelCache]]:
-    """Each with its alias, in the order of the settings, whether or not it was used before."""
+    """Iterate over the caches with their aliases, in the order of the settings, including unused ones."""
     for alias in settings.CACHES:
         cache = caches[alias]
         if isinstance(cache, WheelCache):
@@ -21,7 +21,7 @@ def wheel_caches() -> Iterator[tuple[str, WheelCache]]:
 
 
 def settings_of(name: str) -> list[Setting]:
-    """Those of the cache ``name``. Where its aliases differ, each has a line."""
+    """Return the settings of the cache ``name``. Where its aliases differ, each has a line."""
     aliases = {alias: cache for alias, cache in wheel_caches() if cache.store.cache.name == name}
     found: dict[str, dict[Setting, list[str]]] = {}
     for alias, cache in aliases.items():
@@ -35,7 +35,7 @@ def settings_of(name: str) -> list[Setting]:
 
 
 def _of_alias(cache: WheelCache) -> list[Setting]:
-    """Those that every backend of Django has."""
+    """Return the settings that every backend of Django has."""
     timeout, prefix, version = cache.default_timeout, cache.key_prefix, cache.version
     return [
         Setting("TIMEOUT", repr(timeout), timeout == 300, "seconds, None for never"),
@@ -45,5 +45,5 @@ def _of_alias(cache: WheelCache) -> list[Setting]:
 
 
 def engines() -> list[Cache]:
-    """What is behind them, once each: aliases may share a store."""
+    """Return the caches, each once: aliases may share a store."""
     return list(dict.fromkeys(cache.store.cache for _, cache in wheel_caches()))

@@ -5,8 +5,7 @@ from django.conf import settings
 from django.core import checks
 
 from wheelcache.django_backend.checks import CHECKS, check_shared_state
-from wheelcache.persistence.sigterm import exit_on_sigterm
-from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
+from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 
 class WheelCacheConfig(AppConfig):
@@ -27,7 +26,6 @@ class WheelCacheConfig(AppConfig):
         checks.register(check_shared_state, checks.Tags.caches, deploy=True)
         if any(_snapshots(alias.get("OPTIONS")) for alias in settings.CACHES.values()):
             exit_on_sigterm()
-            exit_after_uvicorn()
 
 
 def _snapshots(options: object) -> bool:

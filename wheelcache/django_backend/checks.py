@@ -14,10 +14,12 @@ from django.core.exceptions import ImproperlyConfigured
 from wheelcache.core import HOW_TO_CHANGE, IMPLEMENTATION, REPORT
 from wheelcache.django_backend import shared_state
 from wheelcache.django_backend.aliases import wheel_caches
-from wheelcache.django_backend.dashboard_guard import configured_guard
+from wheelcache.django_backend.pages import COMPANION
+from wheelcache.django_backend.site_settings import dashboard_guard
 from wheelcache.django_backend.tiered import TieredCache
 from wheelcache.option_table import DJANGO, DJANGO_TIERED
 
+READS_EVERY_SESSION: Final = "django.contrib.auth.middleware.LoginRequiredMiddleware"
 L1_TIMEOUT: Final = DJANGO_TIERED["L1_TIMEOUT"].default
 
 
@@ -123,10 +125,38 @@ def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def check_dashboard_guard(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """Report a guard of the dashboard that cannot be called."""
     try:
-        configured_guard()
+        dashboard_guard()
     except ImproperlyConfigured as error:
         return [checks.Error(str(error), id="wheelcache.E002")]
     return []
+
+
+def check_companion(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report a ``PageMiddleware`` that is not first: reads by the middleware in front of it would not be noticed."""
+    if COMPANION not in settings.MIDDLEWARE[1:]:
+        return []
+    message = f"{COMPANION} must be the first of MIDDLEWARE: {settings.MIDDLEWARE[0]!r} is in front of it."
+    return [checks.Error(message, hint="Move it to the beginning of MIDDLEWARE.", id="wheelcache.E003")]
+
+
+def check_sessions_of_pages(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
+    """Report settings by which every page depends on the visitor's session, so that visitors share no pages."""
+    if COMPANION not in settings.MIDDLEWARE:
+        return []
+    cause = None
+    if settings.SESSION_SAVE_EVERY_REQUEST:
+        cause = "SESSION_SAVE_EVERY_REQUEST is True, so pages that use the session have a Set-Cookie"
+    elif READS_EVERY_SESSION in settings.MIDDLEWARE:
+        cause = f"{READS_EVERY_SESSION} reads the session for every page"
+    if cause is None:
+        return []
+    return [
+        checks.Warning(
+            f"{cause}: the HTTP cache stores no page for several visitors.",
+            hint="Change the setting, or remove the HTTP cache and its middleware.",
+            id="wheelcache.W006",
+        )
+    ]
 
 
 def check_core(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
@@ -144,6 +174,8 @@ CHECKS: Final = (
     check_coherence,
     check_unnamed,
     check_dashboard_guard,
+    check_companion,
+    check_sessions_of_pages,
     check_core,
 )
 """The checks of every ``check``; ``check_shared_state`` is for ``--deploy``."""

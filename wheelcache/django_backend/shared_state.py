@@ -53,7 +53,7 @@ class Use:
         if isinstance(cache, TieredCache):
             second_level = caches[settings.CACHES[self.alias]["OPTIONS"]["L2"]]
             return not isinstance(second_level, WheelCache | LocMemCache)
-        return self.coherence_is_enough and cache.store.cache.is_coherent
+        return self.coherence_is_enough and cache.store.cache.parts.stamps.are_there
 
 
 def uses() -> Iterator[Use]:

@@ -28,14 +28,14 @@ class EntryRemoved(Signal):
         cause: a ``RemovalCause``.
 
     They are called by the thread that removed the entry, the one that wrote or the one that expires, with no lock held.
-    What one raises is logged on ``django.dispatch``, and the others are called all the same.
+    An exception in one is logged on ``django.dispatch``, and the others are called nevertheless.
 
     Without receivers it costs nothing: the caches have a listener only as long as there is one.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        # One that comes and one that goes at once must leave the caches as the last of them would have it.
+        # A receiver that connects while another disconnects must leave the caches as the last of the two requires.
         self._attaching = threading.RLock()
 
     def connect(self, receiver: Any, *args: Any, **kwargs: Any) -> None:
@@ -62,7 +62,7 @@ class EntryRemoved(Signal):
                     self._listen(location, store)
 
     def detach_if_deserted(self) -> None:
-        """Receivers are held weakly: those that are gone are forgotten here."""
+        """Remove the listeners if no receiver is left. Receivers are referenced weakly."""
         with self._attaching:
             self.has_listeners()
             if not self.receivers and self._listen in stores.watchers:
@@ -73,7 +73,7 @@ class EntryRemoved(Signal):
                         store.cache.on_removal = listener.before
 
     def _listen(self, location: str, store: Store) -> None:
-        """Have the removals of a store sent; once, however often it is called."""
+        """Send the signal for removals from a store. A second call has no effect."""
         with self._attaching:
             before = store.cache.on_removal
             if self._listen in stores.watchers and not isinstance(before, _Listener):
@@ -85,7 +85,7 @@ entry_removed: Final = EntryRemoved()
 
 
 class _Listener:
-    """Sends the signal for one cache, and calls the listener that was there ``before``."""
+    """Sends the signal for one cache, and calls the previous listener, ``before``."""
 
     __slots__ = ("before", "location", "sender")
 

@@ -16,8 +16,7 @@ from wheelcache import options
 from wheelcache.cache import Cache
 from wheelcache.codec import Codec, Pickle, is_bare
 from wheelcache.coherence.shared_stamps import SharedStamps, Stamps
-from wheelcache.django_backend.alias_names import in_words
-from wheelcache.django_backend.site_identity import figures_directory
+from wheelcache.django_backend.site_settings import cache_in_words, figures_directory
 from wheelcache.errors import FileUnusable
 from wheelcache.option_table import DJANGO as OPTIONS
 from wheelcache.option_table import OF_THE_SITE, Options
@@ -25,12 +24,12 @@ from wheelcache.options import SERIALIZER_TAKES
 
 
 class Store:
-    """A cache and how values get in and out of it, made of checked options.
+    """A cache and the codec of its values, made of checked options.
 
     Attributes:
-        fill_waits: pairs of a key prefix and how long a ``get`` waits for another caller to fill such a key, in
-            seconds; the longest prefix first.
-        keeps_atoms: whether values that are immutable by themselves are stored as they are.
+        fill_waits: pairs of a key prefix and the seconds that a ``get`` waits for another caller to fill such a key,
+            the longest prefix first.
+        keeps_atoms: whether immutable values are stored as they are.
         settings: the options, for operators.
         cull_frequency: None evicts one by one; 0 empties a full cache; n drops 1/n of it.
     """
@@ -54,7 +53,8 @@ class Store:
         arguments = self.options.for_engine(checked) | {"name": name, "stamps": stamps}
         if arguments["figures_dir"] is OF_THE_SITE:
             arguments["figures_dir"] = figures_directory()
-        self.cache = Cache(**arguments)
+        with self.options.in_errors():
+            self.cache = Cache(**arguments)
 
 
 def make_store(location: str, checked: Mapping[str, Any]) -> Store:
@@ -66,7 +66,7 @@ def make_store(location: str, checked: Mapping[str, Any]) -> Store:
 
 
 def shared_stamps(location: str, checked: Mapping[str, Any]) -> Stamps | None:
-    """What COHERENCE asks for: the stamps that the processes of this machine share for a LOCATION."""
+    """Return the stamps that the processes of this machine share for a LOCATION; None without COHERENCE."""
     return None if checked["coherence"] is None else SharedStamps(f"django {location}")
 
 
@@ -90,14 +90,14 @@ _stores: Final[dict[Any, Any]] = {}
 """By location and checked options, defaults included."""
 
 _looked_up: Final[dict[Any, Any]] = {}
-"""By location and options as they were given, with their types: True is no 1 here. Spares the checks."""
+"""By location and the given options with their types, since True equals 1. Avoids the checks."""
 
 watchers: Final[list[Callable[[str, Store], None]]] = []
-"""Called with the location and each store that is made, perhaps twice."""
+"""Functions that are called with the location and each new store, perhaps twice."""
 
 
 def stores_with_locations() -> list[tuple[str, Store]]:
-    """All stores, each with its LOCATION."""
+    """Return all stores, each with its LOCATION."""
     return [(location, store) for (location, *_), store in list(_stores.items())]
 
 
@@ -111,16 +111,16 @@ def store_for(
     make: Callable[[str, dict[str, Any]], S] = make_store,  # type: ignore[assignment]
     beside: Hashable = None,
 ) -> S:
-    """The store of a LOCATION and the OPTIONS in ``params``, made when first asked for.
+    """Return the store of a LOCATION and the OPTIONS in ``params``. The first call makes it.
 
     Args:
-        params: what Django gives a backend.
-        table: what options there are.
+        params: the second argument of a Django backend.
+        table: the options there are.
         make: makes the store of a location and checked options.
-        beside: what else tells one store from another.
+        beside: distinguishes stores with the same location and options.
 
     Raises:
-        ImproperlyConfigured: an option is unknown or wrong; names it, its cache, what it takes and what it got.
+        ImproperlyConfigured: an option is unknown or wrong; names it, its cache, what it accepts and what it got.
     """
     given = _options_in(params)
     try:
@@ -146,7 +146,7 @@ def store_for(
             for watch in tuple(watchers):
                 watch(location, store)
     except (TypeError, ValueError, FileUnusable) as error:
-        raise ImproperlyConfigured(f"Wrong setting of {in_words(location, params)}: {error}.") from error
+        raise ImproperlyConfigured(f"Wrong setting of {cache_in_words(location, params)}: {error}.") from error
     if asked is not None:
         _looked_up[asked] = store
     return store
@@ -157,7 +157,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _options_in(params: Mapping[str, Any]) -> Any:
-    """OPTIONS, and what Django takes in their place if it is beside them, in lower case: an old spelling."""
+    """Return OPTIONS, and the options next to it that Django prefers to them, in lower case: an old spelling."""
     given = params.get("OPTIONS", {})
     beside = {option.upper(): params[option] for option in BESIDE_OPTIONS if option in params}
     return {**given, **beside} if beside and isinstance(given, Mapping) else given
@@ -170,7 +170,7 @@ def _check(location: Any, given: Any, table: Options, params: Mapping[str, Any])
     options.text("LOCATION", location)
     if not isinstance(given, Mapping):
         raise TypeError(f"OPTIONS must be a dict, not {given!r}")
-    unknown = table.unknown(given, in_words(location, params))
+    unknown = table.unknown(given, cache_in_words(location, params))
     if unknown is not None:
         raise ImproperlyConfigured(unknown)
     return table.checked(given)

@@ -8,18 +8,21 @@ from typing import Any, ClassVar, Final
 from urllib.parse import urlencode
 
 from django.core.cache import caches
-from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache, default_key_func
+from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LENGTH, BaseCache, default_key_func
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from wheelcache.core.access import is_simple
+from wheelcache.core.access import is_printable
 from wheelcache.core.contract import MISSING
-from wheelcache.django_backend import page_leases
-from wheelcache.django_backend.alias_names import in_words
-from wheelcache.django_backend.asgi_scope import act_for_request, shares_its_thread
-from wheelcache.django_backend.backend import TO_BE_AWAITED, WheelCache
+from wheelcache.django_backend.backend import WheelCache
+from wheelcache.django_backend.request_context import (
+    act_for_request,
+    is_held_back,
+    shares_its_thread,
+    store_headers,
+)
+from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
-from wheelcache.leases.fill_scope import current_scope
 from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
@@ -32,6 +35,7 @@ from wheelcache.near_cache.write_news import WriteNews
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.option_table import Options
+from wheelcache.runtime.request_scope import current_scope
 
 KEY_SETTINGS: Final = ("KEY_PREFIX", "VERSION", "KEY_FUNCTION")
 
@@ -105,7 +109,7 @@ class TieredCache(WheelCache):
             self.default_timeout = l2.default_timeout
         self.key_prefix, self.version, self.key_func = l2.key_prefix, l2.version, l2.key_func
         self._level = self.store.level
-        self._l2s = ByDriver(l2, _Awaited(l2))
+        self._l2s = ByDriver(l2, Awaited(l2))
         self._told = (l2.key_prefix, l2.key_func)
 
     def _find_store(self, location: str, params: dict[str, Any]) -> TieredStore:
@@ -114,7 +118,7 @@ class TieredCache(WheelCache):
         if not isinstance(alias, str) or alias not in caches.settings:
             takes = ", ".join(map(repr, caches.settings))
             raise ImproperlyConfigured(
-                f"Wrong setting of {in_words(location, params)}: L2 must be one of {takes}, not {alias!r}."
+                f"Wrong setting of {cache_in_words(location, params)}: L2 must be one of {takes}, not {alias!r}."
             )
         key_settings: dict[str, Any] = {name: params[name] for name in KEY_SETTINGS if name in params}
         self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"].default))
@@ -138,7 +142,7 @@ class TieredCache(WheelCache):
         """Return the key of a copy. It is a tuple, under which no copies are kept, if the other cache would warn of the
         key or if writes are not reported for it."""
         cache_key = self.make_key(key, version=version)
-        return cache_key if self._keeps and is_simple(cache_key) else (cache_key,)
+        return cache_key if self._keeps and is_printable(cache_key, MEMCACHE_MAX_KEY_LENGTH) else (cache_key,)
 
     # Steps, and the two methods made of each: in tasks, the calls of the other cache are awaited.
 
@@ -149,7 +153,7 @@ class TieredCache(WheelCache):
                 [self._key(key, version)],
                 lambda: l2.add(key, value, ttl, version=version),
                 dropped=False,
-                value_of=lambda added: self._for_waiters(value, ttl) if added else MISSING,
+                value_of=lambda added: self._for_waiters(value, ttl, added),
                 new_timeout=NewTimeout(ttl, bool),
             )
         )
@@ -157,7 +161,7 @@ class TieredCache(WheelCache):
     add, aadd = twins(_add)
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
-        return default if default is TO_BE_AWAITED else drive(self._look_up(key, default, version))
+        return drive(self._look_up(key, default, version))
 
     def _look_up(self, key: Any, default: Any, version: int | None) -> StepsTo[Any]:
         cache_key = self._key(key, version)
@@ -172,20 +176,19 @@ class TieredCache(WheelCache):
             if wait:
                 act_for_request()
                 stored = yield from self._level.lease(cache_key, read, wait=wait, may_wait=not shares_its_thread())
-        return default if stored is MISSING else self.store.codec.decode(stored)
+        return default if stored is MISSING else self._decode(stored)
 
     def _read(self, l2: Any, key: Any, version: int | None) -> Any:
         return then(self._stored, l2.get(key, MISSING, version=version))
 
     def set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> None:
         cache_key = self._key(key, version)
-        store = partial(self._store, key, value, self._ttl(timeout), version)
-        if self._is_held_back(key, cache_key):
-            current_scope().held_back[self._cache, cache_key] = store
-            return
-        store()
-        if self._fill_waits and page_leases.is_of_page(key):
-            self._let_go_of_headers(key, version)
+        write = partial(self._write_through, key, value, self._ttl(timeout), version)
+        if not self._fill_waits:
+            write()
+        elif not is_held_back(self._cache, key, cache_key, write):
+            write()
+            store_headers(self._cache, key, lambda headers: self._key(headers, version))
 
     def _set(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[None]:
         l2, ttl = (yield self._l2s), self._ttl(timeout)
@@ -197,7 +200,7 @@ class TieredCache(WheelCache):
             new_timeout=NewTimeout(ttl),
         )
 
-    _store, aset = twins(_set)
+    _write_through, aset = twins(_set)
 
     def _write(
         self,
@@ -244,20 +247,18 @@ class TieredCache(WheelCache):
             found = {} if found is MISSING else found
         else:
             found = yield from self._level.get_many(originals, read)
-        decode = self.store.codec.decode
-        return {key: decode(found[cache_key]) for cache_key, key in originals.items() if cache_key in found}
+        return {key: self._decode(found[cache_key]) for cache_key, key in originals.items() if cache_key in found}
 
     get_many, aget_many = twins(_get_many)
 
-    def get_or_set(  # type: ignore[override]  # a value that two levels have has no grace in one of them
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
-    ) -> Any:
+    # A value that two levels have has no grace in one of them.
+    def get_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
         """Do the same as Django's ``get_or_set``; of the callers that miss the key together, one calls ``default``."""
         timeout = self._ttl(timeout)
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
-    async def aget_or_set(  # type: ignore[override]
+    async def aget_or_set(
         self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
@@ -272,7 +273,7 @@ class TieredCache(WheelCache):
                 partial(self._read, (yield self._l2s), key, version),
                 default if callable(default) else lambda: default,
                 lambda value: self._add(key, value, timeout, version),
-                self.store.codec,
+                self._codec,
             )
         )
 
@@ -329,24 +330,10 @@ class TieredCache(WheelCache):
         await self._l2.aclose(**kwargs)
 
     def _stored(self, value: Any) -> Any:
-        return value if value is MISSING else self.store.codec.encode(value)
-
-    def _for_waiters(self, value: Any, ttl: float | None) -> Any:
-        """Return the value for the callers that wait for a lease; MISSING if it is over immediately."""
-        if not self._fill_waits or (ttl is not None and ttl <= 0):
-            return MISSING
-        return self.store.codec.encode(value)
-
-    def _is_held_back(self, key: Any, cache_key: Any) -> bool:
-        return (
-            bool(self._fill_waits)
-            and type(key) is str
-            and page_leases.is_headers(key)
-            and self._cache.parts.is_leased(cache_key)
-        )
+        return value if value is MISSING else self._encode(value)
 
 
-class _Awaited:
+class Awaited:
     """Presents the methods for coroutines of a cache under the names without the "a"."""
 
     def __init__(self, cache: BaseCache) -> None:

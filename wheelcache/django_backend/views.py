@@ -24,7 +24,7 @@ from django.views.decorators.csrf import csrf_exempt, csrf_protect, ensure_csrf_
 from django.views.decorators.http import require_POST, require_safe
 
 from wheelcache.django_backend.aliases import engines, settings_of
-from wheelcache.django_backend.dashboard_guard import configured_guard
+from wheelcache.django_backend.site_settings import dashboard_guard
 from wheelcache.observability.dashboard import dashboard as shared
 from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard
 from wheelcache.observability.dashboard.permissions import NOT_AN_OPERATOR, REFUSED, Permission, granted_by
@@ -59,7 +59,7 @@ def _guarded(refuse: Refusal) -> Callable[[View], View]:
     def decorate(view: View) -> View:
         @wraps(view)
         def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:
-            guard = configured_guard()
+            guard = dashboard_guard()
             if guard is None:
                 verdict = _permission_of(_user(request))
             else:

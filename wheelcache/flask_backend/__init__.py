@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wheelcache.flask_backend.backend import WheelCache
+    from wheelcache.flask_backend.caching import Cache
+    from wheelcache.flask_backend.pages import HTTPCache
     from wheelcache.flask_backend.tiered import TieredCache
 
-__all__ = ["TieredCache", "WheelCache"]
+__all__ = ["Cache", "HTTPCache", "TieredCache", "WheelCache"]
 
-_MODULES = {"WheelCache": "backend", "TieredCache": "tiered"}
+_MODULES = {"Cache": "caching", "HTTPCache": "pages", "TieredCache": "tiered", "WheelCache": "backend"}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from flask import current_app, g, has_app_context
 
-from wheelcache.leases.fill_scope import HeldLease, current_scope
+from wheelcache.leases.fill_leases import Lease
+from wheelcache.runtime.request_scope import current_scope
 
 HELD_BEFORE: Final = "_wheelcache_held_before"
 """Where an app context's ``g`` has the leases that were held before the first that was asked for in it."""
@@ -29,10 +30,10 @@ def end_leases(error: BaseException | None) -> None:
             lease.give_up()
 
 
-def _held() -> set[HeldLease]:
+def _held() -> set[Lease]:
     """The leases of the running scope and of those that it acts for: after an async view the request's are a
     parent's."""
-    return {lease for scope in current_scope() for lease in list(scope.leases)}
+    return {lease for scope in current_scope().with_parents() for lease in list(scope.leases)}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,14 +15,23 @@ from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import MissingKey
 from wheelcache.flask_backend.app_contexts import in_app_context, note_held_leases
-from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout, is_memoize_version
-from wheelcache.flask_backend.sessions import warn_of_sessions
-from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
-from wheelcache.loading.policy import load_policy
-from wheelcache.loading.steps import run
+from wheelcache.flask_backend.engine_backend import (
+    TO_BE_COMPUTED,
+    Compute,
+    EngineBackend,
+    Landing,
+    Timeout,
+    check_known,
+    checked_options,
+    figures_directory,
+    is_memoize_version,
+    naming,
+    warn_of_sessions,
+)
+from wheelcache.loading.policy import PLAIN, load_policy
+from wheelcache.loading.steps import InSteps, Steps, run
 from wheelcache.option_table import FLASK as OPTIONS
-from wheelcache.persistence.sigterm import exit_on_sigterm
-from wheelcache.persistence.uvicorn_exit import exit_after_uvicorn
+from wheelcache.runtime.exit_signals import exit_on_sigterm
 
 POSITIONAL: Final = ("threshold", "default_timeout", "ignore_delete_many_errors")
 
@@ -38,8 +48,8 @@ class WheelCache(EngineBackend):
     Args:
         threshold: the most entries that are kept. As in cachelib's SimpleCache 0 means 500.
         default_timeout: int, float or timedelta; 0 for entries that never expire.
-        ignore_delete_many_errors: taken as cachelib does; no delete can fail here.
-        given: the other options: see ``option_table.FLASK``.
+        ignore_delete_many_errors: accepted for compatibility; deletes cannot fail.
+        given: the other options; see ``option_table.FLASK``.
 
     Raises:
         TypeError, ValueError: an option is unknown or wrong; names it, what it takes and what it got.
@@ -55,9 +65,9 @@ class WheelCache(EngineBackend):
         positional = (threshold, default_timeout, ignore_delete_many_errors)
         checked = checked_options(OPTIONS, {**given, **dict(zip(POSITIONAL, positional, strict=True))})
         shared = f"flask {given.get('name', '')} {checked['key_prefix']}"
-        engine = Cache(
-            **OPTIONS.for_engine(checked), stamps=None if checked["coherence"] is None else SharedStamps(shared)
-        )
+        stamps = None if checked["coherence"] is None else SharedStamps(shared)
+        with OPTIONS.in_errors():
+            engine = Cache(**OPTIONS.for_engine(checked), stamps=stamps)
         super().__init__(
             engine,
             default_timeout=checked["default_timeout"],
@@ -68,20 +78,19 @@ class WheelCache(EngineBackend):
         # Of a subclass, such as a member of an Enum, a plain string: what is compiled takes no other.
         self._prefix = f"{checked['key_prefix']}"
         self._max_bytes = checked["max_weight"]
-        self._fill_times = engine.parts.fill_times
-        self._missed_at = engine.parts.fill_times.missed_at
+        self._stamps = engine.parts.stamps if engine.parts.stamps.are_there else None
         self._look_up_in(engine)
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
-        """What Flask-Caching calls at ``init_app``: CACHE_ARGS and CACHE_OPTIONS come before the other settings."""
+        """Make the backend; Flask-Caching calls this. CACHE_ARGS and CACHE_OPTIONS override the other settings."""
         if len(args) > len(POSITIONAL):
             raise TypeError(f"CACHE_ARGS must be at most {', '.join(POSITIONAL)}, not {args!r}")
         settings = {
             "threshold": config["CACHE_THRESHOLD"],
             "key_prefix": config["CACHE_KEY_PREFIX"] or "",
             "name": app.name,
-            "figures_dir": figures_directory(app),
+            **({} if "figures_dir" in kwargs else {"figures_dir": figures_directory(app)}),
         }
         given = {**settings, **kwargs, **dict(zip(POSITIONAL, args, strict=False))}
         check_known(OPTIONS, given)
@@ -91,11 +100,12 @@ class WheelCache(EngineBackend):
         if backend.engine.parts.keeper is not None:
             _check_snapshots(app, backend.engine)
             exit_on_sigterm()
-            exit_after_uvicorn()
         warn_of_sessions(app)
         return backend
 
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
+        if default is TO_BE_COMPUTED:
+            return default
         cache_key = self._cache_key(key)
         wait = self._fill_wait(key)
         if wait:
@@ -103,10 +113,7 @@ class WheelCache(EngineBackend):
             stored = self._cache.get_or_lease(cache_key, MISSING, wait=wait)
         else:
             stored = self._cache.get(cache_key, MISSING)
-        if stored is MISSING:
-            self._fill_times.missed(cache_key)
-            return default
-        return self._codec.decode(stored)
+        return self._found_or(default, cache_key, stored)
 
     def get_or_load(
         self,
@@ -120,7 +127,7 @@ class WheelCache(EngineBackend):
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
     ) -> Any:
-        """The value of ``key``; if it is missing, what ``loader()`` returns, which is stored.
+        """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
         However many threads miss the key together, one runs its loader, and the others get its value or its exception.
 
@@ -131,24 +138,50 @@ class WheelCache(EngineBackend):
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.take``.
             load_timeout: its ``timeout``.
         """
-        cache_key, store, ttl = self._cache_key(key), self._codec.encode, self._ttl(timeout)
+        cache_key, encode, ttl = self._cache_key(key), self._encode, self._ttl(timeout)
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
-        loading = self._cache.parts.loading
+        loads = self._cache.parts.loads
         stored = self._cache.find(cache_key, MISSING)
         if ttl is not None and ttl <= 0:
-            stored = store(loader()) if stored is MISSING else stored
-        elif stored is MISSING or loading.needs_refresh(cache_key, stored, ttl, policy):
+            stored = encode(loader()) if stored is MISSING else stored
+        elif stored is MISSING or loads.needs_refresh(cache_key, stored, ttl, policy):
             # Stored within the context as well: what a loader returns may need its session to be pickled.
-            with in_app_context(lambda: store(loader())) as load:
-                stored = run(loading.go_on(cache_key, stored, load, ttl, policy))
-        return self._codec.decode(stored)
+            with in_app_context(lambda: encode(loader())) as load:
+                stored = run(loads.load_or_refresh(cache_key, stored, load, ttl, policy))
+        return self._decode(stored)
+
+    def compute_once(self, key: str, compute: Compute) -> Steps:
+        landing = Landing(self)
+
+        def keep(value: Any, timeout: Timeout) -> None:
+            ttl = self._ttl(timeout)
+            landing.keep(value)
+            if ttl is None or ttl > 0:
+                # Stored by the flight, unless the key is written before it ends.
+                request.ttl = ttl
+                landing.stored = landing.stored.value
+
+        loads = self._cache.parts.loads
+        request = loads.request(self._cache_key(key), InSteps(partial(landing.steps, compute, keep)), None, PLAIN)
+        return landing.outcome((yield from loads.load(request)))
+
+    def version(self, key: str) -> str:
+        seen = None if self._stamps is None else self._stamps.seen(self._cache_key(key))
+        # The news in the slot of a version are the same in all processes, so that the deletion of one value, whose key
+        # contains them, reaches the others.
+        return super().version(key) if seen is None else f"{seen[0]:x}"
+
+    def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
+        ttl = self._ttl(timeout)
+        if self._stamps is None and (ttl is None or ttl > 0):
+            self._renew(self._cache_key(key), version, ttl)
 
     def delete(self, key: str) -> bool:
-        """Whether the key was there."""
+        """Delete a key. Return whether it existed."""
         return self._cache.delete(self._cache_key(key))
 
     def get_many(self, *keys: str) -> list[Any]:
-        """The values of all ``keys``, None for those that are not there."""
+        """Return the values of all ``keys``, None for missing ones."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
         values = self._get_many_at_once(keys)
@@ -156,91 +189,76 @@ class WheelCache(EngineBackend):
             return [None if value is MISSING else value for value in values]
         cache_keys = [self._cache_key(key) for key in keys]
         found = self._cache.get_many(cache_keys)
-        return [self._codec.decode(found.get(cache_key)) for cache_key in cache_keys]
+        return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Whether the value is stored, which it is unless it alone exceeds ``max_bytes``."""
+        """Store a value. Return whether it was stored: not if it alone exceeds ``max_bytes``."""
         ttl = self._ttl(timeout)
         if self._missed_at:
             self._fill_times.filled(self._cache_key(key))
         is_stored = self._set_at_once(key, value, ttl)
-        if is_stored is not None:
-            return is_stored
-        cache_key = self._cache_key(key)
-        stored = self._codec.encode(value)
-        if ttl is not None and ttl <= 0:
-            self._cache.delete(cache_key)
-            return True
-        return self._cache.set(cache_key, stored, ttl)
+        return self._store(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """``set``, unless the key is there: then False. Atomic. The timeout is kept exactly, without jitter."""
+        """Store a value unless the key exists, and return whether it was stored. Atomic.
+
+        The timeout is kept exactly, without jitter.
+        """
         ttl = self._ttl(timeout)
         is_stored = self._add_at_once(key, value, ttl)
-        if is_stored is not None:
-            return is_stored
-        cache_key, stored = self._cache_key(key), self._codec.encode(value)
-        if ttl is not None and ttl <= 0:
-            if cache_key in self._cache:
-                return False
-            # It comes and goes at once, and with it a lease.
-            self._cache.delete(cache_key)
-            return True
-        return self._cache.add(cache_key, stored, ttl)
+        return self._add_new(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
 
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
-        """The keys that were stored."""
-        store, ttl = self._codec.encode, self._ttl(timeout)
+        """Store many values. Return the keys that were stored."""
+        ttl = self._ttl(timeout)
         # The values of a memoized function are found only while its version is there, so a version is not shortened.
         has_versions = any(map(is_memoize_version, mapping))
         if not has_versions and self._set_many_at_once(mapping, ttl):
             return list(mapping)
-        stored = {self._cache_key(key): store(value) for key, value in mapping.items()}
-        if ttl is not None and ttl <= 0:
-            self._cache.delete_many(stored)
-            return list(mapping)
-        if has_versions:
+        originals = {self._cache_key(key): key for key in mapping}
+        stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}
+        if has_versions and (ttl is None or ttl > 0):
             # Flask-Caching sets them again whenever a value was computed. As news, that would end all values of the
             # function in the other processes.
             stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
-        refused = set(self._cache.set_many(stored, ttl, jitter=not has_versions))
-        return [key for key in mapping if self._cache_key(key) not in refused]
+        refused = set(self._store_many(stored, ttl, jitter=not has_versions))
+        return [key for cache_key, key in originals.items() if cache_key not in refused]
 
     def delete_many(self, *keys: str) -> list[Any]:
-        """All ``keys``: one that was not there counts as deleted."""
+        """Delete many keys. Return all of them: a missing key counts as deleted."""
         self._cache.delete_many([self._cache_key(key) for key in keys])
         return list(keys)
 
     def has(self, key: str) -> bool:
-        """Whether the key is there."""
+        """Return whether the key exists."""
         return self._cache_key(key) in self._cache
 
     def clear(self) -> bool:
-        """True: everything is gone."""
+        """Remove all entries. Return True."""
         self._cache.clear()
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """The value plus ``delta``; a key that isn't there starts at 0, one that is keeps its expiry. Atomic.
+        """Add ``delta`` to a value and return the sum. Atomic. A missing key starts at 0; other keys keep their expiry.
 
-        None if the new value alone exceeds ``max_bytes``: then it is not stored.
+        If the new value alone exceeds ``max_bytes``, it is not stored, and the result is None.
         """
         total = self._incr_at_once(key, delta)
         if total is not None:
             return total
-        cache_key, store, restore = self._cache_key(key), self._codec.encode, self._codec.decode
+        cache_key, encode, decode = self._cache_key(key), self._encode, self._decode
         while True:
             try:
-                stored = self._cache.update(cache_key, lambda stored: store((restore(stored) or 0) + delta))
-                return restore(stored) if self._fits(cache_key, stored) else None
+                stored = self._cache.update(cache_key, lambda stored: encode((decode(stored) or 0) + delta))
+                return decode(stored) if self._fits(cache_key, stored) else None
             except MissingKey:
-                if not self._fits(cache_key, store(delta)):
+                if not self._fits(cache_key, encode(delta)):
                     return None
                 if self.add(key, delta):
                     return delta
 
     def _renew(self, cache_key: str, stored: Any, ttl: float | None) -> bool:
-        return isinstance(stored, str | bytes) and self._cache.parts.renew(cache_key, stored, ttl)
+        return isinstance(stored, str | bytes) and self._cache.parts.writer.renew(cache_key, stored, ttl)
 
     def _cache_key(self, key: str) -> str:
         return key if type(key) is str and not self._prefix else f"{self._prefix}{key}"
@@ -249,13 +267,13 @@ class WheelCache(EngineBackend):
         return self._max_bytes is None or self._cache.parts.weigh(cache_key, stored) <= self._max_bytes
 
     def _ttl(self, timeout: Timeout) -> float | None:
-        """Seconds to live, None for ever; below zero if it is over at once."""
+        """Return the TTL in seconds; None for never, below zero if it is over immediately."""
         seconds = self.default_timeout if timeout is None else options.timeout("timeout", timeout)
         return seconds or None
 
 
 def _check_snapshots(app: Flask, cache: Cache) -> None:
-    """Snapshots are told apart by the names of caches: one would load what another saved."""
+    """Check that no two caches have the same snapshots, which are distinguished by the names of the caches."""
     others = [each.engine for each in app.extensions.get("cache", {}).values() if isinstance(each, WheelCache)]
     if any(_snapshots_of(each) == _snapshots_of(cache) for each in others):
         raise ValueError(

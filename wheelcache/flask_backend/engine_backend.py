@@ -1,28 +1,60 @@
-"""What the two backends for Flask-Caching have in common: entries in a ``wheelcache.Cache``, isolated, with leases."""
+"""The base class of the two backends for Flask-Caching, and the settings of their app."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
+from enum import Enum
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from flask import Flask
 from flask_caching.backends.base import BaseCache
 
+from wheelcache.backend_access import BackendAccess
 from wheelcache.cache import Cache
-from wheelcache.codec import ATOMS, Codec, Pickle, Serializer, is_bare
-from wheelcache.core import PrefixAccess
+from wheelcache.codec import Codec, Pickle, Serializer, is_bare
+from wheelcache.core.contract import MISSING
+from wheelcache.errors import FileUnusable
 from wheelcache.flask_backend.app_contexts import end_leases
-from wheelcache.leases.fill_scope import forget_misses
-from wheelcache.option_table import Setting
+from wheelcache.loading.policy import PLAIN
+from wheelcache.loading.request import Unstored
+from wheelcache.loading.steps import Call, InSteps, Outcome, Steps
+from wheelcache.observability.figures_directory import directory_of
+from wheelcache.option_table import Options, Setting
+from wheelcache.runtime.request_scope import forget_misses
+
+logger = logging.getLogger("wheelcache")
 
 Timeout = int | float | timedelta | None
-"""Seconds, or a timedelta; 0 means never, below 0 at once, None the default timeout."""
+"""Seconds, or a timedelta; 0 means never, below 0 immediately, None the default timeout."""
 
 PICKLE: Final = Pickle()
 
+Keep = Callable[[Any, Timeout], None]
+"""Stores a computed value for a timeout, and gives it to the callers that wait for it."""
 
-class EngineBackend(PrefixAccess, BaseCache):
+Compute = Callable[[Keep], Any]
+"""Computes a value, and passes it to the given function unless it must not be kept. May return an awaitable."""
+
+
+class _Mark(Enum):
+    TO_BE_COMPUTED = "a missing value that the caller goes on to compute"
+    NOT_SHARED = "a value that another caller computed and did not keep"
+
+
+TO_BE_COMPUTED: Final = _Mark.TO_BE_COMPUTED
+"""The default of a ``get`` whose caller goes on with ``compute_once``: it returns without a lease."""
+
+NOT_SHARED: Final = _Mark.NOT_SHARED
+"""What ``compute_once`` returns to waiters if the value was not kept."""
+
+
+class EngineBackend(BackendAccess, BaseCache):
     """A cachelib cache with an engine.
 
     Args:
@@ -47,54 +79,92 @@ class EngineBackend(PrefixAccess, BaseCache):
         fill_waits: tuple[tuple[str, float], ...],
         settings: list[Setting],
     ) -> None:
-        super().__init__(ignore_delete_many_errors=ignore_delete_many_errors)
+        super().__init__()
+        # Before version 0.16, cachelib has no such parameter.
+        self.ignore_delete_many_errors = ignore_delete_many_errors
         # cachelib makes an int of it; fractions are kept here.
         self.default_timeout = default_timeout  # type: ignore[assignment]
-        # As cachelib's SimpleCache calls it.
-        self._cache = engine
-        self._checks_keys = False
-        self._fill_waits = fill_waits
+        self._use_cache(engine, fill_waits)
+        # Every key is stored as it is.
+        self._max_key_length = 0
         self.settings = settings
         self._isolate()
 
     @property
     def engine(self) -> Cache:
-        """Where the entries are, or the copies."""
+        """The cache with the entries, or with the copies."""
         return self._cache
 
     def is_of_this_process(self) -> bool:
-        """Whether other processes have other entries, also with ``coherence``, which tells them of writes only."""
+        """Return whether other processes have other entries; ``coherence`` only notifies them of writes."""
         return True
 
     def serve(self, app: Flask) -> None:
-        """Have the end of each app context of ``app`` end the leases that were taken in it, and its fills."""
+        """Let each app context of ``app`` end its leases and fills."""
         if self._fill_waits:
             app.teardown_appcontext(end_leases)
         fill_times = self.engine.parts.fill_times
         app.teardown_appcontext(lambda error: fill_times.forget())
-        if self.engine.is_coherent:
+        if self.engine.parts.stamps.are_there:
             app.teardown_appcontext(lambda error: forget_misses())
 
+    # For ``caching.Cache``.
+
+    def compute_once(self, key: str, compute: Compute) -> Steps:
+        """Return the steps to the value of ``key``, after a ``get`` that returned TO_BE_COMPUTED.
+
+        Of the callers that miss the key together, one calls ``compute``. The others receive its value if it was kept,
+        or its exception, and otherwise NOT_SHARED.
+        """
+        raise NotImplementedError
+
+    def compute_apart(self, key: str, compute: Compute, look: Callable[[], Any] = lambda: MISSING) -> Steps:
+        """Return the steps to the result of ``compute``, which callers of this method share as in ``compute_once``,
+        whether or not the key is there.
+
+        Args:
+            look: returns the stored form of a value that makes ``compute`` needless; otherwise MISSING.
+        """
+        landing = Landing(self)
+
+        def keep(value: Any, timeout: Timeout) -> None:
+            landing.keep(value)
+            self.set(key, value, timeout)  # type: ignore[arg-type]  # of cachelib's only some take fractions
+
+        loader = InSteps(partial(landing.steps, compute, keep, look))
+        load = self._cache.parts.loads.load_apart(self._cache_key(key), loader, None, PLAIN)
+        return landing.outcome((yield from load))
+
+    def version(self, key: str) -> str:
+        """Return the version of a memoized function, or of one of its instances, made if there is none."""
+        version: Any = self.get(key, TO_BE_COMPUTED)
+        return version if type(version) is str else str(self.get_or_load(key, _new_version, 0))
+
+    def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
+        """Give a version a new timeout, unless it has changed."""
+        raise NotImplementedError
+
+    def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
+        """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored."""
+        raise NotImplementedError
+
+    def _cache_key(self, key: str) -> str:
+        """Return the key of the entry, or of the copy."""
+        raise NotImplementedError
+
     def get_dict(self, *keys: str) -> dict[str, Any]:
-        """``get_many`` as a dict."""
+        """Return the values of all ``keys`` as a dict."""
         return dict(zip(keys, self.get_many(*keys), strict=True))
 
     def dec(self, key: str, delta: int = 1) -> Any:
-        """``inc`` by ``-delta``."""
+        """Subtract ``delta`` from a value: see ``inc``."""
         return self.inc(key, -delta)
 
-    def _fill_wait(self, key: str) -> float:
-        """Seconds that a ``get`` waits for another caller to set ``key``."""
-        for prefix, wait in self._fill_waits:
-            if str(key).startswith(prefix):
-                return wait
-        return 0.0
-
     def _waits_for_versions(self, keys: Iterable[Any]) -> bool:
-        """Whether ``keys``, by which Flask-Caching asks for versions of memoized functions, take a ``get`` each.
+        """Return whether ``keys``, with which Flask-Caching reads versions of memoized functions, need a ``get`` each.
 
-        What these functions are called for cannot be computed before the versions are set, and all callers that miss
-        them would set their own.
+        The values of these functions cannot be computed before the versions are set, and otherwise all callers that
+        miss the versions would set their own.
         """
         return bool(self._fill_waits) and any(map(is_memoize_version, keys))
 
@@ -110,12 +180,103 @@ class EngineBackend(PrefixAccess, BaseCache):
             self._isolate()
 
     def _isolate(self) -> None:
-        serializer = self.serializer
-        self._codec = Codec(serializer) if serializer is PICKLE else Codec(serializer, keep=is_bare)
-        self._loads, self._encode = self._codec.loads, self._codec.encode
-        self._atoms = ATOMS if serializer is PICKLE else frozenset()
+        is_own = self.serializer is not PICKLE
+        self._use_codec(Codec(self.serializer, keep=is_bare) if is_own else Codec(PICKLE), keeps_atoms=not is_own)
+
+
+class Landing:
+    """What becomes of one call of ``compute``.
+
+    Attributes:
+        stored: what the waiters of the flight receive.
+    """
+
+    def __init__(self, backend: EngineBackend) -> None:
+        self._codec = backend._codec
+        self._value: Any = MISSING
+        self.stored: Any = Unstored(NOT_SHARED)
+
+    def keep(self, value: Any) -> None:
+        self.stored = Unstored(self._codec.encode(value))
+
+    def steps(self, compute: Compute, keep: Keep, look: Callable[[], Any] = lambda: MISSING) -> Steps:
+        """Return the steps of the leader of a flight."""
+        found = look()
+        if found is not MISSING:
+            return Unstored(found), None
+        value, error = yield Call(partial(compute, keep))
+        if error is not None:
+            return None, error
+        self._value = value
+        return self.stored, None
+
+    def outcome(self, of_flight: Outcome) -> Outcome:
+        """Return the outcome for this caller. The one that computed the value receives it as it is."""
+        stored, error = of_flight
+        if self._value is not MISSING:
+            return self._value, None
+        if error is not None or stored is NOT_SHARED:
+            return stored, error
+        return self._codec.decode(stored), None
+
+
+def _new_version() -> str:
+    return secrets.token_hex(4)
 
 
 def is_memoize_version(key: Any) -> bool:
-    """Whether Flask-Caching keeps the version of a memoized function under ``key``; it asks for it by ``get_many``."""
+    """Return whether Flask-Caching keeps the version of a memoized function under ``key``."""
     return str(key).endswith("_memver")
+
+
+def checked_options(options: Options, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all ``options`` by their names in ``option_table``.
+
+    Raises:
+        TypeError, ValueError, FileUnusable: an option is unknown or wrong; names it, what it accepts and what it got.
+    """
+    check_known(options, given)
+    return options.checked(given)
+
+
+def check_known(options: Options, given: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        TypeError: an option is not known; names it, its cache and the nearest one.
+    """
+    unknown = options.unknown(given, f"the cache {given.get('name', 'default')!r}")
+    if unknown is not None:
+        raise TypeError(unknown)
+
+
+@contextmanager
+def naming(cache: Any) -> Iterator[None]:
+    """Let the error of a wrong option in this block name the cache as well."""
+    try:
+        yield
+    except (TypeError, ValueError, FileUnusable) as error:
+        # Of a subclass the arguments may be others.
+        kind = next(each for each in (TypeError, ValueError, FileUnusable) if isinstance(error, each))
+        raise kind(f"Wrong setting of the cache {cache!r}: {error}") from error
+
+
+def figures_directory(app: Flask) -> Path | None:
+    """Return the directory for figures without ``figures_dir``, which is the same for all processes of the app."""
+    # One package may be installed once and served for several sites, each with an instance folder of its own.
+    return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
+
+
+def warn_of_sessions(app: Flask) -> None:
+    """Log a warning if Flask-Session keeps the sessions of ``app`` in a cache that each process has for itself."""
+    sessions = app.config.get("SESSION_CACHELIB")
+    if (
+        app.config.get("SESSION_TYPE") == "cachelib"
+        and isinstance(sessions, EngineBackend)
+        and sessions.is_of_this_process()
+    ):
+        logger.warning(
+            "Flask-Session keeps the sessions of the app %r in a cache that each worker process has for itself: with "
+            "more than one worker, a visitor is logged out whenever another one answers. Let SESSION_CACHELIB be a "
+            "TieredCache over Redis, Valkey or memcached, or one of these itself.",
+            app.name,
+        )

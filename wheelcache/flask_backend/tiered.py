@@ -20,10 +20,18 @@ from wheelcache.coherence.shared_stamps import SharedStamps
 from wheelcache.core.contract import MISSING
 from wheelcache.flask_backend.app_contexts import note_held_leases
 from wheelcache.flask_backend.backend import WheelCache
-from wheelcache.flask_backend.engine_backend import EngineBackend, Timeout
-from wheelcache.flask_backend.sessions import warn_of_sessions
-from wheelcache.flask_backend.settings import check_known, checked_options, figures_directory, naming
-from wheelcache.loading.steps import StepsTo, drive, run
+from wheelcache.flask_backend.engine_backend import (
+    TO_BE_COMPUTED,
+    Compute,
+    EngineBackend,
+    Timeout,
+    check_known,
+    checked_options,
+    figures_directory,
+    naming,
+    warn_of_sessions,
+)
+from wheelcache.loading.steps import Steps, StepsTo, drive, run
 from wheelcache.near_cache.socket_options import socket_options
 from wheelcache.near_cache.write_news import WriteNews
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
@@ -72,11 +80,13 @@ class TieredCache(EngineBackend):
         self._prefix = prefix = self._l2_prefix if isinstance(self._l2_prefix, str) else ""
         shared = f"flask tiered {given.get('name', '')} {prefix}"
         news = WriteNews(l2, prefix, None if checked["coherence"] is None else SharedStamps(shared))
-        engine = Cache(**OPTIONS.for_engine(checked), stamps=news.stamps)
+        with OPTIONS.in_errors():
+            engine = Cache(**OPTIONS.for_engine(checked), stamps=news.stamps)
         super().__init__(
             engine,
             default_timeout=(l2.default_timeout if checked["default_timeout"] is None else checked["default_timeout"]),
-            ignore_delete_many_errors=l2.ignore_delete_many_errors,
+            # Before version 0.16, cachelib's caches have no such attribute.
+            ignore_delete_many_errors=getattr(l2, "ignore_delete_many_errors", True),
             fill_waits=checked["fill_wait"],
             settings=OPTIONS.settings(
                 {name: value for name, value in checked.items() if name not in FOR_MAKING_L2}
@@ -106,7 +116,7 @@ class TieredCache(EngineBackend):
         given = {
             "threshold": config["CACHE_THRESHOLD"],
             "name": app.name,
-            "figures_dir": figures_directory(app),
+            **({} if "figures_dir" in kwargs else {"figures_dir": figures_directory(app)}),
             **kwargs,
         }
         check_known(OPTIONS, given)
@@ -129,12 +139,14 @@ class TieredCache(EngineBackend):
         return isinstance(self.l2, WheelCache | cachelib.SimpleCache)
 
     def _get_missed(self, key: str, default: Any, version: int | None) -> Any:
-        cache_key, wait = self._cache_key(key), self._fill_wait(key)
-        stored = drive(self._level.get(cache_key, lambda: self._read(key, or_none=wait > 0)))
+        cache_key = self._cache_key(key)
+        wait = 0.0 if default is TO_BE_COMPUTED else self._fill_wait(key)
+        or_none = wait > 0 or default is TO_BE_COMPUTED
+        stored = drive(self._level.get(cache_key, lambda: self._read(key, or_none=or_none)))
         if stored is MISSING and wait:
             note_held_leases()
             stored = drive(self._level.lease(cache_key, lambda: self._read(key, or_none=True), wait=wait))
-        return default if stored is MISSING else self._codec.decode(stored)
+        return default if stored is MISSING else self._decode(stored)
 
     def get_or_load(self, key: str, loader: Callable[[], Any], timeout: Timeout = None) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
@@ -146,10 +158,20 @@ class TieredCache(EngineBackend):
         read = partial(self._read, key, or_none=True)
         stored = drive(self._level.get(cache_key, read))
         if stored is not MISSING:
-            return self._codec.decode(stored)
+            return self._decode(stored)
         return run(
             self._level.get_or_add(cache_key, read, loader, lambda value: self._add(key, value, timeout), self._codec)
         )
+
+    def compute_once(self, key: str, compute: Compute) -> Steps:
+        read = partial(self._read, key, or_none=True)
+        # A caller that arrives after another one computed the value finds it there.
+        return self.compute_apart(key, compute, lambda: drive(self._level.read(read, self._cache_key(key))))
+
+    def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
+        # The second level has no atomic step for it.
+        if self.get(key) == version:
+            self.set(key, version, timeout)
 
     def delete(self, key: str) -> bool:
         """Delete a key. Return whether it existed, as reported by the second level."""
@@ -159,17 +181,15 @@ class TieredCache(EngineBackend):
         """Return the values of all ``keys``, None for missing ones. The second level is asked at most once."""
         if self._waits_for_versions(keys):
             return [self.get(key) for key in keys]
-        originals = {self._cache_key(key): key for key in keys}
+        cache_keys = [self._cache_key(key) for key in keys]
+        originals = dict(zip(cache_keys, keys, strict=True))
 
         def read(missing: list[Any]) -> dict[Any, Any]:
-            values = self.l2.get_many(*(originals[cache_key] for cache_key in missing))
-            store = self._codec.encode
-            return {
-                cache_key: store(value) for cache_key, value in zip(missing, values, strict=True) if value is not None
-            }
+            values = zip(missing, self.l2.get_many(*(originals[cache_key] for cache_key in missing)), strict=True)
+            return {cache_key: self._encode(value) for cache_key, value in values if value is not None}
 
         found = drive(self._level.get_many(originals, read))
-        return [self._codec.decode(found.get(self._cache_key(key))) for key in keys]
+        return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
         """Store a value. Return whether it was stored, as reported by the second level."""
@@ -178,7 +198,7 @@ class TieredCache(EngineBackend):
             [key],
             lambda: self.l2.set(key, value, ttl),
             dropped=False,
-            value_of=lambda _: self._for_waiters(value, ttl),
+            value_of=lambda _: self._for_waiters(value, _seconds(ttl)),
             new_timeout=_new_timeout(ttl, lambda stored: None if stored is False else True),
         )
 
@@ -192,7 +212,7 @@ class TieredCache(EngineBackend):
             [self._cache_key(key)],
             lambda: self.l2.add(key, value, ttl),
             dropped=False,
-            value_of=lambda added: self._for_waiters(value, ttl, added),
+            value_of=lambda added: self._for_waiters(value, _seconds(ttl), added),
             new_timeout=_new_timeout(ttl, bool),
         )
 
@@ -240,7 +260,7 @@ class TieredCache(EngineBackend):
                 return MISSING
             # The value is None, or the key was set in between.
             value = self.l2.get(key)
-        return self._codec.encode(value)
+        return self._encode(value)
 
     def _cache_key(self, key: str) -> str:
         """Return the key in the second level, under which writes are reported."""
@@ -256,12 +276,6 @@ class TieredCache(EngineBackend):
         options.timeout("timeout", timeout)
         return timeout
 
-    def _for_waiters(self, value: Any, timeout: Timeout, is_stored: bool = True) -> Any:
-        """Return the value for the callers that wait for a lease; MISSING if it is over immediately."""
-        if not is_stored or not self._fill_waits or (timeout is not None and options.timeout("timeout", timeout) < 0):
-            return MISSING
-        return self._codec.encode(value)
-
     def __setattr__(self, name: str, value: Any) -> None:
         # CACHE_SERIALIZER concerns stored values, so it applies to both levels.
         if name == "serializer" and hasattr(self.l2, "serializer"):
@@ -271,7 +285,12 @@ class TieredCache(EngineBackend):
 
 def _new_timeout(timeout: Any, took_effect: Callable[[Any], bool | None]) -> NewTimeout:
     # In cachelib 0 means never. Below 0, Redis stores the value forever, and other caches do not store it.
-    return NewTimeout(options.timeout_or_none("timeout", timeout), took_effect)
+    return NewTimeout(_seconds(timeout), took_effect)
+
+
+def _seconds(timeout: Timeout) -> float | None:
+    """Return a timeout of cachelib's in seconds; None for never."""
+    return options.timeout_or_none("timeout", timeout) or None
 
 
 def _unknown(result: object) -> None:

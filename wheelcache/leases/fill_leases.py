@@ -33,8 +33,9 @@ from typing import Any, Final
 from weakref import ref
 
 from wheelcache.core.contract import MISSING, Core, Seen, Watch
-from wheelcache.leases.fill_scope import FillScope, running_scope
 from wheelcache.runtime.alarm import Alarm
+from wheelcache.runtime.request_scope import RequestScope, running_scope
+from wheelcache.runtime.shared_objects import acquiring
 
 MAX_LEASES: Final = 1024
 """The most leases that a scope holds. A program that asks for a million missing keys and sets none of them gets no more
@@ -57,7 +58,7 @@ class Lease:
         self,
         table: FillLeases,
         key: Hashable,
-        scope: FillScope,
+        scope: RequestScope,
         until: float,
         waiters: deque[Waiter],
         watch: Watch,
@@ -81,10 +82,10 @@ class Lease:
         """The value that ends the lease; MISSING while other callers may join it."""
         return self.watch.value if self.value is MISSING else self.value
 
-    def is_of(self, scope: FillScope | None) -> bool:
+    def is_of(self, scope: RequestScope | None) -> bool:
         """Return whether ``scope`` has the lease, or acts for the scope that has it."""
         mine = self._scope()
-        return scope is not None and any(each is mine for each in scope)
+        return scope is not None and any(each is mine for each in scope.with_parents())
 
     def end(self) -> None:
         scope = self._scope()
@@ -114,7 +115,7 @@ class Waiter:
 
     key: Hashable
     slot: int
-    scope: FillScope
+    scope: RequestScope
     wait: float
     deadline: float
     is_late: bool = False
@@ -128,7 +129,7 @@ class Waiter:
 class FillLeases:
     """The leases on the keys of one cache. Keys are those of its core.
 
-    The garbage collector may call back here from any line that makes an object, by ``FillScope.__del__``. So each
+    The garbage collector may call back here from any line that makes an object, by ``RequestScope.__del__``. So each
     look-up stands directly before the change that depends on it.
 
     Args:
@@ -163,7 +164,7 @@ class FillLeases:
         key: Hashable,
         slot: int,
         seen: Seen | None,
-        scope: FillScope,
+        scope: RequestScope,
         wait: float,
         *,
         deadline: float | None = None,
@@ -196,7 +197,7 @@ class FillLeases:
         self.wake()
         return waiter
 
-    def is_of(self, key: Hashable, scope: FillScope) -> bool:
+    def is_of(self, key: Hashable, scope: RequestScope) -> bool:
         """Return whether ``scope`` has the lease on ``key``, or acts for the scope that has it."""
         lease = self.in_force.get(key)
         return lease is not None and lease.is_of(scope)
@@ -257,7 +258,7 @@ class FillLeases:
         """
         self._surely(self._fill, watch, seen, value)
 
-    def found(self, key: Hashable, scope: FillScope) -> None:
+    def found(self, key: Hashable, scope: RequestScope) -> None:
         """End the lease on ``key`` if ``scope``, which has found a value, has it. The waiters look again."""
         self._surely(self._found, key, scope)
 
@@ -283,9 +284,10 @@ class FillLeases:
         """Pass on the leases of the running scope, which has deleted all keys of this cache."""
         now = self._clock()
         with self._lock:
-            for scope in running_scope() or ():
+            running = running_scope()
+            for scope in () if running is None else running.with_parents():
                 for lease in list(scope.leases):
-                    if isinstance(lease, Lease) and lease.table is self:
+                    if lease.table is self:
                         self._pass_on(lease, now)
         self.wake()
 
@@ -298,15 +300,14 @@ class FillLeases:
 
     def collect_soon(self) -> None:
         """End the abandoned leases if the lock is free; otherwise the thread that has the lock ends them."""
-        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock acquired.
-        (taken,) = map(self._lock.acquire, (False,))
+        (acquired,) = acquiring(self._lock, 0)
         try:
-            if taken:
+            if acquired:
                 self._collect(self._clock())
         finally:
-            if taken:
+            if acquired:
                 self._lock.release()
-        if taken:
+        if acquired:
             self.wake()
 
     def wake(self) -> None:
@@ -364,7 +365,7 @@ class FillLeases:
             elif lease is not None and lease.is_of(running_scope()):
                 self._pass_on(lease, now)
 
-    def _found(self, key: Hashable, scope: FillScope) -> None:
+    def _found(self, key: Hashable, scope: RequestScope) -> None:
         with self._lock:
             lease = self.in_force.get(key)
             if lease is not None and lease.is_of(scope):
@@ -432,7 +433,7 @@ class FillLeases:
             lease.waiters.remove(waiter)
 
     def _collect(self, now: float) -> None:
-        """End the abandoned leases, and the oldest ones if they timed out: nobody may ever ask for their keys again."""
+        """End the abandoned leases, and the oldest ones if they timed out: their keys may never be asked for again."""
         while self.abandoned:
             self._pass_on(self.abandoned.popleft(), now)
         for _ in range(2):
@@ -441,10 +442,10 @@ class FillLeases:
                 break
             self._pass_on(oldest, now)
 
-    def _grant(self, key: Hashable, slot: int, scope: FillScope, wait: float, now: float) -> None:
+    def _grant(self, key: Hashable, slot: int, scope: RequestScope, wait: float, now: float) -> None:
         if len(scope.leases) >= MAX_LEASES:
             oldest = _oldest(scope.leases)
-            if not isinstance(oldest, Lease) or oldest.table is not self or oldest.until > now:
+            if oldest is None or oldest.table is not self or oldest.until > now:
                 return
             self._pass_on(oldest, now)
         watch = self._core.watch(key, slot=slot, wants_value=True)
@@ -454,7 +455,7 @@ class FillLeases:
             lease.begin()
 
 
-def _oldest(leases: Iterable[Any]) -> Any:
+def _oldest(leases: Iterable[Lease]) -> Lease | None:
     try:
         return next(iter(leases), None)
     except RuntimeError:

@@ -5,45 +5,39 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.core import WriteState
 from wheelcache.core.contract import MISSING, Core
 from wheelcache.leases.fill_leases import FillLeases, Waiter
-from wheelcache.leases.fill_scope import current_scope
-from wheelcache.loading.loads import Loads
 from wheelcache.loading.steps import BLOCKS, StepsTo, Wait
 from wheelcache.loading.wait_graph import is_loading
 from wheelcache.runtime.clock import SystemClock
-
-
-class Misses(Protocol):
-    """The record of misses, for the writes that answer them."""
-
-    @property
-    def hears_misses(self) -> bool:
-        """Whether ``missed`` must be called at a miss."""
-
-    def missed(self, key: Any) -> None:
-        """Record that ``key`` was missed and may be set soon."""
-
-    @property
-    def stamps(self) -> Any:
-        """The stamps of the keys, and the notes of their misses: see ``KeyStamps``."""
+from wheelcache.runtime.request_scope import current_scope
+from wheelcache.stats import Meter
 
 
 class LeasedReads:
     """The leased look-ups of one cache. Keys are those of its core."""
 
-    __slots__ = ("_check_open", "_core", "_leases", "_loads", "_writer")
+    __slots__ = ("_check_open", "_core", "_counts", "_leases", "_misses", "_stamps")
 
     def __init__(
-        self, core: Core, check_open: Callable[[], None], leases: FillLeases, writer: Misses, loads: Loads
+        self,
+        core: Core,
+        check_open: Callable[[], None],
+        leases: FillLeases,
+        stamps: KeyStamps,
+        misses: WriteState,
+        counts: Meter,
     ) -> None:
         self._core = core
         self._check_open = check_open
         self._leases = leases
-        self._writer = writer
-        self._loads = loads
+        self._stamps = stamps
+        self._misses = misses
+        self._counts = counts
 
     def get(self, key: Any, wait: float, may_wait: bool) -> StepsTo[Any]:
         """Return the value; or MISSING if the caller must compute it, perhaps with the lease. See
@@ -72,18 +66,17 @@ class LeasedReads:
         """Return a function that gives a value to the callers that wait for a lease on ``key``, without storing it.
 
         The value must be read or written elsewhere after this call. No caller receives it if ``key`` is written in
-        between, or if nobody has a lease on ``key`` yet.
+        between, or if there is no lease on ``key`` yet.
         """
         if key not in self._leases.in_force:
             return _for_nobody
-        stamps = self._writer.stamps
-        return partial(self._leases.fill, stamps.watch(key), stamps.seen)
+        return partial(self._leases.fill, self._stamps.watch(key), self._stamps.seen)
 
     def _find_or_wait(self, key: Any, wait: float, may_wait: bool, deadline: float | None) -> tuple[Any, Waiter | None]:
         """Return the value, after a look-up that missed, and the waiter if the caller has to wait for it."""
-        if self._writer.hears_misses:
-            self._writer.missed(key)
-        stamps = self._writer.stamps
+        if self._misses.hears_misses:
+            self._misses.missed(key)
+        stamps = self._stamps
         scope = current_scope()
         waiter = self._leases.miss(
             key, stamps.slot(key), stamps.seen(key), scope, wait, deadline=deadline, may_wait=may_wait
@@ -103,16 +96,16 @@ class LeasedReads:
     def _waited(self, waiter: Waiter) -> Any:
         if waiter.is_filled:
             self._core.count(hits=1)
-            self._loads.count_coalesced()
+            self._counts.add("coalesced")
             # A miss that was served explains no later set.
-            self._writer.stamps.noted(waiter.key)
+            self._stamps.noted(waiter.key)
             return waiter.value
         # For the waiters of a cache that was closed.
         self._check_open()
         self._core.count(misses=1)
-        if self._writer.hears_misses:
+        if self._misses.hears_misses:
             # The lease has passed to this caller, which computes the value from here on.
-            self._writer.missed(waiter.key)
+            self._misses.missed(waiter.key)
         return MISSING
 
 

@@ -1,4 +1,4 @@
-"""Where loads run that no caller waits for, or that a caller waits for only so long: in threads, or in tasks."""
+"""Runs the loads that no caller waits for, or waits for only so long: in threads, or in tasks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from enum import Enum
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from wheelcache.loading.steps import ByDriver, Steps, run, run_async, seconds_until
 from wheelcache.loading.wait_graph import Lead
@@ -14,45 +14,28 @@ from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
 
 class Handed(Enum):
-    """What became of a load that a caller hands over."""
+    """The fate of a load that a caller hands over."""
 
     TAKEN = "it runs, or will"
     REFUSED = "the caller has to run it"
     NO_ROOM = "the deadline passed before there was room"
 
 
-class Background(Protocol):
-    """Runs steps in the background.
-
-    Attributes:
-        blocking: the caller blocks its thread while it waits.
-        is_task: what is run may be cancelled.
-    """
-
-    blocking: bool
-    is_task: bool
-
-    def refresh(self, steps: Steps, done: Callable[[], object]) -> bool:
-        """Have ``steps`` run as part of no load. Whether they will. ``done`` is called if they may never have begun."""
-
-    def load(self, steps: Steps, lead: Lead, deadline: float, done: Callable[[], object]) -> Handed:
-        """Have ``steps`` run in the caller's context. ``deadline`` is on the system's clock."""
-
-
 class Threads:
-    """The pools."""
+    """The pools of threads. A caller blocks its thread while it waits."""
 
     blocking = True
-    is_task = False
 
     def refresh(self, steps: Steps, done: Callable[[], object]) -> bool:
+        """Run ``steps`` as part of no load. Return False if they will not run."""
         try:
             return refresh_pool.submit(partial(run, steps))
         except RuntimeError:
-            # No thread can be had.
+            # The system refuses threads.
             return False
 
     def load(self, steps: Steps, lead: Lead, deadline: float, done: Callable[[], object]) -> Handed:
+        """Run ``steps`` in the caller's context. ``deadline`` is on the system's clock."""
         # In a thread of the pool, the caller has a timeout already; and if threads of the pool waited for loads of
         # their own, these could take up all threads.
         if timed_load_pool.runs_here():
@@ -62,19 +45,20 @@ class Threads:
             patience = seconds_until(deadline) or 0.0
             taken = timed_load_pool.submit(partial(run, steps), context=copy_context(), patience=patience)
         except RuntimeError:
-            # No thread can be had.
+            # The system refuses threads.
             lead.take_back()
             return Handed.REFUSED
         return Handed.TAKEN if taken else Handed.NO_ROOM
 
 
 class Tasks:
-    """Tasks of the caller's event loop."""
+    """Tasks of the caller's event loop. They may be cancelled."""
 
     blocking = False
-    is_task = True
 
     def refresh(self, steps: Steps, done: Callable[[], object]) -> bool:
+        """Run ``steps`` as part of no load. Return False if they will not run. Call ``done`` at the end, since they may
+        never begin."""
         task = refresh_pool.spawn(run_async(steps))
         if task is None:
             return False
@@ -83,6 +67,7 @@ class Tasks:
         return True
 
     def load(self, steps: Steps, lead: Lead, deadline: float, done: Callable[[], object]) -> Handed:
+        """Run ``steps`` in the caller's context. Call ``done`` at the end, since they may never begin."""
         # Without a bound, since each has a task that waits for it.
         task = timed_load_pool.spawn(run_async(steps), copy_context(), bounded=False)
         if task is None:
@@ -92,6 +77,6 @@ class Tasks:
         return Handed.TAKEN
 
 
-THREADS: Final = Threads()
-TASKS: Final = Tasks()
-BACKGROUND: Final = ByDriver(THREADS, TASKS)
+Background = Threads | Tasks
+
+BACKGROUND: Final = ByDriver(Threads(), Tasks())

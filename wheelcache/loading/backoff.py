@@ -1,22 +1,29 @@
-"""How long to leave alone what failed: longer with every failure."""
+"""When a key may be loaded again: not soon after it failed, and not while a refresh of it is in progress."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Hashable
-from random import random
-from typing import Final
+from random import SystemRandom
+from typing import Any, Final
+
+from wheelcache.loading.request import LoadRequest
+
+random: Final = SystemRandom().random
+"""Not the generator that the application may have seeded."""
 
 FIRST: Final = 1.0
 LONGEST: Final = 60.0
-"""Seconds from a failure to the next try: 1, 2, 4 ... 60, each times a random number from 0.5 to 1, so that what failed
-together is not tried together."""
+"""Seconds from a failure to the next try: 1, 2, 4 ... 60, each times a random number from 0.5 to 1, so that keys that
+failed together are not tried together."""
 
 KEYS_AT_MOST: Final = 4096
-"""Failures that are remembered. The oldest are forgotten first; all that costs is an early try."""
+"""Failures that are remembered. The oldest are forgotten first, which costs an early try."""
 
 
 class Backoff:
-    """Which keys failed lately. The owner calls its methods under a lock of its own."""
+    """The keys that failed recently. The owner calls its methods under a lock of its own."""
 
     __slots__ = ("_failures",)
 
@@ -25,13 +32,13 @@ class Backoff:
         self._failures: dict[Hashable, tuple[int, float, float]] = {}
 
     def is_over(self, key: Hashable, now: float) -> bool:
-        """Whether ``key`` may be tried, at ``now`` seconds."""
+        """Return whether ``key`` may be tried at ``now`` seconds."""
         failure = self._failures.get(key)
         # Before it failed: a test has moved the time back.
         return failure is None or failure[2] <= now or now < failure[1]
 
     def failed(self, key: Hashable, now: float) -> float:
-        """``key`` failed. Seconds until it may be tried again."""
+        """Record a failure of ``key``. Return the seconds until it may be tried again."""
         count = self._failures.pop(key, (0,))[0]
         pause = min(FIRST * 2.0**count, LONGEST) * (0.5 + random() / 2)
         if len(self._failures) >= KEYS_AT_MOST:
@@ -41,9 +48,40 @@ class Backoff:
         return pause
 
     def succeeded(self, key: Hashable) -> None:
-        """``key`` did not fail."""
+        """Forget the failures of ``key``."""
         if self._failures:
             self._failures.pop(key, None)
 
     def clear(self) -> None:
         self._failures = {}
+
+
+class Refreshes:
+    """The refreshes that wait for a thread, or run: one per key. A refresh by a task whose event loop stands still does
+    not count."""
+
+    __slots__ = ("_in_progress", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._in_progress: dict[Any, tuple[LoadRequest, asyncio.AbstractEventLoop | None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._in_progress)
+
+    def claim(self, request: LoadRequest) -> bool:
+        """Return whether ``request`` is the refresh of its key from now on."""
+        loop = asyncio._get_running_loop()
+        with self._lock:
+            claimed = self._in_progress.get(request.key)
+            if claimed is not None and (claimed[1] is None or claimed[1].is_running()):
+                return False
+            self._in_progress[request.key] = (request, loop)
+        return True
+
+    def end(self, request: LoadRequest) -> None:
+        """Take back the claim of ``request``, if it has one."""
+        with self._lock:
+            claimed = self._in_progress.get(request.key)
+            if claimed is not None and claimed[0] is request:
+                del self._in_progress[request.key]

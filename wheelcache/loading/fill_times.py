@@ -1,7 +1,7 @@
-"""How long callers compute what they miss: from a miss of ``get`` to the ``set`` by the same thread or task.
+"""Times the computation of missing values by callers: from a miss of ``get`` to the ``set`` by the same thread or task.
 
-Most sites load that way: ``cache_page``, template fragments, ``@cached`` and ``@memoize`` of Flask-Caching, and code of
-their own. A loader that is given to the cache is timed by itself.
+Most sites load that way: ``cache_page``, template fragments, ``@cached`` and ``@memoize`` of Flask-Caching, and their
+own code. The loads of a loader that is passed to the cache are timed separately.
 """
 
 from __future__ import annotations
@@ -11,40 +11,41 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from wheelcache.core.access import MAX_SIMPLE_LENGTH
-from wheelcache.loading.loads import Loads
+from wheelcache.stats import Meter
 
 LONGEST: Final = 60.0
-"""Seconds. A ``set`` later than that after a miss is not taken for what the miss has led to."""
+"""Seconds. A ``set`` that comes later than that after a miss is not attributed to the miss."""
+
+MAX_KEY_LENGTH: Final = 250
+"""Characters. Longer keys are rare, and kept here they could take any number of bytes."""
 
 MOST: Final = 1024
-"""Misses that are remembered at once: keys that are asked for and never set are forgotten with the rest."""
+"""The most misses that are remembered. Beyond it, all are forgotten, among them keys that are never set."""
 
 
 class FillTimes:
     """The misses of one cache that may be followed by a ``set``.
 
     Args:
-        loads: where they count.
+        counts: where they count.
         clock: seconds.
 
     Attributes:
         missed_at: by thread or task, and key. While it is empty, ``filled`` need not be called.
     """
 
-    __slots__ = ("_clock", "_keys", "_loads", "missed_at")
+    __slots__ = ("_clock", "_counts", "_keys", "missed_at")
 
-    def __init__(self, loads: Loads, clock: Callable[[], float]) -> None:
-        self._loads = loads
+    def __init__(self, counts: Meter, clock: Callable[[], float]) -> None:
+        self._counts = counts
         self._clock = clock
         self.missed_at: dict[tuple[int, Any], float] = {}
-        # All keys that are there, and some that were: most sets are of others, and 0.3 us is saved by that.
+        # All keys in ``missed_at``, and some former ones: most sets are of other keys, for which this saves 0.3 us.
         self._keys: set[str] = set()
 
     def missed(self, key: Any) -> None:
-        """The running thread or task missed ``key``."""
-        if type(key) is not str or len(key) > MAX_SIMPLE_LENGTH:
-            # Rare, and kept here it could take any number of bytes.
+        """Record that the running thread or task missed ``key``."""
+        if type(key) is not str or len(key) > MAX_KEY_LENGTH:
             return
         if len(self._keys) >= MOST or len(self.missed_at) >= MOST:
             self._keys.clear()
@@ -53,17 +54,17 @@ class FillTimes:
         self.missed_at[_caller(), key] = self._clock()
 
     def filled(self, key: Any) -> None:
-        """The running thread or task sets ``key``."""
+        """Record that the running thread or task sets ``key``."""
         if key not in self._keys:
             return
         missed_at = self.missed_at.pop((_caller(), key), None)
         if missed_at is not None:
             seconds = self._clock() - missed_at
             if seconds <= LONGEST:
-                self._loads.count_load(seconds)
+                self._counts.ended(seconds, "loads")
 
     def forget(self) -> None:
-        """The request is over: no later ``set`` by the running thread or task has to do with what it missed."""
+        """Forget the misses of the running thread or task: its request is over, so no later ``set`` answers them."""
         if self.missed_at:
             caller = _caller()
             for missed in self.missed_at.copy():
@@ -72,6 +73,7 @@ class FillTimes:
 
 
 def _caller() -> int:
-    """Tells the tasks of one thread apart, which interleave between a miss and its ``set``."""
+    """Return an identifier of the running task or thread: tasks of one thread interleave between a miss and a
+    ``set``."""
     task = None if asyncio._get_running_loop() is None else asyncio.current_task()
     return threading.get_ident() if task is None else id(task)

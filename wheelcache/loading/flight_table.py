@@ -1,12 +1,12 @@
 """Single flight: many callers ask for the same missing value, one computes it, and all get it.
 
-The idea is that of Go's ``golang.org/x/sync/singleflight``. Three things are added. A flight is *outdated* when its key
-was written or deleted meanwhile: its value is for the callers that wait for it already, and is not stored; callers that
-come later wait too, so that no two loads run at once, and then look again. A flight is *abandoned* when its leader was
-cancelled or interrupted: one of the waiters leads the next. And a wait that could never end is refused.
+The idea is that of Go's ``golang.org/x/sync/singleflight``, with three additions. A flight is *outdated* when its key
+was written or deleted during the load: the callers that wait already receive its value, which is not stored; callers
+that come later wait too, so that no two loads run at the same time, and then look again. A flight is *abandoned* when
+its leader was cancelled or interrupted: one of the waiters leads the next. And a wait that could never end is refused.
 
 A leader claims the key in the table, then watches it, then looks again. It stores the value under that watch, leaves
-the table, and only then closes the watch: a caller that finds the flight in the table learns of every write since.
+the table, and only then closes the watch: a caller that finds the flight in the table sees every write since.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from wheelcache.runtime.alarm import Alarm
 
 
 class Flight:
-    """One computation of one key's value, and the place where its result will be.
+    """One computation of one key's value, and its result.
 
     Attributes:
-        started: when, in seconds on the cache's clock.
+        started: the time of its start, in seconds on the cache's clock.
         watch: the leader's watch on the key; None until it begins. The loader starts after that.
-        superseded: what the store behind has was read beside this flight, so its value is not stored.
-        waited_for: other callers wait, or will.
-        outcome: value and error, when it has ended.
-        ended: set when it has.
+        superseded: whether the store behind was read during this flight, so that its value is not stored.
+        waited_for: whether other callers wait, or will.
+        outcome: value and error, after the end.
+        ended: set at the end.
     """
 
     __slots__ = ("ended", "key", "lead", "outcome", "started", "superseded", "waited_for", "watch")
@@ -49,7 +49,7 @@ class Flight:
         self.ended = Alarm()
 
     def end(self, value: Any, error: BaseException | None) -> None:
-        """Wake the waiters, once it has left the table. A second call wakes those that an interrupted one left.
+        """Wake the waiters, after the flight has left the table. A second call completes an interrupted one.
 
         Without waiters, nothing is kept: error, traceback and flight would be a cycle.
         """
@@ -62,13 +62,13 @@ class Flight:
 
 
 class Ticket:
-    """A caller's place on a flight. Made before the caller joins, so that it can be given back in any case.
+    """A caller's place on a flight, made before the caller joins, so that it can be given back in any case.
 
     Attributes:
         own: the flight that the caller leads, if there is no other.
         flight: the flight that the caller is on.
-        leads: the caller is to load; otherwise it waits.
-        owns: ``own`` has not been handed over to a pool.
+        leads: whether the caller loads; otherwise it waits.
+        owns: whether the caller still has ``own``, and did not hand it over to a pool.
     """
 
     __slots__ = ("edge", "flight", "leads", "own", "owns")
@@ -81,7 +81,7 @@ class Ticket:
 
 
 class FlightTable:
-    """The flights in progress, at most one a key.
+    """The flights in progress, at most one per key.
 
     Attributes:
         lock: guards the table. Re-entrant, as the garbage collector may run a finalizer that loads, anywhere.
@@ -98,28 +98,24 @@ class FlightTable:
 
     @property
     def in_step(self) -> bool:
-        """The running thread holds the lock already, in code run by the garbage collector."""
+        """Whether the running thread holds the lock already, in code that the garbage collector runs."""
         return bool(self.lock._is_owned())  # type: ignore[attr-defined]
 
     def keys(self) -> list[Any]:
-        """The keys of the flights in progress."""
+        """Return the keys of the flights in progress."""
         return list(self._in_progress)
-
-    def flight(self, key: Hashable, now: float) -> Flight:
-        """A flight that is not in the table. Made before it is claimed, so that its maker can end it in any case."""
-        return Flight(self, key, now)
 
     def join(self, ticket: Ticket, *, blocking: bool, may_wait: bool = True) -> None:
         """Lead the ticket's own flight, or wait for the one in progress.
 
-        A caller that cannot wait for it leads its own apart: that one is not in the table, and its value is not stored.
+        A caller that cannot wait leads its own flight outside the table, whose value is not stored.
 
         Args:
             blocking: the caller's thread will wait, and with it any event loop that runs in it.
             may_wait: False if the caller holds what the flight may need to end.
 
         Raises:
-            LoadDeadlock: the flight waits for a loader that is calling this.
+            LoadDeadlock: if the flight waits for a loader that is calling this.
         """
         own = ticket.own
         key = own.key
@@ -137,7 +133,7 @@ class FlightTable:
                 ticket.leads = True
 
     def claim(self, flight: Flight) -> bool:
-        """Put ``flight`` into the table, unless there is one in progress."""
+        """Put ``flight`` into the table, unless one is in progress. Return whether it was."""
         with self.lock:
             if self._current(flight.key) is not None:
                 return False
@@ -145,22 +141,22 @@ class FlightTable:
         return True
 
     def is_claimed(self, key: Hashable) -> bool:
-        """Whether a flight for ``key`` is in progress."""
+        """Return whether a flight for ``key`` is in progress."""
         with self.lock:
             return self._current(key) is not None
 
     def leads(self, flight: Flight) -> bool:
-        """Whether ``flight`` is in the table."""
+        """Return whether ``flight`` is in the table."""
         return self._in_progress.get(flight.key) is flight
 
     def land(self, flight: Flight) -> None:
-        """Take ``flight`` out of the table: no caller joins it any more."""
+        """Remove ``flight`` from the table, so that no more callers join it."""
         with self.lock:
             if self.leads(flight):
                 del self._in_progress[flight.key]
 
     def supersede(self, key: Hashable) -> None:
-        """Have the flight of ``key`` in progress not stored."""
+        """Keep the value of the flight in progress for ``key`` from being stored."""
         with self.lock:
             flight = self._in_progress.get(key)
             if flight is not None:
@@ -170,7 +166,7 @@ class FlightTable:
                     flight.watch.broken = True
 
     def after_fork_in_child(self) -> None:
-        """The leaders are in the parent."""
+        """Forget all flights: their leaders are in the parent process."""
         self.lock = threading.RLock()
         self._in_progress = {}
 

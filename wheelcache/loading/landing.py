@@ -1,4 +1,4 @@
-"""The end of a flight: its value is stored, or its error told, and the waiters go on."""
+"""The end of a flight: its value is stored, or its error recorded, and the waiters go on."""
 
 from __future__ import annotations
 
@@ -8,47 +8,48 @@ from typing import Any, cast
 from wheelcache.core.contract import Core, Watch
 from wheelcache.loading.backoff import Backoff
 from wheelcache.loading.flight_table import Flight, FlightTable
-from wheelcache.loading.load_stats import LoadCounts
 from wheelcache.loading.recent_failures import RecentFailures
-from wheelcache.loading.request import LoadRequest
+from wheelcache.loading.request import LoadRequest, Stored, Target, Unstored
 from wheelcache.loading.steps import Outcome
-from wheelcache.loading.target import Stored, Target
-from wheelcache.loading.unstored import Unstored
+from wheelcache.stats import Meter
 
 
 class Landing:
     """How the flights of one cache end.
 
     Args:
-        flights: the table, whose lock guards the others.
-        counts, backoff: what is noted of a load.
-
-    Attributes:
-        failures: what loaders raised lately.
+        flights: the table, whose lock guards ``backoff``.
+        counts, backoff, failures: the records of loads.
     """
 
-    __slots__ = ("_backoff", "_core", "_counts", "_flights", "_target", "failures")
+    __slots__ = ("_backoff", "_core", "_counts", "_failures", "_flights", "_target")
 
-    def __init__(self, core: Core, target: Target, flights: FlightTable, counts: LoadCounts, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        core: Core,
+        target: Target,
+        flights: FlightTable,
+        counts: Meter,
+        backoff: Backoff,
+        failures: RecentFailures,
+    ) -> None:
         self._core = core
         self._target = target
         self._flights = flights
         self._counts = counts
         self._backoff = backoff
-        self.failures = RecentFailures()
+        self._failures = failures
 
     def loaded(self, flight: Flight, request: LoadRequest, value: Any) -> Outcome:
-        """Store the value and end the flight. The value, or what a weigher has raised."""
+        """Store the value and end the flight. Return the value, or the error of a weigher."""
         stored: Stored | None = None
         try:
             if isinstance(value, Unstored):
                 value = value.value
             elif self._flights.leads(flight) and not flight.superseded:
                 stored = self._store(flight, request, value)
-            seconds = self._core.now() - flight.started
+            self._counts.ended(self._core.now() - flight.started, "loads")
             with self._flights.lock:
-                self._counts.load_times.add(seconds)
-                self._counts.loads += 1
                 self._backoff.succeeded(flight.key)
             self._flights.land(flight)
             flight.end(value, None)
@@ -82,14 +83,11 @@ class Landing:
         """End the flight with an error."""
         is_first = flight.outcome is None
         if is_first:
-            seconds = self._core.now() - flight.started
-            with self._flights.lock:
-                self._counts.load_failures += 1
-                self._counts.load_times.add(seconds)
+            self._counts.ended(self._core.now() - flight.started, "load_failures")
         self._flights.land(flight)
         flight.end(None, error)
         if is_first:
-            self.failures.note(error)
+            self._failures.note(error)
 
     def abandon(self, flight: Flight) -> None:
         """The leader leaves. If the flight has not ended, its waiters look again, and one of them leads."""
@@ -97,9 +95,6 @@ class Landing:
         flight.end(None, asyncio.CancelledError())
 
     def found_nothing(self, flight: Flight) -> None:
-        """A load of many did not find this key: it counts as a load, and waiters look again."""
-        seconds = self._core.now() - flight.started
-        with self._flights.lock:
-            self._counts.loads += 1
-            self._counts.load_times.add(seconds)
+        """End a flight whose key a load of many did not find: it counts as a load, and waiters look again."""
+        self._counts.ended(self._core.now() - flight.started, "loads")
         self.abandon(flight)

@@ -1,9 +1,9 @@
 """Loading for one cache: single flight, stale values, refreshes, timeouts, on the contract of a core.
 
-A look-up that missed comes here with a ``LoadRequest``. It immediately gets a stale value, joins a flight, or leads
-one. The leader claims the key in the table, watches it, looks again, runs the loader, and stores the value under the
-watch. If a set, a delete or a clear has broken the watch, only the callers that joined before receive the value, and it
-is not stored.
+The keys and TTLs are those of the callers: ``Cache``, ``memoize``, the backends, the near cache. A look-up that missed
+comes here with a ``LoadRequest``. It immediately gets a stale value, joins a flight, or leads one. The leader claims
+the key in the table, watches it, looks again, runs the loader, and stores the value under the watch. If a set, a delete
+or a clear has broken the watch, only the callers that joined before receive the value, and it is not stored.
 
 A look-up counts once, when it has ended: as a hit of the core if the core finds a value, as a stale hit if a stale
 value is served, otherwise as a miss.
@@ -15,25 +15,27 @@ its generator: an exception that arrives at any point leaves no flight without a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-from wheelcache.core.contract import DEAD, MISSING, Core, Removals
+from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.core.access import TTL
+from wheelcache.core.contract import DEAD, MISSING, Core, Removals, Times
 from wheelcache.errors import LoadDeadlock, LoadTimeout
+from wheelcache.keys import KeyProxies
 from wheelcache.loading import wait_graph
 from wheelcache.loading.background import BACKGROUND, Background, Handed
-from wheelcache.loading.backoff import Backoff
+from wheelcache.loading.backoff import Backoff, Refreshes
 from wheelcache.loading.flight_table import Flight, FlightTable, Ticket
 from wheelcache.loading.landing import Landing
-from wheelcache.loading.load_stats import LoadCounts, LoadStats
 from wheelcache.loading.many_loads import ManyLoads
 from wheelcache.loading.policy import LoadPolicy
-from wheelcache.loading.refreshes import Refreshes
-from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import Call, Outcome, Steps, StepsTo, Wait
-from wheelcache.loading.target import Target
+from wheelcache.loading.recent_failures import RecentFailures
+from wheelcache.loading.request import LoadRequest, Target
+from wheelcache.loading.steps import Loader, Outcome, Steps, StepsTo, Wait, call
 from wheelcache.runtime.clock import SystemClock
+from wheelcache.stats import LOAD_COUNTS, Meter
 
 logger = logging.getLogger("wheelcache")
 
@@ -43,98 +45,106 @@ class Loads:
 
     Args:
         core: the core of the cache.
-        target: the part of the cache that loading needs.
+        target: stores the values.
+        stamps: the writes of other processes.
+        keys: adapts the callers' keys.
+        cache_is_used: called at a failed load.
 
     Attributes:
+        counts: the counts of the loads.
         failures: the recent exceptions of loaders.
+        many: loads many keys by one call.
     """
 
     __slots__ = (
         "_backoff",
         "_core",
-        "_counts",
         "_flights",
         "_is_closed",
+        "_keys",
         "_landing",
-        "_many",
         "_refreshes",
+        "_stamps",
         "_target",
+        "counts",
         "failures",
+        "many",
     )
 
-    def __init__(self, core: Core, target: Target) -> None:
+    def __init__(
+        self, core: Core, target: Target, stamps: KeyStamps, keys: KeyProxies, cache_is_used: Callable[[], object]
+    ) -> None:
         self._core = core
         self._target = target
+        self._stamps = stamps
+        self._keys = keys
         self._flights = FlightTable()
         self._backoff = Backoff()
         self._refreshes = Refreshes()
-        self._counts = LoadCounts()
-        self._landing = Landing(core, target, self._flights, self._counts, self._backoff)
-        self._many = ManyLoads(core, target, self._flights, self._landing)
-        self.failures = self._landing.failures
         self._is_closed = False
+        self.counts = Meter(*LOAD_COUNTS)
+        self.failures = RecentFailures(cache_is_used)
+        self._landing = Landing(core, target, self._flights, self.counts, self._backoff, self.failures)
+        self.many = ManyLoads(core, target, stamps, keys, self._flights, self._landing)
 
     # Asking.
 
-    def load_many(
-        self, keys: Mapping[Any, Hashable], loader: Callable[[list[Any]], Any], ttl: float | None, policy: LoadPolicy
-    ) -> Steps:
-        """Return the result of ``loader``, called once, without a look at the entries. Store its values, except for
-        keys that other callers are loading: see ``read_beside``. Count no look-ups.
+    def request(self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy) -> LoadRequest:
+        """Return a request for ``load``. It answers the miss of ``key``, so a later ``set`` by the caller is news.
 
-        Args:
-            keys: the caller's keys by the keys in the core.
+        Raises:
+            TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
         """
-        return self._many.steps(keys, loader, ttl, policy)
+        seconds = self._target.seconds(ttl)
+        plain, _ = self._target.begin(key)
+        return LoadRequest(plain, key, plain, loader, seconds, policy)
 
-    def read_beside(self, key: Any, value: Any) -> None:
-        """Compare the entry with ``value``, which was read from the source of the loaders, or MISSING. Drop an entry
-        with another value, and do not store the value of a flight in progress, since either may be the older one."""
-        self._many.read_beside(key, value)
-
-    def get_stale(self, key: Any, default: Any) -> Any:
-        """Return the value of ``key`` within its grace, or of a past epoch of trust, for an outage of its source."""
-        record = self._core.peek(key)
-        if record is None or self._core.now() >= record.times.expires_at:
-            return default
-        if not record.times.is_current and self._target.tells_of_writes:
-            return default
-        with self._flights.lock:
-            self._counts.stale_hits += 1
-        return record.value
-
-    def count_coalesced(self) -> None:
-        """Count a caller that received a value which another caller computed."""
-        with self._flights.lock:
-            self._counts.coalesced += 1
-
-    def count_load(self, seconds: float) -> None:
-        """Count a value that a caller computed and set itself."""
-        with self._flights.lock:
-            self._counts.loads += 1
-            self._counts.load_times.add(seconds)
-
-    def needs_refresh(self, key: Any, value: Any, ttl: float | None, policy: LoadPolicy) -> bool:
-        """Return whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL."""
-        if value is None and policy.negative_ttl is not None:
-            ttl = policy.negative_ttl
-        if ttl is None or policy.refresh_ahead is None:
-            return False
-        times = self._core.times(key)
-        return times is not None and times.fresh_until - self._core.now() < (1 - policy.refresh_ahead) * ttl
-
-    def refresh(self, request: LoadRequest, background: Background) -> None:
-        """Start a refresh in the background, unless one is in progress or has failed recently."""
+    def load_or_refresh(self, key: Hashable, found: Any, loader: Loader, ttl: TTL, policy: LoadPolicy) -> Steps:
+        """Return the value of ``key``, for which a ``find`` returned ``found``: load it if that is MISSING, otherwise
+        refresh it. In a task, an awaitable result of ``loader()`` is awaited."""
+        request = self.request(key, loader, ttl, policy)
+        if found is MISSING:
+            return (yield from self.load(request))
         times = self._core.times(request.key)
         if times is not None:
             request.fresh_until = times.fresh_until
-        self._start_refresh(request, background)
+        self._start_refresh(request, (yield BACKGROUND))
+        return found, None
+
+    def load_apart(self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy) -> Steps:
+        """Load for callers that share their flights with each other, and not with other loads of ``key``.
+
+        ``loader()`` returns an ``Unstored``. A write of ``key`` outdates its value all the same.
+        """
+        request = self.request(("load", key), loader, ttl, policy)
+        request.watched = self._keys.adapt(key)
+        return self.load(request)
+
+    def needs_refresh(self, key: Hashable, value: Any, ttl: TTL, policy: LoadPolicy) -> bool:
+        """Return whether ``value``, which a ``find`` has found, is past the policy's ``refresh_ahead`` of its TTL.
+
+        Raises:
+            TypeError, ValueError: if ``ttl`` is wrong, also if there is nothing to refresh.
+        """
+        seconds = self._target.seconds(ttl)
+        if value is None and policy.negative_ttl is not None:
+            seconds = policy.negative_ttl
+        if policy.refresh_ahead is None or seconds is None:
+            return False
+        times = self._core.times(self._keys.adapt(key))
+        return times is not None and times.fresh_until - self._core.now() < (1 - policy.refresh_ahead) * seconds
+
+    def get_stale(self, key: Hashable, default: Any = None) -> Any:
+        """Return the value of ``key`` within its grace, or of a past epoch of trust, for an outage of its source."""
+        record = self._core.peek(self._keys.adapt(key))
+        if record is None or self._core.now() >= record.times.expires_at:
+            return default
+        if not record.times.is_current and self._stamps.tells_of_writes:
+            return default
+        self.counts.add("stale_hits")
+        return record.value
 
     # Looking, and the life of a cache.
-
-    def stats(self) -> LoadStats:
-        with self._flights.lock:
-            return self._counts.snapshot()
 
     def keys_in_progress(self) -> list[Any]:
         """Return the keys that are being loaded. Deleting a group deletes them, too."""
@@ -154,7 +164,7 @@ class Loads:
         """Forget the flights and refreshes, whose leaders and threads are in the parent process."""
         self._flights.after_fork_in_child()
         self._refreshes = Refreshes()
-        self._counts.count_from_zero()
+        self.counts.count_from_zero()
         self.failures.start_over()
 
     def close(self) -> None:
@@ -175,7 +185,7 @@ class Loads:
         policy = request.policy
         outcome: Outcome | None = None
         try:
-            # With a timeout, a fresh value is preferred for that long, unless loading failed lately.
+            # With a timeout, a fresh value is preferred for that long, unless loading failed recently.
             if policy.grace and (policy.timeout is None or not self._may_try(request.key)):
                 stale = self._stale(request)
                 if stale is not MISSING:
@@ -195,7 +205,7 @@ class Loads:
     def _fly(self, request: LoadRequest, deadline: float | None, background: Background) -> StepsTo[Outcome | None]:
         """Lead a flight, or wait for one. Return None if the caller has to look again."""
         may_wait = not self._is_in_step()
-        ticket = Ticket(self._flights.flight(request.key, self._core.now()))
+        ticket = Ticket(Flight(self._flights, request.key, self._core.now()))
         try:
             try:
                 self._flights.join(ticket, blocking=background.blocking, may_wait=may_wait)
@@ -216,7 +226,7 @@ class Loads:
         self, ticket: Ticket, request: LoadRequest, deadline: float | None, background: Background
     ) -> StepsTo[Outcome | None]:
         flight = ticket.own
-        flight.watch = self._target.watch(request.watched)
+        flight.watch = self._stamps.watch(request.watched)
         found = self._find(request)
         if found is not MISSING:
             # The waiters look again.
@@ -229,7 +239,7 @@ class Loads:
             if handed is Handed.NO_ROOM:
                 self._landing.abandon(flight)
                 return self._timed_out(request)
-        value, error = yield Call(request.loader, (flight.lead,))
+        value, error = yield from call(request.loader, (flight.lead,))
         if error is None:
             value, error = self._landing.loaded(flight, request, value)
         elif request.policy.shares(error):
@@ -257,8 +267,7 @@ class Loads:
             if is_late:
                 return None
             if not ticket.leads:
-                with self._flights.lock:
-                    self._counts.coalesced += 1
+                self.counts.add("coalesced")
             return value, None
         if isinstance(error, Exception):
             stale = self._stale(request) if request.policy.fail_safe else MISSING
@@ -270,7 +279,7 @@ class Loads:
         """Return whether this or another process has written the key since the leader's watch began."""
         watch = flight.watch
         # Without a watch, the loader has not begun.
-        return flight.superseded or (watch is not None and (watch.broken or self._target.seen(watch.key) != watch.seen))
+        return flight.superseded or (watch is not None and (watch.broken or self._stamps.seen(watch.key) != watch.seen))
 
     def _is_in_step(self) -> bool:
         """Return whether the garbage collector runs this code during a step of the cache, for whose end the loads of
@@ -286,8 +295,7 @@ class Loads:
 
     def _timed_out(self, request: LoadRequest) -> Outcome:
         request.given_up = True
-        with self._flights.lock:
-            self._counts.load_timeouts += 1
+        self.counts.add("load_timeouts")
         stale = self._stale(request)
         if stale is MISSING:
             return None, LoadTimeout(request.caller_key, request.policy.timeout or 0.0)
@@ -303,8 +311,7 @@ class Loads:
         if handed is Handed.TAKEN:
             ticket.owns = False
         elif handed is Handed.NO_ROOM:
-            with self._flights.lock:
-                self._counts.refreshes_dropped += 1
+            self.counts.add("refreshes_dropped")
         return handed
 
     def _load_handed_over(self, flight: Flight, request: LoadRequest, background: Background) -> Steps:
@@ -319,10 +326,10 @@ class Loads:
     def _load_in_background(
         self, flight: Flight, request: LoadRequest, background: Background, *, is_refresh: bool
     ) -> Steps:
-        value, error = yield Call(request.loader, (flight.lead,))
+        value, error = yield from call(request.loader, (flight.lead,))
         if error is None:
             _, error = self._landing.loaded(flight, request, value)
-        elif background.is_task and not isinstance(error, Exception):
+        elif not background.blocking and not isinstance(error, Exception):
             # A cancellation: the loop ends.
             self._landing.failed(flight, error)
             return None, error
@@ -370,26 +377,27 @@ class Loads:
             return self._backoff.is_over(key, now)
 
     def _stale(self, request: LoadRequest) -> Any:
-        """A stale value that the caller may have; then the look-up has ended. Else MISSING."""
+        """Return a stale value that the caller may have, which ends the look-up; otherwise MISSING."""
         now = self._core.now()
         grace = request.policy.grace
+
+        def is_within_grace(times: Times) -> bool:
+            return times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace)
+
         times = self._core.times(request.key)
-        if times is None or not times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace):
+        if times is None or not is_within_grace(times):
             return MISSING
+        # Only now, since this counts as a use of the entry.
         record = self._core.peek(request.key, use=True)
-        if record is None or not record.times.is_current:
+        if record is None or not record.times.is_current or not is_within_grace(record.times):
             return MISSING
-        times = record.times
-        if not times.fresh_until <= now < min(times.expires_at, times.fresh_until + grace):
-            return MISSING
-        request.fresh_until = times.fresh_until
+        request.fresh_until = record.times.fresh_until
         request.is_counted = request.is_hit = True
-        with self._flights.lock:
-            self._counts.stale_hits += 1
+        self.counts.add("stale_hits")
         return record.value
 
     def _stale_instead(self, request: LoadRequest, error: BaseException) -> Outcome:
-        """The stale value, if the caller's own load failed and it may have one; else the error."""
+        """Return the stale value, if the caller's own load failed and it may have one; otherwise the error."""
         if not request.policy.fail_safe or not isinstance(error, Exception):
             return None, error
         stale = self._stale(request)
@@ -408,11 +416,7 @@ class Loads:
             if not self._claims_refresh(request):
                 return
             started = background.refresh(self._refresh(request, background), end)
-            with self._flights.lock:
-                if started:
-                    self._counts.refreshes += 1
-                else:
-                    self._counts.refreshes_dropped += 1
+            self.counts.add("refreshes" if started else "refreshes_dropped")
             if not started:
                 end()
         except BaseException:
@@ -430,15 +434,15 @@ class Loads:
             )
 
     def _is_wanted(self, request: LoadRequest) -> bool:
-        """Not if the entry was deleted, or loaded, since the caller looked."""
+        """Return whether the entry was neither deleted nor loaded since the caller looked."""
         times = self._core.times(request.key)
         return times is not None and times.fresh_until <= request.fresh_until
 
     def _refresh(self, request: LoadRequest, background: Background) -> Steps:
-        flight = self._flights.flight(request.key, self._core.now())
+        flight = Flight(self._flights, request.key, self._core.now())
         try:
             if self._flights.claim(flight):
-                flight.watch = self._target.watch(request.watched)
+                flight.watch = self._stamps.watch(request.watched)
                 if self._is_wanted(request):
                     return (yield from self._load_in_background(flight, request, background, is_refresh=True))
                 self._landing.abandon(flight)

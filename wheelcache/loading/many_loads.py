@@ -2,54 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from functools import partial
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
+from wheelcache.coherence.key_stamps import KeyStamps
+from wheelcache.core.access import TTL
 from wheelcache.core.contract import MISSING, Core
+from wheelcache.keys import KeyProxies
 from wheelcache.loading.flight_table import Flight, FlightTable
 from wheelcache.loading.landing import Landing
 from wheelcache.loading.policy import LoadPolicy
-from wheelcache.loading.request import LoadRequest
-from wheelcache.loading.steps import Call, Steps
-from wheelcache.loading.target import Target
+from wheelcache.loading.request import LoadRequest, Target
+from wheelcache.loading.steps import InSteps, Steps, StepsTo, call, outcome_of
 
 
 class ManyLoads:
     """The loads of many keys of one cache. Each key that no other caller is loading gets a flight."""
 
-    __slots__ = ("_core", "_flights", "_landing", "_target")
+    __slots__ = ("_core", "_flights", "_keys", "_landing", "_stamps", "_target")
 
-    def __init__(self, core: Core, target: Target, flights: FlightTable, landing: Landing) -> None:
+    def __init__(
+        self, core: Core, target: Target, stamps: KeyStamps, keys: KeyProxies, flights: FlightTable, landing: Landing
+    ) -> None:
         self._core = core
         self._target = target
+        self._stamps = stamps
+        self._keys = keys
         self._flights = flights
         self._landing = landing
 
-    def read_beside(self, key: Any, value: Any) -> None:
-        """Compare the entry with a value that was read elsewhere: see ``Loads.read_beside``."""
+    def reconcile(self, key: Any, value: Any) -> None:
+        """Compare the entry with ``value``, which was read from the source of the loaders, or MISSING. Drop an entry
+        with another value, and do not store the value of a flight in progress, since either may be the older one."""
+        key = self._keys.adapt(key)
         self._flights.supersede(key)
         record = self._core.peek(key)
         if record is not None and not _is_same(record.value, value):
             self._target.delete(key)
 
-    def steps(
-        self, keys: Mapping[Any, Hashable], loader: Callable[[list[Any]], Any], ttl: float | None, policy: LoadPolicy
+    def load(
+        self,
+        callers_keys: Iterable[Any],
+        read: Callable[[list[Any]], StepsTo[Mapping[Any, Any]]],
+        ttl: TTL,
+        policy: LoadPolicy,
     ) -> Steps:
+        """Return the result of ``read(keys)``, called once, without a look at the entries. Store its values, except for
+        keys that other callers are loading: see ``reconcile``. Count no look-ups."""
+        seconds = self._target.seconds(ttl)
+        keys = {self._target.begin(key)[0]: key for key in callers_keys}
         flights: list[Flight] = []
         try:
             now = self._core.now()
             for key in keys:
-                flight = self._flights.flight(key, now)
+                flight = Flight(self._flights, key, now)
                 flights.append(flight)
                 if self._flights.claim(flight):
-                    flight.watch = self._target.watch(key)
+                    flight.watch = self._stamps.watch(key)
                 else:
                     flights.pop()
             leads = tuple(flight.lead for flight in flights)
-            values, error = yield Call(partial(loader, list(keys.values())), leads)
+            steps = InSteps(lambda: outcome_of(read(list(keys.values()))))
+            values, error = yield from call(steps, leads)
             if error is None:
-                error = self._loaded_many(flights, keys, values, ttl, policy)
+                error = self._loaded(flights, keys, values, seconds, policy)
             if error is not None:
                 for flight in flights if policy.shares(error) else ():
                     if flight.outcome is None:
@@ -61,21 +77,21 @@ class ManyLoads:
         led = {flight.key for flight in flights}
         for key, caller_key in keys.items():
             if key not in led:
-                self.read_beside(key, values.get(caller_key, MISSING))
+                self.reconcile(key, values.get(caller_key, MISSING))
         return values, None
 
-    def _loaded_many(
+    def _loaded(
         self,
         flights: list[Flight],
         keys: Mapping[Any, Hashable],
         values: Mapping[Any, Any],
-        ttl: float | None,
+        seconds: float | None,
         policy: LoadPolicy,
     ) -> BaseException | None:
         for flight in flights:
             caller_key = keys[flight.key]
             if caller_key in values:
-                request = LoadRequest(flight.key, caller_key, flight.key, _no_loader, ttl, policy)
+                request = LoadRequest(flight.key, caller_key, flight.key, _no_loader, seconds, policy)
                 _, error = self._landing.loaded(flight, request, values[caller_key])
                 if error is not None:
                     return error

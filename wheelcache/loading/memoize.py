@@ -1,8 +1,9 @@
-"""``cache.memoize``: what a function returned, by its arguments."""
+"""``cache.memoize``: the results of functions, by their arguments."""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -13,8 +14,8 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from wheelcache.core import CacheAccess
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
-from wheelcache.loading.groups import Groups
-from wheelcache.loading.key_loading import KeyLoading
+from wheelcache.keys import group_of
+from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import Steps, run, run_async
 from wheelcache.stats import hit_ratio
@@ -30,7 +31,7 @@ class MemoStats:
     """The figures of one memoized function.
 
     Attributes:
-        hits, misses: calls that found their value, and calls that did not.
+        hits, misses: calls that found their value, and all other calls.
         hit_ratio: hits / (hits + misses), 0.0 to 1.0; 0.0 before the first call.
         calls: how often the function itself was called, by misses and in the background.
     """
@@ -42,7 +43,7 @@ class MemoStats:
 
 
 class Memoized(Protocol[F_co]):
-    """A function whose results are cached. Of a method, the instance is the first argument of the ones below, too."""
+    """A function whose results are cached. For a method, the instance is the first argument of these methods, too."""
 
     @property
     def uncached(self) -> F_co:
@@ -50,21 +51,50 @@ class Memoized(Protocol[F_co]):
 
     @property
     def __call__(self) -> F_co:
-        """The value of these arguments, cached or computed."""
+        """Return the value for these arguments, cached or computed."""
 
     def cache_delete(self, *args: Any, **kwargs: Any) -> bool:
-        """Forget the value of these arguments. Whether there was one."""
+        """Forget the value for these arguments. Return whether there was one."""
 
     def cache_clear(self) -> int:
-        """Forget all values of this function. How many there were."""
+        """Forget all values of this function. Return their number."""
 
     def cache_stats(self) -> MemoStats:
-        """The figures since the function was decorated."""
+        """Return the figures since the function was decorated."""
+
+
+class Groups:
+    """The groups of keys of one cache: the keys of a memoized function are tuples that begin with its name.
+
+    Two functions may have the same name, so names are numbered.
+    """
+
+    __slots__ = ("_ambiguous", "_numbers")
+
+    def __init__(self) -> None:
+        self._numbers: Counter[str] = Counter()
+        self._ambiguous: frozenset[str] = frozenset()
+
+    def add(self, name: str) -> str:
+        """Return ``name``, or, if a group was added by that name before, the name and a number.
+
+        Another process may give such a name to another function, and one that contains <locals>, <lambda> or <partial>.
+        """
+        self._numbers[name] += 1
+        number = self._numbers[name]
+        numbered = name if number == 1 else f"{name}#{number}"
+        if "<" in name or number > 1:
+            self._ambiguous |= {name, numbered}
+        return numbered
+
+    def is_portable(self, key: Any) -> bool:
+        """Return whether ``key`` means the same in another process."""
+        return group_of(key) not in self._ambiguous
 
 
 def memoizer(
     cache: CacheAccess,
-    loading: KeyLoading,
+    loads: Loads,
     groups: Groups,
     delete_group: Callable[[str], int],
     ttl: Any,
@@ -74,24 +104,19 @@ def memoizer(
     """Return the decorator that memoizes in ``cache``, whose other parameters are its parts. See ``Cache.memoize``."""
 
     def decorate(function: F) -> Memoized[F]:
-        if isgeneratorfunction(function) or isasyncgenfunction(function):
-            raise TypeError(f"memoize takes functions whose results can be read again, not the generator {function!r}")
-        if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
-            raise TypeError(f"memoize takes a function, and goes below other decorators, not {function!r}")
-        # A partial and an object with __call__ have no name of their own.
-        called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
-        name = groups.add(f"{function.__module__}.{called_what}()")
-        make_key = _keys_by(key, name) if key is not None else _keys_by_arguments(function, name)
+        check_function(function)
+        name = groups.add(name_of(function))
+        make_key = _keys_by(key, name) if key is not None else keys_by_arguments(function, name)
         # A call with all arguments by position needs no more than those: 150 ns less.
-        arity = _arity(function) if key is None else -1
+        arity = arity_of(function) if key is None else -1
         find, ahead = cache.find, policy.refresh_ahead
-        hits, misses, stale, calls = Tally(), Tally(), Tally(), Tally()
-        hit, miss, called = hits.ticks, misses.ticks, calls.ticks
-
+        hits, misses, stale_hits, calls = Tally(), Tally(), Tally(), Tally()
+        # Every hit counts by ``next(hit)``, without the look-up of an attribute.
+        hit = hits.ticks
         is_async = iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
         def load(*args: Any, **kwargs: Any) -> Any:
-            next(called)
+            next(calls.ticks)
             value = function(*args, **kwargs)
             if not is_async and isinstance(value, _READ_ONCE):
                 raise TypeError(f"{name} returns what can be read only once, and is no coroutine function: {value!r}")
@@ -102,18 +127,18 @@ def memoizer(
             try:
                 return cache.delete(made)
             except TypeError as error:
-                raise _unhashable(name, error) from error
+                raise unhashable(name, error) from error
 
         def go_on(made: Any, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
             loader = partial(load, *args, **kwargs)
             if found is not MISSING:
                 next(hit)
-                return (yield from loading.go_on(made, found, loader, ttl, policy))
-            next(miss)
-            request = loading.request(made, loader, ttl, policy)
-            value, error = yield from loading.loads.load(request)
+                return (yield from loads.load_or_refresh(made, found, loader, ttl, policy))
+            next(misses.ticks)
+            request = loads.request(made, loader, ttl, policy)
+            value, error = yield from loads.load(request)
             if error is None and request.is_hit:
-                next(stale.ticks)
+                next(stale_hits.ticks)
             return value, error
 
         memoized: Any
@@ -125,8 +150,8 @@ def memoizer(
                 try:
                     found = find(made, MISSING)
                 except TypeError as error:
-                    raise _unhashable(name, error) from error
-                if found is MISSING or (ahead is not None and loading.needs_refresh(made, found, ttl, policy)):
+                    raise unhashable(name, error) from error
+                if found is MISSING or (ahead is not None and loads.needs_refresh(made, found, ttl, policy)):
                     return await run_async(go_on(made, found, args, kwargs))
                 next(hit)
                 return found
@@ -139,8 +164,8 @@ def memoizer(
                 try:
                     found = find(made, MISSING)
                 except TypeError as error:
-                    raise _unhashable(name, error) from error
-                if found is MISSING or (ahead is not None and loading.needs_refresh(made, found, ttl, policy)):
+                    raise unhashable(name, error) from error
+                if found is MISSING or (ahead is not None and loads.needs_refresh(made, found, ttl, policy)):
                     return run(go_on(made, found, args, kwargs))
                 next(hit)
                 return found
@@ -150,7 +175,7 @@ def memoizer(
         def cache_stats() -> MemoStats:
             with lock:
                 # As in the cache's own figures, a stale value makes a hit of a miss.
-                stale_count = stale.read()
+                stale_count = stale_hits.read()
                 hit_count, miss_count = hits.read() + stale_count, misses.read() - stale_count
                 return MemoStats(hit_count, miss_count, hit_ratio(hit_count, miss_count), calls.read())
 
@@ -163,35 +188,53 @@ def memoizer(
     return decorate
 
 
+def check_function(function: Any) -> None:
+    """
+    Raises:
+        TypeError: ``function`` is no function, or makes generators.
+    """
+    if isgeneratorfunction(function) or isasyncgenfunction(function):
+        raise TypeError(f"memoize takes functions whose results can be read again, not the generator {function!r}")
+    if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
+        raise TypeError(f"memoize takes a function, and goes below other decorators, not {function!r}")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a memoized function, for keys and messages."""
+    # A partial and an object with __call__ have no name of their own.
+    called_what = getattr(function, "__qualname__", f"<{type(function).__qualname__}>")
+    return f"{function.__module__}.{called_what}()"
+
+
 _BY_POSITION: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
 _BY_NAME: Final = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
 
-MakeKey = Callable[[tuple[Any, ...], dict[str, Any]], Hashable]
+MakeKey = Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]
 
 
 def _keys_by(key: Callable[..., Hashable], name: str) -> MakeKey:
     return lambda args, kwargs: (name, key(*args, **kwargs))
 
 
-def _keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
-    """Tuples of ``name`` and every argument in the order of the signature, defaults included.
+def keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
+    """Return a function that makes tuples of ``name`` and every argument in the order of the signature, with defaults.
 
-    Put together without ``Signature.bind``, which takes 3 us or more, unless the function takes any number of
-    arguments, or the call does not fit, and ``bind`` is to say so.
+    It avoids ``Signature.bind``, which takes 3 us or more, unless the function takes any number of arguments, or the
+    call does not fit, so that ``bind`` raises the error.
     """
     parameters = list(_signature(function, name).parameters.values())
     bind = _signature(function, name).bind
     kinds = [each.kind for each in parameters]
     defaults = {each.name: each.default for each in parameters if each.kind is not Parameter.VAR_KEYWORD}
     by_position = sum(kind in _BY_POSITION for kind in kinds)
-    # After so many arguments by position: what is left, and what of it may come by name.
+    # By the number of arguments that come by position: the other parameters, with their defaults.
     left = [dict(list(defaults.items())[count:]) for count in range(by_position + 1)]
     by_name = {each.name for each in parameters if each.kind in _BY_NAME}
     takes_positions = Parameter.VAR_POSITIONAL in kinds
     takes_names = Parameter.VAR_KEYWORD in kinds
     takes_only_positions = kinds == [Parameter.VAR_POSITIONAL]
 
-    def make_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    def make_key(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if takes_only_positions and not kwargs:
             return (name, args)
         if not takes_positions and len(args) <= by_position:
@@ -230,11 +273,11 @@ def _signature(function: Callable[..., Any], name: str) -> Signature:
         raise TypeError(f"what {name} takes is not known ({error}); give memoize a key=") from error
 
 
-def _arity(function: Callable[..., Any]) -> int:
-    """How many arguments ``function`` takes if all can be given by position; else -1."""
+def arity_of(function: Callable[..., Any]) -> int:
+    """Return the number of arguments of ``function`` if all can be given by position; otherwise -1."""
     kinds = [each.kind for each in signature(function).parameters.values()]
     return len(kinds) if _BY_POSITION.issuperset(kinds) else -1
 
 
-def _unhashable(name: str, error: TypeError) -> TypeError:
+def unhashable(name: str, error: TypeError) -> TypeError:
     return TypeError(f"the arguments of {name} make no key ({error}); give memoize a key=")

@@ -1,4 +1,4 @@
-"""How a value is loaded and reloaded: the arguments of ``take`` and ``memoize`` besides the loader and the TTL."""
+"""The policy of a load: the arguments of ``take`` and ``memoize`` in addition to the loader and the TTL."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class LoadPolicy:
     """Checked options of a load.
 
     Attributes:
-        grace: seconds past its TTL for which a value may still be served while it is loaded anew; 0.0 for none.
-        refresh_ahead: the fraction of the TTL after which a hit has the value loaded anew; None for never.
-        fail_safe: a value within its grace is served if loading it anew fails.
+        grace: seconds past its TTL for which a value may still be served while it is loaded again; 0.0 for none.
+        refresh_ahead: the fraction of the TTL after which a hit starts a refresh; None for never.
+        fail_safe: whether a value within its grace is served if loading it again fails.
         timeout: seconds that a caller waits for a load; None for as long as it takes.
-        keep: seconds past its TTL for which a value stays, to be had by ``get_stale`` only.
+        keep: seconds past its TTL for which a value stays for ``get_stale`` only.
         negative_ttl: seconds that a None is kept; None for as long as any other value.
         is_for_waiters: decides whether the waiters of a load receive an error of its loader. Otherwise they look again.
             None if they receive every ``Exception``.
@@ -66,7 +66,7 @@ def load_policy(
         # Checked at every call, hits included: 0.3 us instead of 3.
         return _remembered(grace, refresh_ahead, fail_safe, negative_ttl, timeout, timeout_name)
     except TypeError:
-        # Or something that cannot be hashed, which is wrong, too: the check names it.
+        # Perhaps a value that cannot be hashed, which is wrong, too: the check names it.
         return _checked(grace, refresh_ahead, fail_safe, negative_ttl, timeout, timeout_name)
 
 

@@ -1,4 +1,4 @@
-"""The loads that failed lately: what loaders raised, by type, for an observer that asks every few seconds."""
+"""The recent exceptions of loaders, by type, for an observer that asks every few seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from wheelcache.runtime.clock import SystemClock
 
 TYPES: Final = 8
-"""Types of exceptions that are told apart between two calls of ``take``. Further ones count together."""
+"""Types of exceptions that are counted separately between two calls of ``take``. Further ones count together."""
 
 OTHERS: Final = "exceptions of other types"
 
@@ -36,22 +36,23 @@ class Failure:
 
 
 class RecentFailures:
-    """Notes what loaders raise, in 1 us each. Only the first of its type since ``take`` is asked for its message.
+    """Records the exceptions of loaders, in 1 us each. Only the first of its type since ``take`` is asked for its
+    message.
 
-    Attributes:
-        on_first: called after the first one since ``take``.
+    Args:
+        cache_is_used: called after the first one since ``take``. A cache whose every load fails is never written to.
     """
 
-    __slots__ = ("_found", "_lock", "on_first")
+    __slots__ = ("_cache_is_used", "_found", "_lock")
 
     _found: dict[str, Failure]
 
-    def __init__(self) -> None:
-        self.on_first: Callable[[], object] | None = None
+    def __init__(self, cache_is_used: Callable[[], object]) -> None:
+        self._cache_is_used = cache_is_used
         self.start_over()
 
     def note(self, error: BaseException) -> None:
-        """What is no Exception (a cancellation, an exit) is about the leader of the load, and is not noted."""
+        """Record ``error``, unless it is about the leader of the load: a cancellation, an exit."""
         if not isinstance(error, Exception):
             return
         kind = type(error).__name__[:LONGEST]
@@ -67,32 +68,32 @@ class RecentFailures:
                 found = self._found.setdefault(kind, Failure(kind, message, 0, now, now))
             found.count += 1
             found.last = now
-        if is_first and self.on_first is not None:
-            self.on_first()
+        if is_first:
+            self._cache_is_used()
 
     def __bool__(self) -> bool:
         return bool(self._found)
 
     def copies(self) -> list[Failure]:
-        """Those since the last call of ``take``."""
+        """Return copies of the failures since the last call of ``take``."""
         with self._lock:
             return [replace(each) for each in self._found.values()]
 
     def take(self) -> list[Failure]:
-        """Those since the last call."""
+        """Return the failures since the last call, and forget them."""
         with self._lock:
             found, self._found = self._found, {}
         return list(found.values())
 
     def start_over(self) -> None:
-        """At first, and in the child of a fork: the failures, and perhaps the lock, are the parent's."""
+        """Forget everything, also in the child of a fork: the failures, and perhaps the lock, are the parent's."""
         # The garbage collector may run a loader that fails inside it.
         self._lock = threading.RLock()
         self._found = {}
 
 
 def message_of(error: Exception) -> str:
-    """In one line, cut, in characters that UTF-8 has: names of files may have others."""
+    """Return the message in one line, cut, in characters that UTF-8 has: names of files may have others."""
     try:
         message = " ".join(str(error)[: 2 * LONGEST].split())
         return message.encode("utf-8", "backslashreplace").decode()[:LONGEST]

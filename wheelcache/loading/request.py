@@ -1,13 +1,19 @@
-"""A caller's request to load a key."""
+"""The two ends of a load: the caller's request, and the part of the cache that stores the value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
+from wheelcache.core.access import TTL
+from wheelcache.core.contract import Removals, Watch
 from wheelcache.loading.policy import PLAIN, LoadPolicy
+from wheelcache.loading.steps import Loader
+
+Stored = tuple[int, Removals | None]
+"""The outcome of ``core.set``, and the entries that left."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,10 +35,47 @@ class LoadRequest:
     key: Any
     caller_key: Hashable
     watched: Any
-    loader: Callable[[], Any]
+    loader: Loader
     ttl: float | None
     policy: LoadPolicy = PLAIN
     fresh_until: float = inf
     is_counted: bool = False
     is_hit: bool = False
     given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """Returned by a loader: the leader and every waiter get ``value``, it counts as a load, and nothing is stored."""
+
+    value: Any
+
+
+class Target(Protocol):
+    """The services that loading needs from its cache, in addition to the core."""
+
+    @property
+    def name(self) -> str:
+        """The name of the cache, for logs."""
+
+    def begin(self, key: Any) -> tuple[Any, object]:
+        """Return the core's key for a caller's key. Forget that it was missed: a later ``set`` does not answer that."""
+
+    def seconds(self, ttl: TTL) -> float | None:
+        """Return a caller's TTL in seconds, or None for forever. Raise TypeError or ValueError if it is neither."""
+
+    def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> Stored:
+        """Weigh the value and call ``core.set`` under ``watch`` and what it saw. Raise the weigher's error."""
+
+    def announce(self, outcome: int, removed: Removals | None) -> None:
+        """Notify the listener and the leases, wake the wheel, evict more. Called when no caller waits, since a
+        listener may look up the key that was loaded."""
+
+    def interrupted(self) -> None:
+        """Handle an exception between ``store`` and the end of ``announce``."""
+
+    def discard(self, key: Any) -> None:
+        """Remove an entry that is stale or not current, and notify the listener."""
+
+    def delete(self, key: Any) -> object:
+        """Remove an entry, and notify the listener and the other processes."""

@@ -1,8 +1,8 @@
-"""Loading is written once, as generators of steps, and driven by threads (``run``) or by tasks (``run_async``).
+"""Lets loading be written once, as generators of steps, which threads (``run``) or tasks (``run_async``) drive.
 
-A step's errors are sent into the generator as values, since a generator may not let a StopIteration pass, and a
-generator returns the error that its driver is to raise. An exception that interrupts a driver closes the generator,
-whose ``finally`` clauses end what it has begun.
+The errors of a step are sent into the generator as values, since a generator cannot let a StopIteration pass, and a
+generator returns the error that its driver raises. An exception that interrupts a driver closes the generator, whose
+``finally`` clauses clean up.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from wheelcache.runtime.alarm import Alarm
 from wheelcache.runtime.clock import SystemClock
 
 Outcome = tuple[Any, BaseException | None]
-"""A value, or an error to raise in its place."""
+"""A value, or an error to raise instead."""
 
 
 class Call:
-    """Run a loader as the given leads. Sends an Outcome."""
+    """A step that runs a loader as the given leads. It sends an Outcome."""
 
     __slots__ = ("_leads", "_loader")
 
@@ -51,8 +51,20 @@ class Call:
             return None, error
 
 
+class InSteps:
+    """A loader that is written as steps."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: Callable[[], Steps]) -> None:
+        self.steps = steps
+
+
+Loader = Callable[[], Any] | InSteps
+
+
 class Wait:
-    """Wait for an alarm, until ``deadline`` on the system's clock; None for as long as it takes."""
+    """A step that waits for an alarm until ``deadline`` on the system's clock; None for as long as it takes."""
 
     __slots__ = ("_alarm", "_deadline")
 
@@ -68,7 +80,7 @@ class Wait:
 
 
 class ByDriver:
-    """Send ``by_thread`` or ``by_task``, as the steps are driven."""
+    """A step that sends ``by_thread`` or ``by_task``, depending on the driver."""
 
     __slots__ = ("_by_task", "_by_thread")
 
@@ -84,8 +96,8 @@ class ByDriver:
 
 
 class ToTheEnd:
-    """Drive other steps. A task that is cancelled leaves them to another one, which calls ``after`` in the end: many a
-    method that is not async runs in a thread, and goes on. Sends an Outcome."""
+    """A step that drives other steps, and sends an Outcome. A task that is cancelled leaves them to another task, which
+    calls ``after`` in the end: many async methods run a blocking one in a thread, which goes on."""
 
     __slots__ = ("_after", "_steps")
 
@@ -114,8 +126,27 @@ StepsTo = Generator[Call | Wait | ByDriver | ToTheEnd, Any, T]
 Steps = StepsTo[Outcome]
 
 
+def call(loader: Loader, leads: tuple[Lead, ...] = ()) -> Steps:
+    """Run a loader as the given leads. Return its outcome."""
+    if not isinstance(loader, InSteps):
+        outcome: Outcome = yield Call(loader, leads)
+        return outcome
+    try:
+        with Leading(leads):
+            return (yield from loader.steps())
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        return None, error
+
+
+def outcome_of(steps: StepsTo[Any]) -> Steps:
+    """Return the result of ``steps`` as an outcome."""
+    return (yield from steps), None
+
+
 def drive(steps: StepsTo[T]) -> T:
-    """Drive ``steps`` in this thread. What they return."""
+    """Drive ``steps`` in this thread, and return their result."""
     try:
         step = next(steps)
         while True:
@@ -127,7 +158,7 @@ def drive(steps: StepsTo[T]) -> T:
 
 
 async def drive_async(steps: StepsTo[T]) -> T:
-    """Drive ``steps`` in the running task. What they return."""
+    """Drive ``steps`` in the running task, and return their result."""
     try:
         step = next(steps)
         while True:
@@ -139,17 +170,17 @@ async def drive_async(steps: StepsTo[T]) -> T:
 
 
 def run(steps: Steps) -> Any:
-    """Drive ``steps`` in this thread. The value of their outcome."""
+    """Drive ``steps`` in this thread, and return the value of their outcome."""
     return result(drive(steps))
 
 
 async def run_async(steps: Steps) -> Any:
-    """Drive ``steps`` in the running task. The value of their outcome."""
+    """Drive ``steps`` in the running task, and return the value of their outcome."""
     return result(await drive_async(steps))
 
 
 def result(outcome: Outcome) -> Any:
-    """The value, or its error raised."""
+    """Return the value of ``outcome``, or raise its error."""
     # Nothing here keeps an error in a variable: error, traceback and frame would be a cycle.
     if outcome[1] is None:
         return outcome[0]
@@ -159,24 +190,26 @@ def result(outcome: Outcome) -> Any:
         del outcome
 
 
-def twins(steps: Callable[..., StepsTo[T]]) -> tuple[Callable[..., T], Callable[..., Coroutine[Any, Any, T]]]:
-    """A method of ``steps`` for threads, and the same for coroutines, whose name begins with an "a"."""
+def twins(
+    steps: Callable[..., Any], by_threads: Callable[[Any], Any] = drive, by_tasks: Callable[[Any], Any] = drive_async
+) -> tuple[Callable[..., Any], Callable[..., Coroutine[Any, Any, Any]]]:
+    """Return a method that drives ``steps`` in threads, and its twin for coroutines, whose name begins with an "a"."""
     name = steps.__name__.removeprefix("_")
 
     @wraps(steps)
-    def by_thread(*args: Any, **kwargs: Any) -> T:
-        return drive(steps(*args, **kwargs))
+    def by_thread(*args: Any, **kwargs: Any) -> Any:
+        return by_threads(steps(*args, **kwargs))
 
     @wraps(steps)
-    async def by_task(*args: Any, **kwargs: Any) -> T:
-        return await drive_async(steps(*args, **kwargs))
+    async def by_task(*args: Any, **kwargs: Any) -> Any:
+        return await by_tasks(steps(*args, **kwargs))
 
     by_thread.__name__, by_task.__name__ = name, f"a{name}"
     return by_thread, by_task
 
 
 def then(function: Callable[[Any], T], value: Any) -> T | Coroutine[Any, Any, T]:
-    """``function(value)``; of what is to be awaited, a coroutine that returns it."""
+    """Return ``function(value)``; if ``value`` is awaitable, a coroutine that awaits it first."""
 
     async def awaited() -> T:
         return function(await value)
@@ -184,11 +217,9 @@ def then(function: Callable[[Any], T], value: Any) -> T | Coroutine[Any, Any, T]
     return awaited() if isawaitable(value) else function(value)
 
 
-DRIVE: Final = ByDriver(drive, drive_async)
 BLOCKS: Final = ByDriver(True, False)
-RUN: Final = ByDriver(run, run_async)
 
 
 def seconds_until(deadline: float | None) -> float | None:
-    """Seconds left, clamped to what a lock can wait: some 292 years."""
+    """Return the seconds left, at most as many as a lock can wait: some 292 years."""
     return None if deadline is None else min(max(0.0, deadline - SystemClock.steady()), TIMEOUT_MAX)

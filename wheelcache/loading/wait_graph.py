@@ -1,4 +1,4 @@
-"""Which loader waits for which, across all caches of the process: a wait that could never end is refused.
+"""Records which loader waits for which, across all caches of the process, and refuses a wait that could never end.
 
 A *lead* stands for one running load. The context of the loading code carries it, so tasks and ``asyncio.to_thread``
 inherit it. A wait adds edges from the leads of the waiting code to the lead that it waits for.
@@ -14,10 +14,10 @@ from contextvars import ContextVar, Token
 
 from wheelcache.errors import LoadDeadlock
 from wheelcache.keys import unwrap
-from wheelcache.runtime import contexts, lifecycle
+from wheelcache.runtime import lifecycle, threads
 
 _lock = threading.RLock()
-"""Guards the edges. A leaf, but for a cache's own lock, which may be held when this one is taken."""
+"""Guards the edges. The lock of a cache may be held when this one is acquired, and none is acquired under it."""
 
 _blocked_loops: dict[asyncio.AbstractEventLoop, Lead] = {}
 """Event loops whose thread waits for a load. All code that runs on such a loop waits for it, too."""
@@ -32,14 +32,14 @@ lifecycle.RENEWED.add(_renew_lock)
 
 
 class Lead:
-    """One load. It holds no value, so code that a loader left running keeps none alive.
+    """One load. It holds no value, so code that a loader left running keeps no value alive.
 
     Attributes:
         table: the object that the key belongs to: loads of equal keys in two caches are apart.
         loop: the event loop that the load runs on or blocks; None outside of one.
         thread: the identifier of the thread that the load blocks; 0 if it runs on an event loop or is handed over.
         blocked_on: the leads that the loading code waits for.
-        over: the loader returned, or its flight ended; code that it left running is not part of the load.
+        over: whether the loader returned or its flight ended. Code that it left running is not part of the load.
     """
 
     __slots__ = ("blocked_on", "key", "loop", "over", "table", "thread")
@@ -53,12 +53,12 @@ class Lead:
         self.over = False
 
     def hand_over(self) -> None:
-        """A thread of a pool runs the load: the caller's loop and thread have no part in it."""
+        """Let a thread of a pool run the load, which then needs neither the caller's loop nor its thread."""
         self.loop = None
         self.thread = 0
 
     def take_back(self) -> None:
-        """The caller runs the load after all."""
+        """Let the caller run the load after all."""
         self.loop = asyncio._get_running_loop()
         self.thread = threading.get_ident() if self.loop is None else 0
 
@@ -67,25 +67,25 @@ _leading: ContextVar[tuple[Lead, ...]] = ContextVar("wheelcache_leading", defaul
 
 
 def leads() -> tuple[Lead, ...]:
-    """The loads that the running code is part of."""
+    """Return the loads that the running code is part of."""
     return tuple(lead for lead in _leading.get() if not lead.over)
 
 
 def is_loading() -> bool:
-    """Whether the running code is part of a loader, for whose value other callers may be waiting."""
+    """Return whether the running code is part of a loader, for whose value other callers may wait."""
     return any(not lead.over for lead in _leading.get())
 
 
 def on_its_own() -> None:
-    """Code that runs from here on in this context is part of no loader."""
+    """Make the code that runs in this context from here on part of no loader."""
     _leading.set(())
 
 
-contexts.resetters.append(on_its_own)
+threads.resetters.append(on_its_own)
 
 
 def in_step() -> bool:
-    """Whether the running thread holds the lock of the graph, in code run by the garbage collector."""
+    """Return whether the running thread holds the lock of the graph, in code that the garbage collector runs."""
     return bool(_lock._is_owned())  # type: ignore[attr-defined]
 
 
@@ -112,7 +112,7 @@ class Leading:
 
 
 class Edge:
-    """The running code waits for one lead. Made before the wait begins, so that its maker can end it in any case."""
+    """A wait of the running code for one lead, made before the wait begins, so that its maker can always end it."""
 
     __slots__ = ("_awaited", "_loop", "_waiting")
 
@@ -122,13 +122,13 @@ class Edge:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self, awaited: Lead, *, blocking: bool) -> bool:
-        """Wait from now on. False if the load needs the very thread, or the event loop, that would wait.
+        """Begin to wait. Return False if the load needs the very thread, or the event loop, that would wait.
 
         Args:
             blocking: the caller's thread waits, and with it an event loop that runs in it.
 
         Raises:
-            LoadDeadlock: the load waits for a loader that is calling this.
+            LoadDeadlock: if the load waits for a loader that is calling this.
         """
         waiting = leads()
         loop = asyncio._get_running_loop() if blocking else None
@@ -147,7 +147,7 @@ class Edge:
         return True
 
     def end(self) -> None:
-        """The running code waits no longer. Does nothing if it never did, or at a second call."""
+        """End the wait. Do nothing if it never began, or at a second call."""
         awaited = self._awaited
         if awaited is None:
             return

@@ -1,26 +1,77 @@
-"""Calls of the store behind a near cache. While it is down, they fail immediately instead of after a timeout each."""
+"""Calls of the store behind a near cache. While it is down, they fail immediately instead of after a timeout each.
+
+The pattern of the circuit breaker is Michael Nygard's ("Release It!"). A closed breaker lets every call through. After
+``FAILURES`` failures in a row it opens and lets no call through, except for an occasional try that shows whether the
+breaker can close again.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from wheelcache.errors import StoreUnavailable
 from wheelcache.loading.steps import Call, StepsTo, result
-from wheelcache.near_cache.call_meter import CallMeter
-from wheelcache.near_cache.circuit_breaker import CircuitBreaker
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
 from wheelcache.runtime.clock import Clock
-from wheelcache.stats import StoreStats
+from wheelcache.stats import CallStats, Meter, StoreStats
+
+if TYPE_CHECKING:
+    from wheelcache.near_cache.write_news import TrustEpoch
 
 logger = logging.getLogger("wheelcache")
 
 
-def _nothing() -> None:
-    """Do nothing: the store has no observer."""
+FAILURES: Final = 3
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 5.0
+"""Seconds until the next try, doubled after every try that fails."""
+
+
+class CircuitBreaker:
+    """Decides whether to make a call. The owner passes the time in seconds. Any thread may call the methods.
+
+    Concurrent threads may count one failure too few or let two tries through. Avoiding that is not worth a lock.
+    """
+
+    __slots__ = ("_failures", "_next_try", "_pause")
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._pause = FIRST_PAUSE
+        self._next_try = 0.0
+
+    def is_open(self) -> bool:
+        """Return whether calls are refused, except for an occasional try."""
+        return self._failures >= FAILURES
+
+    def allows(self, now: float) -> bool:
+        """Return whether to make a call now."""
+        if not self.is_open():
+            return True
+        if now < self._next_try:
+            return False
+        # This call is the try. Other calls are still refused.
+        self._next_try = now + self._pause
+        return True
+
+    def failed(self, now: float) -> bool:
+        """Record a failure. Return whether it opened the breaker."""
+        was_open = self.is_open()
+        self._failures += 1
+        if not self.is_open():
+            return False
+        self._pause = min(self._pause * 2, LONGEST_PAUSE) if was_open else FIRST_PAUSE
+        self._next_try = now + self._pause
+        return not was_open
+
+    def succeeded(self) -> bool:
+        """Record a success. Return whether it closed the breaker."""
+        was_open = self.is_open()
+        self._failures = 0
+        return was_open
 
 
 class GuardedStore:
@@ -33,15 +84,16 @@ class GuardedStore:
         timeouts: remembers the timeouts of the values that this process writes.
         epoch: shows whether a connection reports writes to the store; None if there is no such connection.
         watches_outages: whether the store is left alone after repeated failures. Otherwise every call is made.
+        cache_is_used: called before each call.
 
     Attributes:
-        on_call: called before each call.
         rule, timeouts: see above.
     """
 
     __slots__ = (
-        *("_breaker", "_clock", "_epoch", "_name", "_reads", "_watches_outages", "_writes"),
-        *("on_call", "rule", "timeouts"),
+        *("_breaker", "_cache_is_used", "_clock", "_epoch", "_look_ups", "_name", "_reads", "_watches_outages"),
+        "_writes",
+        *("rule", "timeouts"),
     )
 
     def __init__(
@@ -53,6 +105,7 @@ class GuardedStore:
         *,
         epoch: TrustEpoch | None,
         watches_outages: bool,
+        cache_is_used: Callable[[], object],
     ) -> None:
         self._name = name
         self._clock = clock
@@ -61,9 +114,10 @@ class GuardedStore:
         self._epoch = epoch
         self._watches_outages = watches_outages
         self._breaker = CircuitBreaker()
-        self._reads = CallMeter()
-        self._writes = CallMeter()
-        self.on_call: Callable[[], object] = _nothing
+        self._reads = Meter("errors", "refused")
+        self._writes = Meter("errors", "refused")
+        self._look_ups = Meter("hits", "misses")
+        self._cache_is_used = cache_is_used
 
     def read(self, function: Callable[[], Any]) -> StepsTo[Any]:
         """Return the result of ``function()``, which reads from the store; in a task, the result is awaited.
@@ -97,14 +151,20 @@ class GuardedStore:
                 self.timeouts.end(keys, write, new_timeout, is_certain=took_effect is True)
         return written
 
+    def answered(self, found: int, asked: int) -> None:
+        """Count the look-ups of ``asked`` keys without a copy; the store had values for ``found`` of them."""
+        self._look_ups.add("hits", found)
+        self._look_ups.add("misses", asked - found)
+
     def stats(self) -> StoreStats:
         """Return the statistics of the store in this process."""
-        reads = self._reads.stats()
+        reads, writes = _call_stats(self._reads), _call_stats(self._writes)
         # The connection is made at the first read.
         epoch = self._epoch if reads.uses else None
         return StoreStats(
-            reads,
-            self._writes.stats(),
+            **self._look_ups.read()[0],
+            reads=reads,
+            writes=writes,
             breakers=int(self._watches_outages),
             open_breakers=int(self._breaker.is_open()),
             trackers=int(epoch is not None),
@@ -115,16 +175,17 @@ class GuardedStore:
         """Start counting from zero."""
         self._reads.count_from_zero()
         self._writes.count_from_zero()
+        self._look_ups.count_from_zero()
         self.timeouts.after_fork_in_child()
 
-    def _call(self, function: Callable[[], Any], meter: CallMeter) -> StepsTo[Any]:
-        self.on_call()
+    def _call(self, function: Callable[[], Any], meter: Meter) -> StepsTo[Any]:
+        self._cache_is_used()
         if self._watches_outages and not self._breaker.allows(self._clock()):
-            meter.refuse()
-            raise StoreUnavailable(f"the store behind the cache {self._name!r} failed lately and is left alone")
+            meter.add("refused")
+            raise StoreUnavailable(f"the store behind the cache {self._name!r} failed recently and is left alone")
         began = self._clock()
         outcome = yield Call(function)
-        meter.made(self._clock() - began, is_error=self.rule.is_outage(outcome[1]))
+        meter.ended(self._clock() - began, "errors" if self.rule.is_outage(outcome[1]) else None)
         if self._watches_outages:
             self._note(outcome[1])
         return result(outcome)
@@ -135,3 +196,8 @@ class GuardedStore:
                 logger.warning("The store behind the cache %r answers again.", self._name)
         elif self.rule.is_outage(error) and self._breaker.failed(self._clock()):
             logger.warning("The store behind the cache %r fails, and is left alone: %r", self._name, error)
+
+
+def _call_stats(meter: Meter) -> CallStats:
+    counts, seconds, buckets = meter.read()
+    return CallStats(**counts, seconds=seconds, buckets=buckets)

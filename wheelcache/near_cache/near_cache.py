@@ -12,22 +12,24 @@ The backends pass functions that call the store. ``outage_rule`` decides which o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from wheelcache.cache_parts import CacheParts
+from wheelcache.cache import Cache
 from wheelcache.codec import Codec
 from wheelcache.core.contract import MISSING
 from wheelcache.errors import CacheClosed
 from wheelcache.loading.policy import PLAIN, LoadPolicy
-from wheelcache.loading.steps import DRIVE, RUN, Call, Steps, StepsTo, ToTheEnd, result
-from wheelcache.loading.unstored import Unstored
+from wheelcache.loading.request import Unstored
+from wheelcache.loading.steps import Call, InSteps, Loader, Steps, StepsTo, ToTheEnd, call, result
 from wheelcache.near_cache.guarded_store import GuardedStore
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.near_cache.trust_epoch import TrustEpoch
 from wheelcache.near_cache.written_timeouts import NewTimeout, WrittenTimeouts
+
+if TYPE_CHECKING:
+    from wheelcache.near_cache.write_news import TrustEpoch
 
 T = TypeVar("T")
 
@@ -42,20 +44,6 @@ def _nothing() -> None:
 def _no_value(result: object) -> Any:
     """Return MISSING: the waiters do not receive the written value."""
     return MISSING
-
-
-class Copies(Protocol):
-    """The part of ``wheelcache.Cache`` that this module uses. It holds the copies."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def parts(self) -> CacheParts: ...
-
-    def __contains__(self, key: Hashable) -> bool: ...
-    def find(self, key: Hashable, default: Any = None) -> Any: ...
-    def delete(self, key: Hashable) -> bool: ...
-    def clear(self) -> None: ...
 
 
 class NearCache:
@@ -77,7 +65,7 @@ class NearCache:
 
     def __init__(
         self,
-        cache: Copies,
+        cache: Cache,
         timeout: float,
         rule: OutageRule,
         *,
@@ -97,14 +85,20 @@ class NearCache:
         if epoch is not None:
             epoch.is_told = False
         # Copies past their end stay for outages. They are not returned while the store answers.
-        timeouts = WrittenTimeouts(cache.parts.loading.now)
+        timeouts = WrittenTimeouts(cache.parts.core.now)
         self._policy = LoadPolicy(
             keep=grace if fail_safe else 0.0, is_for_waiters=rule.is_of_the_call, longest=timeouts.left
         )
         self._store = GuardedStore(
-            cache.name, cache.parts.driver.clock, rule, timeouts, epoch=epoch, watches_outages=fail_safe
+            cache.name,
+            cache.parts.driver.clock,
+            rule,
+            timeouts,
+            epoch=epoch,
+            watches_outages=fail_safe,
+            cache_is_used=cache.parts.jobs.cache_is_used,
         )
-        cache.parts.observe_store(self._store)
+        cache.parts.observer.stats.store = self._store
 
     # The tracking calls these: see ``redis_tracking.Listener``.
 
@@ -142,14 +136,15 @@ class NearCache:
                 stored = self.cache.find(key, MISSING)
                 if stored is not MISSING:
                     return stored
-                run = yield RUN
-                load = self.cache.parts.loading.load(key, lambda: run(self._read(read)), self.timeout, self._policy)
-                stored = result((yield from load))
+                loads = self.cache.parts.loads
+                request = loads.request(key, InSteps(partial(self._read, read)), self.timeout, self._policy)
+                stored = result((yield from loads.load(request)))
             else:
                 found = yield from self._get_untrusted([key], lambda keys: self._read_one(key, read))
                 stored = found.get(key, MISSING)
         except Exception as error:
             return self._instead([key], error).get(key, MISSING)
+        self._store.answered(int(stored is not MISSING), 1)
         if stored is MISSING:
             self.cache.parts.discard_stale(key)
         return stored
@@ -162,13 +157,16 @@ class NearCache:
             return {}
         try:
             if not self.trusted:
-                return (yield from self._get_untrusted(keys, lambda keys: self._store.read(partial(read, keys))))
+                found = yield from self._get_untrusted(keys, lambda keys: self._store.read(partial(read, keys)))
+                self._store.answered(sum(key in found for key in keys), len(keys))
+                return found
             found = {key: stored for key in keys if (stored := self.cache.find(key, MISSING)) is not MISSING}
             missing = [key for key in dict.fromkeys(keys) if key not in found]
             if missing:
                 self._count_misses_if(not self.fail_safe, missing)
                 found |= yield from self._load_many(missing, lambda keys: self._store.read(partial(read, keys)))
                 self._count_misses_if(self.fail_safe, missing)
+                self._store.answered(sum(key in found for key in missing), len(missing))
             return self._without_stale(keys, found)
         except Exception as error:
             return self._instead(keys, error)
@@ -180,6 +178,7 @@ class NearCache:
             # This caller holds the lease now. Another process, or an earlier holder, may have set the key meanwhile.
             fill = self.cache.parts.lease_fill(key)
             stored = yield from self.read(read, key)
+            self._store.answered(int(stored is not MISSING), 1)
             if stored is not MISSING:
                 fill(stored)
         return stored
@@ -192,7 +191,7 @@ class NearCache:
             found: bool = yield from self._store.read(ask)
         except Exception as error:
             self._check_may_fail(error)
-            return self.cache.parts.loading.get_stale(key, MISSING) is not MISSING
+            return self.cache.parts.loads.get_stale(key, MISSING) is not MISSING
         if not found:
             self.cache.parts.discard_stale(key)
         return found
@@ -209,10 +208,10 @@ class NearCache:
             self._check_may_fail(error)
             return MISSING
         if key is not MISSING and self.fail_safe and not self.trusted:
-            self.cache.parts.loading.read_beside(key, value)
+            self.cache.parts.loads.many.reconcile(key, value)
         return value
 
-    def load(self, key: Any, loader: Callable[[], Any]) -> Steps:
+    def load(self, key: Any, loader: Loader) -> Steps:
         """Return the result of ``loader()``, which concurrent callers of this method share. No copy of it is kept.
 
         Callers of ``get`` do not share it: they wait for the store, not for a loader, which may take long, raise an
@@ -220,12 +219,11 @@ class NearCache:
         """
 
         def load() -> Steps:
-            value, error = yield Call(loader)
+            value, error = yield from call(loader)
             # The loaded value is not a copy of the store's value.
             return Unstored(value), error
 
-        run = yield RUN
-        return (yield from self.cache.parts.loading.load_apart(key, lambda: run(load()), self.timeout, PLAIN))
+        return self.cache.parts.loads.load_apart(key, InSteps(load), self.timeout, PLAIN)
 
     def get_or_add(
         self,
@@ -252,8 +250,7 @@ class NearCache:
                     stored = codec.encode(value)
             return stored, None
 
-        run = yield RUN
-        stored, error = yield from self.load(key, lambda: run(compute()))
+        stored, error = yield from self.load(key, InSteps(compute))
         return (None, error) if error is not None else (codec.decode(stored), None)
 
     # Writing.
@@ -327,9 +324,7 @@ class NearCache:
         return {} if value is MISSING else {key: value}
 
     def _load_many(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[Any]:
-        drive = yield DRIVE
-        steps = self.cache.parts.loading.load_many(keys, lambda keys: drive(read(keys)), self.timeout, self._policy)
-        return result((yield from steps))
+        return result((yield from self.cache.parts.loads.many.load(keys, read, self.timeout, self._policy)))
 
     def _get_untrusted(self, keys: list[Any], read: Callable[[list[Any]], StepsTo[Any]]) -> StepsTo[dict[Any, Any]]:
         """Return the result of ``read(keys)``. With ``fail_safe``, copies of it are kept for outages only.
@@ -373,7 +368,7 @@ class NearCache:
             raise error
         found = {}
         if self._store.rule.is_outage(error):
-            found = {key: self.cache.parts.loading.get_stale(key, MISSING) for key in keys}
+            found = {key: self.cache.parts.loads.get_stale(key, MISSING) for key in keys}
             found = {key: stale for key, stale in found.items() if stale is not MISSING}
         self._count_misses_if(True, [key for key in keys if key not in found])
         self._check_may_fail(error)

@@ -32,11 +32,10 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from itertools import permutations
 from math import inf
-from random import random
+from random import SystemRandom
 from typing import Any, Final, Protocol
 
 import redis
@@ -45,10 +44,9 @@ from redis.exceptions import AuthenticationError, AuthorizationError, InvalidRes
 from wheelcache.near_cache.waker import Waker
 from wheelcache.runtime import lifecycle, threads
 from wheelcache.runtime.clock import Clock, SystemClock
-from wheelcache.runtime.lazy import lazy_lock
 from wheelcache.runtime.lifecycle import is_forking
+from wheelcache.runtime.shared_objects import WeakRegistry, lazy_lock
 from wheelcache.runtime.threads import wait_for_end
-from wheelcache.runtime.weak_registry import WeakRegistry
 
 logger = logging.getLogger("wheelcache")
 
@@ -84,18 +82,8 @@ class Listener(Protocol):
         fork, the forking thread calls this with False, and lost threads may hold any lock: do not acquire one."""
 
 
-class Connection(Protocol):
-    """The part of a redis-py connection that is used."""
-
-    def connect(self) -> object: ...
-    def send_command(self, *args: Any) -> object: ...
-    def can_read(self, timeout: float) -> bool: ...
-    def read_response(self) -> Any: ...
-    def disconnect(self) -> object: ...
-
-
-Connect = Callable[[float], Connection]
-"""Makes a connection, not yet connected, that speaks RESP2 and waits at most the given number of seconds."""
+Connect = Callable[[float], Any]
+"""Makes a connection of redis-py, not yet connected, that speaks RESP2 and waits at most so many seconds."""
 
 
 def client_of(cache: Any) -> redis.Redis:
@@ -121,7 +109,7 @@ def connect_like(client: redis.Redis) -> Connect:
     """Return a function that connects as ``client`` does, with its credentials, TLS or Sentinel, outside its pool."""
     pool = client.connection_pool
 
-    def connect(timeout: float) -> Connection:
+    def connect(timeout: float) -> Any:
         options = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(LEFT_OUT)}
         options |= {
             "protocol": 2,
@@ -130,8 +118,7 @@ def connect_like(client: redis.Redis) -> Connect:
             "socket_connect_timeout": timeout,
             "health_check_interval": 0,
         }
-        connection: Connection = pool.connection_class(**options)
-        return connection
+        return pool.connection_class(**options)
 
     return connect
 
@@ -165,7 +152,7 @@ class _Link:
 
     __slots__ = ("asked", "behind", "connection", "due", "number", "waiting")
 
-    def __init__(self, connection: Connection, asked: float, due: float) -> None:
+    def __init__(self, connection: Any, asked: float, due: float) -> None:
         self.connection = connection
         self.asked = asked
         self.due = due
@@ -174,40 +161,29 @@ class _Link:
 
 
 class Tracking:
-    """Reports every write under ``prefixes`` to ``listener``, and whether tracking works.
+    """Reports every write under ``prefix`` to ``listener``, and whether tracking works.
 
     Args:
         connect: see ``connect_like``.
-        prefixes: prefixes of keys on the server; ``[b""]`` is every key. Each costs the server a comparison per write.
-        interval, timeout: seconds; the module's docstring says what they bound.
+        prefix: the prefix of the keys on the server; ``b""`` is every key.
+        interval, timeout: seconds; the module's docstring says how they bound the staleness.
 
     Attributes:
         trusted_until: the time, by ``clock``, until which the copies may be used; -inf if they may not.
-
-    Raises:
-        ValueError: if there is no prefix, or one is the beginning of another, which the server would refuse.
     """
 
     def __init__(
         self,
         connect: Connect,
-        prefixes: Sequence[bytes],
+        prefix: bytes,
         listener: Listener,
         *,
         interval: float = INTERVAL,
         timeout: float = TIMEOUT,
         clock: Clock = SystemClock.steady,
     ) -> None:
-        if not prefixes:
-            raise ValueError('prefixes must not be empty; [b""] is every key')
-        for one, other in permutations(prefixes, 2):
-            if other.startswith(one):
-                raise ValueError(f"prefixes must not overlap, as {one!r} and {other!r} do")
-        for name, seconds in (("interval", interval), ("timeout", timeout)):
-            if not 0 < seconds < inf:
-                raise ValueError(f"{name} must be a finite number > 0, not {seconds!r}")
         self._connect = connect
-        self._prefixes = tuple(prefixes)
+        self._prefix = prefix
         self._listener = listener
         self._interval = interval
         self._timeout = timeout
@@ -224,7 +200,7 @@ class Tracking:
         # The state that was logged last, "lost" or "refused", until the connection is back; and since when.
         self._logged: str | None = None
         self._lost_at = 0.0
-        self._connection: Connection | None = None
+        self._connection: Any = None
         self._link: _Link | None = None
         self._thread: threading.Thread | None = None
         # The ticket of the running thread. A thread with another ticket ends immediately: its start was interrupted.
@@ -325,7 +301,7 @@ class Tracking:
 
     def _wait(self, seconds: float) -> None:
         if self._waker is not None and not self._stopping.is_set() and not is_forking():
-            self._waker.wait(None, seconds * (0.5 + random() / 2))
+            self._waker.wait(None, seconds * (0.5 + SystemRandom().random() / 2))
 
     def _track(self) -> None:
         """Connect and deliver until stopped or until a fork. Any error is raised."""
@@ -356,16 +332,15 @@ class Tracking:
         if self._logged is not None:
             self._logged = None
             # A warning, like the one about the loss: the operator learns that it is over.
-            logger.warning("%s are told again, after %.1f s.", self, self._clock() - self._lost_at)
+            logger.warning("Receiving invalidations for %s again, after %.1f s.", self, self._clock() - self._lost_at)
         return _Link(connection, asked, asked + self._interval)
 
-    def _subscribe(self, connection: Connection) -> float:
+    def _subscribe(self, connection: Any) -> float:
         """Turn tracking on. Return a time at which it was still off."""
         asked = self._clock()
         connection.send_command("CLIENT", "ID")
         identity = connection.read_response()
-        options = [part for prefix in self._prefixes for part in ("PREFIX", prefix)]
-        connection.send_command("CLIENT", "TRACKING", "ON", "REDIRECT", identity, "BCAST", *options)
+        connection.send_command("CLIENT", "TRACKING", "ON", "REDIRECT", identity, "BCAST", "PREFIX", self._prefix)
         connection.read_response()
         connection.send_command("SUBSCRIBE", CHANNEL)
         connection.read_response()
@@ -408,14 +383,11 @@ class Tracking:
     def _can_read(self, link: _Link) -> bool:
         """Return whether there is a message. Wait for one until something else is due, or this thread is woken."""
         # A poll of the socket would not find data that the connection has already read.
-        if link.connection.can_read(0):
-            return True
-        seconds = max(link.due - self._clock(), 0.0)
-        sock = getattr(link.connection, "_sock", None)
-        if sock is None or self._waker is None:
-            return link.connection.can_read(seconds)
-        self._waker.wait(sock, seconds)
-        return link.connection.can_read(0)
+        seconds, sock = max(link.due - self._clock(), 0.0), getattr(link.connection, "_sock", None)
+        if not link.connection.can_read(0) and sock is not None and self._waker is not None:
+            self._waker.wait(sock, seconds)
+            seconds = 0.0
+        return bool(link.connection.can_read(seconds))
 
     def _answered(self, asked: float) -> None:
         """Record that all writes before ``asked`` were reported."""
@@ -433,7 +405,7 @@ class Tracking:
             self._lost_at = self._clock()
         self._logged = how
         logger.warning(
-            "%s are not told (%s: %s); no local copies are used until they are. %s",
+            "Not receiving invalidations for %s (%s: %s); no local copies are used until they arrive. %s",
             self,
             type(error).__name__,
             error,
@@ -485,7 +457,7 @@ class Tracking:
         self._distrust()
 
     def __str__(self) -> str:
-        return f"Writes to Redis keys {b', '.join(prefix + b'*' for prefix in self._prefixes).decode(errors='replace')}"
+        return f"Redis keys {self._prefix.decode(errors='replace')}*"
 
 
 def _stop_all() -> None:

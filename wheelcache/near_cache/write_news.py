@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
+from wheelcache.cache import Cache
 from wheelcache.coherence.shared_stamps import Stamps
-from wheelcache.near_cache.near_cache import Copies, NearCache
+from wheelcache.near_cache.near_cache import NearCache
 from wheelcache.near_cache.outage_rule import OutageRule
-from wheelcache.near_cache.trust_epoch import TrustEpoch
+
+
+class TrustEpoch:
+    """Trust in all entries of a cache, in the form of stamps with a single slot: an entry is current during its epoch.
+
+    The end of an epoch makes all entries suspect in one step: they may be old, and reads miss them. They stay until
+    they are replaced, deleted or expire, for a caller that cannot get another value. The same holds for a value that is
+    stored after its epoch ended.
+
+    Attributes:
+        table: the number of the epoch.
+        news: unused, since a mismatch does not mean that the key was written.
+        first: None, for the same reason.
+        tags: None, since tags are dropped in this process only.
+        is_told: whether writes are reported to this process. Entries that are stored while it is False are suspect.
+    """
+
+    __slots__ = ("_number", "is_told", "news", "table")
+
+    first: Final = None
+    tags: Final = None
+
+    def __init__(self) -> None:
+        self._number = array("Q", [1])
+        self.table = memoryview(self._number)
+        self.news = memoryview(array("Q", [0]))
+        self.is_told = True
+
+    def open(self) -> None:
+        """Do nothing: there is no file to open."""
+
+    def open_in_child(self) -> None:
+        """Make the entries suspect that the child of a fork has inherited."""
+        self.write_all()
+
+    def is_gone(self) -> bool:
+        return False
+
+    def slot(self, key: object) -> int:
+        return 0
+
+    def write_all(self) -> None:
+        """End the epoch, without a lock."""
+        self._number[0] += 1
 
 
 class WriteNews:
@@ -36,7 +81,7 @@ class WriteNews:
         """Whether the writes of other processes are reported to this one."""
         return self.stamps is not None
 
-    def near_cache(self, copies: Copies, checked: Mapping[str, Any]) -> NearCache:
+    def near_cache(self, copies: Cache, checked: Mapping[str, Any]) -> NearCache:
         """Return a near cache that keeps its copies in ``copies``, a cache with these ``stamps``.
 
         Args:
@@ -73,7 +118,7 @@ def _tracking(store: Any, prefix: str) -> Callable[[NearCache], Any] | None:
         return None
     if _reads_from_replicas(store, client):
         return None
-    return lambda near_cache: Tracking(connect_like(client), [prefix.encode()], near_cache)
+    return lambda near_cache: Tracking(connect_like(client), prefix.encode(), near_cache)
 
 
 def _reads_from_replicas(store: Any, client: Any) -> bool:

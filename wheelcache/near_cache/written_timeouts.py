@@ -61,7 +61,7 @@ Started = tuple[float, int]
 """A write in progress: when it began, and its number among the beginnings and ends of writes."""
 
 Known = tuple[float, float, int]
-"""What is known of the value of a key: from when on no copy is kept, from when on the value was written by another
+"""The knowledge about the value of a key: from when on no copy is kept, from when on the value was written by another
 process, and the number of the end of the latest write. Tuples, because creating named ones doubles the cost."""
 
 
@@ -132,7 +132,7 @@ class WrittenTimeouts:
 
 
 def _earlier(one: Known, other: Known, now: float) -> Known:
-    """Return what is known if the store has the value of either write; ``other`` ended later."""
+    """Return the knowledge if the store has the value of either write; ``other`` ended later."""
     if now >= one[1]:
         return other
     is_over_at = one[1] if other[1] == inf else max(one[1], other[1])

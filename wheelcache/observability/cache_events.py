@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from wheelcache.loading.recent_failures import Failure, RecentFailures
 from wheelcache.observability.event_log import CLEARED, LOAD_FAILED, Event
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.process_start import this_process
+from wheelcache.runtime.clock import SystemClock, this_process
 
 
 class CacheEvents:

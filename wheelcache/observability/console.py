@@ -9,13 +9,16 @@ As JSON they are one document:
   ``started`` and ``published``, in seconds since 1970, ``thread``, the state of the wheel thread, its ``lag``, in
   seconds, and ``core``, "compiled" or "python".
 
-``total`` and each worker have ``hit_ratio_now`` and ``requests_per_second``, of the last minute; ``hit_ratio``,
-``requests``, ``hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
-``load_failures``, ``load_ms``, a load on average, and ``stampedes_prevented``, since the reset or the start;
-``entries``, ``max_entries``, ``bytes`` and ``max_bytes``, as they are now, and ``bytes_are_estimated``, as they are
-without a bound; and ``store``, the store behind a near cache, with ``reads``, ``read_ms``, a read on average,
-``writes``, ``write_ms``, ``errors``, ``refused``, calls that were not made, and ``open_breakers``, the processes that
-leave it alone now. What is not known, or has no bound, is null. There may be more keys one day.
+``total`` and each worker have, of the last minute, ``answered_ratio_now``, the share of look-ups that a near cache or
+the store behind it answered, ``hit_ratio_now``, ``stale_ratio_now``, as stale answers are neither hits nor misses,
+and ``requests_per_second``; since the reset or the start ``answered_ratio``, ``hit_ratio``, ``stale_ratio``,
+``requests``, ``hits``, ``stale_hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``,
+``loads``, ``load_failures``, ``load_ms``, a load on average, and ``stampedes_prevented``; ``entries``,
+``max_entries``, ``bytes`` and ``max_bytes``, as they are now, and ``bytes_are_estimated``, as they are without a
+bound; and ``store``, the store behind a near cache, with ``hits`` and ``misses``, look-ups without a copy for which
+it had a value or none, ``reads``, ``read_ms``, a read on average, ``writes``, ``write_ms``, ``errors``, ``refused``,
+calls that were not made, and ``open_breakers``, the processes that leave it alone now. What is not known, or has no
+bound, is null. More keys may be added.
 """
 
 from __future__ import annotations
@@ -138,8 +141,9 @@ def table(site: Site, *, width: int | None = None) -> Table:
     """
     known = any(each.memory is not None for each in site.caches)
     stale = any(each.stats.stale_hits for each in site.caches)
-    left_out = {*(() if known else ("bytes",)), *(() if stale else (STALE,))}
-    headings = [heading for heading in HEADINGS if heading not in left_out]
+    tiered = any(each.stats.store is not None for each in site.caches)
+    shown = {"bytes": known, STALE: stale, BOTH: tiered}
+    headings = [heading for heading in HEADINGS if shown.get(heading, True)]
     blocks = [_block(each, site.workers(each.name), headings) for each in site.caches]
     wide = _wide(headings, blocks)
     return wide if width is None or width_of(wide) <= width else _narrow(headings, blocks, width)
@@ -149,6 +153,7 @@ def _figures(stats: Stats, cache: CacheFigures | WorkerFigures) -> Figures:
     total = documents.totals(stats, cache)
     rate = documents.last_minute(cache.minute)
     return {
+        "answered_ratio_now": rate["answered_ratio"],
         "hit_ratio_now": rate["hit_ratio"],
         "stale_ratio_now": rate["stale_ratio"],
         "requests_per_second": rate["requests_per_second"],
@@ -161,6 +166,8 @@ def _figures(stats: Stats, cache: CacheFigures | WorkerFigures) -> Figures:
 def _store(stats: StoreStats) -> Figures:
     reads, writes = stats.reads, stats.writes
     return {
+        "hits": stats.hits,
+        "misses": stats.misses,
         "reads": reads.calls,
         "read_ms": documents.mean_ms(reads.seconds, reads.calls),
         "writes": writes.calls,
@@ -200,7 +207,11 @@ UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 STALE: Final = "stale\nnow"
 """The heading of the share of look-ups that were stale hits, which is shown if there are any."""
 
+BOTH: Final = "both tiers\nnow"
+"""The heading of the share of look-ups that a cache or the store behind it answered, if there is such a cache."""
+
 HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
+    BOTH: lambda row: _share(row["answered_ratio_now"]),
     "hit ratio\nnow": lambda row: _share(row["hit_ratio_now"]),
     STALE: lambda row: _share(row["stale_ratio_now"]),
     "hit ratio\nin all": lambda row: _share(row["hit_ratio"]),

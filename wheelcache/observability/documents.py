@@ -18,6 +18,7 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
     return {
         **{name: getattr(stats, name) for name in SHOWN},
         "requests": stats.requests,
+        "answered_ratio": stats.answered_ratio,
         "hit_ratio": stats.hit_ratio if stats.requests else None,
         "stale_ratio": stats.stale_ratio if stats.requests else None,
         "load_ms": mean_ms(stats.load_seconds, loads),
@@ -33,6 +34,7 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
 
 def last_minute(rate: Rate) -> dict[str, float | None]:
     return {
+        "answered_ratio": rate.answered_ratio,
         "hit_ratio": rate.hit_ratio,
         "stale_ratio": rate.stale_ratio,
         "requests_per_second": rate.requests_per_second,
@@ -44,6 +46,8 @@ def store(stats: StoreStats | None) -> dict[str, Any] | None:
     if stats is None:
         return None
     return {
+        "hits": stats.hits,
+        "misses": stats.misses,
         "reads": _calls(stats.reads),
         "writes": _calls(stats.writes),
         "breakers": stats.breakers,

@@ -6,15 +6,14 @@ import hashlib
 import logging
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability.site_file import ALIVE, LOCK, SiteFile, check_sqlite, lives
+from wheelcache.observability.site_file import ALIVE, LOCK, check_sqlite, lives
 from wheelcache.runtime.clock import SystemClock
 from wheelcache.runtime.private_files import (
     locked_file,
     make_private,
-    private_directory_or_none,
     runtime_directory,
 )
 
@@ -25,19 +24,6 @@ OURS: Final = "figures-"
 
 FORGOTTEN: Final = 7 * 86_400.0
 """Seconds after which such a directory, without a living worker and without new files, is removed."""
-
-
-def figures_directory_or_none(option: str, value: Any) -> Path | None:
-    """Return the directory that an option names, made if it does not exist; or None.
-
-    Raises:
-        TypeError, ValueError, FileUnusable: naming the option.
-    """
-    path = private_directory_or_none(option, value)
-    try:
-        return None if path is None else SiteFile(path).directory
-    except FileUnusable as error:
-        raise FileUnusable(f"{option} must be None here: {error}") from error
 
 
 def directory_of(site: str) -> Path | None:
@@ -51,8 +37,7 @@ def directory_of(site: str) -> Path | None:
         digest = hashlib.sha256(site.encode(errors="surrogatepass")).hexdigest()
         directory = runtime_directory() / f"{OURS}{digest[:32]}"
         make_private(directory)
-    except (FileUnusable, AttributeError) as error:
-        # The system may know no users, as Windows does.
+    except FileUnusable as error:
         logger.warning("The figures of the caches are not published, so each worker shows its own only: %s", error)
         return None
     return directory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from contextlib import suppress
-from random import uniform
+from random import SystemRandom
 from typing import Final
 
 from wheelcache.codec import is_immutable, size_of
@@ -82,7 +82,7 @@ class MemoryUse:
         sizes = []
         entries = len(self._core)
         # From below 0.0 on, so that the first entries are seen as often as others.
-        start = max(0.0, uniform(-SAMPLE / entries, 1.0)) if entries > SAMPLE else 0.0
+        start = max(0.0, SystemRandom().uniform(-SAMPLE / entries, 1.0)) if entries > SAMPLE else 0.0
         for record in self._core.scan(start=start).step(SAMPLE):
             sizes.append(self._size(record.key, record.value))
             seconds = time.thread_time() - began

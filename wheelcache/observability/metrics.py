@@ -141,6 +141,18 @@ METRICS: Final = (
         lambda reading: _if_any(reading.lag),
     ),
     Metric(
+        "store_requests",
+        "request",
+        Kind.COUNTER,
+        "Look-ups that a near cache could not answer, by what the store behind it had: a value, or none.",
+        lambda reading: (
+            {}
+            if reading.counted.store is None
+            else {"hit": reading.counted.store.hits, "miss": reading.counted.store.misses}
+        ),
+        "result",
+    ),
+    Metric(
         "store_errors",
         "call",
         Kind.COUNTER,

@@ -1,33 +1,20 @@
-"""The caches of this process, for what observes them from outside: metrics, the terminal, the dashboard."""
+"""The caches of this process, for the parts that observe them from outside: metrics, the terminal, the dashboard."""
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from wheelcache.observability.observers import Observer
-from wheelcache.persistence.autosave import Autosave
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry
 
+if TYPE_CHECKING:
+    from wheelcache.cache import Cache
 
-class ObservedCache(Protocol):
-    """A cache, as far as its observers are concerned."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def is_closed(self) -> bool: ...
-    @property
-    def keeper(self) -> Autosave | None: ...
-    @property
-    def observer(self) -> Observer: ...
-
-    def clear_for(self, by: str | None) -> None: ...
-
+ObservedCache: TypeAlias = "Cache"
 
 registry: Final[WeakRegistry[ObservedCache]] = WeakRegistry()
 """Every cache of this process."""
 
 
 def observed_caches() -> list[ObservedCache]:
-    """The caches of this process that are not closed, oldest first."""
+    """Return the caches of this process that are not closed, oldest first."""
     return [cache for cache in registry if not cache.is_closed]

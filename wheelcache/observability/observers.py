@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter, itemgetter
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from wheelcache.codec import size_of
-from wheelcache.core.contract import Core
-from wheelcache.loading.loads import Loads
+from wheelcache.core.contract import Core, RemovalCause
 from wheelcache.loading.recent_failures import RecentFailures
 from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import Event, EventsInMemory
 from wheelcache.observability.memory_use import MemoryUse
 from wheelcache.observability.publisher import INTERVAL, Publication, publisher_of
-from wheelcache.observability.recorder import Gauges, Recorder
-from wheelcache.observability.site_file import encoded
+from wheelcache.observability.recorder import Recorder, State
 from wheelcache.observability.stats_log import StatsLog
+from wheelcache.observability.tables import encoded
 from wheelcache.observability.worker_requests import WorkerRequests
 from wheelcache.runtime.periodic_jobs import PeriodicJob
 from wheelcache.runtime.wheel_driver import WheelDriver
-from wheelcache.stats import Stats, StoreStats
+from wheelcache.stats import (
+    COUNTERS,
+    NO_STORE,
+    NO_STORE_GAUGES,
+    REMOVALS,
+    STORE_GAUGES,
+    Meter,
+    Row,
+    Stats,
+    StoreStats,
+)
 
 
 class ObservedOptions(Protocol):
@@ -43,13 +53,7 @@ class ObservedOptions(Protocol):
 
 
 class ObservedStore(Protocol):
-    """The store behind a near cache, as far as the observers of the copies are concerned.
-
-    Attributes:
-        on_call: called before each call of the store.
-    """
-
-    on_call: Callable[[], object]
+    """The store behind a near cache, as far as the observers of the copies are concerned."""
 
     def stats(self) -> StoreStats: ...
     def after_fork_in_child(self) -> None: ...
@@ -64,37 +68,29 @@ class StatsReader:
 
     __slots__ = ("_core", "_loads", "store")
 
-    def __init__(self, core: Core, loads: Loads) -> None:
+    def __init__(self, core: Core, loads: Meter) -> None:
         self._core = core
         self._loads = loads
         self.store: ObservedStore | None = None
 
     def __call__(self) -> Stats:
-        counts, loads = self._core.counts(), self._loads.stats()
-        removals = {cause.value: count for cause, count in counts.removals.items()}
-        return Stats(
-            hits=counts.hits,
-            misses=counts.misses,
-            puts=counts.puts,
-            loads=loads.loads,
-            load_failures=loads.load_failures,
-            load_seconds=loads.load_times[0],
-            load_buckets=loads.load_times[1],
-            load_timeouts=loads.load_timeouts,
-            coalesced=loads.coalesced,
-            stale_hits=loads.stale_hits,
-            refreshes=loads.refreshes,
-            refreshes_dropped=loads.refreshes_dropped,
-            evictions=removals["evicted"],
-            evicted_weight=counts.evicted_weight,
-            expirations=removals["expired"],
-            replacements=removals["replaced"],
-            deletions=removals["deleted"],
-            clearings=removals["cleared"],
-            size=len(self._core),
-            weight=self._core.weight,
-            store=None if self.store is None else self.store.stats(),
-        )
+        counts, gauges = self.read()
+        return Stats.of(counts, gauges, has_store=self.store is not None)
+
+    def read(self) -> tuple[Row, Row]:
+        """Return ``counts()`` and ``gauges()`` of the figures."""
+        (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
+        values: dict[str, Any] = loads | core._asdict() | {"load_seconds": seconds}
+        values.update((name, core.removals[cause]) for cause, name in _REMOVALS)
+        store = None if self.store is None else self.store.stats()
+        counts = (*_counters(values), *buckets, *(NO_STORE if store is None else store.counts()))
+        of_store = NO_STORE_GAUGES if store is None else _store_gauges(store)
+        return counts, (len(self._core), self._core.weight, *of_store)
+
+
+_REMOVALS: Final = tuple((RemovalCause(cause), name) for cause, name in REMOVALS.items())
+_counters: Final = itemgetter(*COUNTERS)
+_store_gauges: Final = attrgetter(*STORE_GAUGES)
 
 
 class Observer:
@@ -148,7 +144,7 @@ class Observer:
         self.keeps_history = options.sample_interval is not None
         period = INTERVAL if directory is not None or options.sample_interval is None else options.sample_interval
         self.memory_use = MemoryUse(core, period, is_weighed=options.weigher is size_of)
-        self.recorder = Recorder(name, stats, self.gauges, driver.clock, keeps_steps=self.keeps_history)
+        self.recorder = Recorder(name, stats, self.state, driver.clock, keeps_steps=self.keeps_history)
         self.events = CacheEvents(name, failures)
         self.memory_log = EventsInMemory()
         self.publication: Publication | None = None
@@ -163,11 +159,12 @@ class Observer:
         """The state of the wheel thread: see ``WheelThread.state``."""
         return self._driver.thread_state
 
-    def gauges(self) -> Gauges:
+    def state(self) -> State:
         """What the cache is now, beside its figures."""
         options = self._options
-        return Gauges(
-            self.memory_use(), self._driver.lag, options.max_entries, options.max_weight, options.weigher is size_of
+        weighs_bytes, has_store = options.weigher is size_of, self.stats.store is not None
+        return State(
+            self.memory_use(), self._driver.lag, options.max_entries, options.max_weight, weighs_bytes, has_store
         )
 
     def recent_events(self) -> list[Event]:

@@ -1,10 +1,12 @@
-"""What operators do to all workers from a terminal: ``wheelcache clear`` and ``wheelcache reset``."""
+"""The command ``wheelcache`` of both frameworks: the figures, and the actions of operators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, TextIO
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TextIO
 
+from wheelcache.errors import FileUnusable
+from wheelcache.observability import console, snapshot_commands
 from wheelcache.observability.console import nothing_found, user_name
 from wheelcache.observability.event_log import CLEARED, RESET
 from wheelcache.observability.figures import CacheFigures
@@ -14,7 +16,54 @@ from wheelcache.observability.site import Own, Site
 from wheelcache.observability.snapshot_commands import Undone
 from wheelcache.observability.worker_requests import CLEAR
 
-ACTIONS: Final = ("clear", "reset")
+ACTIONS: Final = {
+    "save": "Have all workers save their entries now, and wait until they have.",
+    "load": "Have all workers load the newest snapshot, in addition to their entries.",
+    "clear": "Have all workers clear their entries.",
+    "reset": "Have the figures start from zero, here and on the dashboard.",
+    "inspect": "Show the snapshots there are, how old they are, and whether they are whole.",
+}
+"""The actions, and their help."""
+
+
+def run(
+    action: str | None,
+    caches: Iterable[ObservedCache],
+    option: str,
+    out: TextIO,
+    error: Callable[[str], Exception],
+    *,
+    name: str | None = None,
+    watch: float | None = None,
+    as_json: bool = False,
+    styled: bool = True,
+) -> None:
+    """Run one of ``ACTIONS``; show the figures if it is None.
+
+    Args:
+        caches: the caches of the site.
+        option: the option that says where snapshots are, as the user writes it.
+        error: makes the exception that is raised if the action is impossible, from the reason.
+        name: the cache to clear or reset; all if not given.
+        watch, as_json, styled: see ``console.show``.
+    """
+    on_snapshots: dict[str, Any] = {"save": snapshot_commands.save, "load": snapshot_commands.load}
+    on_figures: dict[str, Any] = {"clear": clear, "reset": reset}
+    try:
+        if name is not None and action not in on_figures:
+            raise Undone("--cache is for clear and reset.")
+        if action is None:
+            console.show(caches, out, watch=watch, as_json=as_json, styled=styled)
+            return
+        snapshot_commands.check(action, watch=watch, as_json=as_json)
+        if action == "inspect":
+            snapshot_commands.inspect(caches, option, out, as_json=as_json, styled=styled)
+        elif action in on_figures:
+            on_figures[action](caches, name, out)
+        else:
+            on_snapshots[action](caches, option, out)
+    except (console.Unshowable, Undone, FileUnusable) as reason:
+        raise error(str(reason)) from None
 
 
 def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> None:

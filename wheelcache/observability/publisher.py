@@ -10,9 +10,10 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import count
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
@@ -20,27 +21,25 @@ from wheelcache.observability.cache_events import CacheEvents
 from wheelcache.observability.event_log import EXITED, STARTED, Event, add_events
 from wheelcache.observability.figures_directory import remove_forgotten
 from wheelcache.observability.recorder import Recorder, Steps
-from wheelcache.observability.site_file import (
-    PATIENCE,
-    USE,
-    SiteFile,
-)
-from wheelcache.observability.site_rows import (
-    ADD_TO_STEPS,
-    ADD_TO_TOTALS,
-    PUT_PROCESS,
-    PUT_WORKER,
-    ids_of,
+from wheelcache.observability.site_file import PATIENCE, USE, SiteFile
+from wheelcache.observability.tables import (
+    NO_LEVELS,
+    OF_WORKER,
+    PUBLISHED,
+    SETTINGS_OF_WORKER,
+    TOTAL,
+    WORKER,
+    add_counts,
+    cache_ids,
+    put,
     storable,
-    worker_row,
 )
 from wheelcache.observability.tidying import tidy
 from wheelcache.observability.worker_requests import WorkerRequests, requests_in
 from wheelcache.runtime import lifecycle
-from wheelcache.runtime.clock import Clock, SystemClock
+from wheelcache.runtime.clock import Clock, SystemClock, this_process
 from wheelcache.runtime.private_files import FileLocked, is_in_ours, not_for_children
-from wheelcache.runtime.process_start import this_process
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry
 from wheelcache.stats import NOTHING, Row, subtracted
 
 if TYPE_CHECKING:
@@ -67,26 +66,29 @@ LAST_PATIENCE: Final = 5.0
 """Seconds that the exit waits for other processes that exit at the same time. There is no other try."""
 
 
-class _Part(NamedTuple):
-    """What a publication says of one cache."""
+class _Counted(NamedTuple):
+    """What a publication has of a cache: all that was counted, the steps and the gauges, as they were then."""
 
-    publication: Publication
-    before: Row
-    now: Row
+    row: Row
     steps: Steps
+    gauges: tuple[Any, ...]
+
+    @classmethod
+    def nothing(cls) -> _Counted:
+        return cls(NOTHING, {}, ())
 
 
 class _Batch(NamedTuple):
     """A publication.
 
     Attributes:
-        gone, events: the workers that are removed, and the events: the first of those that wait.
+        gone, events: the caches that are removed, and the events.
         stays: the process is in the database afterwards.
     """
 
     number: int
-    parts: list[_Part]
-    gone: list[str]
+    parts: list[tuple[Publication, _Counted]]
+    gone: list[int]
     events: list[Event]
     stays: bool
 
@@ -96,26 +98,29 @@ class SitePublisher:
 
     Attributes:
         file: the database.
-        process: distinguishes this process from all others, also from later ones with the same number.
+        process: distinguishes this process from all others, also from later ones with the same ``pid``.
         is_known: the process is in the database.
+        numbers: for the caches.
     """
 
     def __init__(self, file: SiteFile) -> None:
         self.file = file
+        self.numbers = count()
         self._publications: WeakRegistry[Publication] = WeakRegistry()
         self.start_over()
         lifecycle.HELD.add_weakly(self)
 
     def start_over(self) -> None:
         """At first, and in the child of a fork, where the descriptor of the parent's file is closed by now."""
-        self.process = f"{os.getpid()}-{secrets.token_hex(6)}"
+        self.process = secrets.randbits(48)
         self.is_known = False
+        self._database = 0
         self._has_started = False
         self._is_over = False
         self._alive = -1
         self._number = 0
         self._in_doubt: _Batch | None = None
-        self._gone: deque[str] = deque()
+        self._gone: deque[int] = deque()
         self._events: list[Event] = []
         self._tidied_at = -inf
 
@@ -133,9 +138,9 @@ class SitePublisher:
         """Those of the caches of this process that are not closed."""
         return [each for each in self._publications if not each.is_closed]
 
-    def forget(self, worker: str) -> None:
-        """The cache ``worker`` is gone. Called by the garbage collector too, anywhere."""
-        self._gone.append(worker)
+    def forget(self, number: int) -> None:
+        """The cache ``number`` is gone. Called by the garbage collector too, anywhere."""
+        self._gone.append(number)
         if self.is_known and not self.all() and USE.is_free():
             with suppress(FileUnusable, OSError):
                 self.publish(0.0)
@@ -150,33 +155,11 @@ class SitePublisher:
             FileUnusable, OSError: nothing was published. The next publication includes this one.
             FileLocked: for now, as other processes were writing.
         """
-        publications = self.all()
-        every = publications if closed is None else [*publications, closed]
-        stays = not self._is_over and any(each.is_used() for each in publications)
-        if stays:
-            self._show_alive()
-        with USE.lock:
-            # Before others have to wait for this process.
-            batch = self._collect(every, stays=stays)
+        batch: _Batch | None = None
 
         def change(db: sqlite3.Connection) -> None:
             nonlocal batch
-            # The commit before may have been interrupted by an exception from outside.
-            found = db.execute("SELECT seq FROM processes WHERE process = ?", (self.process,)).fetchone()
-            if self._in_doubt is not None and found == (self._in_doubt.number,):
-                self._settle(self._in_doubt)
-            self._in_doubt = None
-            if batch.number != self._number + 1:
-                # That one, or another thread's, has been published since this one was collected.
-                batch = self._collect(every, stays=stays)
-            # One may have been closed by another thread since.
-            batch = batch._replace(stays=stays and not all(each.is_closed for each in publications))
-            self._write(db, batch, is_new=found is None and self.is_known)
-            self._tidy(db)
-            requests = requests_in(db)
-            for each in publications:
-                each.requests.note(requests)
-            self._in_doubt = batch
+            batch = self._publish(db, closed)
 
         try:
             self.file.write(change, patience)
@@ -187,73 +170,120 @@ class SitePublisher:
             raise
         with USE.lock:
             # Or another thread has found it to be in the database.
-            if self._in_doubt is batch:
+            if batch is not None and self._in_doubt is batch:
                 self._settle(batch)
-                self._in_doubt = None
-        if not batch.stays:
-            self._hide()
+            if batch is not None and not batch.stays:
+                self._hide()
 
     def end(self) -> None:
         """Publish for the last time: the process exits. What it counts from now on is still published."""
         self._is_over = True
         if self._has_started:
-            self._events.append(Event.of(EXITED, SystemClock.time(), this_process()))
+            with USE.lock:
+                self._events.append(Event.of(EXITED, SystemClock.time(), this_process()))
         elif not any(each.is_used() for each in self.all()):
             return
         with suppress(FileUnusable, OSError):
             self.publish(LAST_PATIENCE)
+
+    def _publish(self, db: sqlite3.Connection, closed: Publication | None) -> _Batch:
+        (database,) = db.execute("PRAGMA application_id").fetchone()
+        found = db.execute("SELECT seq FROM processes WHERE id = ?", (self.process,)).fetchone()
+        # The commit before may have been interrupted by an exception from outside.
+        if self._in_doubt is not None and found == (self._in_doubt.number,):
+            self._settle(self._in_doubt)
+        publications = self.all()
+        stays = not self._is_over and any(each.is_used() for each in publications)
+        if stays:
+            self._show_alive()
+        # Set before anything is committed.
+        self._in_doubt = batch = self._collect(publications if closed is None else [*publications, closed], stays=stays)
+        if database != self._database:
+            # Not the one that this process has published in: it gets all that was counted.
+            for each, _ in batch.parts:
+                each.published = _Counted.nothing()
+            self._database = database
+        self._write(db, batch, is_known=found is not None)
+        now = SystemClock.steady()
+        if now >= self._tidied_at + TIDY_EVERY:
+            is_first, self._tidied_at = self._tidied_at == -inf, now
+            tidy(db, self.file, self.process)
+            if is_first and is_in_ours(self.file.directory):
+                remove_forgotten()
+        requests = requests_in(db)
+        for each in publications:
+            each.requests.note(requests)
+        return batch
 
     def _collect(self, publications: Iterable[Publication], *, stays: bool) -> _Batch:
         parts = []
         for each in publications:
             with suppress(CacheClosed):
                 if each.is_used():
-                    each.recorder.mark()
-                    parts.append(_Part(each, each.published, each.recorder.row, dict(each.recorder.steps)))
+                    recorder = each.recorder
+                    recorder.mark()
+                    gauges = tuple(map(storable, recorder.now))
+                    parts.append((each, _Counted(recorder.row, dict(recorder.steps), gauges)))
             self._events += each.events.taken()
-        return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays)
+        return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays and bool(parts))
 
     def _settle(self, batch: _Batch) -> None:
-        """``batch`` is in the database. If this is interrupted, it goes on when it is called again."""
+        """``batch`` is in the database. If this is interrupted, it may be called again."""
+        for publication, counted in batch.parts:
+            publication.published = counted
+            publication.recorder.published(counted.steps)
+        for number in batch.gone:
+            with suppress(ValueError):
+                self._gone.remove(number)
+        self._events = [each for each in self._events if not any(each is other for other in batch.events)]
         self._number = batch.number
-        for part in batch.parts:
-            part.publication.published = part.now
-            part.publication.recorder.published(part.steps)
-        while batch.gone:
-            del batch.gone[-1], self._gone[0]
-        while batch.events:
-            del batch.events[-1], self._events[0]
         self.is_known = batch.stays
         self._has_started |= batch.stays
+        self._in_doubt = None
 
-    def _write(self, db: sqlite3.Connection, batch: _Batch, *, is_new: bool) -> None:
-        """
-        Args:
-            is_new: the database is not the one that this process has published in: it gets all that was counted.
-        """
+    def _write(self, db: sqlite3.Connection, batch: _Batch, *, is_known: bool) -> None:
         pid, started = this_process()
-        ids = ids_of(db, [part.publication.recorder for part in batch.parts])
-        totals, steps, workers = [], [], []
-        for publication, before, now, new_steps in batch.parts:
-            cache = ids[publication.recorder.name]
-            totals.append((cache, started, *subtracted(now, NOTHING if is_new else before)))
-            steps += [(seconds, cache, start, *row) for (seconds, start), row in new_steps.items()]
+        time = max((publication.recorder.time() for publication, _ in batch.parts), default=0.0)
+        first_step = min((start for _, counted in batch.parts for _, start in counted.steps), default=int(time))
+        settings = {each.recorder.name: counted.gauges[SETTINGS_OF_WORKER] for each, counted in batch.parts}
+        ids = cache_ids(db, settings, started, first_step, time)
+        counts: list[tuple[float, ...]] = []
+        workers = []
+        for publication, counted in batch.parts:
+            cache, before = ids[publication.recorder.name], publication.published
+            if counted.row != before.row:
+                counts.append((TOTAL, 0, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
+            for place, row in counted.steps.items():
+                known = before.steps.get(place)
+                if row is not known:
+                    counts.append((*place, cache, *(row if known is None else subtracted(row, known))))
             if batch.stays and not publication.is_closed:
-                workers.append(worker_row(publication.worker, self.process, cache, publication.recorder))
-        db.executemany(ADD_TO_TOTALS, map(storable, totals))
-        db.executemany(ADD_TO_STEPS, map(storable, steps))
-        db.executemany(PUT_WORKER, workers)
-        db.executemany("DELETE FROM workers WHERE worker = ?", ((worker,) for worker in batch.gone))
+                if not is_known:
+                    # The process was not there, or another one took it for dead and removed it.
+                    before = _Counted.nothing()
+                if counted.row != before.row:
+                    counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
+                if counted.gauges != before.gauges:
+                    workers.append((self.process, publication.number, cache, *counted.gauges))
+        add_counts(db, counts)
+        put(db, "workers", workers)
         events = list(batch.events)
         if batch.stays:
-            time = max(part.publication.recorder.time() for part in batch.parts)
-            thread = batch.parts[0].publication.thread()
-            db.execute(PUT_PROCESS, (self.process, pid, started, time, batch.number, thread, IMPLEMENTATION))
+            thread = batch.parts[0][0].thread()
+            put(db, "processes", [(self.process, pid, started, time, batch.number, thread, IMPLEMENTATION)])
+            if batch.gone:
+                rows = ((self.process, number) for number in batch.gone)
+                db.executemany("DELETE FROM workers WHERE process = ? AND number = ?", rows)
             if not self._has_started:
                 events.append(Event.of(STARTED, started, this_process()))
+            gone = [(time, ids[each.recorder.name]) for each, _ in batch.parts if each.is_closed]
         else:
-            for table in ("processes", "workers"):
-                db.execute(f"DELETE FROM {table} WHERE process = ?", (self.process,))
+            gone = [(time, number) for number in ids.values()]
+            for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
+                db.execute(f"DELETE FROM {where} = ?", (self.process,))
+        if gone:
+            # It is as old as a minute otherwise: see ``tidy``.
+            db.executemany(f"{PUBLISHED} (?)", gone)
         add_events(db, events)
 
     def _show_alive(self) -> None:
@@ -265,7 +295,6 @@ class SitePublisher:
                     if path.stat().st_ino == os.fstat(self._alive).st_ino:
                         return
                 self._hide()
-            self.file.make_again()
             new = path.with_suffix(".new")
             file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             not_for_children.add(file)
@@ -288,15 +317,6 @@ class SitePublisher:
                 not_for_children.discard(file)
                 os.close(file)
 
-    def _tidy(self, db: sqlite3.Connection) -> None:
-        """Once a minute, remove what killed processes have left, and what is too old."""
-        now = SystemClock.steady()
-        if now >= self._tidied_at + TIDY_EVERY:
-            is_first, self._tidied_at = self._tidied_at == -inf, now
-            tidy(db, self.file, self.process)
-            if is_first and is_in_ours(self.file.directory):
-                remove_forgotten()
-
 
 class Publication:
     """What one cache of this process publishes. A job of ``periodic_jobs``, which publishes for all of them.
@@ -310,8 +330,8 @@ class Publication:
         is_in_use: whether the cache was used, and not closed since: asking for its figures may load its snapshot.
 
     Attributes:
-        worker: distinguishes this cache in this process from all others.
-        published: all that was counted and is in the database.
+        number: distinguishes this cache from the others of the process.
+        published: what the database has of it.
     """
 
     period: Final = INTERVAL
@@ -334,20 +354,17 @@ class Publication:
         self.thread = thread
         self._is_in_use = is_in_use
         self._clock = clock
-        self.published: Row = NOTHING
+        self.number = next(publisher.numbers)
+        self.published = _Counted.nothing()
         self.is_failing = False
         self.has_begun = False
         self._held_up = 0
         self._due_at = -inf
         self.is_closed = False
-        self._name_worker()
-        publisher.add(self)
-
-    def _name_worker(self) -> None:
-        self.worker = f"{os.getpid()}-{secrets.token_hex(6)}"
         # A cache that is dropped without being closed leaves no row behind.
-        self._finalizer = weakref.finalize(self, self.publisher.forget, self.worker)
+        self._finalizer = weakref.finalize(self, publisher.forget, self.number)
         self._finalizer.atexit = False
+        publisher.add(self)
 
     def is_used(self) -> bool:
         """Whether there is anything to publish."""
@@ -396,13 +413,11 @@ class Publication:
 
     def start_over(self) -> None:
         """In the child of a fork."""
-        self._finalizer.detach()
-        self.published = NOTHING
+        self.published = _Counted.nothing()
         self.is_failing = False
         self.has_begun = False
         self._held_up = 0
         self._due_at = -inf
-        self._name_worker()
         self.requests.start_over()
 
     def close(self) -> None:
@@ -410,7 +425,7 @@ class Publication:
         is_used = self.is_used()
         self.is_closed = True
         if self._finalizer.detach() is not None and is_used:
-            self.publisher.forget(self.worker)
+            self.publisher.forget(self.number)
             with suppress(FileUnusable, OSError):
                 self.publisher.publish(LAST_PATIENCE, closed=self)
 
@@ -424,8 +439,10 @@ def publisher_of(directory: Path) -> SitePublisher:
     Raises:
         FileUnusable: figures cannot be shared there.
     """
+    # This checks the directory, and makes it.
+    file = SiteFile(directory)
     found = _publishers.get(directory)
-    return _publishers.setdefault(directory, SitePublisher(SiteFile(directory))) if found is None else found
+    return _publishers.setdefault(directory, SitePublisher(file)) if found is None else found
 
 
 def _publish_all() -> None:

@@ -10,33 +10,41 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from math import floor
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
-from wheelcache.observability.site_file import DAY, HOUR, LEVELS, LONG_STEP, STEP, USE
+from wheelcache.observability.site_file import USE
+from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, LOOKUPS, NUMBERS, STEP
 from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
 from wheelcache.stats import COUNTS, NOTHING, Row, Stats, added, subtracted
 
 MINUTE: Final = 60 // STEP
 """Steps of the last minute."""
 
-_LOOKUPS: Final = tuple(map(COUNTS.index, ("hits", "stale_hits", "misses")))
+EMPTY: Final[Row] = (0,) * len(NUMBERS)
+
+_LOOKUPS: Final = tuple(map(COUNTS.index, LOOKUPS))
 
 Steps = dict[tuple[int, int], Row]
 """By the seconds of a step and its start, in seconds since 1970: its levels, and the counts."""
 
-_ENTRIES, _MEMORY, _STARTED = range(len(LEVELS))
-_EMPTY: Final = (0.0,) * len(LEVELS) + NOTHING
+
+class CountsReader(Protocol):
+    """``StatsReader`` of ``observers``."""
+
+    def __call__(self) -> Stats: ...
+    def read(self) -> tuple[Row, Row]: ...
 
 
-class Gauges(NamedTuple):
-    """What a cache is now, in one process. See ``SCHEMA`` of ``site_file``."""
+class State(NamedTuple):
+    """What a cache is now, in one process."""
 
     memory: int | None
     lag: float
     max_entries: int | None
     max_weight: int | None
     weighs_bytes: bool
+    has_store: bool
 
 
 _epochs: Final[WeakKeyDictionary[ManualClock, float]] = WeakKeyDictionary()
@@ -50,32 +58,16 @@ class Recorder:
 
     Args:
         name: of the cache.
-        stats: returns the figures.
-        gauges: returns the state of the cache.
+        stats: reads the figures.
+        state: returns its state.
         clock: seconds.
         keeps_steps: whether there are charts.
 
     Attributes:
-        steps: what has not been published; where nothing is published, all that is kept.
+        steps: those that are not over, or not published; where nothing is published, those of the last day.
         row: all that has been counted since the cache was made, or since the fork.
-        stats: the figures at the last mark.
+        now: what the cache was at the last mark, in the order of ``GAUGES_OF_WORKER``.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_at",
-        "_clock",
-        "_epoch",
-        "_is_new",
-        "_keeps_steps",
-        "_minute",
-        "_read",
-        "gauges",
-        "name",
-        "row",
-        "stats",
-        "steps",
-    )
 
     period: Final = float(STEP)
     matters: Final = HOUR // STEP
@@ -83,15 +75,15 @@ class Recorder:
     def __init__(
         self,
         name: str,
-        stats: Callable[[], Stats],
-        gauges: Callable[[], Gauges],
+        stats: CountsReader,
+        state: Callable[[], State],
         clock: Clock,
         *,
         keeps_steps: bool,
     ) -> None:
         self.name = name
-        self.gauges = gauges
-        self._read = stats
+        self._stats = stats
+        self._state = state
         self._clock = clock
         self._keeps_steps = keeps_steps
         # A ManualClock may run ahead of the time, so that one is read once.
@@ -101,14 +93,14 @@ class Recorder:
     def start_over(self) -> None:
         self.steps: Steps = {}
         self.row: Row = NOTHING
-        self.stats = Stats()
+        self.now: tuple[Any, ...] = ()
         self._at = self._clock()
         self._is_new = True
-        self._minute: deque[tuple[int, tuple[float, ...]]] = deque(maxlen=MINUTE + 2)
+        self._minute: deque[tuple[int, Row]] = deque(maxlen=MINUTE + 2)
 
     def uses(self) -> int:
         """How often the cache has been used."""
-        return self._read().uses
+        return self._stats().uses
 
     def time(self) -> float:
         """Seconds since 1970. They move with a ``ManualClock``."""
@@ -129,41 +121,45 @@ class Recorder:
 
     def mark(self) -> None:
         """Assign what was counted since the last mark to the steps since then."""
-        stats, now, time = self._read(), self._clock(), self.time()
-        row = stats.counts()
-        new = subtracted(row, self.row)
+        now, time = self._clock(), self.time()
+        (row, gauges), state = self._stats.read(), self._state()
         # By the clock that nobody sets. Of a longer time there are no steps of ten seconds.
         seconds = min(max(now - self._at, 0.0), float(HOUR))
-        memory = self.gauges().memory or 0
-        for start, part, is_over in _split(new, time - seconds, time):
-            if not (is_over or self._is_new or any(part)):
-                continue
-            self._add(start, part, stats.size if is_over else 0, memory if is_over else 0)
-        self.row, self.stats, self._at = row, stats, now
-        if len(self.steps) > 2 * HOUR // STEP:
+        if self._is_new or row != self.row or time // STEP != (time - seconds) // STEP:
+            at_its_end = (gauges[0] * STEP, (state.memory or 0) * STEP)
+            for start, part, is_over in _split(subtracted(row, self.row), time - seconds, time):
+                if is_over or self._is_new or any(part):
+                    self._add(start, part, at_its_end if is_over else (0, 0))
+        self.row, self._at = row, now
+        self.now = self.row_of_worker(gauges, state)
+        if len(self.steps) > (HOUR + 600) // STEP + DAY // LONG_STEP:
             self.forget_old()
 
-    def minute(self) -> tuple[tuple[float, ...], int]:
-        """Hits, stale hits and misses of the six last steps that are over, and how many seconds they are."""
+    def minute(self) -> tuple[float, ...]:
+        """``LOOKUPS`` of the six last steps that are over, and how many seconds they are."""
         over = floor(self.time() / STEP) * STEP
         parts = [counts for start, counts in self._minute if over - MINUTE * STEP <= start < over]
-        return tuple(map(sum, zip(*parts, strict=True))) if parts else (0, 0, 0), len(parts) * STEP
+        return (*map(sum, zip(*parts, strict=True)), len(parts) * STEP) if parts else (0,) * (len(LOOKUPS) + 1)
+
+    def row_of_worker(self, gauges: Row, state: State) -> tuple[Any, ...]:
+        """Return them in the order of ``GAUGES_OF_WORKER``, with the last minute."""
+        return (*gauges, *self.minute(), *state)
 
     def published(self, steps: Steps) -> None:
-        """``steps`` are in the database: they are taken out of ``steps``, and are no longer published."""
-        while steps:
-            place, row = steps.popitem()
-            if self.steps.get(place) is row:
-                del self.steps[place]
-            else:
-                self.steps[place] = subtracted(self.steps[place], row)
+        """Drop those of ``steps``, which are published, that are over; also from ``steps``, as they may begin again."""
+        time = self.time()
+        for place, row in list(steps.items()):
+            if sum(place) <= time and self.steps.get(place) is row:
+                del self.steps[place], steps[place]
 
     def forget_old(self) -> None:
-        """Drop the steps that no chart shows."""
+        """Add the steps that are older than an hour to longer ones, and drop those that no chart shows."""
         time = self.time()
         for seconds, start in list(self.steps):
-            if not time - _KEPT[seconds] <= start <= time + HOUR:
-                del self.steps[seconds, start]
+            if not time - (HOUR if seconds == STEP else DAY) <= start <= time + HOUR:
+                row = self.steps.pop((seconds, start))
+                if seconds == STEP:
+                    self._put(LONG_STEP, start - start % LONG_STEP, row)
 
     def run(self) -> None:
         with USE.lock:
@@ -172,32 +168,28 @@ class Recorder:
     def close(self) -> None:
         """There is nothing to let go."""
 
-    def _add(self, start: int, part: Row, entries: int, memory: int) -> None:
+    def _add(self, start: int, part: Row, levels: tuple[float, float]) -> None:
         is_new, self._is_new = self._is_new, False
-        for seconds in (STEP, LONG_STEP) if self._keeps_steps else ():
-            place = seconds, start - start % seconds
-            share = STEP / seconds
-            row = (entries * share, memory * share, int(is_new), *part)
-            self.steps[place] = added(self.steps.get(place, _EMPTY), row)
+        if self._keeps_steps:
+            self._put(STEP, start, (*levels, int(is_new), *part))
         counts = tuple(part[each] for each in _LOOKUPS)
         if self._minute and self._minute[-1][0] == start:
-            counts = tuple(map(sum, zip(self._minute.pop()[1], counts, strict=True)))
+            counts = added(self._minute.pop()[1], counts)
         self._minute.append((start, counts))
 
-
-_KEPT: Final = {STEP: HOUR, LONG_STEP: DAY}
+    def _put(self, seconds: int, start: int, row: Row) -> None:
+        self.steps[seconds, start] = added(self.steps.get((seconds, start), EMPTY), row)
 
 
 def _split(new: Row, begin: float, end: float) -> Iterator[tuple[int, Row, bool]]:
     """The starts of the steps from ``begin`` to ``end``, the part of ``new`` for each, and whether it is over."""
     first, last = floor(begin / STEP), floor(end / STEP)
-    before = NOTHING
     for number in range(first, last):
         share = ((number + 1) * STEP - begin) / (end - begin)
-        upto = tuple(_share(each, share) for each in new)
-        yield number * STEP, subtracted(upto, before), True
-        before = upto
-    yield last * STEP, subtracted(new, before), False
+        part = tuple(each and _share(each, share) for each in new)
+        yield number * STEP, part, True
+        new, begin = subtracted(new, part), (number + 1) * STEP
+    yield last * STEP, new, False
 
 
 def _share(count: float, share: float) -> float:
@@ -209,11 +201,3 @@ def last_steps(steps: Steps, seconds: int, since: float, until: float) -> dict[i
     """Return the steps of so many ``seconds`` that begin from ``since`` on and before ``until``, by their start."""
     wanted = ((start, row) for (length, start), row in steps.items() if length == seconds)
     return {start: row for start, row in wanted if since <= start < until}
-
-
-def sum_of(rows: Any) -> Row:
-    """The counts of several steps together."""
-    total = _EMPTY
-    for row in rows:
-        total = added(total, row)
-    return total[len(LEVELS) :]

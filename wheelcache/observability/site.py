@@ -6,38 +6,43 @@ count only if no process has published anything about a cache of that name.
 
 from __future__ import annotations
 
-import json
 from collections import namedtuple
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 from functools import partial
 from math import floor
-from typing import TYPE_CHECKING, Any, Final
+from operator import add
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.core import IMPLEMENTATION
 from wheelcache.errors import CacheClosed, FileUnusable
 from wheelcache.observability.event_log import Event, add_events, events_in
-from wheelcache.observability.figures import CacheFigures, Sum, WorkerFigures, rate_of
+from wheelcache.observability.figures import TOGETHER, CacheFigures, Sum, WorkerFigures
 from wheelcache.observability.observed import ObservedCache
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.recorder import MINUTE, Steps, last_steps
-from wheelcache.observability.site_file import (
+from wheelcache.observability.recorder import Steps, last_steps
+from wheelcache.observability.site_file import USE, SiteFile, lives
+from wheelcache.observability.tables import (
     DAY,
-    GAUGES,
+    GAUGES_OF_WORKER,
     HOUR,
-    LEVELS,
     LONG_STEP,
+    LOOKUPS,
+    MINUTE,
+    NUMBERS,
+    RESET,
+    SETTINGS,
     STEP,
-    USE,
-    SiteFile,
+    TOTAL,
+    WORKER,
+    WORKER_RESET,
     encoded,
-    lives,
+    put,
 )
 from wheelcache.observability.worker_requests import add_request
-from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.process_start import this_process
-from wheelcache.stats import COUNTS, STORE_GAUGES, Row, Stats, added, subtracted
+from wheelcache.runtime.clock import SystemClock, this_process
+from wheelcache.stats import COUNTS, NOTHING, Row, added
 
 if TYPE_CHECKING:
     import sqlite3
@@ -48,12 +53,34 @@ SETTLED: Final = INTERVAL + 1.0
 AT_WORK: Final = 2.5 * INTERVAL
 """Seconds since its last publication after which a process is not waited for: it is idle, or was stopped."""
 
-Step = namedtuple("Step", (*LEVELS, *COUNTS))  # type: ignore[misc]  # the names are those of a table
+Step = namedtuple("Step", NUMBERS)  # type: ignore[misc]  # the names are those of a table
 """What all workers counted in a step, with the entries and bytes at its end."""
 
 
-OWN: Final = ""
-"""Stands for this process, whatever it is called in each of several databases."""
+class Glance(NamedTuple):
+    """The counts of a step that the overview of all caches needs."""
+
+    hits: int
+    stale_hits: int
+    misses: int
+    store_hits: int
+    puts: int
+    evictions: int
+    loads: int
+    load_failures: int
+    load_timeouts: int
+    refreshes_dropped: int
+    read_errors: int
+    read_refused: int
+    write_errors: int
+    write_refused: int
+
+
+RECENTLY: Final = 600
+"""Seconds of the steps in the overview."""
+
+OWN: Final = 0
+"""Stands for this process, whatever its number is in each of several databases."""
 
 
 class Own(Enum):
@@ -116,10 +143,8 @@ class Site:
                 found.setdefault(spelled(name), Sum()).add(one)
         for cache in self.own:
             if self._is_added(cache, known):
-                with suppress(CacheClosed):
-                    one = alone(cache)
-                    found.setdefault(spelled(cache.name), Sum()).add(one)
-        return [found[name].figures(name) for name in sorted(found)]
+                _add_own(found, cache, spelled)
+        return [found[name].of_cache(name) for name in sorted(found)]
 
     def _is_added(self, cache: ObservedCache, known: Collection[str]) -> bool:
         """Whether the figures of a cache of this process are added to those that are published."""
@@ -138,17 +163,24 @@ class Site:
 
     def workers(self, name: str) -> list[WorkerFigures]:
         """A cache in each living process, oldest first."""
-        found = [
-            each for file in self.files for each in file.read(partial(_workers_in, file, name), list[WorkerFigures])
-        ]
+        found: dict[tuple[int, float], tuple[Sum, dict[str, Any]]] = {}
+
+        def add(one: Sum, given: dict[str, Any]) -> None:
+            # A process may have several caches of a name, which may publish in several places.
+            total, _ = found.setdefault((given["pid"], given["started"]), (Sum(), given))
+            total.add(one)
+
+        for file in self.files:
+            for one, given in file.read(partial(_workers_in, file, name), list[tuple[Sum, dict[str, Any]]]):
+                add(one, given)
         known = {each.name for each in self.caches if each.workers} if found else ()
-        found += [_own_worker(each) for each in self.own if each.name == name and self._is_added(each, known)]
-        by_process: dict[tuple[int, float], WorkerFigures] = {}
-        for each in sorted(found, key=lambda each: (each.started, each.pid)):
-            # A process may have several caches of a name.
-            process = each.pid, each.started
-            by_process[process] = by_process[process].together_with(each) if process in by_process else each
-        return list(by_process.values())
+        for cache in self.own:
+            if cache.name == name and self._is_added(cache, known):
+                recorder, thread = cache.observer.recorder, cache.observer.thread()
+                process = _Process(*this_process(), recorder.time(), thread, IMPLEMENTATION)
+                add(_alone(cache), {"worker": OWN, **process._asdict()})
+        places = sorted(found, key=lambda process: (process[1], process[0]))
+        return [total.of_worker(**given) for total, given in map(found.__getitem__, places)]
 
     def steps(self, name: str, *, day: bool = False, since: float = 0.0) -> tuple[int, dict[int, Step]]:
         """How a cache went: the seconds of a step, and the steps that are over by their start, oldest first.
@@ -160,61 +192,107 @@ class Site:
         seconds, kept = (LONG_STEP, DAY) if day else (STEP, HOUR)
         found: dict[int, Row] = {}
 
-        def add(rows: Mapping[int, Row]) -> None:
-            for start, row in rows.items():
-                found[start] = added(found[start], row) if start in found else row
+        def add(rows: Iterable[tuple[int, Row]], edge: int) -> None:
+            for at, row in rows:
+                start = at - at % seconds
+                if edge - kept <= start <= edge - seconds:
+                    found[start] = added(found[start], row) if start in found else row
 
         for file in self.files:
-            add(file.read(partial(self._steps, file, name, seconds, kept), dict[int, Row]))
+            add(*file.read(partial(self._steps, file, name, seconds, kept), _no_steps))
         for cache in self.own:
             observer = cache.observer
             if cache.name == name and observer.publication is None and observer.keeps_history:
                 with USE.lock:
                     steps: Steps = dict(observer.recorder.steps)
-                end = floor(self.time / STEP) * STEP
-                add(last_steps(steps, seconds, end - kept, end - seconds + 1))
-        return seconds, {start: Step._make(found[start]) for start in sorted(found) if start >= since}
+                rows = ((at, row) for (length, at), row in steps.items() if day or length == STEP)
+                add(rows, floor(self.time / STEP) * STEP)
+        return seconds, {start: _step(found[start], seconds) for start in sorted(found) if start >= since}
+
+    def recent(self) -> dict[str, dict[int, Glance]]:
+        """What each cache counted in the steps of the last ten minutes that are over, by their start, oldest first."""
+        found: dict[str, dict[int, Glance]] = {}
+
+        def count(name: str, start: int, row: Iterable[Any]) -> None:
+            steps = found.setdefault(name, {})
+            steps[start] = Glance._make(map(add, steps[start], row)) if start in steps else Glance._make(row)
+
+        for file in self.files:
+            for name, start, *row in file.read(partial(self._recent, file), list[Any]):
+                count(bytes(name).decode(errors="surrogatepass"), start, row)
+        end = floor(self.time / STEP) * STEP
+        for cache in self.own:
+            observer = cache.observer
+            if observer.publication is None and observer.keeps_history:
+                with USE.lock:
+                    steps: Steps = dict(observer.recorder.steps)
+                for start, step in sorted(last_steps(steps, STEP, end - RECENTLY, end).items()):
+                    count(cache.name, start, map(step.__getitem__, _GLANCE))
+        return found
+
+    def _recent(self, file: SiteFile, db: sqlite3.Connection) -> list[Any]:
+        edge = self._edge(each.published for each in _processes(db, file)[0].values())
+        return db.execute(
+            f"SELECT name, place, {', '.join(Glance._fields)} FROM counts JOIN caches ON id = cache"
+            f" WHERE kind = {STEP} AND place >= ? AND place < ? ORDER BY place",
+            (edge - RECENTLY, edge),
+        ).fetchall()
 
     def _edge(self, published: Iterable[float]) -> int:
         """The end of the last step that is complete: each process at work has published since."""
         at_work = [each for each in published if each > self.time - AT_WORK]
         return floor(min([self.time - SETTLED, *at_work]) / STEP) * STEP
 
-    def _steps(self, file: SiteFile, name: str, seconds: int, kept: int, db: sqlite3.Connection) -> dict[int, Row]:
-        edge = self._edge(_processes(db, file)[0].values())
+    def _steps(
+        self, file: SiteFile, name: str, seconds: int, kept: int, db: sqlite3.Connection
+    ) -> tuple[list[tuple[int, Row]], int]:
+        edge = self._edge(each.published for each in _processes(db, file)[0].values())
         rows = db.execute(
-            f"SELECT start, {_STEP} FROM steps WHERE seconds = ? AND cache = (SELECT id FROM caches WHERE name = ?)"
-            " AND start >= ? AND start <= ?",
-            (seconds, encoded(name), edge - kept, edge - seconds),
+            f"SELECT place - place % ?, {', '.join(f'sum({each})' for each in NUMBERS)} FROM counts"
+            f" WHERE kind IN ({STEP}, ?) AND place >= ? AND place < ? AND {_OF_NAME} GROUP BY 1",
+            (seconds, seconds, edge - kept - seconds, edge, encoded(name)),
         )
-        return {start: tuple(row) for start, *row in rows}
+        return [(start, tuple(row)) for start, *row in rows], edge
 
     def _read(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, Sum]:
         living, dead = _processes(db, file)
-        edge = self._edge(living.values())
-        names = {number: bytes(name).decode(errors="surrogatepass") for number, name in db.execute(_NAMES)}
-        found = {number: Sum(weighs_bytes=True) for number in names}
-        for number, settings in db.execute("SELECT id, settings FROM caches"):
-            found[number].settings = json.loads(settings)
-        for number, since, *row in db.execute(f"SELECT cache, since, {_COUNTS} FROM totals"):
+        edge = self._edge(each.published for each in living.values())
+        found, names, first_steps = {}, {}, {}
+        for number, name, since, first_step, published, *settings in db.execute(
+            f"SELECT id, name, since, first_step, published, {', '.join(SETTINGS)} FROM caches"
+        ):
+            names[number], first_steps[number] = bytes(name).decode(errors="surrogatepass"), first_step
+            found[number] = Sum(since=since, published=published, settings=dict(zip(SETTINGS, settings, strict=True)))
+        for kind, number, *row in db.execute(
+            f"SELECT kind, cache, {', '.join(COUNTS)} FROM counts WHERE kind IN ({TOTAL}, {RESET})"
+        ):
             if number in found:
-                found[number].counts, found[number].since = tuple(row), since
-        for number, at, *row in db.execute(f"SELECT cache, at, {_COUNTS} FROM resets WHERE cache != 0"):
+                setattr(found[number], "counts" if kind == TOTAL else "base", tuple(row))
+        for number, at in db.execute("SELECT cache, at FROM resets"):
             if number in found:
-                found[number].base, found[number].reset_at = tuple(row), at
-        query = _WORKERS.format(", ".join("?" * len(dead)))
-        for number, processes, core, pids, lag, weighs, has_store, *rest in db.execute(query, dead):
-            one = found[number]
-            one.pids = frozenset(map(int, pids.split(",")))
-            one.processes = frozenset(OWN if each in self._own_processes else each for each in processes.split(","))
-            one.cores, one.lag = frozenset(core.split(",")), lag
-            one.weighs_bytes, one.has_store = bool(weighs), bool(has_store)
-            one.memory, one.max_entries, one.max_weight, *gauges = rest
-            one.gauges = tuple(gauges)
-        for number, first, *sums in db.execute(_MINUTE, (edge - MINUTE * STEP, edge)):
-            one = found[number]
-            one.minute = tuple(each or 0 for each in sums)
-            one.seconds = 0 if first is None else max(0, min(MINUTE * STEP, edge - first))
+                found[number].reset_at = at
+        for number, processes, *gauges in db.execute(
+            f"SELECT cache, group_concat(DISTINCT process), {_TOGETHER} FROM workers"
+            f" WHERE process NOT IN ({', '.join('?' * len(dead))}) GROUP BY cache",
+            dead,
+        ):
+            one, of_cache = found[number], set(map(int, processes.split(",")))
+            one.gauges = dict(zip(GAUGES_OF_WORKER, gauges, strict=True))
+            one.processes = frozenset(OWN if each in self._own_processes else each for each in of_cache)
+            one.pids = frozenset(living[each].pid for each in of_cache)
+            one.refused = sum(living[each].thread == "refused" for each in of_cache)
+            one.published = max(living[each].published for each in of_cache)
+            one.cores = frozenset(living[each].core for each in of_cache)
+        minute_ago = edge - 60
+        for number, *sums in db.execute(
+            f"SELECT cache, {', '.join(f'sum({each})' for each in LOOKUPS)} FROM counts"
+            f" WHERE kind = {STEP} AND place >= ? AND place < ? GROUP BY cache",
+            (minute_ago, edge),
+        ):
+            if number in found:
+                found[number].minute = (*sums, 0)
+        for number, one in found.items():
+            one.minute = (*one.minute[:-1], max(0, edge - max(minute_ago, first_steps[number])))
         return {names[number]: one for number, one in found.items()}
 
     # Events, requests, resets.
@@ -276,135 +354,132 @@ class Site:
         Raises:
             OSError, FileUnusable: it cannot be noted.
         """
-        # What a killed worker has counted is what it published, so that is what the reset starts from.
-        which = "" if name is None else "WHERE cache = (SELECT id FROM caches WHERE name = :name)"
-        given = {"at": SystemClock.time(), **({} if name is None else {"name": encoded(name)})}
+        where, given = ("cache > 0", ()) if name is None else (_OF_NAME, (encoded(name),))
+        now = SystemClock.time()
 
         def reset(db: sqlite3.Connection) -> None:
-            db.execute(f"INSERT OR REPLACE INTO resets SELECT cache, :at, {_COUNTS} FROM totals {which}", given)
-            db.execute(f"UPDATE workers SET base = counts {which}", given)
+            for kind, base in ((TOTAL, RESET), (WORKER, WORKER_RESET)):
+                # What a killed worker has counted is what it published, so that is what the reset starts from.
+                db.execute(
+                    f"INSERT OR REPLACE INTO counts SELECT {base}, place, cache, {', '.join(NUMBERS)}"
+                    f" FROM counts WHERE kind = {kind} AND {where}",
+                    given,
+                )
+            db.execute(
+                f"INSERT OR REPLACE INTO resets SELECT cache, ? FROM counts WHERE kind = {TOTAL} AND {where}",
+                (now, *given),
+            )
             if name is None:
-                db.execute("INSERT OR REPLACE INTO resets (cache, at) VALUES (0, :at)", given)
+                put(db, "resets", [(0, now)])
 
         for file in self.files:
             file.write(reset)
 
 
-_COUNTS: Final = ", ".join(COUNTS)
-_STEP: Final = ", ".join(Step._fields)
-_NAMES: Final = "SELECT id, name FROM caches"
-_OR_NULL: Final = [
-    f"CASE WHEN count({name}) = count(*) THEN sum({name}) END" for name in ("memory", "max_entries", "max_weight")
-]
-_WORKERS: Final = f"""
-    SELECT cache, group_concat(DISTINCT process), group_concat(DISTINCT core), group_concat(DISTINCT pid), max(lag),
-        min(weighs_bytes), max(has_store),
-        {", ".join((*_OR_NULL, *(f"sum({name})" for name in GAUGES)))}
-    FROM workers JOIN processes USING (process) WHERE process NOT IN ({{}}) GROUP BY cache"""
-_MINUTE: Final = """
-    SELECT id, (SELECT min(start) FROM steps WHERE seconds = 10 AND cache = id),
-        sum(hits), sum(stale_hits), sum(misses)
-    FROM caches LEFT JOIN steps ON seconds = 10 AND cache = id AND start >= ? AND start < ? GROUP BY id"""
+_OF_NAME: Final = "cache = (SELECT id FROM caches WHERE name = ?)"
+
+_GLANCE: Final = tuple(map(NUMBERS.index, Glance._fields))
+
+_HOW: Final = {name: f"{how.__name__}({name})" for name, how in TOGETHER.items()}
+
+_TOGETHER: Final = ", ".join(
+    _HOW.get(name, f"CASE WHEN count({name}) = count(*) THEN sum({name}) END") for name in GAUGES_OF_WORKER
+)
+"""The gauges of several workers: a sum is null if one of them is."""
 
 
-def _processes(db: sqlite3.Connection, file: SiteFile) -> tuple[dict[str, float], list[str]]:
-    """When each process that lives has published, and the processes that are gone."""
+class _Process(NamedTuple):
+    """A row of ``processes``."""
+
+    pid: int
+    started: float
+    published: float
+    thread: str
+    core: str
+
+
+def _processes(db: sqlite3.Connection, file: SiteFile) -> tuple[dict[int, _Process], list[int]]:
+    """The processes that live, and the others."""
     living, dead = {}, []
-    for process, published in db.execute("SELECT process, published FROM processes"):
+    for process, *row in db.execute(f"SELECT id, {', '.join(_Process._fields)} FROM processes"):
         if lives(file.alive(process)):
-            living[process] = published
+            living[process] = _Process(*row)
         else:
             dead.append(process)
     return living, dead
 
 
-_FIELDS: Final = ("worker", "pid", "started", "published", "thread", "lag", "core", "max_entries", "max_weight")
+def _no_steps() -> tuple[list[tuple[int, Row]], int]:
+    return [], 0
+
+
+def _step(row: Row, seconds: int) -> Step:
+    entries, memory, *rest = row
+    return Step._make((entries / seconds, memory / seconds, *rest))
 
 
 def _reset_at(db: sqlite3.Connection) -> list[float]:
     return [at for (at,) in db.execute("SELECT at FROM resets WHERE cache = 0")]
 
 
-def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[WorkerFigures]:
+def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[tuple[Sum, dict[str, Any]]]:
+    """What each living process has of a cache, and what there is to say of the process."""
     living, _ = _processes(db, file)
-    rows = db.execute(
-        "SELECT process, weighs_bytes, memory, counts, base, minute, has_store, size, weight,"
-        " worker, pid, started, workers.published, thread, lag, core, max_entries, max_weight,"
-        f" {', '.join(STORE_GAUGES)}"
-        " FROM workers JOIN processes USING (process) WHERE cache = (SELECT id FROM caches WHERE name = ?)",
+    counts: dict[int, dict[int, Row]] = {WORKER: {}, WORKER_RESET: {}}
+    for kind, process, *row in db.execute(
+        f"SELECT kind, place, {', '.join(COUNTS)} FROM counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND {_OF_NAME}",
         (encoded(name),),
-    )
+    ):
+        counts[kind][process] = tuple(row)
     found = []
-    for process, weighs, memory, counts, base, minute, has_store, size, weight, *rest in rows:
+    for process, *gauges in db.execute(
+        f"SELECT process, {_TOGETHER} FROM workers WHERE {_OF_NAME} GROUP BY process", (encoded(name),)
+    ):
         if process in living:
-            row = json.loads(counts)
-            if base:
-                row = subtracted(row, json.loads(base))
-            fields, of_store = rest[: -len(STORE_GAUGES)], rest[-len(STORE_GAUGES) :]
-            gauges = dict(zip(STORE_GAUGES, of_store, strict=True)) if has_store else {}
-            stats = Stats.of(row, has_store=bool(has_store), size=size, weight=weight, **gauges)
-            given: dict[str, Any] = dict(zip(_FIELDS, fields, strict=True))
-            rate = rate_of(*json.loads(minute))
-            found.append(WorkerFigures(**given, weighs_bytes=bool(weighs), memory=memory, stats=stats, minute=rate))
+            one = Sum(gauges=dict(zip(GAUGES_OF_WORKER, gauges, strict=True)))
+            one.minute = tuple(one.gauges[name] for name in MINUTE)
+            one.counts = counts[WORKER].get(process, NOTHING)
+            one.base = counts[WORKER_RESET].get(process, NOTHING)
+            found.append((one, {"worker": process, **living[process]._asdict()}))
     return found
-
-
-def alone(cache: ObservedCache) -> Sum:
-    """The figures of a cache in this process only.
-
-    Raises:
-        CacheClosed: the cache was closed.
-    """
-    worker = _own_worker(cache)
-    stats, store = worker.stats, worker.stats.store
-    gauges = () if store is None else tuple(getattr(store, name) for name in STORE_GAUGES)
-    rate = worker.minute
-    return Sum(
-        counts=stats.counts(),
-        since=worker.started,
-        processes=frozenset((OWN,)),
-        gauges=(stats.size, stats.weight, *(gauges or (0,) * len(STORE_GAUGES))),
-        memory=worker.memory,
-        lag=worker.lag,
-        max_entries=worker.max_entries,
-        max_weight=worker.max_weight,
-        weighs_bytes=worker.weighs_bytes,
-        has_store=store is not None,
-        cores=frozenset((worker.core,)),
-        pids=frozenset((worker.pid,)),
-        minute=(rate.hits, rate.stale_hits, rate.misses),
-        seconds=rate.seconds,
-    )
 
 
 def own_figures(caches: Iterable[ObservedCache], spelled: Callable[[str], str] = str) -> list[CacheFigures]:
     """The figures of ``caches`` in this process only, by ``spelled(name)``."""
     found: dict[str, Sum] = {}
     for each in caches:
-        # Closed since they were listed.
-        with suppress(CacheClosed):
-            one = alone(each)
-            found.setdefault(spelled(each.name), Sum()).add(one)
-    return [found[name].figures(name) for name in sorted(found)]
+        _add_own(found, each, spelled)
+    return [found[name].of_cache(name) for name in sorted(found)]
 
 
-def _own_worker(cache: ObservedCache) -> WorkerFigures:
+def _add_own(found: dict[str, Sum], cache: ObservedCache, spelled: Callable[[str], str]) -> None:
+    # It may have been closed since it was listed.
+    with suppress(CacheClosed):
+        one = _alone(cache)
+        found.setdefault(spelled(cache.name), Sum()).add(one)
+
+
+def _alone(cache: ObservedCache) -> Sum:
+    """The figures of a cache in this process only.
+
+    Raises:
+        CacheClosed: the cache was closed.
+    """
     if cache.is_closed:
         raise CacheClosed(f"the cache {cache.name!r} was closed")
     observer = cache.observer
     pid, started = this_process()
+    counts, own_gauges = observer.stats.read()
     with USE.lock:
-        gauges, minute = observer.gauges(), observer.recorder.minute()
-    worker = f"{pid}-{id(cache)}" if observer.publication is None else observer.publication.worker
-    time = observer.recorder.time()
-    return WorkerFigures(
-        *(worker, pid, started, time, observer.thread(), gauges.lag, IMPLEMENTATION),
-        *(
-            gauges.max_entries,
-            gauges.max_weight,
-            gauges.weighs_bytes,
-            gauges.memory,
-            observer.stats(),
-            rate_of(*minute),
-        ),
+        values = observer.recorder.row_of_worker(own_gauges, observer.state())
+    gauges = dict(zip(GAUGES_OF_WORKER, values, strict=True))
+    return Sum(
+        counts=counts,
+        since=started,
+        processes=frozenset((OWN,)),
+        gauges=gauges,
+        refused=int(observer.thread() == "refused"),
+        cores=frozenset((IMPLEMENTATION,)),
+        pids=frozenset((pid,)),
+        minute=tuple(gauges[name] for name in MINUTE),
     )

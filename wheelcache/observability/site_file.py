@@ -1,16 +1,7 @@
 """The database through which the processes of a site share their figures: one file of SQLite in a private directory.
 
 Each process adds what it counted to the rows of all, so the end of a process changes nothing, and reading is a few
-queries. The tables:
-
-- ``caches``: the names, the settings that were published last, and when.
-- ``totals``: by cache, all that was counted since the file was made.
-- ``steps``: the same by steps of ten seconds for an hour, and by steps of five minutes for a day.
-- ``resets``: by cache, what ``totals`` had when the figures were reset. Cache 0 has the time of a reset of all.
-- ``processes``: those that publish. ``seq`` is the number of the last publication: a process whose commit was
-  interrupted finds out by it whether it took place.
-- ``workers``: each cache in each process, with its gauges.
-- ``events``: recent events. ``requests``: the last request of each action on each cache.
+queries. ``tables`` has the tables.
 
 Decisions:
 
@@ -32,6 +23,7 @@ Decisions:
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import sys
 import threading
@@ -39,13 +31,13 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from zlib import crc32
 
 from wheelcache.errors import FileUnusable
+from wheelcache.observability.tables import SCHEMA, VERSION
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.lazy import Lazy
 from wheelcache.runtime.private_files import (
+    NEEDS_UNIX,
     FileLocked,
     check_private,
     locked_file,
@@ -54,7 +46,7 @@ from wheelcache.runtime.private_files import (
     not_for_children,
     pause,
 )
-from wheelcache.stats import COUNTS, STORE_GAUGES
+from wheelcache.runtime.shared_objects import Lazy, acquiring
 
 if TYPE_CHECKING:
     import sqlite3
@@ -67,23 +59,6 @@ T = TypeVar("T")
 OLDEST: Final = (3, 24)
 """The first version of SQLite with an UPSERT."""
 
-GAUGES: Final = ("size", "weight", *STORE_GAUGES)
-"""The numbers of ``workers`` that are added up over the workers that live."""
-
-LEVELS: Final = ("entries", "memory", "started")
-"""What a step has in addition to the counts: entries and bytes at its end, and the workers that began in it."""
-
-STEP: Final = 10
-"""Seconds of a step."""
-
-HOUR: Final = 3600
-DAY: Final = 86_400
-LONG_STEP: Final = 300
-"""Seconds of a step of the day."""
-
-NAMES: Final = 1000
-"""Caches that are kept; those that were published longest ago go first."""
-
 PATIENCE: Final = 0.5
 """Seconds that a publisher waits for others: the wheel thread waits with it. A publication holds the file for 2 ms."""
 
@@ -92,37 +67,6 @@ READ_PATIENCE: Final = 2.0
 
 COMMIT_PATIENCE: Final = 0.1
 """Seconds that a commit waits for readers, each of which takes 10 ms at most. Nothing else of the process waits."""
-
-_COUNTS: Final = ", ".join(f"{name} NUMERIC NOT NULL DEFAULT 0" for name in COUNTS)
-_GAUGES: Final = ", ".join(f"{name} NUMERIC NOT NULL DEFAULT 0" for name in GAUGES)
-_LEVELS: Final = ", ".join(f"{name} NUMERIC NOT NULL DEFAULT 0" for name in LEVELS)
-
-SCHEMA: Final = f"""
-CREATE TABLE caches (
-    id INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE, settings TEXT NOT NULL DEFAULT '{{}}',
-    published REAL NOT NULL DEFAULT 0);
-CREATE TABLE totals (cache INTEGER PRIMARY KEY, since REAL NOT NULL DEFAULT 0, {_COUNTS});
-CREATE TABLE resets (cache INTEGER PRIMARY KEY, at REAL NOT NULL DEFAULT 0, {_COUNTS});
-CREATE TABLE steps (
-    seconds INTEGER NOT NULL, cache INTEGER NOT NULL, start INTEGER NOT NULL, {_LEVELS}, {_COUNTS},
-    PRIMARY KEY (seconds, cache, start)) WITHOUT ROWID;
-CREATE TABLE processes (
-    process TEXT PRIMARY KEY, pid INTEGER NOT NULL DEFAULT 0, started REAL NOT NULL DEFAULT 0,
-    published REAL NOT NULL DEFAULT 0, seq INTEGER NOT NULL DEFAULT 0, thread TEXT NOT NULL DEFAULT '',
-    core TEXT NOT NULL DEFAULT '');
-CREATE TABLE workers (
-    worker TEXT PRIMARY KEY, process TEXT NOT NULL, cache INTEGER NOT NULL, published REAL NOT NULL DEFAULT 0,
-    {_GAUGES}, memory INTEGER, lag REAL NOT NULL DEFAULT 0, max_entries INTEGER, max_weight INTEGER,
-    weighs_bytes INTEGER NOT NULL DEFAULT 0, has_store INTEGER NOT NULL DEFAULT 0,
-    minute TEXT NOT NULL DEFAULT '', counts TEXT NOT NULL DEFAULT '', base TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
-CREATE TABLE events (at REAL NOT NULL DEFAULT 0, document TEXT NOT NULL DEFAULT '');
-CREATE TABLE requests (
-    cache BLOB NOT NULL, action TEXT NOT NULL, token TEXT NOT NULL DEFAULT '', at REAL NOT NULL DEFAULT 0,
-    PRIMARY KEY (cache, action)) WITHOUT ROWID;
-"""
-
-VERSION: Final = crc32(SCHEMA.encode()) >> 1
-"""The number of the schema, below 2**31 as ``user_version`` must be."""
 
 NAME: Final = f"figures-{VERSION:08x}.sqlite3"
 LOCK: Final = "lock"
@@ -157,9 +101,7 @@ class _Use:
 
     def before_fork(self) -> None:
         if not self._is_held:
-            # In one step, and in C: an exception between a call of acquire and the next line, or in a generator, would
-            # leave the lock taken.
-            (self._is_held,) = map(self._lock.get().acquire, (True,))
+            (self._is_held,) = acquiring(self._lock.get())
 
     def after_fork(self, *, in_child: bool) -> None:
         lock = self._lock.get()
@@ -190,7 +132,7 @@ def check_sqlite() -> None:
         FileUnusable: figures cannot be shared without SQLite, or with one that is too old.
     """
     if sys.platform == "win32":
-        raise FileUnusable("the processes of a machine can share figures through files as Unix has them only")
+        raise FileUnusable(f"sharing figures between processes {NEEDS_UNIX}")
     try:
         import sqlite3
     except ImportError as error:
@@ -220,9 +162,9 @@ class SiteFile:
         self.directory = directory
         self.path = directory / NAME
 
-    def alive(self, process: str) -> Path:
+    def alive(self, process: int) -> Path:
         """The file that a process has locked while it lives."""
-        return self.directory / f"{process}{ALIVE}"
+        return self.directory / f"{process:012x}{ALIVE}"
 
     def make_again(self) -> None:
         """Make the directory again if it was removed while it was used.
@@ -348,7 +290,7 @@ class SiteFile:
             _checked(
                 lambda: connection.executescript(
                     f"PRAGMA journal_mode = TRUNCATE; PRAGMA synchronous = OFF; BEGIN; {SCHEMA}"
-                    f"PRAGMA user_version = {VERSION}; COMMIT;"
+                    f"PRAGMA user_version = {VERSION}; PRAGMA application_id = {secrets.randbits(31)}; COMMIT;"
                 ),
                 self.path,
             )
@@ -372,11 +314,6 @@ def lives(path: Path) -> bool:
         os.close(file)
 
 
-def encoded(name: str) -> bytes:
-    """The name of a cache as the database has it: with any characters, also such as no text may have."""
-    return name.encode(errors="surrogatepass")
-
-
 def _prepare(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != VERSION:
@@ -387,8 +324,12 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _commit(connection: sqlite3.Connection, change: Callable[[sqlite3.Connection], T]) -> T:
+    process = os.getpid()
     connection.execute("BEGIN IMMEDIATE")
     result = change(connection)
+    if process != os.getpid():
+        # Closing the connection writes nothing to the database, as all changes are in memory until the commit.
+        raise Failed("a signal handler forked during the transaction, which is the parent's")
     until = SystemClock.steady() + COMMIT_PATIENCE
     while True:
         try:

@@ -38,8 +38,8 @@ from wheelcache.observability.publisher import INTERVAL
 from wheelcache.observability.site import Own, Site
 from wheelcache.observability.worker_requests import LOAD, SAVE
 from wheelcache.persistence.autosave import SUFFIX, Autosave, stem_of
-from wheelcache.persistence.saving import KIND
 from wheelcache.persistence.snapshot_file import ASIDE, open_snapshot
+from wheelcache.persistence.snapshots import KIND
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerFigures]], does: str, out
             out.write(f"The cache {each.name!r} is empty in {pids}, and not in use: that {does} nothing.\n")
 
 
-def _wait(caches: Sequence[ObservedCache], expected: Mapping[Kept, set[str]], since: float, patience: float) -> None:
+def _wait(caches: Sequence[ObservedCache], expected: Mapping[Kept, set[int]], since: float, patience: float) -> None:
     """Until there is a new snapshot of every worker that was asked and still lives, or ``patience`` is over."""
     deadline = SystemClock.steady() + patience
     with _bar("snapshots", sum(map(len, expected.values()))) as show:

@@ -1,4 +1,4 @@
-"""The line a minute that says how a cache does, in the manner of go-zero's ``cacheStat``."""
+"""The lines on the log: the core of a process, and how a cache performs, in the manner of go-zero's ``cacheStat``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from wheelcache.core import HOW_TO_CHANGE, REPORT
 from wheelcache.runtime.clock import Clock
 from wheelcache.stats import Stats
 
 logger = logging.getLogger("wheelcache.stats")
+
+_UNLOGGED: Final = iter((f"{REPORT}. {HOW_TO_CHANGE}",))
+"""Has one item. The interpreter gives it to one thread only."""
+
+
+def log_core() -> None:
+    """Log which core runs and how to change it, unless this process or its parent has logged it."""
+    for line in _UNLOGGED:
+        logging.getLogger("wheelcache").info("%s", line)
 
 
 class StatsLog:
@@ -42,9 +52,11 @@ class StatsLog:
         since_last, seconds = stats - self._last, now - self._then
         self._last, self._then = stats, now
         if since_last.requests and seconds:
+            both = since_last.answered_ratio
             figures = {
                 "cache": self._name,
                 "qpm": round(since_last.requests * 60 / seconds),
+                **({} if both is None else {"both_tiers": round(100 * both, 1)}),
                 "hit_ratio": round(100 * since_last.hit_ratio, 1),
                 "elements": stats.size,
                 "hit": since_last.hits,
@@ -52,7 +64,9 @@ class StatsLog:
                 "stale": since_last.stale_hits,
             }
             line = (
-                "cache(%(cache)s) - qpm: %(qpm)d, hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "
+                "cache(%(cache)s) - qpm: %(qpm)d, "
+                + ("" if both is None else "both_tiers: %(both_tiers).1f%%, ")
+                + "hit_ratio: %(hit_ratio).1f%%, elements: %(elements)d, "
                 "hit: %(hit)d, miss: %(miss)d"
             )
             logger.info(line + (", stale: %(stale)d" if since_last.stale_hits else ""), figures, extra=figures)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from wheelcache.observability.event_log import KILLED, Event, add_events
-from wheelcache.observability.site_file import ALIVE, DAY, HOUR, LONG_STEP, STEP, SiteFile, lives
+from wheelcache.observability.site_file import ALIVE, SiteFile, lives
+from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, NUMBERS, OF_WORKER, PUBLISHED, STEP
 from wheelcache.runtime.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -20,38 +21,58 @@ LEFT_OVER: Final = 60.0
 """Seconds after which the file of a process that has no lock on it is removed, if the process never published."""
 
 
-def tidy(db: sqlite3.Connection, file: SiteFile, own: str) -> None:
+def tidy(db: sqlite3.Connection, file: SiteFile, own: int) -> None:
     """Do so within a transaction. What it removes is an event, if it is a process.
 
     Args:
         own: the process that does it.
     """
-    found = db.execute("SELECT process, pid, started, published FROM processes").fetchall()
+    found = db.execute("SELECT id, pid, started, published FROM processes").fetchall()
     dead = [each for each in found if each[0] != own and not lives(file.alive(each[0]))]
     add_events(db, (Event.of(KILLED, published, (pid, started)) for _, pid, started, published in dead))
-    for table in ("processes", "workers"):
-        db.executemany(f"DELETE FROM {table} WHERE process = ?", ((process,) for process, *_ in dead))
-    for process, *_ in dead:
+    for process, *_, published in dead:
+        db.execute(f"{PUBLISHED} (SELECT cache FROM workers WHERE process = ?)", (published, process))
+        db.execute("DELETE FROM processes WHERE id = ?", (process,))
         file.alive(process).unlink(missing_ok=True)
     _remove_files(file, {own, *(process for process, *_ in found)})
     time = SystemClock.time()
-    for seconds, kept in ((STEP, HOUR), (LONG_STEP, DAY)):
+    _shorten_steps(db, time)
+    db.execute(f"{PUBLISHED} (SELECT cache FROM workers WHERE process = ?)", (time, own))
+    for statement in _LEFT:
+        db.execute(statement, {"names": NAMES} if ":names" in statement else ())
+
+
+_LEFT: Final = (
+    "DELETE FROM workers WHERE process NOT IN (SELECT id FROM processes)",
+    f"DELETE FROM {OF_WORKER} NOT IN (SELECT id FROM processes)",
+    """DELETE FROM caches WHERE id NOT IN (SELECT cache FROM workers)
+        AND id NOT IN (SELECT id FROM caches ORDER BY published DESC LIMIT :names)""",
+    "DELETE FROM counts WHERE cache NOT IN (SELECT id FROM caches)",
+    "DELETE FROM resets WHERE cache != 0 AND cache NOT IN (SELECT id FROM caches)",
+)
+
+
+def _shorten_steps(db: sqlite3.Connection, time: float) -> None:
+    """Add the steps that are older than an hour to longer ones, and drop those that no chart shows."""
+    # A chart ends some seconds ago.
+    old = f"kind = {STEP} AND place < {time - HOUR - LONG_STEP!r}"
+    if db.execute(f"SELECT 1 FROM counts WHERE {old} LIMIT 1").fetchone():
+        sums = ", ".join(f"sum({name})" for name in NUMBERS)
+        adds = ", ".join(f"{name} = {name} + excluded.{name}" for name in NUMBERS)
         db.execute(
-            "DELETE FROM steps WHERE seconds = ? AND cache IN (SELECT id FROM caches) AND (start < ? OR start > ?)",
-            (seconds, time - kept - LONG_STEP, time + HOUR),
+            f"INSERT INTO counts SELECT {LONG_STEP}, place - place % {LONG_STEP}, cache, {sums} FROM counts"
+            f" WHERE {old} GROUP BY 2, 3 ON CONFLICT (kind, place, cache) DO UPDATE SET {adds}"
         )
+        db.execute(f"DELETE FROM counts WHERE {old}")
     db.execute(
-        "DELETE FROM caches WHERE id NOT IN (SELECT cache FROM workers)"
-        " AND id NOT IN (SELECT id FROM caches ORDER BY published DESC LIMIT ?)",
-        (NAMES,),
+        f"DELETE FROM counts WHERE kind IN ({STEP}, {LONG_STEP}) AND place > ? OR kind = {LONG_STEP} AND place < ?",
+        (time + HOUR, time - DAY - LONG_STEP),
     )
-    for table in ("totals", "resets", "steps"):
-        db.execute(f"DELETE FROM {table} WHERE cache != 0 AND cache NOT IN (SELECT id FROM caches)")
 
 
-def _remove_files(file: SiteFile, living: Iterable[str]) -> None:
+def _remove_files(file: SiteFile, living: Collection[int]) -> None:
     """Remove the files of processes that are gone, and databases of other versions that nobody uses."""
-    kept = {f"{process}{ALIVE}" for process in living}
+    kept = {file.alive(process).name for process in living}
     time = SystemClock.time()
     for path in file.directory.iterdir():
         with suppress(OSError):

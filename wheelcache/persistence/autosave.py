@@ -1,8 +1,8 @@
-"""Keeps the entries of a cache on disk, from one process to the next: a directory in which each process saves its own.
+"""Keeps the entries of a cache on disk, from one process to the next: each process saves its own in one directory.
 
-A process has a number there (see ``worker_number``), and with it a file for each cache, which it replaces every few
-minutes and when it exits. The number of a process that is gone is free for the next: there are never more files than
-there were processes at once. A process that starts loads the newest readable snapshot; no process waits for another.
+A process has a number there (see ``worker_number``), and thus a file for each cache, which it replaces every few
+minutes and when it exits. The number of an ended process is free for the next one, so there are never more files than
+processes at one time. A new process loads the newest readable snapshot; no process waits for another.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from wheelcache.errors import CacheClosed, FileUnusable, SnapshotRefused, UnknownFormat, Unloaded
-from wheelcache.persistence.exit_save import exit_save
 from wheelcache.persistence.snapshot_directory import made_and_opened, make_and_check, opened
 from wheelcache.persistence.snapshot_file import refuse
 from wheelcache.persistence.snapshots import Snapshots
 from wheelcache.persistence.worker_number import WorkerNumber
-from wheelcache.runtime.lazy import lazy_lock
+from wheelcache.runtime.exit_save import exit_save
+from wheelcache.runtime.shared_objects import acquiring, lazy_lock
 from wheelcache.runtime.worker_pool import refresh_pool
 
 logger = logging.getLogger("wheelcache")
@@ -33,12 +33,12 @@ NAME_LENGTH: Final = 40
 
 
 class Autosave:
-    """Loads a cache when it is first used, and saves it every so often and at the exit. A job of ``periodic_jobs``.
+    """Loads a cache when it is first used, and saves it periodically and at the exit. A job of ``periodic_jobs``.
 
     Args:
-        directory: where; made, with mode 0700, if it isn't there.
+        directory: the directory. It is made with mode 0700 if it does not exist.
         period: seconds between two saves.
-        secret: what the files are signed with, or None.
+        secret: signs the files; None for no signature.
         target: the cache.
 
     Attributes:
@@ -46,7 +46,7 @@ class Autosave:
 
     Raises:
         FileUnusable: the directory is not this user's, others may use it, or they may put another in its place. If that
-            becomes so later, nothing is loaded or saved, which is logged.
+            happens later, nothing is loaded or saved, which is logged.
     """
 
     __slots__ = ("__weakref__", "_failing", "_lock", "_number", "_target", "directory", "period", "secret")
@@ -65,7 +65,7 @@ class Autosave:
         exit_save.add(self)
 
     def load(self) -> None:
-        """Load the newest readable snapshot. If it is damaged, the records before the damage, and then the next one."""
+        """Load the newest readable snapshot; of a damaged one, the records before the damage, and then the next one."""
         try:
             with opened(self.directory) as directory:
                 self._load_newest(directory)
@@ -82,7 +82,7 @@ class Autosave:
                 try:
                     self._target.load_from(path, self.secret, directory)
                 except FileNotFoundError:
-                    # Replaced at this moment.
+                    # Another process is replacing it.
                     continue
                 except UnknownFormat as error:
                     ignored = ignored or error
@@ -91,25 +91,24 @@ class Autosave:
                 except (CacheClosed, Unloaded):
                     return
                 except Exception:
-                    # The caller that was the first to need the cache has no part in this.
+                    # The first caller that needs the cache is not responsible for this.
                     logger.exception("The cache %r cannot be loaded from %s.", self._target.name, path)
                 else:
                     return
         finally:
             if ignored is not None:
-                # After another version, each process of it has left one: a line for all of them.
+                # Each process of the other version has left one: log one line for all of them.
                 logger.warning("The cache %r ignores what another version left: %s.", self._target.name, ignored)
 
     def snapshots(self) -> list[Path]:
-        """The files of this cache, newest first."""
+        """Return the files of this cache, newest first."""
         return [self.directory / name for name in _newest_first(self.directory, self._target.name)]
 
     def save(self, seconds: float | None = None) -> bool:
-        """Save the cache, in at most so many seconds. Whether that was done; if not, the log says why."""
+        """Save the cache in at most so many seconds. Return whether that succeeded; if not, the reason is logged."""
         lock = self._lock.get()
-        # In one step: an exception from outside, between a call of acquire and the try, would leave the lock taken.
-        (taken,) = map(lock.acquire, (True,), (-1 if seconds is None else seconds,))
-        if not taken:
+        (acquired,) = acquiring(lock, seconds)
+        if not acquired:
             return False
         try:
             if not self._target.is_in_use():
@@ -121,9 +120,9 @@ class Autosave:
         except (CacheClosed, Unloaded):
             return False
         except Exception as error:
-            # Of any kind: the pool and the exit that call this report none.
+            # Of any kind, since the pool and the exit that call this report no exception.
             if not self._failing:
-                # Not the exception: a record of the log that is kept would keep what its frames have.
+                # Without the exception: log records that are kept would keep the objects in its frames.
                 logger.warning("The cache %r cannot be saved: %s", self._target.name, str(error))
             self._failing = True
             return False
@@ -133,24 +132,24 @@ class Autosave:
         finally:
             lock.release()
             if not self._target.is_in_use():
-                # The cache was closed meanwhile.
+                # The cache was closed during the save.
                 self._number.release()
 
     def begin(self) -> None:
-        """Nothing is to be saved yet."""
+        """Prepare the save at the exit; there is nothing to save yet."""
         exit_save.start()
 
     def run(self) -> None:
-        """Have the pool save."""
+        """Submit a save to the pool."""
         if not self._lock.get().locked():
-            # Else the last save is in progress, and waiting for it would keep a thread from refreshes.
-            self._have_done(self.save, "saved")
+            # Otherwise the last save is in progress, and waiting for it would keep a thread from refreshes.
+            self._submit(self.save, "saved")
 
     def run_load(self) -> None:
-        """Have the pool load the newest snapshot, beside what is there."""
-        self._have_done(self.load, "loaded")
+        """Submit a load of the newest snapshot to the pool. Existing entries stay."""
+        self._submit(self.load, "loaded")
 
-    def _have_done(self, job: Callable[[], object], done: str) -> None:
+    def _submit(self, job: Callable[[], object], done: str) -> None:
         try:
             taken = refresh_pool.submit(job)
         except RuntimeError:
@@ -160,19 +159,19 @@ class Autosave:
             logger.warning("The cache %r is not %s: there is no thread for it.", self._target.name, done)
 
     def close(self) -> None:
-        """No more saves; what was saved stays."""
+        """End the saves. The files stay."""
         if not self._lock.get().locked():
             self._number.release()
 
     def start_over(self) -> None:
-        """In the child of a fork, which gets a number of its own."""
+        """Give the child of a fork a number of its own."""
         self._lock = lazy_lock()
         self._failing = False
         self._number.release()
 
 
 def _newest_first(directory: Path | int, name: str) -> list[str]:
-    """The snapshots of the cache ``name``."""
+    """Return the names of the snapshots of the cache ``name``."""
     found = []
     now = time.time_ns()
     start = f"{stem_of(name)}."
@@ -181,13 +180,13 @@ def _newest_first(directory: Path | int, name: str) -> list[str]:
             if entry.name.startswith(start) and entry.name.endswith(SUFFIX):
                 with suppress(OSError):
                     saved_at = entry.stat(follow_symlinks=False).st_mtime_ns
-                    # One of a time to come, when the clock was wrong, would else be the newest for years, and what is
-                    # in it as young at each start as when it was saved.
+                    # Otherwise, a file dated in the future by a wrong clock would remain the newest for years, and its
+                    # entries would be as young at each start as when they were saved.
                     found.append((saved_at <= now, saved_at, entry.name))
     return [name for *_, name in sorted(found, reverse=True)]
 
 
 def stem_of(name: str) -> str:
-    """A file name for the name of a cache: what can be read of it, and what tells it from all others."""
+    """Return a file name for the name of a cache: its readable part, and a hash that makes it unique."""
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:NAME_LENGTH]
     return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"

@@ -1,10 +1,10 @@
 """The directory of snapshots: checked at every use, and then used by its descriptor.
 
-What is loaded from it is unpickled, and that runs code. Mode 0700 alone is no guard: another user that may write a
-directory above it can rename it and put another one in its place, or a link to a place where this user's files have
-contents of the other's making, as uploads have. So no directory above it may be one that other users can write, except
-for sticky ones, such as ``/tmp``, in which users rename only what is their own. And what was opened is used by its
-descriptor, so that it stays the one that was checked.
+Snapshots are unpickled, which runs code. Mode 0700 alone is no protection: another user with write access to a parent
+directory can rename the directory and put another one in its place, or a link to a place where files of this user have
+contents made by the other user, as uploads have. So no other user may write a directory above it, except for sticky
+ones such as ``/tmp``, in which users rename only their own files. And the directory is used by its descriptor, so that
+it stays the one that was checked.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from wheelcache.errors import FileUnusable
-from wheelcache.runtime.private_files import check_private, private_directory_or_none
+from wheelcache.runtime.private_files import NEEDS_UNIX, check_private
 
 if sys.platform != "win32":
     import grp
@@ -26,15 +26,6 @@ if sys.platform != "win32":
 
 ROOT: Final = 0
 """The number of the user, and of its group."""
-
-
-def snapshot_directory_or_none(option: str, value: Any) -> Path | None:
-    """The directory that an option says, made if it isn't there; or None.
-
-    Raises:
-        TypeError, ValueError, FileUnusable: naming the option.
-    """
-    return private_directory_or_none(option, value, make_and_check)
 
 
 def make_and_check(directory: Path) -> None:
@@ -48,7 +39,7 @@ def make_and_check(directory: Path) -> None:
 
 @contextmanager
 def made_and_opened(directory: Path) -> Iterator[int]:
-    """As ``opened``, after making ``directory`` with mode 0700, unless it is there. Its parent has to be.
+    """Do the same as ``opened``, after making ``directory`` with mode 0700 unless it exists. Its parent must exist.
 
     Raises:
         FileUnusable: as ``opened``; or it cannot be made.
@@ -66,7 +57,7 @@ def made_and_opened(directory: Path) -> Iterator[int]:
 
 @contextmanager
 def opened(directory: Path) -> Iterator[int]:
-    """A descriptor of ``directory``.
+    """Open ``directory``. The context is its descriptor.
 
     Raises:
         FileNotFoundError: it is not there.
@@ -90,13 +81,15 @@ def opened(directory: Path) -> Iterator[int]:
 
 
 def _check_way(directory: Path) -> None:
-    """Look at all that is above ``directory``, and where links among that lead.
+    """Check all parents of ``directory``, and the targets of links among them.
 
-    By name, from the root down: what is in a directory that passed cannot be changed by others any more.
+    By name, from the root down: other users can no longer change the contents of a directory that passed.
 
     Raises:
-        FileUnusable: naming what others may write, or what is not there.
+        FileUnusable: naming the parent that others may write, or that does not exist.
     """
+    if sys.platform == "win32":
+        raise FileUnusable(f"a directory of snapshots {NEEDS_UNIX}")
     try:
         # Before the links are followed one by one: they may lead in a circle.
         directory.parent.stat()
@@ -108,7 +101,7 @@ def _check_way(directory: Path) -> None:
 
 
 def _check(path: Path, directory: Path) -> None:
-    """``path``, which is above ``directory``, and what is above it."""
+    """Check ``path``, which is above ``directory``, and its own parents."""
     if path != path.parent:
         _check(path.parent, directory)
     found = path.lstat()
@@ -133,7 +126,7 @@ def _others_may_write(found: os.stat_result) -> bool:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether a group has no members but root and this user: root's, or the one that has this user's name."""
+    """Return whether a group has no members but root and this user: root's, or the group with this user's name."""
     if gid == ROOT:
         return True
     try:

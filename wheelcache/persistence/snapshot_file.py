@@ -45,6 +45,7 @@ from typing import Any, BinaryIO, Final, Self
 from zlib import crc32
 
 from wheelcache.errors import SnapshotDamaged, SnapshotRefused, UnknownFormat
+from wheelcache.runtime.private_files import NEEDS_UNIX
 
 if sys.platform != "win32":
     import fcntl
@@ -318,7 +319,7 @@ def _at(path: Path, dir_fd: int | None) -> str:
 
 def _need_unix() -> None:
     if sys.platform == "win32":
-        raise SnapshotRefused("snapshots need files as Unix has them")
+        raise SnapshotRefused(f"a snapshot {NEEDS_UNIX}")
 
 
 def _sealing(head: bytes, secret: bytes | None) -> Seal:

@@ -14,7 +14,7 @@ SUFFIX: Final = ".lock"
 
 
 class WorkerNumber:
-    """Held by a lock on a file of that number (``flock``), so it is free once the process is gone, however it ended."""
+    """A number, held by a lock on its file (``flock``), so it is free once the process has ended in any way."""
 
     __slots__ = ("_file", "_number")
 
@@ -26,11 +26,11 @@ class WorkerNumber:
         self.release()
 
     def hold(self, directory: int, stem: str) -> int:
-        """The number, which is kept from call to call, unless its file was removed together with the directory.
+        """Return the number. It stays the same unless its file was removed together with the directory.
 
         Args:
             directory: a descriptor of the directory.
-            stem: what the names of the files begin with, the same at each call.
+            stem: the beginning of the names of the files, the same at each call.
 
         Raises:
             OSError: the file of a number cannot be made or locked.
@@ -41,7 +41,7 @@ class WorkerNumber:
         return self._number
 
     def release(self) -> None:
-        """Leave the number to others. The parent of a forked process keeps its number: its lock is the same one."""
+        """Release the number. The parent of a forked process keeps it, since both share the lock."""
         held, self._file = self._file, -1
         if held >= 0:
             os.close(held)

@@ -15,7 +15,7 @@ from functools import partial
 
 
 class Alarm:
-    """Set once, for ever.
+    """An event that is set once and stays set.
 
     Attributes:
         is_set: whether it was set.
@@ -28,8 +28,8 @@ class Alarm:
         self._wake_ups: list[Callable[[], object]] = []
 
     def set(self) -> None:
-        """Wake everything that waits. If that is interrupted, call it again."""
-        # First: a waiter that is not in the list yet looks once more before it sleeps.
+        """Wake all waiters. If this is interrupted, call it again."""
+        # First: a waiter that is not in the list yet checks again before it sleeps.
         self.is_set = True
         for wake in tuple(self._wake_ups):
             # Awake already, or its event loop is closed.
@@ -37,7 +37,7 @@ class Alarm:
                 wake()
 
     def wait(self, seconds: float | None) -> bool:
-        """Stop the thread until the alarm is set, at most so many seconds. Whether it is."""
+        """Block the thread until the alarm is set, for at most so many seconds. Return whether it is set."""
         if not self.is_set:
             sleep = threading.Lock()
             sleep.acquire()
@@ -48,7 +48,7 @@ class Alarm:
         return self.is_set
 
     async def wait_async(self, seconds: float | None) -> bool:
-        """``wait`` for a task, whose event loop runs on."""
+        """``wait`` for a task, without blocking its event loop."""
         if not self.is_set:
             loop = asyncio.get_running_loop()
             future = loop.create_future()

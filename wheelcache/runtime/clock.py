@@ -1,20 +1,22 @@
-"""Time as an argument: the system's clocks, and one that stands still until it is told to move.
+"""Time as an argument: the system's clocks, and a clock that stands still until a test moves it.
 
-Everything in wheelcache takes ``clock``, a callable that returns seconds as a float; ``time.monotonic`` unless told
-otherwise. With a ``ManualClock`` no thread runs: moving the clock is what advances the wheels.
+Everything in wheelcache accepts ``clock``, a callable that returns seconds as a float; the default is
+``time.monotonic``. With a ``ManualClock``, no thread runs: moving the clock advances the wheels.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
 from math import isfinite
+from pathlib import Path
 from typing import Final, Protocol
 
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry
 
 Clock = Callable[[], float]
 
@@ -24,7 +26,7 @@ Where adding a period changes nothing any more, a periodic job would be due agai
 
 
 def _of_the_system(name: str) -> Clock:
-    """``time.<name>``, even if this is imported while freezegun has its own function in that place."""
+    """Return ``time.<name>``, even if this is imported while freezegun has replaced it."""
     freezegun = sys.modules.get("freezegun.api")
     function: Clock = getattr(freezegun, f"real_{name}", None) or getattr(time, name)
     return function
@@ -60,16 +62,16 @@ def time_machine_travels() -> bool:
 
 
 def unfrozen(clock: Clock) -> Clock:
-    """``clock``; the system's, if it is what freezegun has put in the place of ``time.monotonic``."""
+    """Return ``clock``; the system's clock if it is freezegun's replacement of ``time.monotonic``."""
     replaced = getattr(sys.modules.get("freezegun.api"), "fake_monotonic", None)
     return SystemClock.monotonic if replaced is not None and clock is replaced else clock
 
 
 class Steppable(Protocol):
-    """What a ``ManualClock`` or the wheel thread advances: ``advance(clock())`` once ``clock()`` comes to ``wake_at``.
+    """An object that a ``ManualClock`` or the wheel thread advances: ``advance(clock())`` when ``wake_at`` has come.
 
     Attributes:
-        wake_at: when there is something to do next, in seconds on ``clock``; inf if nothing is scheduled.
+        wake_at: the next time at which there is work, in seconds on ``clock``; inf if nothing is scheduled.
     """
 
     @property
@@ -81,19 +83,19 @@ class Steppable(Protocol):
 
 
 def steady(clock: Clock) -> Clock:
-    """What goes on while ``clock`` is frozen."""
+    """Return the clock that goes on while ``clock`` is frozen."""
     return SystemClock.steady if clock is SystemClock.monotonic else clock
 
 
 class ManualClock:
-    """A clock for tests: ``clock()`` tells the time, ``clock.advance(seconds)`` moves it.
+    """A clock for tests: ``clock()`` returns the time, ``clock.advance(seconds)`` moves it.
 
     Moving it stops at every time at which one of its caches or timers has something to do, in order, so a jump of an
     hour has the same effects as an hour. In a jump of years, samples of a cache's figures are taken for the last hour.
     """
 
     state: Final = "not started"
-    """That of the wheel thread, which has nothing to do here."""
+    """The state of the wheel thread, which is not used here."""
 
     def __init__(self, now: float = 0.0) -> None:
         if not -LATEST <= now <= LATEST:
@@ -109,22 +111,22 @@ class ManualClock:
 
     @property
     def target(self) -> float:
-        """Where it is being moved to; the time, while it stands still."""
+        """The time to which the clock is being moved; the time itself while it stands still."""
         return max(self._now, self._target)
 
     def attach(self, driven: Steppable) -> None:
-        """Advance ``driven`` from now on. It is held weakly."""
+        """Advance ``driven`` from now on. The reference to it is weak."""
         self._driven.add(driven)
 
     def wake(self) -> None:
-        """Nothing to wake: work that became due is done when the clock moves."""
+        """Do nothing: due work is done when the clock moves."""
 
     def advance(self, seconds: float) -> None:
-        """Move on by ``seconds`` and do what falls due on the way.
+        """Move the clock by ``seconds``, and do the work that falls due on the way.
 
         Raises:
             ValueError: ``seconds`` is negative or not finite, or the clock would show more than ``LATEST``.
-            RuntimeError: called by something that this clock's moving set off.
+            RuntimeError: called by work that this clock is advancing.
         """
         if not (seconds >= 0 and isfinite(seconds)):
             raise ValueError(f"seconds must be a finite number >= 0, not {seconds!r}")
@@ -138,7 +140,7 @@ class ManualClock:
             try:
                 self._advance(self._target)
             finally:
-                # Where it stands now, if it was interrupted.
+                # The current time, if this was interrupted.
                 self._target = self._now
                 self._mover = None
 
@@ -150,3 +152,31 @@ class ManualClock:
             self._now = max(self._now, driven.wake_at)
             driven.advance(self._now)
         self._now = target
+
+
+_IMPORTED: Final = SystemClock.time()
+_started: Final[dict[int, float]] = {}
+
+
+def process_started() -> float:
+    """Return when this process was started or forked, in seconds since 1970. Without Linux: when this was imported."""
+    pid = os.getpid()
+    if pid not in _started:
+        _started.clear()
+        _started[pid] = _read_start()
+    return _started[pid]
+
+
+def this_process() -> tuple[int, float]:
+    """Return what distinguishes this process from all others: its number, which is used again, and its start."""
+    return os.getpid(), process_started()
+
+
+def _read_start() -> float:
+    try:
+        # The name of the program, in parentheses, may have spaces and parentheses. The start is the 22nd field.
+        ticks = int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
+        up = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return _IMPORTED
+    return SystemClock.time() - up

@@ -1,88 +1,78 @@
 """While a test moves the time with freezegun or time-machine, expiry follows.
 
-Every hit reads ``Cache.clock``, and nothing is added to that. Instead the clock is exchanged when the time is frozen
-and when it is thawed, of each cache that goes by the system's clock. While frozen it tells the wall clock as the test
-set it, on the scale of the monotonic one: an entry of 300 s that was set before is gone in a freeze 301 s later, and
-one that was set in a freeze expires after it when the real time comes to that. So do those of Django's LocMemCache.
+A hit reads the clock of its core, and nothing is added to that. Instead, the clock is exchanged when the time is frozen
+and when it thaws, in each cache that uses the system's clock. The frozen clock shows the wall clock as the test set it,
+on the scale of the monotonic clock: an entry of 300 s that was set before is gone in a freeze 301 s later, and an entry
+that was set in a freeze expires after it when the real time comes to that. Entries of Django's LocMemCache do the same.
 Caches with a clock of their own are left alone.
 
-How this module learns of it, in whichever order all is imported:
-
-- freezegun puts its own functions in the place of the system's in every module that holds them, and later puts them
-  back. This module holds one, and notices that it is set.
-- time-machine replaces the functions' code, which leaves nothing to notice. ``travel.start`` and ``travel.stop`` are
-  wrapped, once the process has imported time-machine. ``sys.modules`` is looked at when wheelcache is imported, when a
-  cache is made, and when a timed entry comes into a cache that had none.
-
-Neither is imported from here, so in production all this is two look-ups in ``sys.modules`` for each new cache.
+The methods ``start`` and ``stop`` of the two libraries are wrapped, once the process has imported a library. For this,
+``sys.modules`` is looked at when wheelcache is imported, when a cache is made, and when a timed entry comes into a
+cache that had none. No library is imported from here, so in production all this is a few look-ups in ``sys.modules``
+for each new cache.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-import time
 from calendar import timegm
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any, Final, Protocol
 
 from wheelcache.runtime.clock import Clock, SystemClock, time_machine_travels
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry
+
+LIBRARIES: Final = (("freezegun.api", "_freeze_time"), ("time_machine", "travel"))
+"""The modules that freeze the time, and their classes with ``start`` and ``stop``."""
 
 DRIFT: Final = 0.5
-"""Seconds by which the two system clocks may come apart, when the wall clock is set, before the difference is measured
-anew. Until then the same serves for all freezes: what expires in 300 s does so when exactly 300 s were travelled."""
+"""Seconds by which the two system clocks may drift apart, when the wall clock is set, before the difference is measured
+again. Until then, all freezes use the same difference: an entry of 300 s expires when exactly 300 s were travelled."""
 
 GRAIN: Final = 2.0**22
 """The difference is a multiple of 1 / GRAIN s, as every time.time() from 2004 to 2038 is. So no subtraction rounds."""
 
 
 class Freezable(Protocol):
-    """What follows."""
+    """An object that follows frozen time."""
 
     def freeze(self, clock: Clock) -> None: ...
     def thaw(self) -> None: ...
 
 
 class _FrozenTime:
-    """Tells caches when time is frozen, and which time it is then."""
+    """Notifies caches when the time is frozen, and shows them the frozen time."""
 
     def __init__(self) -> None:
-        self._replaced = False
         self._caches: WeakRegistry[Freezable] = WeakRegistry()
-        self._travel: type | None = None
+        self._wrapped: list[type] = []
         self._epoch: float | None = None
 
     def add(self, cache: Freezable) -> None:
         self._caches.add(cache)
-        self.find_time_machine()
-        # In this order, so that a thread that freezes or thaws meanwhile sees the cache, or this one sees what it did.
-        if self._is_frozen():
+        self.find_libraries()
+        # In this order, so that a thread that freezes or thaws meanwhile sees the cache, or this one sees the change.
+        if _is_frozen():
             self._freeze(cache)
-            if not self._is_frozen():
+            if not _is_frozen():
                 cache.thaw()
 
-    def replaced(self, function: Clock) -> None:
-        """This module holds ``function`` for ``time.monotonic``: freezegun's, or the system's."""
-        self._replaced = function is not SystemClock.monotonic
-        self.changed()
-
     def changed(self) -> None:
-        """Time was frozen or thawed."""
+        """Follow a freeze or a thaw."""
         for cache in self._caches:
-            if self._is_frozen():
+            if _is_frozen():
                 self._freeze(cache)
             else:
                 cache.thaw()
 
-    def find_time_machine(self) -> None:
-        travel = getattr(sys.modules.get("time_machine"), "travel", None)
-        if travel is not None and travel is not self._travel:
-            self._travel = travel
-            for name in ("start", "stop"):
-                setattr(travel, name, self._followed(getattr(travel, name)))
-            if time_machine_travels():
+    def find_libraries(self) -> None:
+        for module, name in LIBRARIES:
+            library = getattr(sys.modules.get(module), name, None)
+            if library is not None and library not in self._wrapped:
+                self._wrapped.append(library)
+                for method in ("start", "stop"):
+                    setattr(library, method, self._followed(getattr(library, method)))
                 self.changed()
 
     def _followed(self, move: Callable[..., Any]) -> Callable[..., Any]:
@@ -93,9 +83,6 @@ class _FrozenTime:
             return result
 
         return moved
-
-    def _is_frozen(self) -> bool:
-        return (self._replaced and bool(_freezes())) or time_machine_travels()
 
     def _freeze(self, cache: Freezable) -> None:
         # When the monotonic clock was 0, in seconds since 1970.
@@ -108,39 +95,33 @@ class _FrozenTime:
         return _wall_time() - (self._epoch or 0.0)
 
 
+def _is_frozen() -> bool:
+    if not _freezes():
+        return time_machine_travels()
+    ignored = getattr(sys.modules["freezegun.api"], "ignore_lists", [])[-1:]
+    return not any("wheelcache".startswith(names) for names in ignored)
+
+
 def _freezes() -> list[Any]:
     return getattr(sys.modules.get("freezegun.api"), "freeze_factories", [])
 
 
 def _wall_time() -> float:
-    """``time.time()`` as the test that froze it sees it, in every thread.
+    """Return ``time.time()`` as the test that froze it sees it, in every thread.
 
-    freezegun's own function would tell the real time to whatever a thread calls directly.
+    freezegun's own function would return the real time to code that a thread calls directly.
     """
     try:
         moment = _freezes()[-1]()
     except IndexError:
-        # That of time-machine; or the real time, in a read that began before the thaw.
+        # The time of time-machine; or the real time, in a read that began before the thaw.
         return SystemClock.travelling_time()
     return float(timegm(moment.timetuple()) + moment.microsecond / 1e6)
 
 
 _frozen_time: Final = _FrozenTime()
 follow: Final = _frozen_time.add
-"""``follow(cache)``: tell ``cache``, which goes by the system's clock, of every freeze and thaw. It is held weakly."""
-find_time_machine: Final = _frozen_time.find_time_machine
-"""Wrap ``time_machine.travel``, if it was imported and is not wrapped yet."""
-
-
-class _Noticing(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name == "replaced_by_freezegun":
-            _frozen_time.replaced(value)
-
-
-replaced_by_freezegun: Clock = time.monotonic
-"""What freezegun exchanges. If this is imported in a freeze, it is freezegun's already, and exchanged at the thaw."""
-_frozen_time.replaced(replaced_by_freezegun)
-sys.modules[__name__].__class__ = _Noticing
-find_time_machine()
+"""``follow(cache)``: notify ``cache``, which uses the system's clock, of every freeze and thaw, by a weak reference."""
+find_libraries: Final = _frozen_time.find_libraries
+"""Wrap the methods of the libraries that were imported and are not wrapped yet."""
+find_libraries()

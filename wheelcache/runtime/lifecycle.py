@@ -63,7 +63,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import WeakRegistry, acquiring
 
 logger = logging.getLogger("wheelcache")
 
@@ -157,8 +157,7 @@ class _Fork:
 
     def prepare(self) -> None:
         if not self._has_turn:
-            # In one step: an exception between a call of acquire and the next line would leave the lock acquired.
-            (self._has_turn,) = map(_turn.acquire, (True,))
+            (self._has_turn,) = acquiring(_turn)
         _call_all(member.pause for stage in THREADS for member in stage)
         _call_all(self._hold(member) for member in HELD)
         self.is_ready = True
@@ -196,16 +195,12 @@ def _own_fork() -> _Fork | None:
 
 
 def _before_fork() -> None:
-    fork = _Fork(threading.get_ident())
-    _forks.append(fork)
-    fork.prepare()
-
-
-def _before_fork_again() -> None:
+    """Prepare a fork; called a second time, do the steps that an exception has kept the first call from."""
     fork = _own_fork()
     if fork is None or fork.is_over:
-        _before_fork()
-    elif not fork.is_ready:
+        fork = _Fork(threading.get_ident())
+        _forks.append(fork)
+    if not fork.is_ready:
         fork.prepare()
 
 
@@ -284,10 +279,10 @@ def _run(stage: Stage[Callable[[], object]]) -> None:
 
 def _register() -> None:
     # Python calls hooks before a fork in reverse order of registration, and those after it in order.
-    os.register_at_fork(before=_before_fork_again)
-    os.register_at_fork(before=_before_fork)
     for _ in range(2):
-        os.register_at_fork(after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+        os.register_at_fork(
+            before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+        )
     if COUNTS_LATE:
         # Imported here: it takes 3 ms, and other versions do not need it.
         import ctypes

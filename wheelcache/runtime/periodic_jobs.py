@@ -1,4 +1,4 @@
-"""What is done every so many seconds for a cache: the line on the log, a sample of its figures, publishing them."""
+"""Runs the periodic jobs of a cache: the line on the log, a sample of its figures, and their publication."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PeriodicJob(Protocol):
     """Something to do every ``period`` seconds.
 
     Attributes:
-        matters: how many of its last runs leave anything to be seen.
+        matters: the number of last runs whose effects are visible.
     """
 
     @property
@@ -36,7 +36,7 @@ class Aligned(Protocol):
     """A job that runs at certain times instead of every so many seconds."""
 
     def until_next(self) -> float:
-        """Seconds to its next run."""
+        """Return the seconds until its next run."""
 
 
 class Driver(Protocol):
@@ -47,9 +47,9 @@ class Driver(Protocol):
 
 
 class _IdleChecker:
-    """The job that pauses all jobs. It goes by the longest period, so that each job runs between two of its runs.
+    """The job that pauses all jobs. It has the longest period, so that each job runs between two of its runs.
 
-    There is one. If there were two, the first would leave the second nothing to see.
+    There is only one: of two, the first would leave the second nothing to find.
     """
 
     __slots__ = ("matters", "period", "run")
@@ -69,11 +69,11 @@ class PeriodicJobs:
     Args:
         clock: seconds.
         driver: advances this when a job is due.
-        is_idle: whether nothing was asked for since its last call, and the cache has no entries.
-        jobs: what to do. Those that are due together run in this order.
+        is_idle: returns whether the cache was not used since the last call and has no entries.
+        jobs: the jobs. Jobs that are due together run in this order.
 
     Attributes:
-        paused: before the first write, and since the cache was found idle. The next write calls ``start``.
+        paused: before the first write, and since the cache was found idle. The next use calls ``cache_is_used``.
     """
 
     __slots__ = ("__weakref__", "_closed", "_driver", "_generation", "_is_idle", "_jobs", "clock", "paused")
@@ -93,8 +93,12 @@ class PeriodicJobs:
     def wake_at(self) -> float:
         return min(self._generation.values(), default=inf)
 
-    def start(self) -> None:
-        """Have the jobs run, for the first time after a period of each. Nothing happens unless they are paused."""
+    def cache_is_used(self) -> None:
+        """Start the jobs, each for the first time after its period. Do nothing unless they are paused.
+
+        Called at the first write, at a failed load, and at a call of the store behind, since the cache of a store that
+        fails is not written to.
+        """
         # No call comes in between, so no other thread and no exception from outside does.
         self.paused, was_paused = False, self.paused
         if not was_paused:
@@ -118,7 +122,7 @@ class PeriodicJobs:
             raise
 
     def advance(self, now: float) -> None:
-        """Run what is due at ``now``."""
+        """Run the jobs that are due at ``now``."""
         generation = self._generation
         for job in tuple(generation):
             if generation is not self._generation:
@@ -127,7 +131,7 @@ class PeriodicJobs:
                 self._run(job, generation)
 
     def close(self) -> None:
-        """No job runs any more."""
+        """End all jobs."""
         self._closed = True
         self.paused = False
         self._generation = {}
@@ -135,7 +139,7 @@ class PeriodicJobs:
             job.close()
 
     def start_over(self) -> None:
-        """In the child of a fork: the next write starts the jobs."""
+        """Let the next write start the jobs, in the child of a fork."""
         self._generation = {}
         self.paused = bool(self._jobs) and not self._closed
         for job in self._jobs:
@@ -178,7 +182,7 @@ class PeriodicJobs:
                 self._pause()
             if not self._is_idle():
                 # Written after the first look, when the jobs were not paused, and maybe for the last time.
-                self.start()
+                self.cache_is_used()
 
     def _pause(self) -> None:
         self._generation = {}

@@ -11,10 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import uniform
-from typing import Any, Final
+from random import SystemRandom
+from typing import Final
 
-from wheelcache import options
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import lifecycle
 from wheelcache.runtime.clock import SystemClock
@@ -31,13 +30,18 @@ FALLBACK_PATIENCE: Final = 1.0
 """Seconds that processes which choose another runtime directory wait for each other. Any user can hold that lock."""
 
 
+NEEDS_UNIX: Final = "needs file locks and permissions as Unix has them, which Windows does not"
+"""The end of the error message of each feature that shares files between processes, or loads only safe files."""
+
+
 class FileLocked(FileUnusable):
     """Another process has locked the file for longer than this one waits."""
 
 
 def pause() -> None:
     """Wait between two tries to lock a file, for a random time: in step with others, some would never be first."""
-    time.sleep(uniform(0.001, 0.004))
+    # Not of the generator that the application may have seeded, which a fork copies as well.
+    time.sleep(SystemRandom().uniform(0.001, 0.004))
 
 
 def runtime_directory() -> Path:
@@ -158,6 +162,8 @@ def make_private(directory: Path) -> None:
     Raises:
         FileUnusable: it cannot be made, is not this user's, or others may use it.
     """
+    if sys.platform == "win32":
+        raise FileUnusable(f"a directory for one user {NEEDS_UNIX}")
     try:
         with suppress(FileExistsError):
             directory.mkdir(mode=0o700)
@@ -165,26 +171,6 @@ def make_private(directory: Path) -> None:
     except OSError as error:
         raise FileUnusable(f"{directory} cannot be made: {error}") from error
     check_private(directory, found, stat.S_ISDIR, "a directory")
-
-
-def private_directory_or_none(option: str, value: Any, make: Callable[[Path], object] = make_private) -> Path | None:
-    """The directory that an option says, made if it isn't there; or None.
-
-    Args:
-        make: makes it, and raises FileUnusable if it is not safe to use.
-
-    Raises:
-        TypeError, ValueError, FileUnusable: naming the option.
-    """
-    path = options.path_or_none(option, value)
-    try:
-        if path is not None:
-            make(path)
-    except FileUnusable as error:
-        raise FileUnusable(
-            f"{option} must be a directory for this user alone, or where to make one: {error}"
-        ) from error
-    return path
 
 
 def check_private(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
@@ -222,10 +208,12 @@ def locked_file(path: Path, patience: float | None = None, *, shared: bool = Fal
         _lock(path, file, LOCK_PATIENCE if patience is None else patience, shared=shared)
         yield file
     finally:
-        # Closing would not do where the file is mapped: the map has a descriptor of its own.
-        fcntl.flock(file, fcntl.LOCK_UN)
-        not_for_children.discard(file)
-        os.close(file)
+        # In the child of a fork by a signal handler in between, it is closed, and the lock is the parent's.
+        if file in not_for_children:
+            # Closing would not do where the file is mapped: the map has a descriptor of its own.
+            fcntl.flock(file, fcntl.LOCK_UN)
+            not_for_children.discard(file)
+            os.close(file)
 
 
 def _lock(path: Path, file: int, patience: float, *, shared: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Starting a daemon thread, and waiting for its end before a fork or at the exit of an interpreter."""
+"""Daemon threads: the context of their work, their start, and their end before a fork or at the exit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Final
 
 PATIENCE: Final = 1.0
@@ -21,6 +22,19 @@ LOOK: Final = 0.01
 KERNEL_LOOK: Final = 0.0001
 KERNEL_LOOKS: Final = 1000
 """Seconds between two checks of whether the kernel still lists a thread, and the number of checks."""
+
+
+resetters: Final[list[Callable[[], object]]] = []
+"""Called in each new context, by the parts that keep in context variables to which load or request the running code
+belongs: a refresh belongs to none, although one of them started it."""
+
+
+def own_context() -> Context:
+    """Return a copy of the caller's context for work that goes on without the caller."""
+    context = copy_context()
+    for reset in resetters:
+        context.run(reset)
+    return context
 
 
 def make(name: str, target: Callable[..., object], *args: object) -> threading.Thread:
@@ -82,3 +96,12 @@ def _wait_for_kernel(thread: threading.Thread) -> None:
         if not os.path.exists(task):
             return
         time.sleep(KERNEL_LOOK)
+
+
+def end_under_a_patch() -> None:
+    """To be called by a thread that is about to return and may have been started before ``threading`` was patched.
+
+    It then has another number than the one that it was registered with, and ``threading`` would print a KeyError when
+    it removes the thread from its list. The look-up of the current thread registers a dummy under the new number.
+    """
+    threading.current_thread()

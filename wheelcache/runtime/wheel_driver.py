@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Final, Protocol
 
 from wheelcache.runtime.clock import Clock, ManualClock, steady, unfrozen
-from wheelcache.runtime.frozen_time import find_time_machine
+from wheelcache.runtime.frozen_time import find_libraries
 from wheelcache.runtime.wheel_thread import WheelThread, wheel_thread
 
 logger = logging.getLogger("wheelcache")
@@ -162,7 +162,7 @@ class WheelDriver:
             return
         now, wake_at = self.clock(), self.wake_at
         if self.calls_for_thread or now - wake_at <= self._patience:
-            find_time_machine()
+            find_libraries()
             self.wake()
             # Last, so that the next write wakes it if this one is interrupted.
             self.calls_for_thread = False

@@ -16,10 +16,9 @@ from typing import Final
 
 from wheelcache.runtime import lifecycle, threads
 from wheelcache.runtime.clock import Steppable
-from wheelcache.runtime.lazy import Lazy, end_under_a_patch
 from wheelcache.runtime.lifecycle import is_forking
-from wheelcache.runtime.threads import wait_for_end
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import Lazy, WeakRegistry
+from wheelcache.runtime.threads import end_under_a_patch, wait_for_end
 
 logger = logging.getLogger("wheelcache")
 

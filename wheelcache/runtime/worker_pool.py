@@ -20,10 +20,8 @@ from typing import Any, Final
 
 from wheelcache.runtime import lifecycle, threads
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.runtime.contexts import own_context
-from wheelcache.runtime.lazy import Lazy, end_under_a_patch
-from wheelcache.runtime.threads import wait_for_end
-from wheelcache.runtime.weak_registry import WeakRegistry
+from wheelcache.runtime.shared_objects import Lazy, WeakRegistry
+from wheelcache.runtime.threads import end_under_a_patch, own_context, wait_for_end
 
 logger = logging.getLogger("wheelcache")
 

@@ -1,18 +1,19 @@
-"""The way of a write: weigh, step of the core, wake the wheel thread, tell waiters and the listener.
+"""The path of a write: open the gate, weigh, one step of the core, wake the wheel thread, notify waiters and listener.
 
-``Cache`` and ``Loads`` write through it. It has what a write takes beside the core, and knows neither of them.
+Every write by a caller passes through ``EntryWriter.begin``, and every TTL through ``EntryWriter.seconds``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
 from typing import Any, Final
 
 from wheelcache import options
+from wheelcache.coherence.fill_notes import NEWS, Answered
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import WriteState
+from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
 from wheelcache.core.contract import (
     ANY,
     BATCH,
@@ -32,10 +33,9 @@ from wheelcache.core.contract import (
     Removals,
     Seen,
     TagName,
-    Times,
     Watch,
 )
-from wheelcache.keys import group_of, unwrap
+from wheelcache.keys import KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.removal_listener import RemovalListener, call_all
@@ -47,19 +47,26 @@ NOTHING_YET: Final = -1
 
 
 class EntryWriter(WriteState):
-    """What a write of one cache takes. Keys are those of the core.
+    """The writes of one cache.
+
+    Args:
+        keys: adapts the callers' keys to the core.
+        ttl: the seconds of DEFAULT_TTL; None for forever.
+        open_gate: loads the snapshot that the cache begins with, or raises CacheClosed.
+        cache_is_used: called after the first write, and after the first one since ``expect_first_write``.
 
     Attributes:
-        name: of the cache.
-        leases: whose waiters are told of values.
-        quiet: the outcome of a ``set`` after which there is nothing more to do. No outcome is, where the next write has
-            to start something: the wheel thread after a fork, and the periodic jobs.
-        on_first_write: called after such a write.
+        name: the name of the cache.
+        leases: their waiters receive the values.
+        listener: is notified of removals.
+        stamps: the writes of other processes.
+        quiet: the outcome of a ``set`` that needs no further work. It equals no outcome if the next write has to start
+            something: the wheel thread after a fork, and the periodic jobs.
     """
 
     __slots__ = (
-        *("_core", "_driver", "_weigher", "listener", "name", "on_first_write"),
-        *("seen", "stamps", "tells_of_writes", "watch"),
+        *("_cache_is_used", "_core", "_driver", "_keys", "_open_gate", "_ttl", "_weigher"),
+        *("listener", "name", "stamps"),
     )
 
     def __init__(
@@ -71,6 +78,11 @@ class EntryWriter(WriteState):
         listener: RemovalListener,
         weigher: Weigher | None,
         stamps: KeyStamps,
+        *,
+        keys: KeyProxies,
+        ttl: float | None,
+        open_gate: Callable[[], object],
+        cache_is_used: Callable[[], object],
     ) -> None:
         self.name = name
         self._core = core
@@ -79,13 +91,15 @@ class EntryWriter(WriteState):
         self.listener = listener
         self._weigher = weigher
         self.stamps = stamps
-        self.seen, self.watch, self.tells_of_writes = stamps.seen, stamps.watch, stamps.tells_of_writes
+        self._keys = keys
+        self._ttl = ttl
+        self._open_gate = open_gate
+        self._cache_is_used = cache_is_used
         self.quiet = NOTHING_YET
-        self.on_first_write: Callable[[], object] | None = None
         self.listen(listener.function)
 
     def listen(self, function: Any) -> None:
-        """Tell ``function`` of removals from now on."""
+        """Notify ``function`` of removals from now on."""
         self.listener.set(function)
         self.is_plain = self.listener.function is None and self._weigher is None and not self.stamps.are_there
 
@@ -93,65 +107,133 @@ class EntryWriter(WriteState):
     def hears_misses(self) -> bool:
         return self.stamps.are_there or self._driver.is_frozen
 
-    def get_many(self, keys: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-        """Return the values of those ``keys`` that are there. Keys are given as the caller's key and the core's, and
-        the values are by the caller's key."""
-        found = {}
-        misses = 0
-        find, hears_misses = self._core.find, self.hears_misses
-        for caller_key, key in keys:
-            value = find(key, MISSING)
-            if value is not MISSING:
-                found[caller_key] = value
-                continue
-            misses += 1
-            if hears_misses:
-                self.missed(key)
-        self._core.count(misses=misses)
-        return found
-
-    def times(self, key: Any) -> Times | None:
-        """The times of a fresh and current entry."""
-        times = self._core.times(key)
-        if times is not None and times.is_current and times.fresh_until > self._core.now():
-            return times
-        self._found_expired(key)
-        return None
-
     def missed(self, key: Any) -> None:
-        """``key`` was missed, and may be set soon."""
-        self._found_expired(key)
+        """Record that ``key`` was missed, and may be set soon."""
+        self.found_expired(key)
         self._check_stamps()
         self.stamps.missed(key)
 
-    def _found_expired(self, key: Any) -> None:
-        """A call found no fresh entry. What a test has found expired must not come back when it moves the time back."""
+    def found_expired(self, key: Any) -> None:
+        """Remove an entry that a call has found expired: it must not come back when a test moves the time back."""
         if self._driver.is_frozen:
             times = self._core.times(key)
             if times is not None and times.expires_at <= self._core.now():
                 self.discard(key, RemovalCause.EXPIRED)
 
-    # Writing.
+    # Writing, with the callers' keys and TTLs.
+
+    def begin(self, key: Any) -> tuple[Any, Answered]:
+        """Begin a write of ``key``. Return the core's key, and the miss that the write answers, or NEWS. No later write
+        answers that miss."""
+        self._open_gate()
+        if type(key) is not str:
+            key = self._keys.adapt(key)
+        return key, self.stamps.noted(key)
+
+    def seconds(self, ttl: TTL) -> float | None:
+        """Return ``ttl`` in seconds; None for forever.
+
+        Raises:
+            TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
+        """
+        if ttl is DEFAULT_TTL:
+            return self._ttl
+        if ttl is None or (type(ttl) is int and 0 < ttl < MAX_FAST_TTL):
+            return ttl
+        return options.ttl("ttl", ttl)
 
     def weigh(self, key: Any, value: Any) -> int:
         if self._weigher is None:
             return 0
         return options.whole("what the weigher returns", self._weigher(unwrap(key), value))
 
-    def tags(self, key: Any) -> tuple[TagName, ...]:
-        """Return the tags of an entry of ``key``: its group, if it is in one."""
-        group = None if type(key) is str else group_of(unwrap(key))
-        return () if group is None else ((group, self.stamps.slot(group)),)
+    def set(self, key: Any, value: Any, ttl: TTL, *, exact: bool = False, mode: int = ANY) -> int:
+        """Store ``value``. Return the core's outcome."""
+        seconds = self.seconds(ttl)
+        key, answered = self.begin(key)
+        return self._set(key, value, seconds, exact=exact, mode=mode, answered=answered)
 
-    def set(self, key: Any, value: Any, ttl: float | None, *, exact: bool = False, mode: int = ANY) -> int:
-        """Store ``value`` for a caller, whose miss of ``key`` it may answer. Return the core's outcome."""
-        seen, since = self.stamps.noted(key)
-        return self._set(key, value, ttl, exact=exact, mode=mode, seen=seen, since=since)
+    def set_many(self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool) -> list[Any]:
+        """Store the pairs of key and value. Return the keys that were not stored."""
+        seconds = self.seconds(ttl)
+        # All keys first: a wrong one changes nothing.
+        begun = [(caller_key, *self.begin(caller_key), value) for caller_key, value in items]
+        together, removed, refused = 0, self.listener.list(), []
+        try:
+            for caller_key, key, answered, value in begun:
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, answered, removed)
+                together |= outcome
+                if not outcome & STORED:
+                    refused.append(caller_key)
+            self.announce(together, removed, len(begun))
+        except BaseException:
+            self.interrupted()
+            raise
+        return refused
+
+    def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
+        """Replace a value by ``function(value)``, with its times. Return the new value; MISSING without an entry."""
+        key, _ = self.begin(key)
+        while (record := self._core.peek(key)) is not None:
+            times = record.times
+            if not times.is_current or times.fresh_until <= self._core.now():
+                break
+            value = function(record.value)
+            if not self._set(key, value, KEEP, mode=SAME, expected=record.value) & CHANGED:
+                return value
+        self.found_expired(key)
+        return MISSING
+
+    def touch(self, key: Any, ttl: TTL) -> bool:
+        """Give a fresh and current entry a new TTL from now, exactly. Return False if there is none."""
+        seconds = self.seconds(ttl)
+        key, _ = self.begin(key)
+        try:
+            outcome = self._core.touch(key, seconds)
+            self.announce(outcome, None)
+        except BaseException:
+            self.interrupted()
+            raise
+        if not outcome:
+            self.found_expired(key)
+        return bool(outcome & STORED)
+
+    def renew(self, key: Any, value: Any, ttl: TTL = DEFAULT_TTL) -> bool:
+        """Give an entry that has ``value`` already a new TTL from now, exactly. Return False if there is none.
+
+        Unlike ``touch``, this leaves the entries of other processes as they are, and answers no miss.
+        """
+        seconds = self.seconds(ttl)
+        self._open_gate()
+        key = self._keys.adapt(key)
+        record = self._core.peek(key)
+        if record is None or type(record.value) is not type(value) or record.value != value:
+            return False
+        outcome = self._set(
+            key, record.value, seconds, exact=True, mode=SAME, expected=record.value, answered=(record.seen, 0)
+        )
+        return bool(outcome & STORED)
+
+    def delete(self, key: Any) -> Any:
+        """Remove an entry. Return its value if it was fresh and current, otherwise MISSING."""
+        key, _ = self.begin(key)
+        removed = self.listener.list()
+        value = self._core.delete(key, MISSING, slot=self.stamps.slot(key), removed=removed)
+        if self.leases.in_force:
+            self.leases.deleted(key)
+        self.listener.tell(removed)
+        return value
+
+    def delete_many(self, keys: Iterable[Any]) -> int:
+        """Remove entries. Return how many were fresh and current."""
+        return sum(self.delete(key) is not MISSING for key in keys)
+
+    # Writing, with the keys of the core. These are no writes by a caller.
 
     def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None, since: int) -> int:
         """Store a value that was saved after the moment ``since``, unless there is a newer one or no room. Return the
         core's outcome."""
-        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, seen=seen, since=since)
+        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since))
 
     def _set(
         self,
@@ -162,106 +244,49 @@ class EntryWriter(WriteState):
         exact: bool = False,
         mode: int = ANY,
         expected: Any = MISSING,
-        seen: Seen | None = None,
-        since: int = 0,
+        answered: Answered = NEWS,
     ) -> int:
-        """Call ``core.set``, and do what follows from its outcome."""
-        weight = 0 if self._weigher is None else self.weigh(key, value)
+        """Store a value, and handle the outcome."""
         removed = self.listener.list()
-        slot = self.stamps.slot(key)
-        tags = self.tags(key)
         try:
-            outcome = self._core.set(
-                key, value, ttl, grace, exact, weight, mode, expected, None, slot, seen, removed, tags, since
-            )
-            if outcome == self.quiet and self.is_plain:
-                return outcome
-            if outcome == OUTDATED:
-                # The value may be old by now: no waiter gets it.
-                self.leases.refuse(key)
-            self.announce(outcome, removed)
+            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed)
+            if outcome != self.quiet or not self.is_plain:
+                self.announce(outcome, removed)
         except BaseException:
             self.interrupted()
             raise
         return outcome
 
     def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> tuple[int, Removals | None]:
-        """Store what was loaded under ``watch``, unless the key was written since. What to ``announce`` of it."""
-        seen = self.stamps.seen_by_load(watch.seen)
-        weight = self.weigh(key, value)
-        removed = self.listener.list()
-        try:
-            outcome = self._core.set(
-                *(key, value, ttl, grace, False, weight, ANY, MISSING, watch, self.stamps.slot(key), seen, removed),
-                tags=self.tags(key),
-            )
-        except BaseException:
-            self.interrupted()
-            raise
+        """Store a loaded value under ``watch``, unless the key was written since. Return what ``announce`` takes."""
+        seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
+        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed), removed
+
+    def _store(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        exact: bool,
+        mode: int,
+        expected: Any,
+        watch: Watch | None,
+        answered: Answered,
+        removed: Removals | None,
+    ) -> int:
+        weight = 0 if self._weigher is None else self.weigh(key, value)
+        slot = self.stamps.slot(key)
+        group = None if type(key) is str else group_of(unwrap(key))
+        tags: tuple[TagName, ...] = () if group is None else ((group, self.stamps.slot(group)),)
+        seen, since = answered
+        outcome = self._core.set(
+            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, tags, since
+        )
         if outcome == OUTDATED:
+            # The value may be old by now: no waiter gets it.
             self.leases.refuse(key)
-        return outcome, removed
-
-    def update(self, key: Any, function: Callable[[Any], Any]) -> Any:
-        """Put ``function(value)`` in the place of a value, with its times. The new value; MISSING without an entry."""
-        self.stamps.noted(key)
-        while (record := self._core.peek(key)) is not None:
-            times = record.times
-            if not times.is_current or times.fresh_until <= self._core.now():
-                break
-            value = function(record.value)
-            if not self._set(key, value, KEEP, mode=SAME, expected=record.value) & CHANGED:
-                return value
-        self._found_expired(key)
-        return MISSING
-
-    def renew(self, key: Any, value: Any, ttl: float | None) -> bool:
-        """Give an entry that has ``value`` already ``ttl`` seconds from now, exactly and quietly. Whether there is."""
-        record = self._core.peek(key)
-        if record is None or type(record.value) is not type(value) or record.value != value:
-            return False
-        outcome = self._set(key, record.value, ttl, exact=True, mode=SAME, expected=record.value, seen=record.seen)
-        return bool(outcome & STORED)
-
-    def set_many(self, items: Sequence[tuple[Any, Any]], ttl: float | None, *, exact: bool) -> list[int]:
-        """``set`` for pairs of key and value. Return their outcomes."""
-        ready = [
-            (key, value, self.weigh(key, value), self.stamps.slot(key), *self.stamps.noted(key), self.tags(key))
-            for key, value in items
-        ]
-        removed = self.listener.list()
-        try:
-            outcomes = [
-                self._core.set(
-                    key, value, ttl, 0.0, exact, weight, ANY, MISSING, None, slot, seen, removed, tags, since
-                )
-                for key, value, weight, slot, seen, since, tags in ready
-            ]
-            together = 0
-            for (key, _), outcome in zip(items, outcomes, strict=True):
-                if outcome == OUTDATED:
-                    self.leases.refuse(key)
-                together |= outcome
-            self.announce(together, removed, len(items))
-        except BaseException:
-            self.interrupted()
-            raise
-        return outcomes
-
-    def delete(self, key: Any) -> Any:
-        """Remove an entry. Its value if it was fresh and current, else MISSING."""
-        removed = self.listener.list()
-        # What was missed before is no longer filled by a ``set`` that comes after.
-        self.stamps.noted(key)
-        value = self._core.delete(key, MISSING, slot=self.stamps.slot(key), removed=removed)
-        if self.leases.in_force:
-            self.leases.deleted(key)
-        self.listener.tell(removed)
-        return value
-
-    def delete_many(self, keys: Iterable[Any]) -> int:
-        """``delete`` for many. Return how many were fresh and current."""
-        return sum(self.delete(key) is not MISSING for key in keys)
+        return outcome
 
     def drop_tag(self, name: str) -> int:
         """Remove the entries with a tag, and return how many were in memory. The listener is notified of each before
@@ -280,23 +305,10 @@ class EntryWriter(WriteState):
         self.listener.tell(removed)
 
     def evict(self, key: Any) -> None:
-        """Remove an entry for want of room."""
+        """Remove an entry to make room."""
         removed = self.listener.list()
         self._core.delete(key, cause=RemovalCause.EVICTED, slot=self.stamps.slot(key), removed=removed)
         self.listener.tell(removed)
-
-    def touch(self, key: Any, ttl: float | None) -> bool:
-        """Give a fresh and current entry ``ttl`` seconds from now, exactly. Whether there is one."""
-        self.stamps.noted(key)
-        try:
-            outcome = self._core.touch(key, ttl)
-            self.announce(outcome, None)
-        except BaseException:
-            self.interrupted()
-            raise
-        if not outcome:
-            self._found_expired(key)
-        return bool(outcome & STORED)
 
     def evict_to(self, size: int) -> None:
         more = True
@@ -306,10 +318,10 @@ class EntryWriter(WriteState):
             self.listener.tell(removed)
 
     def clear(self, *, news: bool = True) -> None:
-        """Remove every entry, and tell the listener of each.
+        """Remove every entry, and notify the listener of each.
 
         Args:
-            news: every slot of the stamps has news, and no waiter and no later ``set`` has to do with what was here.
+            news: whether the other processes are notified. No waiter and no later ``set`` answers an earlier miss then.
         """
         if news:
             self.leases.cleared()
@@ -318,13 +330,12 @@ class EntryWriter(WriteState):
             self._core.clear(news=news)
             self._drain()
         except BaseException:
-            # The wheel thread drops what is left, and tells of it.
+            # The wheel thread drops the rest, and notifies the listener.
             self._driver.wake()
             raise
 
     def _drain(self) -> None:
-        """Notify the listener of all entries that were detached; without a listener, the wheel thread drops most of
-        them."""
+        """Notify the listener of all detached entries; without one, the wheel thread drops the rest of them."""
         if self.listener.function is None:
             self._core.drain()
             self._driver.wake()
@@ -339,14 +350,13 @@ class EntryWriter(WriteState):
             yield partial(self.listener.tell, removed)
 
     def announce(self, outcome: int, removed: Removals | None, count: int = 1) -> None:
-        """After a step of the core that wrote ``count`` entries: what follows from its outcome."""
+        """Handle the outcome of a step of the core that wrote ``count`` entries."""
         driver = self._driver
         if self.quiet != STORED:
             # First: what it starts may write.
             self.quiet = STORED
             try:
-                if self.on_first_write is not None:
-                    self.on_first_write()
+                self._cache_is_used()
             except BaseException:
                 self.expect_first_write()
                 raise
@@ -363,13 +373,13 @@ class EntryWriter(WriteState):
         self._check_stamps()
 
     def interrupted(self) -> None:
-        """An exception from outside came between a step of the core and the end of ``announce``: what the step has
-        scheduled and completed is not forgotten."""
+        """Handle an exception between a step of the core and the end of ``announce``: nothing that the step has
+        scheduled or completed is forgotten."""
         self._driver.wake()
         self.leases.completed()
 
     def expect_first_write(self) -> None:
-        """The next write has to start something."""
+        """Let the next write call ``cache_is_used``."""
         self.quiet = NOTHING_YET
 
     def after_fork_in_child(self) -> None:
@@ -379,9 +389,3 @@ class EntryWriter(WriteState):
     def _check_stamps(self) -> None:
         if self.stamps.are_there and self.stamps.check():
             self._drain()
-
-
-def batched(items: Iterable[Any], count: int = BATCH) -> Iterator[list[Any]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, count)):
-        yield batch

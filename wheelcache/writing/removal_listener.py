@@ -1,4 +1,4 @@
-"""Tells the user's listener of the entries that left."""
+"""Notifies the user's listener of the entries that left, on writes and when the wheel thread advances the core."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from wheelcache import options
-from wheelcache.core.contract import RemovalCause, Removals
+from wheelcache.core.contract import Core, RemovalCause, Removals
 from wheelcache.keys import unwrap
 
 logger = logging.getLogger("wheelcache")
@@ -17,32 +17,48 @@ Listener = Callable[[Any, Any, RemovalCause], object]
 
 
 class RemovalListener:
-    """The listener of one cache, which may be exchanged at any time.
+    """Removes due entries of one core, as a wheel of ``WheelDriver``, and notifies the listener of all removals.
 
     Args:
-        name: of the cache.
-        function: ``function(key, value, cause)``, or None.
+        name: the name of the cache.
+        function: ``function(key, value, cause)``, or None. It may be exchanged at any time.
     """
 
-    __slots__ = ("_name", "function")
+    __slots__ = ("_core", "_name", "function")
 
-    def __init__(self, name: str, function: Listener | None) -> None:
+    def __init__(self, name: str, core: Core, function: Listener | None) -> None:
         self._name = name
+        self._core = core
         self.set(function)
+
+    def __repr__(self) -> str:
+        return f"<Cache {self._name!r}, {len(self._core)} entries>"
 
     def set(self, function: Listener | None) -> None:
         self.function = options.function_or_none("on_removal", function)
 
     def list(self) -> Removals | None:
-        """For a step of the core: what collects removals, or None if there is no listener."""
+        """Return a list for a step of the core, which collects removals; None if there is no listener."""
         return None if self.function is None else []
 
-    def tell(self, removed: Removals | None) -> None:
-        """Call the listener, without a lock. What it raises is logged; an exit or Ctrl-C is raised after the last."""
+    def tell(self, done: Removals | None) -> None:
+        """Call the listener, without a lock. Its errors are logged; an exit or Ctrl-C is raised after the last call."""
         function = self.function
-        if not removed or function is None:
+        if not done or function is None:
             return
-        call_all(partial(self._call, function, removal) for removal in removed)
+        call_all(partial(self._call, function, removal) for removal in done)
+
+    @property
+    def next_due(self) -> float:
+        return self._core.next_due
+
+    def take_due(self, budget: int) -> Removals | None:
+        removed = self.list()
+        self._core.advance(budget, removed)
+        return removed
+
+    def use_clock(self, clock: Callable[[], float]) -> None:
+        self._core.use_clock(clock)
 
     def _call(self, function: Listener, removal: tuple[Any, Any, RemovalCause]) -> None:
         key = unwrap(removal[0])
@@ -53,7 +69,7 @@ class RemovalListener:
 
 
 def call_all(functions: Iterable[Callable[[], object]]) -> None:
-    """Call each of ``functions``. What one raises, an exit or Ctrl-C, is raised after the last."""
+    """Call each of ``functions``. An exit or Ctrl-C in one of them is raised after the last."""
     interruption: BaseException | None = None
     for function in functions:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.resources import files
 from operator import attrgetter
 from string import Template
@@ -22,14 +22,22 @@ from wheelcache.observability import documents
 from wheelcache.observability.event_log import CLEARED, RESET, Event
 from wheelcache.observability.figures import CacheFigures, WorkerFigures
 from wheelcache.observability.observed import ObservedCache
+from wheelcache.observability.problems import headline, problems
 from wheelcache.observability.publisher import INTERVAL
-from wheelcache.observability.recorder import MINUTE, sum_of
-from wheelcache.observability.site import Site, Step
+from wheelcache.observability.recorder import MINUTE
+from wheelcache.observability.site import RECENTLY, Glance, Site, Step
+from wheelcache.observability.tables import LEVELS, STEP
 from wheelcache.observability.worker_requests import CLEAR, SAVE
 from wheelcache.runtime.clock import SystemClock
-from wheelcache.stats import Stats
+from wheelcache.stats import NOTHING, Stats
 
-ASSETS: Final = {"dashboard.css": "text/css", "dashboard.js": "text/javascript", "icon.svg": "image/svg+xml"}
+_SCRIPTS: Final = ("dashboard", "caches", "charts", "details", "nodes", "words")
+
+ASSETS: Final = {
+    "dashboard.css": "text/css",
+    "icon.svg": "image/svg+xml",
+    **{f"{name}.js": "text/javascript" for name in _SCRIPTS},
+}
 """The files beside the page, and their types. They are in UTF-8."""
 
 HEADERS: Final = {
@@ -42,9 +50,6 @@ HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
 }
 """Of every answer."""
-
-FEW: Final = 3
-"""Caches that are shown with all their details at first: of more, the page shows a line each."""
 
 LATEST_EVENTS: Final = 30
 """Those that the page shows. All that are kept would be 25 KB, every three seconds."""
@@ -125,14 +130,18 @@ class Dashboard:
         """What the page shows, to be sent as JSON.
 
         Args:
-            details: the names of the caches whose workers and history are wanted; None for all, unless there are more
-                than ``FEW``.
+            details: the names of the caches whose workers and history are wanted; None for the first one.
             span: of the history: "day", or what is taken for "hour".
         """
         site = Site(self._caches())
-        figures = site.caches
+        recent, events = site.recent(), site.events(LATEST_EVENTS)
+        found = problems(site.caches, recent, events, {each.name for each in site.own}, site.time)
+        order = {each.cache: place for place, each in reversed(list(enumerate(found)))}
+        # Those with problems come first, the worst of them before the others.
+        figures = sorted(site.caches, key=lambda each: order.get(each.name, len(found)))
         if details is None:
-            details = [each.name for each in figures] if len(figures) <= FEW else ()
+            details = [each.name for each in figures[:1]]
+        steps = _latest_steps(recent)
         return {
             "title": self._title,
             "at": SystemClock.time(),
@@ -140,9 +149,12 @@ class Dashboard:
             "this_worker": os.getpid(),
             "since": site.reset_at,
             "can_reset": bool(site.files),
-            "events": [_event(each) for each in site.events(LATEST_EVENTS)],
+            "headline": headline(found, [each.name for each in figures]),
+            "problems": [{"cache": each.cache, "text": each.text, "sentence": str(each)} for each in found],
+            "events": [_event(each) for each in events],
             "caches": [
                 _card(each, site)
+                | {"recent": _glance([recent.get(each.name, {}).get(start) for start in steps])}
                 | (
                     {**_details(each, site, span == "day"), "settings": self._settings(each.name)}
                     if each.name in details
@@ -164,7 +176,7 @@ class Dashboard:
         """
 
         def clear(cache: ObservedCache) -> None:
-            cache.clear_for(None)
+            cache.parts.clear_for(None)
             if cache.observer.publication is not None:
                 # The page shows it immediately.
                 cache.observer.publication.run_now()
@@ -301,6 +313,28 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
     }
 
 
+def _latest_steps(recent: Mapping[str, Mapping[int, Glance]]) -> range:
+    """The starts of the steps in the sparklines, which are those of all caches."""
+    last = max((start for steps in recent.values() for start in steps), default=0)
+    return range(last - RECENTLY + STEP, last + STEP, STEP)
+
+
+def _glance(steps: Sequence[Glance | None]) -> dict[str, Any]:
+    """Return the values of the sparklines, with None where the cache was not there, and the sums of the last minute."""
+    last_minute = [each for each in steps[-MINUTE:] if each is not None]
+    return {
+        "answered_ratio": [each and _rounded(_share(each.hits + each.store_hits, each), 3) for each in steps],
+        "stale_ratio": [each and _rounded(_share(each.stale_hits, each), 3) for each in steps],
+        "requests_per_second": [each and (each.hits + each.stale_hits + each.misses) / STEP for each in steps],
+        "evictions_per_second": sum(each.evictions for each in last_minute) / (MINUTE * STEP),
+        "failures": sum(each.load_failures for each in last_minute),
+    }
+
+
+def _rounded(number: float | None, digits: int) -> float | None:
+    return None if number is None else round(number, digits)
+
+
 def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
     name, since = figures.name, figures.reset_at or 0.0
     seconds, hour = site.steps(name, since=since)
@@ -340,6 +374,7 @@ def _of_store(kind: str) -> Callable[[Any, int], float | None]:
 
 HISTORY: Final[dict[str, Callable[[Any, int], float | None]]] = {
     "hit_ratio": lambda step, _: _share(step.hits, step),
+    "store_ratio": lambda step, _: _share(step.store_hits, step),
     "stale_ratio": lambda step, _: _share(step.stale_hits, step),
     "requests_per_second": lambda step, seconds: (step.hits + step.stale_hits + step.misses) / seconds,
     "misses_per_second": lambda step, seconds: step.misses / seconds,
@@ -363,7 +398,8 @@ def _share(count: float, step: Any) -> float | None:
 
 def _times(steps: Iterable[Step]) -> dict[str, Any]:
     """How long loads, and reads of the store, took."""
-    stats = Stats.of(sum_of(steps))
+    sums = tuple(map(sum, zip(*steps, strict=True)))
+    stats = Stats.of(sums[len(LEVELS) :] if sums else NOTHING)
     return {
         "loads": documents.buckets(stats.load_buckets),
         "store_reads": documents.buckets(() if stats.store is None else stats.store.reads.buckets),

@@ -1,0 +1,94 @@
+"""Extends MkDocs while it builds the site: adds tables made from the code, draws flowcharts, and reads docstrings."""
+
+import re
+import subprocess
+
+from griffe import Extension
+
+from wheelcache import option_table
+from wheelcache.observability.metrics import METRICS, Kind
+from wheelcache.option_table import Options
+
+MARKER = re.compile(r"^<!-- (options|metrics) ?(\w*) -->$", re.MULTILINE)
+EXAMPLE = re.compile(r"^>>> .*\n(?:^.+\n?)*", re.MULTILINE)
+OPTION_S_DEFAULT = re.compile(r"ENGINE\['(\w+)'\]\.default")
+FLOWCHART = re.compile(r"^```mermaid\n(flowchart .*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def on_page_markdown(markdown, **_):
+    """Put the tables in the place of their markers, and pictures in the place of flowcharts."""
+    markdown = MARKER.sub(lambda found: options(found[2]) if found[1] == "options" else metrics(), markdown)
+    return FLOWCHART.sub(lambda found: drawn(found[1]), markdown)
+
+
+def table(*rows):
+    """Return a table in Markdown, whose first row is the heading."""
+    heading, *others = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([heading, "| --- " * len(rows[0]) + "|", *others])
+
+
+def options(name):
+    """Return the table of the options of an interface, such as ``DJANGO`` in ``wheelcache.option_table``."""
+    found: Options = getattr(option_table, name)
+    rows = [
+        (f"`{option_name}`", default(option), f"{option.meaning[:1].upper()}{option.meaning[1:]}.")
+        for option_name, option in found.items()
+        if option.meaning
+    ]
+    return table(("Option", "Default", "Meaning"), *rows)
+
+
+def default(option):
+    return {option_table.OF_THE_SITE: "that of the site", (): "`0`"}.get(option.default, f"`{option.default!r}`")
+
+
+def metrics():
+    """Return the table of the metrics under their names in Prometheus."""
+    rows = []
+    for metric in METRICS:
+        unit = f"_{metric.unit}" if metric.is_measured and not metric.name.endswith(metric.unit) else ""
+        kind, total = ("counter", "_total") if metric.kind is Kind.COUNTER else ("gauge", "")
+        labels = "`cache`" if metric.label is None else f"`cache`, `{metric.label}`"
+        rows.append((f"`wheelcache_{metric.name}{unit}{total}`", kind, labels, metric.description))
+    return table(("Metric", "Kind", "Labels", "Meaning"), *rows)
+
+
+def drawn(flowchart):
+    """Return a flowchart of Mermaid as SVG, drawn by Graphviz.
+
+    It has nodes, arrows, and frames. Graphviz has no arrow from a frame: it begins at a node of the frame, at its edge.
+    """
+    shape = "node [shape=box, style=rounded, fontname=sans, fontsize=12]"
+    lines, frames, frame = ["digraph {", f"compound=true; fontname=sans; {shape}"], {}, None
+    for line in map(str.strip, flowchart.splitlines()[1:]):
+        if found := re.fullmatch(r"subgraph (\w+).*", line):
+            frame = found[1]
+            lines.append(f'subgraph cluster_{frame} {{ label="{frame}"; style="rounded,dashed"')
+        elif line == "end":
+            frame = None
+            lines.append("}")
+        elif found := re.fullmatch(r"(\w+)\[\"(.*)\"\]", line):
+            label = re.sub(r", ", r"\\n", found[2])
+            lines.append(f'{found[1]} [label="{label}"]')
+            frames.setdefault(frame, found[1])
+        elif found := re.fullmatch(r"(\w+) --> ([\w &]+)", line):
+            start, tail = (frames[found[1]], f" [ltail=cluster_{found[1]}]") if found[1] in frames else (found[1], "")
+            lines += [f"{start} -> {to}{tail}" for to in found[2].split(" & ")]
+    lines.append("}")
+    done = subprocess.run(["dot", "-Tsvg"], input="\n".join(lines), capture_output=True, text=True, check=True)
+    svg = done.stdout[done.stdout.index("<svg") :].replace("\n", " ")
+    return f'<div class="picture" role="img" aria-label="{"; ".join(frames.values())}">{svg}</div>\n'
+
+
+class Docstrings(Extension):
+    """Shows examples as code, and the defaults of options as values."""
+
+    def on_object(self, *, obj, **_):
+        if obj.docstring is not None:
+            obj.docstring.value = EXAMPLE.sub(r"```pycon\n\g<0>\n```\n", obj.docstring.value)
+
+    def on_function(self, *, func, **_):
+        for parameter in func.parameters:
+            if found := OPTION_S_DEFAULT.fullmatch(str(parameter.default)):
+                value = option_table.ENGINE[found[1]].default
+                parameter.default = getattr(value, "__qualname__", repr(value))

@@ -1,0 +1,27 @@
+"""The addresses of the dashboard, and what tests look for in its page."""
+
+import json
+import re
+
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS
+
+CONFIG = re.compile(r'id="config">(.*?)</script>', re.DOTALL)
+PAGE = "/wheelcache/"
+FIGURES = f"{PAGE}figures.json"
+READS = [PAGE, FIGURES, *(f"{PAGE}{each}" for each in ASSETS)]
+CLEAR, SAVE, RESET = (f"{PAGE}{each}" for each in ("clear", "save", "reset"))
+
+
+def config_in(page):
+    """The configuration in the text of the page."""
+    return json.loads(CONFIG.search(page)[1])
+
+
+def token_in(page):
+    """The header with which the page sends its requests."""
+    config = config_in(page)
+    return {config["token_header"]: config["token"]}
+
+
+def has_the_headers(headers):
+    return all(headers.get(name) == value for name, value in HEADERS.items())

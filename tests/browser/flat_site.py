@@ -1,0 +1,43 @@
+"""A WSGI site whose every visit does the same and is counted in a file, independently of the cache.
+
+Environment: ``BROWSER_TEST_DIRECTORY``, with the figures and the file ``visits``: the time of each visit, and
+the process that answered it.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+
+from tests.browser.traffic import LOOKUPS
+from wheelcache import Cache
+from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashboard, asset
+
+DIRECTORY = Path(os.environ["BROWSER_TEST_DIRECTORY"])
+cache = Cache("pages", figures_dir=DIRECTORY / "figures", log_interval=None)
+dashboard = Dashboard("a flat load", lambda: [cache], lambda name: [])
+visits = os.open(DIRECTORY / "visits", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def visit():
+    if not len(cache):
+        for key in range(LOOKUPS // 2):
+            cache.set(key, key)
+    for key in range(LOOKUPS):
+        cache.get(key)
+    # One call of the system, which other processes do not break up.
+    os.write(visits, f"{time.time()} {os.getpid()}\n".encode())
+    return {"pid": os.getpid()}
+
+
+def application(environ, start_response):
+    name = environ["PATH_INFO"].removeprefix("/wheelcache/").removeprefix("/")
+    if name in ASSETS:
+        kind, body = ASSETS[name], asset(name)
+    elif name in ("visit", "figures.json"):
+        kind, body = "application/json", json.dumps(visit() if name == "visit" else dashboard.figures()).encode()
+    else:
+        kind, body = "text/html; charset=utf-8", dashboard.page("X-Token", "token", may_operate=False).encode()
+    headers = {**HEADERS, "Content-Type": kind, "Content-Length": str(len(body))}
+    start_response("200 OK", list(headers.items()))
+    return [body]

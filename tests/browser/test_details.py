@@ -1,0 +1,259 @@
+"""The details of one cache in the browser: its figures, its store, its workers and its settings."""
+
+import re
+
+import pytest
+
+from tests.browser.page import SOON
+from tests.waiting import until
+
+
+@pytest.mark.parametrize(
+    ("cores", "saved", "expected"),
+    [
+        (["compiled"], None, "compiled core"),
+        (["compiled", "python"], None, "compiled and python core"),
+        (["python"], 40, "python core · last snapshot 40 s ago"),
+    ],
+)
+def test_a_cache_shows_its_core_and_the_age_of_its_snapshot(page, site, cores, saved, expected):
+    at = site.figures["at"]
+    page.show(site.card(cores=cores, saved=None if saved is None else at - saved))
+    assert page.text('[data-part="about"]') == expected
+
+
+STORE = {"breakers": 3, "open_breakers": 0, "trackers": 0, "trusted": 0}
+
+
+@pytest.mark.parametrize(
+    ("state", "breaker", "tracking"),
+    [
+        ({}, "closed", None),
+        ({"breakers": 0}, "none, without FAIL_SAFE", None),
+        ({"open_breakers": 2}, "open in 2 of 3 workers", None),
+        ({"trackers": 3, "trusted": 3}, "closed", "yes"),
+        ({"trackers": 3, "trusted": 2}, "closed", "not in 1 of 3 workers"),
+    ],
+)
+def test_the_store_behind_shows_its_calls_and_what_is_bad_is_marked(page, site, state, breaker, tracking):
+    def calls(seconds, *counts, **of_them):
+        return {"calls": sum(counts), "seconds": seconds, **of_them}
+
+    reads = calls(3.0, 3000, errors=4, refused=20)
+    writes = calls(0.5, 100, errors=1, refused=1)
+    took = site.times((100,), (0, 0, 3000), of="store_reads")
+    page.show(
+        site.card(total={"stale_hits": 17}, worker_count=3, times=took)
+        | {"store": {**STORE, **state, "hits": 9, "misses": 1, "reads": reads, "writes": writes}}
+    )
+    assert page.find('[data-part="store"]').is_displayed()
+    shown = {name: page.figure(f"store_{name}", "pages") for name in ("reads", "writes", "errors", "refused", "stale")}
+    assert shown == {"reads": "3,000", "writes": "100", "errors": "5", "refused": "21", "stale": "17"}
+    assert [page.figure(f"store_p{each}", "pages") for each in (50, 90, 99)] == [
+        f"<10 µs · {hour}" for hour in ("≈38 µs", "≈48 µs", "≈50 µs")
+    ]
+    assert page.figure("store_write_time", "pages") == "5 ms"
+    assert page.figure("store_breaker", "pages") == breaker
+    assert page.find('[data-part="tracking"]').is_displayed() == (tracking is not None)
+    if tracking is not None:
+        assert page.figure("store_tracking", "pages") == tracking
+    marked = {each.get_attribute("data-figure") for each in page.all('[data-part="store"] [data-state="bad"]')}
+    bad = {"store_breaker": "open" in breaker, "store_tracking": "not" in (tracking or "")}
+    assert marked == {name for name, is_bad in bad.items() if is_bad}
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [
+        ({"hits": 1000}, "\N{EN DASH}"),
+        ({"hits": 1000, "loads": 8, "load_failures": 2, "load_seconds": 0.5}, "≈50 s"),
+    ],
+)
+def test_hits_save_the_time_of_as_many_loads(page, site, total, expected):
+    page.show(site.card(total=total))
+    assert page.figure("saved_seconds", "pages") == expected
+
+
+@pytest.mark.parametrize(("weight", "shown"), [(None, ["1,234"]), (3 << 20, ["1,234", "3 MiB"])])
+def test_writes_are_shown_and_where_it_is_known_what_evictions_freed(page, site, weight, shown):
+    page.show(site.card(total={"puts": 1234, "evicted_bytes": weight}))
+    found = page.all('[data-figure="puts"], [data-figure="evicted_bytes"]')
+    assert [each.text for each in found if each.is_displayed()] == shown
+
+
+def test_workers_are_sorted_by_the_column_that_is_clicked_and_stay_so(page, site):
+    card = site.card()
+    workers = [site.worker(card, pid, entries=entries) for pid, entries in ((1, 20), (2, 100), (3, 3))]
+    page.show(site.card(workers=workers))
+
+    def rows():
+        return [int(each.get_attribute("data-worker")) for each in page.all("[data-worker]")]
+
+    entries = page.find(".workers thead th:nth-child(8) button")
+    assert (entries.text, rows()) == ("Entries", [1, 2, 3])
+    entries.click()
+    assert rows() == [2, 1, 3]
+    assert page.find('[aria-sort="descending"]').text.startswith("Entries")
+    workers[2]["total"]["entries"] = 1000
+    site.figures["caches"][0]["workers"] = workers
+    page.look_again()
+    assert until(lambda: rows() == [3, 2, 1], SOON)
+    entries.click()
+    assert rows() == [1, 2, 3]
+    page.find('.workers [aria-sort="none"] button').click()
+    assert rows() == [3, 2, 1]
+
+
+def test_without_shared_figures_there_is_no_reset_and_the_page_says_that_a_worker_shows_itself(page, site):
+    page.show(site.card(is_shared=False), can_reset=False)
+    assert not page.find("#reset").is_displayed()
+    assert page.text('[data-part="workers-summary"]').startswith("Each worker shows only itself")
+    page.show(site.card(is_shared=True), can_reset=True)
+    assert page.find("#reset").is_displayed()
+    assert page.text('[data-part="workers-summary"]') == "1 worker"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [([5000] * 3, "of 15,000 in 3 workers, 5,000 each"), ([10, 20], "of 30 in 2 workers"), ([7], "of 7")],
+)
+def test_a_bound_says_how_many_workers_share_it(page, site, bounds, expected):
+    card = site.card(total={"entries": 5, "max_entries": sum(bounds)})
+    card["workers"] = [site.worker(card, pid, max_entries=most) for pid, most in enumerate(bounds, 1)]
+    page.show(card)
+    assert page.figure("max_entries", "pages") == expected
+
+
+def test_a_cache_that_was_reset_alone_says_when(page, site):
+    at = site.figures["at"]
+    alone, together = site.card("alone", reset_at=at - 7), site.card("together", reset_at=at - 60)
+    page.show(alone, together, site.card("never", reset_at=None), since=at - 60)
+    said = {}
+    for name in ("alone", "together", "never"):
+        page.select(name)
+        said[name] = page.figure("since", name)
+    assert re.match(r"since reset at .*\d\d:\d\d:\d\d$", said.pop("alone"))
+    assert said == {"together": "since reset", "never": "since start"}
+
+
+def test_the_settings_are_a_table_that_marks_what_is_set(page, site):
+    settings = [["MAX_ENTRIES", "<b>7</b>", False, "the most that are kept"], ["JITTER", "0.05", True, "a share"]]
+    page.show(site.card(settings=settings))
+    table = 'section[data-cache="pages"] [data-part="settings"]'
+    page.find(f"{table} summary").click()
+    rows = [
+        [cell.text for cell in row.find_elements("css selector", "th, td")] for row in page.all(f"{table} tbody tr")
+    ]
+    assert rows == [["MAX_ENTRIES", "<b>7</b>", "the most that are kept"], ["JITTER", "0.05", "a share"]]
+    assert [row.get_attribute("class") for row in page.all(f"{table} tbody tr")] == ["set", ""]
+
+
+@pytest.mark.parametrize("can_save", [True, False])
+def test_what_has_snapshots_can_be_saved_at_once(page, site, can_save):
+    page.show(site.card(can_save=can_save))
+    button = page.find('section[data-cache="pages"] [data-action="save"]')
+    assert button.is_displayed() == can_save
+    if can_save:
+        button.click()
+        assert until(lambda: page.text("#message") == "Done.", SOON)
+        assert site.posted == ["cache=pages"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "expected"),
+    [
+        ({"hit_ratio": [0.9, 0.91, 0.88, 0.4]}, {"4": ["▼ 40.0%"]}),
+        ({"requests_per_second": [100, 110, 90, 500]}, {"4": ["▲ 500"]}),
+        ({"entries": [1000, 1001, 999, 10]}, {"4": ["▼ 10"]}),
+        ({"lag": [0, 0, 0, 5]}, {"4": ["▲ 5 s"]}),
+        # Not: what spreads widely, what is within the ordinary, three workers, one that has just begun, a ratio of few.
+        ({"requests_per_second": [1, 40, 100, 250]}, {}),
+        ({"hit_ratio": [0.9, 0.91, 0.88, 0.82]}, {}),
+        ({"hit_ratio": [0.9, 0.91, 0.88, 0.0], "requests_per_second": [1, 1, 1, 0.1]}, {}),
+        ({"entries": [1000, 1000, 10]}, {}),
+        ({"entries": [1000, 1000, 1000, 10], "started": [0, 0, 0, 1e12]}, {}),
+    ],
+)
+def test_workers_that_are_unlike_the_others_are_marked(page, site, figures, expected):
+    card = site.card()
+    workers = []
+    for number in range(len(next(iter(figures.values())))):
+        worker = site.worker(card, number + 1, entries=1000)
+        worker["now"] = {"hit_ratio": 0.9, "requests_per_second": 100}
+        worker["started"] = 0
+        for name, values in figures.items():
+            part = worker["now"] if name in worker["now"] else worker["total"] if name in worker["total"] else worker
+            part[name] = values[number]
+        workers.append(worker)
+    page.show(site.card(workers=workers))
+    marked = {
+        row.get_attribute("data-worker"): [cell.text for cell in row.find_elements("css selector", "[data-outlier]")]
+        for row in page.all("[data-worker]")
+    }
+    assert {pid: cells for pid, cells in marked.items() if cells} == expected
+    assert ("unlike the others: 4" in page.text('[data-part="workers-summary"]')) == bool(expected)
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [
+        (
+            {"bytes": 1536, "bytes_are_estimated": True, "max_bytes": None},
+            ("≈1.5 KiB", "estimated from samples, no limit"),
+        ),
+        ({"bytes": 1536, "bytes_are_estimated": False, "max_bytes": 3072}, ("1.5 KiB", "of 3 KiB")),
+    ],
+)
+def test_an_estimate_of_the_memory_is_called_one(page, site, total, expected):
+    page.show(site.card(total=total))
+    assert (page.figure("bytes", "pages"), page.figure("max_bytes", "pages")) == expected
+    assert page.find('[data-chart="memory"]').is_displayed()
+
+
+def test_a_cache_without_a_worker_shows_its_last_figures_and_its_settings(page, site):
+    settings = [["MAX_ENTRIES", "7", False, "the most that are kept"]]
+    page.show(
+        site.card(worker_count=0, workers=[], settings=settings, total={"hits": 5, "entries": 0, "max_entries": 7})
+    )
+    assert page.text('[data-part="workers-summary"]') == "No worker has this cache now"
+    assert (page.figure("max_entries", "pages"), page.figure("hits", "pages")) == ("of 7", "5")
+    assert page.find('[data-part="settings"]').is_displayed()
+
+
+def test_rows_of_zeros_are_folded_into_a_line_that_names_them(page, site):
+    page.show(site.card(total={"hits": 5, "misses": 2, "puts": 2}))
+    lookups = page.find(".totals section")
+    assert lookups.text.splitlines() == [
+        *("Look-ups", "Look-ups", "7", "Hits", "5", "Misses", "2", "Writes", "2"),
+        *("None: stale answers, stampedes prevented", "Of keys, not of pages: a page from cache_page takes two."),
+    ]
+
+
+def bands(page):
+    return [page.run("return arguments[0].style.inlineSize", each) for each in page.all(".ratio .meter i")]
+
+
+def test_the_shares_of_the_last_minute_are_a_bar_in_which_stale_answers_are_neither_hits_nor_misses(page, site):
+    now = {"hit_ratio": 0.5, "answered_ratio": 0.5, "stale_ratio": 0.2, "requests_per_second": 1.0}
+    page.show(site.card(now=now))
+    assert page.figure("ratio_label", "pages") == "Hit ratio, last minute"
+    assert page.figure("hit_ratio_now", "pages") == "50.0%"
+    assert page.figure("shares", "pages") == "20.0% stale · 30.0% missed"
+    assert bands(page) == ["50%", "0%", "20%"]
+
+
+def test_of_a_cache_with_a_store_the_ratio_of_both_tiers_comes_first(page, site):
+    calls = {"calls": 100, "errors": 0, "refused": 0, "seconds": 0.5}
+    now = {"hit_ratio": 0.5, "answered_ratio": 0.75, "stale_ratio": 0.125, "requests_per_second": 1.0}
+    total = {"hits": 100, "misses": 100, "answered_ratio": 0.625}
+    card = site.card(now=now, total=total, history=site.history(hit_ratio=0.5, store_ratio=0.25))
+    page.show({**card, "store": {**STORE, "hits": 25, "misses": 75, "reads": calls, "writes": calls}})
+    assert page.text('[data-row="pages"] [data-column="hit_ratio"]') == "75.0%"
+    assert page.figure("ratio_label", "pages") == "Either tier, last minute"
+    assert page.figure("hit_ratio_now", "pages") == "75.0%"
+    assert page.figure("hit_ratio", "pages") == "62.5%"
+    assert page.figure("shares", "pages") == "50.0% here · 25.0% store · 12.5% stale · 12.5% missed"
+    assert bands(page) == ["50%", "25%", "12.5%"]
+    assert [page.figure(f"store_{name}", "pages") for name in ("hits", "misses")] == ["25", "75"]
+    legend = '[data-chart="hit_ratio"] [data-part="legend"]'
+    assert until(lambda: page.text(legend) == "Hits 50.0%Store 25.0%", SOON)

@@ -1,0 +1,147 @@
+"""The charts and the last minute equal an independent count, whatever becomes of the workers."""
+
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import contextmanager
+from http.client import HTTPException
+
+import pytest
+
+from tests.browser.page import Page
+from tests.browser.traffic import LOOKUPS
+from tests.servers.process import running
+from tests.waiting import until
+from wheelcache.observability.site_file import SiteFile
+
+pytestmark = [pytest.mark.browser, pytest.mark.deep, pytest.mark.timeout(300)]
+
+STEP = 10
+A_SECOND = 10
+"""Visits. With five workers of 25 visits and a few requests of the page, each lives for about 12 seconds."""
+
+GUNICORN = [
+    *("-m", "gunicorn", "--workers", "5", "--max-requests", "25", "--max-requests-jitter", "5", "--bind"),
+    *("127.0.0.1:{port}", "--no-control-socket", "--log-level", "warning", "tests.browser.flat_site:application"),
+]
+
+
+@contextmanager
+def flat_load(site):
+    """Visits at the same pace for as long as the block lasts. One that a worker loses by its end is not repeated."""
+    ended = threading.Event()
+
+    def visit():
+        next_one = time.monotonic()
+        while not ended.wait(max(0.0, next_one - time.monotonic())):
+            next_one += 1 / A_SECOND
+            try:
+                site.ask("visit")
+            except (OSError, HTTPException):
+                continue
+
+    visitors = threading.Thread(target=visit)
+    visitors.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        visitors.join()
+
+
+def published(folder):
+    """When each worker published."""
+    return dict(
+        SiteFile(folder / "figures").read(
+            lambda db: db.execute("SELECT pid, published FROM processes").fetchall(), list
+        )
+    )
+
+
+def kill_a_worker(folder):
+    """Kill one that has just published: the counts of the seconds since then are lost, as documented."""
+    before = published(folder)
+    killed = []
+
+    def has_published():
+        for pid, at in published(folder).items():
+            if pid in before and at > before[pid]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+                killed.append(pid)
+                return True
+        return False
+
+    assert until(has_published)
+    return killed[0]
+
+
+def drawn(page):
+    """The look-ups a second in each step of the chart, by the time of its end, and those of the last minute."""
+    rows, rate = page.run(
+        """
+        const rows = [...document.querySelectorAll(".chart-table tbody tr")];
+        const heads = [...document.querySelectorAll(".chart-table thead th")].map((each) => each.textContent);
+        const place = heads.indexOf("Look-ups per second: all");
+        return [rows.map((row) => [row.cells[0].textContent, row.cells[place].textContent]),
+          document.querySelector('[data-figure="requests_per_second"]').textContent];
+        """
+    )
+    return {at: float(value.replace(",", "")) for at, value in rows}, float(rate)
+
+
+def visits(folder):
+    """The times of all visits, and the processes that answered them."""
+    lines = [line.split() for line in (folder / "visits").read_text().splitlines()]
+    return [float(at) for at, _ in lines], {pid for _, pid in lines}
+
+
+def clock(at):
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def test_charts_and_the_last_minute_equal_an_independent_count_whatever_becomes_of_the_workers(chromium, tmp_path):
+    log = tmp_path / "log"
+    with running(GUNICORN, log, is_up=lambda site: site.is_up("visit"), BROWSER_TEST_DIRECTORY=str(tmp_path)) as site:
+        page = Page(chromium, site)
+        page.driver.get(f"{site.url}/wheelcache/")
+        assert page.is_fresh()
+        page.run("span.value = 600; document.querySelector('.chart-table').open = true")
+        with flat_load(site):
+            began = time.monotonic()
+
+            def at(seconds):
+                time.sleep(max(0.0, began + seconds - time.monotonic()))
+
+            # Meanwhile, workers exit after their visits.
+            at(8)
+            site.process.send_signal(signal.SIGHUP)
+            at(18)
+            killed = {kill_a_worker(tmp_path)}
+            at(24)
+            site.process.send_signal(signal.SIGTTIN)
+            at(30)
+            killed.add(kill_a_worker(tmp_path))
+            site.process.send_signal(signal.SIGTTOU)
+            at(36)
+        times, pids = visits(tmp_path)
+        count = {start: LOOKUPS * number for start, number in Counter(int(at // STEP) * STEP for at in times).items()}
+        last = max(count)
+        # Five at first and five after the reload, two for those that were killed, and those that had enough visits.
+        assert len(pids) > 5 + 5 + len(killed) == 12
+        assert until(lambda: page.look_again() or clock(last + STEP) in drawn(page)[0])
+        shown, rate = drawn(page)
+    page.errors()
+    assert len(count) >= 4
+    whole = A_SECOND * LOOKUPS * STEP
+    for start, number in count.items():
+        # Of a step that the load did not fill, the same number of look-ups may be missing.
+        assert abs(shown[clock(start + STEP)] * STEP - number) <= 0.03 * max(number, whole / 2), (start, shown, count)
+    minute = [count.get(last - STEP * each, 0) for each in range(6)]
+    seconds = min(60, last + STEP - min(count))
+    assert rate == pytest.approx(sum(minute) / seconds, rel=0.03)
+    assert "Traceback" not in log.read_text(), log.read_text()

@@ -1,0 +1,510 @@
+"""A Django site behind an HTTP cache: no visitor gets a page that was made for another one."""
+
+import json
+import re
+from itertools import count
+
+import pytest
+from django.conf import settings
+from django.contrib import messages
+from django.core.checks import run_checks
+from django.core.exceptions import ImproperlyConfigured
+from django.core.handlers.asgi import ASGIHandler
+from django.core.handlers.wsgi import WSGIHandler
+from django.http import HttpResponse, StreamingHttpResponse
+from django.middleware.csrf import get_token
+from django.urls import path
+from django.utils import timezone, translation
+from django.utils.cache import patch_response_headers
+from django.views.decorators.cache import cache_control, cache_page
+from django.views.decorators.vary import vary_on_cookie
+
+from tests.django_backend.conftest import BACKEND
+from tests.http_cache.site import EPOCH, AsgiSite, WsgiSite, answer_of
+from tests.waiting import until
+from wheelcache.django_backend.page_cache_middleware import NAME, middleware_cache
+from wheelcache.django_backend.pages import COMPANION, page_cache
+from wheelcache.http_cache.wsgi import renewal_pool
+
+numbers = count()
+for_a_minute = cache_control(max_age=60)
+
+
+def page(text=""):
+    return HttpResponse(f"{text} {next(numbers)}")
+
+
+@for_a_minute
+def plain(request):
+    return page()
+
+
+@for_a_minute
+def language(request):
+    return page(translation.get_language())
+
+
+@for_a_minute
+def zone(request):
+    return page(timezone.get_current_timezone_name())
+
+
+@for_a_minute
+def theme(request):
+    return page(request.COOKIES.get("theme", "light"))
+
+
+@for_a_minute
+def any_cookie(request):
+    return page(bool(request.COOKIES))
+
+
+@for_a_minute
+def host(request):
+    return page(request.build_absolute_uri("/"))
+
+
+@for_a_minute
+def visitor(request):
+    return page(request.session.get("name", "nobody"))
+
+
+def login(request):
+    request.session["name"] = request.GET["name"]
+    return HttpResponse("hello")
+
+
+@for_a_minute
+def token(request):
+    return page(get_token(request))
+
+
+@cache_page(600)
+@vary_on_cookie
+def themed(request):
+    return page(request.COOKIES.get("theme", "light"))
+
+
+@cache_page(600)
+def by_cache_page(request):
+    return page()
+
+
+@for_a_minute
+def says(request):
+    messages.success(request, "saved")
+    return HttpResponse(" ".join(map(str, messages.get_messages(request))))
+
+
+@for_a_minute
+def streamed(request):
+    def body():
+        yield request.session.get("name", "nobody")
+        yield f" {next(numbers)}"
+
+    async def async_body():
+        for each in body():
+            yield each
+
+    return StreamingHttpResponse(async_body() if hasattr(request, "scope") else body())
+
+
+def expires(request):
+    response = page()
+    patch_response_headers(response, 60)
+    return response
+
+
+READS = {
+    "a header": lambda request: request.headers.get("X-Flavor"),
+    "a header in META": lambda request: request.META.get("HTTP_X_FLAVOR"),
+    "whether a header is there": lambda request: (
+        "HTTP_X_FLAVOR" in request.META and dict.get(request.META, "HTTP_X_FLAVOR")
+    ),
+    "a header by item": lambda request: request.headers["x-flavor"] if "X-Flavor" in request.headers else None,
+    "the browser": lambda request: request.META.get("HTTP_USER_AGENT"),
+    "the environ": lambda request: getattr(request, "environ", request.META).get("HTTP_X_FLAVOR"),
+}
+REFUSED = {
+    "the address": lambda request: request.META.get("REMOTE_ADDR"),
+    "all cookies": lambda request: dict(request.COOKIES),
+    "all cookies, unpacked": lambda request: {**request.COOKIES},
+    "all cookies, joined": lambda request: {} | request.COOKIES,
+    "all cookies, as JSON": lambda request: json.dumps(request.COOKIES),
+    "the number of cookies": lambda request: len(request.COOKIES),
+    "all cookies, printed": lambda request: str(request.COOKIES),
+    "all headers": lambda request: [*request.headers.items()],
+    "all headers, printed": lambda request: str(request.headers),
+    "META": lambda request: [*request.META.values()],
+    "a copy of META": lambda request: request.META.copy(),
+    "the user of the server": lambda request: request.META.get("REMOTE_USER"),
+    "an entry that only the server knows": lambda request: request.META.get("SSL_CLIENT_S_DN"),
+}
+
+
+@for_a_minute
+def reading(request, how):
+    return page({**READS, **REFUSED}[how](request))
+
+
+@for_a_minute
+def activated(request):
+    if "language" in request.GET:
+        translation.activate(request.GET["language"])
+    if "zone" in request.GET:
+        timezone.activate(request.GET["zone"])
+    return page(f"{translation.get_language()} {timezone.get_current_timezone_name()}")
+
+
+urlpatterns = [
+    path("plain", plain),
+    path("language", language),
+    path("zone", zone),
+    path("theme", theme),
+    path("host", host),
+    path("any-cookie", any_cookie),
+    path("visitor", visitor),
+    path("login", login),
+    path("token", token),
+    path("themed", themed),
+    path("by-cache-page", by_cache_page),
+    path("says", says),
+    path("streamed", streamed),
+    path("expires", expires),
+    path("reading/<str:how>", reading),
+    path("activated", activated),
+    path("slash/", plain),
+]
+
+MIDDLEWARE = [
+    COMPANION,
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+
+
+def pages_of(clock, **options):
+    return page_cache(clock=clock, wall_clock=lambda: EPOCH + clock(), **options)
+
+
+def pages_of_middleware(clock, **options):
+    """The pages of a site whose ``wsgi.py`` cannot be changed; and its handler, which has loaded the middleware."""
+    settings.WHEELCACHE_PAGES = {"clock": clock, "wall_clock": lambda: EPOCH + clock(), **options}
+    settings.MIDDLEWARE = [NAME, *settings.MIDDLEWARE[1:]]
+
+
+class DjangoOnWsgi(WsgiSite):
+    def __init__(self, clock, **options):
+        self.cache = pages_of(clock, **options)
+        self.app = self.cache.wsgi(WSGIHandler())
+
+    def ask(self, *parts):
+        # Without wsgiref's validator, which refuses other classes of environ than dict.
+        return answer_of(self.app, self.environ(*parts))
+
+
+class DjangoOnAsgi(AsgiSite):
+    def __init__(self, clock, **options):
+        self.cache = pages_of(clock, **options)
+        self.app = self.cache.asgi(ASGIHandler())
+
+
+class MiddlewareOnWsgi(DjangoOnWsgi):
+    def __init__(self, clock, **options):
+        pages_of_middleware(clock, **options)
+        self.app = WSGIHandler()
+        self.cache = middleware_cache()
+
+
+class MiddlewareOnAsgi(DjangoOnAsgi):
+    def __init__(self, clock, **options):
+        pages_of_middleware(clock, **options)
+        self.app = ASGIHandler()
+        self.cache = middleware_cache()
+
+
+SITES = {
+    "wsgi": DjangoOnWsgi,
+    "asgi": DjangoOnAsgi,
+    "middleware on wsgi": MiddlewareOnWsgi,
+    "middleware on asgi": MiddlewareOnAsgi,
+}
+
+
+@pytest.fixture
+def site_settings(settings, tmp_path):
+    settings.ROOT_URLCONF = __name__
+    settings.MIDDLEWARE = MIDDLEWARE
+    settings.LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+    settings.LANGUAGE_CODE = "en"
+    settings.USE_I18N = True
+    settings.ALLOWED_HOSTS = ["example.com", "testserver"]
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
+    settings.MESSAGE_STORAGE = "django.contrib.messages.storage.cookie.CookieStorage"
+    settings.CACHES = {"default": {"BACKEND": BACKEND, "LOCATION": f"pages {next(numbers)}"}}
+    yield settings
+    translation.deactivate()
+    timezone.deactivate()
+
+
+@pytest.fixture(params=SITES)
+def make_site(request, site_settings, clock):
+    sites = []
+
+    def make(**options):
+        sites.append(SITES[request.param](clock, **options))
+        return sites[-1]
+
+    yield make
+    for site in sites:
+        site.cache.cache.close()
+
+
+@pytest.fixture
+def site(make_site):
+    return make_site()
+
+
+def is_stored(site, *request, **how):
+    """Whether two equal requests get one page."""
+    return site.get(*request, **how).body == site.get(*request, **how).body
+
+
+@pytest.mark.parametrize("target", ["/plain", "/expires", "/by-cache-page", "/plain?a=1"])
+def test_a_page_with_a_lifetime_is_made_once(site, target):
+    assert is_stored(site, target)
+
+
+def test_a_page_is_made_again_when_its_time_is_over(site, clock):
+    first = site.get("/plain")
+    clock.advance(59)
+    assert site.get("/plain").body == first.body
+    clock.advance(1)
+    assert site.get("/plain").body != first.body
+
+
+def test_the_time_that_cache_page_kept_a_page_counts(make_site, clock):
+    site = make_site()
+    stored = site.get("/by-cache-page")
+    assert stored["cache-control"] == "max-age=600"
+    # Another worker, or this one after a restart, gets the page from Django's cache.
+    other = make_site()
+    assert other.get("/by-cache-page").body == stored.body
+    assert int(other.get("/by-cache-page")["age"]) >= 0
+
+
+def test_the_cookie_of_the_language_is_a_part_of_the_key(site):
+    german = {"Cookie": "django_language=de"}
+    assert site.get("/language", german).body.startswith(b"de ")
+    assert site.get("/language").body.startswith(b"en ")
+    assert is_stored(site, "/language", german)
+    assert is_stored(site, "/language")
+
+
+def test_the_language_that_the_browser_asks_for_is_a_part_of_the_key(site):
+    assert site.get("/language", {"Accept-Language": "de"}).body.startswith(b"de ")
+    assert site.get("/language", {"Accept-Language": "en"}).body.startswith(b"en ")
+
+
+def test_a_cookie_that_a_view_reads_is_a_part_of_the_key(site):
+    assert site.get("/theme", {"Cookie": "theme=dark"}).body.startswith(b"dark")
+    assert site.get("/theme").body.startswith(b"light")
+    assert site.get("/theme", {"Cookie": "theme=blue"}).body.startswith(b"blue")
+    assert is_stored(site, "/theme", {"Cookie": "theme=dark"})
+
+
+@pytest.mark.parametrize("target", ["/plain", "/theme", "/visitor"])
+def test_cookies_that_no_code_reads_make_no_variants(site, target):
+    assert site.get(target, {"Cookie": "_ga=1"}).body == site.get(target, {"Cookie": "_ga=2"}).body
+
+
+def test_browsers_share_a_page_unless_the_site_disallows_some(site, site_settings):
+    assert site.get("/plain", {"User-Agent": "a"}).body == site.get("/plain", {"User-Agent": "b"}).body
+    site_settings.DISALLOWED_USER_AGENTS = [re.compile("bot")]
+    site.cache.purge_all()
+    assert site.get("/plain", {"User-Agent": "a"}).status == 200
+    assert site.get("/plain", {"User-Agent": "a bot"}).status == 403
+
+
+def test_a_host_that_is_refused_leaves_no_page_for_others(site, site_settings):
+    site_settings.USE_X_FORWARDED_HOST = True
+    assert site.get("/host", {"X-Forwarded-Host": "evil.example"}).status == 400
+    assert site.get("/host").body.startswith(b"http://example.com/ ")
+    assert site.get("/host", {"X-Forwarded-Host": "evil.example"}).status == 400
+
+
+def test_the_scheme_that_a_proxy_reports_is_a_part_of_the_key(site, site_settings):
+    site_settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_SCHEME", "https")
+    assert site.get("/host", {"X-Scheme": "https"}).body.startswith(b"https://")
+    assert site.get("/host").body.startswith(b"http://")
+
+
+def logged_in(site, name):
+    cookie = site.get(f"/login?name={name}")["set-cookie"].partition(";")[0].strip()
+    return {"Cookie": cookie}
+
+
+def test_a_page_with_the_visitors_name_is_for_that_visitor(site):
+    ada, bob = logged_in(site, "ada"), logged_in(site, "bob")
+    for _ in range(2):
+        assert site.get("/visitor", ada).body.startswith(b"ada")
+        assert site.get("/visitor", bob).body.startswith(b"bob")
+        assert site.get("/visitor").body.startswith(b"nobody")
+    assert is_stored(site, "/visitor", ada)
+
+
+def test_a_visitor_with_a_session_gets_no_page_of_all_visitors(site):
+    """A view may have forgotten to say that it depends on the session."""
+    shared = site.get("/plain")
+    assert site.get("/plain", logged_in(site, "ada")).body != shared.body
+    assert site.get("/plain").body == shared.body
+
+
+def test_no_visitor_gets_the_token_of_another(site):
+    assert "csrftoken" in site.get("/token")["set-cookie"]
+    assert not is_stored(site, "/token")
+    assert site.stats().stored == 0
+
+
+def test_a_page_of_cache_page_that_depends_on_cookies_is_for_the_worker_that_made_it(make_site):
+    """A worker that gets it from Django's cache cannot know which cookies the view has read."""
+    maker, other = make_site(), make_site()
+    dark, light = {"Cookie": "theme=dark"}, {"Cookie": "theme=light"}
+    for site in (maker, other):
+        assert site.get("/themed", dark).body.startswith(b"dark")
+        assert site.get("/themed", light).body.startswith(b"light")
+    assert (maker.stats().stored, other.stats().stored) == (2, 0)
+
+
+def test_whether_there_are_cookies_is_a_part_of_the_key(site):
+    assert site.get("/any-cookie").body.startswith(b"False")
+    assert site.get("/any-cookie", {"Cookie": "a=1"}).body.startswith(b"True")
+    assert site.get("/any-cookie", {"Cookie": "a=1"}).body == site.get("/any-cookie", {"Cookie": "b=2"}).body
+
+
+def test_a_renewal_in_the_background_has_no_cookies_but_those_of_the_key(make_site, clock):
+    site = make_site(stale_while_revalidate=60)
+    for target in ("/any-cookie", "/theme"):
+        for headers in ({"Cookie": "theme=dark; a=1"}, {}):
+            before = site.get(target, headers)
+            clock.advance(61)
+            assert site.get(target, headers).body == before.body
+            assert until(lambda: not renewal_pool.pending)
+            after = site.get(target, headers)
+            assert after.body.split()[0] == before.body.split()[0]
+            assert after.body != before.body
+
+
+def test_a_page_with_messages_is_not_stored(site):
+    assert not site.get("/says").detail.startswith("hit")
+    assert site.stats().stored == 0
+
+
+def test_a_streamed_page_of_a_site_with_sessions_is_not_stored(site):
+    assert not is_stored(site, "/streamed")
+
+
+@pytest.mark.parametrize("how", READS)
+def test_a_header_that_a_page_reads_is_a_part_of_its_key(site, how):
+    url = f"/reading/{how.replace(' ', '%20')}"
+    sweet, sour = ({"X-Flavor": flavor, "User-Agent": flavor} for flavor in ("sweet", "sour"))
+    assert site.get(url, sweet).body.startswith(b"sweet")
+    assert site.get(url, sour).body.startswith(b"sour")
+    assert is_stored(site, url, sweet)
+    assert is_stored(site, url)
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_a_page_that_cannot_be_keyed_is_not_stored(site, how):
+    url = f"/reading/{how.replace(' ', '%20')}"
+    assert site.get(url, {"Cookie": "a=1"}).status == 200
+    assert not is_stored(site, url, {"Cookie": "a=1"})
+
+
+def test_a_language_or_a_time_zone_that_an_earlier_request_left_behind_is_not_stored(site_settings, clock):
+    site_settings.MIDDLEWARE = [name for name in MIDDLEWARE if "Locale" not in name]
+    site = DjangoOnWsgi(clock)
+    site.get("/activated?language=de&zone=Asia/Tokyo")
+    assert site.get("/language").body.startswith(b"de ")
+    assert site.get("/zone").body.startswith(b"Asia/Tokyo")
+    translation.deactivate()
+    timezone.deactivate()
+    assert site.get("/language").body.startswith(b"en ")
+    assert not site.get("/zone").body.startswith(b"Asia/Tokyo")
+    site.cache.cache.close()
+
+
+@pytest.mark.parametrize(
+    "middleware", ["django.middleware.gzip.GZipMiddleware", "django.middleware.http.ConditionalGetMiddleware"]
+)
+def test_django_s_middleware_for_pages_works_behind_the_cache(make_site, site_settings, middleware):
+    site_settings.MIDDLEWARE = [COMPANION, middleware, *MIDDLEWARE[1:]]
+    site = make_site()
+    assert is_stored(site, "/plain")
+    assert is_stored(site, "/plain", {"Accept-Encoding": "gzip"})
+    head = site.get("/plain", method="HEAD")
+    assert (head.status, head.body) == (200, b"")
+    tag = site.get("/plain").headers.get("etag")
+    if tag is not None:
+        assert site.get("/plain", {"If-None-Match": tag}).status == 304
+
+
+def test_a_slash_is_appended(site):
+    assert site.get("/slash")["location"] == "/slash/"
+    assert is_stored(site, "/slash/")
+
+
+def test_items_that_a_middleware_puts_into_meta_reach_the_server(site_settings, clock):
+    site_settings.MIDDLEWARE = [COMPANION, f"{__name__}.put_number", *MIDDLEWARE[1:]]
+    environ = {}
+    site = DjangoOnWsgi(clock)
+    application = site.cache.wsgi(lambda given, start: environ.update(wsgi=given) or WSGIHandler()(given, start))
+    answer_of(application, site.environ(*site.parts("/plain")))
+    assert environ["wsgi"]["app.number"] == 7
+    assert site.stats().stored == 1
+    site.cache.cache.close()
+
+
+def put_number(get_response):
+    def middleware(request):
+        request.META["app.number"] = 7
+        assert request.META["app.number"] == 7
+        return get_response(request)
+
+    return middleware
+
+
+@pytest.mark.parametrize("middleware", [MIDDLEWARE[1:], [*MIDDLEWARE[1:], COMPANION], []])
+def test_the_cache_insists_on_its_companion(settings, middleware):
+    settings.MIDDLEWARE = middleware
+    with pytest.raises(ImproperlyConfigured, match="MIDDLEWARE must begin with"):
+        page_cache()
+
+
+def check_ids():
+    return [each.id for each in run_checks() if each.id.startswith("wheelcache") and "I" not in each.id]
+
+
+def test_checks_report_a_companion_that_is_not_first(settings):
+    settings.MIDDLEWARE = [MIDDLEWARE[1], COMPANION]
+    assert check_ids() == ["wheelcache.E003"]
+    settings.MIDDLEWARE = MIDDLEWARE
+    assert check_ids() == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"SESSION_SAVE_EVERY_REQUEST": True},
+        {"MIDDLEWARE": [*MIDDLEWARE, "django.contrib.auth.middleware.LoginRequiredMiddleware"]},
+    ],
+)
+def test_checks_report_a_session_that_every_page_reads(settings, given):
+    settings.MIDDLEWARE = MIDDLEWARE
+    for name, value in given.items():
+        setattr(settings, name, value)
+    assert check_ids() == ["wheelcache.W006"]

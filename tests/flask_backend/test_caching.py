@@ -1,0 +1,529 @@
+"""``wheelcache.flask_backend.Cache``: what its decorators do beyond Flask-Caching's own.
+
+Flask-Caching's own tests run on it in ``tests/conformance``.
+"""
+
+import asyncio
+import threading
+
+import flask
+import flask_caching
+import pytest
+from flask_caching.backends import NullCache, SimpleCache
+from werkzeug.exceptions import NotFound
+
+from tests.engines import engine
+from tests.waiting import PATIENCE, THREADS, auntil_waiting, until, until_waiting
+from wheelcache.flask_backend import Cache, TieredCache
+
+TIERED = "wheelcache.flask_backend.TieredCache"
+
+
+class Boom(Exception):
+    pass
+
+
+class Slow:
+    """A function that counts its calls, and returns when the test lets it."""
+
+    def __init__(self, make_value=lambda number: f"value {number}"):
+        self.make_value = make_value
+        self.count = 0
+        self.may_return = threading.Event()
+
+    def __call__(self, *args):
+        self.count += 1
+        number = self.count
+        assert self.may_return.wait(PATIENCE)
+        value = self.make_value(number)
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+
+@pytest.fixture
+def site(make_app):
+    """An app with our Cache: ``app, cache, backend``."""
+    app, cache = make_app(Cache())
+    with app.app_context():
+        yield app, cache, cache.cache
+
+
+@pytest.fixture(params=["memory", "tiered"])
+def any_site(request, make_app):
+    """The same, on either backend of the package."""
+    if request.param == "memory":
+        app, cache = make_app(Cache())
+    else:
+        app = flask.Flask(__name__)
+        app.debug = app.testing = True
+        options = {"jitter": 0, "log_interval": None, "l2": "SimpleCache"}
+        cache = Cache(app, config={"CACHE_TYPE": TIERED, "CACHE_OPTIONS": options})
+    with app.app_context():
+        yield app, cache, cache.cache
+
+
+def in_app(app, function, *args):
+    def call():
+        with app.app_context():
+            return function(*args)
+
+    return call
+
+
+def together(in_thread, app, function, slow, callers=8):
+    """The outcomes of callers of which one leads, in the order in which they came."""
+    leader = in_thread(in_app(app, function))
+    assert until(lambda: slow.count == 1)
+    waiters = [in_thread(in_app(app, function)) for _ in range(callers - 1)]
+    until_waiting(callers - 1)
+    slow.may_return.set()
+    return [leader, *waiters]
+
+
+# Memoized functions.
+
+
+def test_calls_that_mean_the_same_share_a_value(any_site):
+    _, cache, _ = any_site
+    computed = []
+
+    @cache.memoize(60)
+    def note(a, b=2, *rest, flag=False, **names):
+        computed.append((a, b, rest, flag, names))
+        return len(computed)
+
+    assert [note(1), note(1, 2), note(a=1), note(1, b=2, flag=False)] == [1, 1, 1, 1]
+    assert [note(1, 3), note(b=3, a=1)] == [2, 2]
+    assert [note(1, 2, 3), note(1, x=1, y=2), note(1, y=2, x=1)] == [3, 4, 4]
+    assert len(computed) == 4
+
+
+def test_arguments_that_are_equal_and_look_different_are_different(site):
+    _, cache, _ = site
+
+    @cache.memoize(60)
+    def text(value):
+        return repr(value)
+
+    assert [text(value) for value in (1, True, 1.0, "1", None)] == ["1", "True", "1.0", "'1'", "None"]
+    assert text(True) == "True"
+
+
+def test_arguments_may_be_ignored_by_position_and_by_name(site):
+    _, cache, _ = site
+    computed = []
+
+    @cache.memoize(60, args_to_ignore=["b", "trace"])
+    def note(a, b=2, **names):
+        computed.append(a)
+        return len(computed)
+
+    assert [note(1), note(1, 5), note(1, b=6), note(1, trace="x"), note(1, trace="y")] == [1, 1, 1, 1, 1]
+    assert note(1, other="x") == 2
+
+
+def test_a_value_is_computed_once_for_all_callers_that_miss_it_together(any_site, in_thread):
+    app, cache, _ = any_site
+    slow = Slow(lambda number: ["value", number])
+
+    @cache.memoize(60)
+    def load(key):
+        return slow(key)
+
+    outcomes = [each.result(PATIENCE) for each in together(in_thread, app, lambda: load("a"), slow, THREADS)]
+    assert outcomes == [["value", 1]] * THREADS
+    # Nobody shares an object with another caller.
+    assert len({id(each) for each in outcomes}) == THREADS
+    assert load("a") == ["value", 1]
+
+
+def test_waiters_receive_the_exception_of_the_function(any_site, in_thread):
+    app, cache, _ = any_site
+    slow = Slow(lambda number: Boom(number))
+    load = cache.memoize(60)(lambda: slow())
+    for outcome in together(in_thread, app, load, slow):
+        with pytest.raises(Boom):
+            outcome.result(PATIENCE)
+    assert slow.count == 1
+
+
+def test_a_value_that_is_not_cached_is_not_shared(any_site, in_thread):
+    """It may be one visitor's own."""
+    app, cache, backend = any_site
+    slow = Slow()
+
+    @cache.memoize(60, response_filter=lambda value: False)
+    def load():
+        return slow()
+
+    outcomes = [each.result(PATIENCE) for each in together(in_thread, app, load, slow)]
+    assert sorted(outcomes) == [f"value {number}" for number in range(1, 9)]
+    assert backend.get(load.make_cache_key(load.uncached)) is None
+
+
+def test_a_none_is_computed_again_unless_it_may_be_cached(any_site):
+    _, cache, _ = any_site
+    computed = []
+    forgets, keeps = (cache.memoize(60, cache_none=keep)(lambda kind: computed.append(kind)) for keep in (False, True))
+    for _ in range(3):
+        assert forgets("forgets") is keeps("keeps") is None
+    assert computed == ["forgets", "keeps", "forgets", "forgets"]
+
+
+def test_delete_memoized_reaches_a_value_that_is_being_computed(any_site, in_thread):
+    app, cache, _ = any_site
+    slow = Slow()
+    load = cache.memoize(60)(lambda: slow())
+    leader = in_thread(in_app(app, load))
+    assert until(lambda: slow.count == 1)
+    cache.delete_memoized(load)
+    slow.may_return.set()
+    assert leader.result(PATIENCE) == "value 1"
+    assert [load(), load()] == ["value 2", "value 2"]
+
+
+def test_the_deletion_of_one_value_reaches_it_while_it_is_being_computed(site, in_thread):
+    app, cache, _ = site
+    slow = Slow()
+
+    @cache.memoize(60)
+    def load(key):
+        return slow(key)
+
+    leader = in_thread(in_app(app, load, "a"))
+    assert until(lambda: slow.count == 1)
+    cache.delete_memoized(load, "a")
+    slow.may_return.set()
+    assert leader.result(PATIENCE) == "value 1"
+    assert load("a") == "value 2"
+
+
+def test_the_version_of_a_function_expires_with_its_last_value(make_app, clock):
+    app, cache = make_app(Cache())
+    computed = []
+
+    @cache.memoize(60)
+    def note(value):
+        computed.append(value)
+        return value
+
+    with app.app_context():
+        for seconds, value in ((0, "a"), (59, "b"), (59, "b"), (1, "b")):
+            clock.advance(seconds)
+            note(value)
+        assert computed == ["a", "b", "b"]
+        clock.advance(60)
+        assert list(engine(cache.cache).keys()) == []
+
+
+def test_forced_updates_are_not_shared_and_set_the_value(site):
+    _, cache, _ = site
+    computed, is_forced = [], True
+
+    @cache.memoize(60, forced_update=lambda: is_forced)
+    def note():
+        computed.append(1)
+        return len(computed)
+
+    assert [note(), note()] == [1, 2]
+    is_forced = False
+    assert [note(), note()] == [2, 2]
+
+
+def test_a_stale_value_is_computed_once_for_all_callers_that_find_it(any_site, in_thread):
+    app, cache, _ = any_site
+    slow = Slow()
+    slow.may_return.set()
+    load = cache.memoize(60, is_stale=lambda value: value == "value 1")(lambda: slow())
+    assert load() == "value 1"
+    slow.may_return.clear()
+    callers = [in_thread(in_app(app, load)) for _ in range(8)]
+    until_waiting(7)
+    slow.may_return.set()
+    assert [each.result(PATIENCE) for each in callers] == ["value 2"] * 8
+    assert load() == "value 2"
+
+
+def test_a_value_that_cannot_be_pickled_is_returned_and_logged_or_raised_in_debug_mode(any_site, caplog):
+    app, cache, _ = any_site
+    load = cache.memoize(60)(lambda: threading.Lock())
+    with pytest.raises(TypeError, match="pickle"):
+        load()
+    app.debug = False
+    assert load() is not load()
+    assert "Exception possibly due to cache backend" in caplog.text
+
+
+def test_a_negative_timeout_keeps_nothing_and_still_shares(site, in_thread):
+    app, cache, _ = site
+    slow = Slow()
+    load = cache.memoize(-1)(lambda: slow())
+    outcomes = [each.result(PATIENCE) for each in together(in_thread, app, load, slow)]
+    assert outcomes == ["value 1"] * 8
+    assert load() == "value 2"
+
+
+def test_the_attributes_of_a_decorated_function_are_those_of_flask_caching(site, clock):
+    _, cache, backend = site
+    load = cache.memoize(60)(lambda: ["value"])
+    assert load.uncached() == load() == ["value"]
+    assert backend.get(load.make_cache_key(load.uncached)) == ["value"]
+    load.delete_memoized()
+    assert backend.get(load.make_cache_key(load.uncached)) is None
+    load.cache_timeout = 1
+    load()
+    assert engine(backend).expires_in(f"flask_cache_{load.make_cache_key(load.uncached)}") <= 1
+
+
+def test_a_function_may_recurse(site):
+    _, cache, _ = site
+
+    @cache.memoize(60)
+    def fibonacci(n):
+        return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+    assert fibonacci(30) == 832_040
+
+
+# Views.
+
+
+def test_a_view_runs_once_for_all_visitors_who_miss_it_together(any_site, in_thread):
+    app, cache, _ = any_site
+    slow = Slow()
+    app.add_url_rule("/<name>", "page", cache.cached(60)(lambda name: slow()))
+    leader = in_thread(lambda: app.test_client().get("/a").text)
+    assert until(lambda: slow.count == 1)
+    waiters = [in_thread(lambda: app.test_client().get("/a").text) for _ in range(7)]
+    until_waiting(7)
+    slow.may_return.set()
+    assert [each.result(PATIENCE) for each in (leader, *waiters)] == ["value 1"] * 8
+    assert [app.test_client().get(path).text for path in ("/a", "/b")] == ["value 1", "value 2"]
+
+
+def test_an_http_exception_reaches_the_visitors_who_waited(any_site, in_thread):
+    app, cache, _ = any_site
+    slow = Slow(lambda number: NotFound(f"gone {number}"))
+    app.add_url_rule("/a", "page", cache.cached(60)(lambda: slow()))
+    leader = in_thread(lambda: app.test_client().get("/a"))
+    assert until(lambda: slow.count == 1)
+    waiter = in_thread(lambda: app.test_client().get("/a"))
+    until_waiting()
+    slow.may_return.set()
+    answers = [leader.result(PATIENCE), waiter.result(PATIENCE), app.test_client().get("/a")]
+    assert {(answer.status_code, "gone 1" in answer.text) for answer in answers} == {(404, True)}
+
+
+def test_a_view_and_a_function_in_it_may_have_the_same_key(any_site):
+    """The key of both is the path. The view's own value is kept, as in Flask-Caching, where it is set last."""
+    app, cache, backend = any_site
+    runs = []
+    part = cache.cached(60)(lambda: "part")
+
+    def page():
+        runs.append(1)
+        return f"page with {part()}"
+
+    app.add_url_rule("/", "page", cache.cached(60)(page))
+    assert [app.test_client().get("/").text for _ in range(3)] == ["page with part"] * 3
+    assert len(runs) == 1
+    assert backend.get("view//") == "page with part"
+
+
+def test_a_response_may_have_a_timeout_of_its_own(make_app, clock):
+    app, cache = make_app(Cache())
+    runs = []
+
+    def page():
+        runs.append(1)
+        return flask_caching.CachedResponse(flask.make_response(str(len(runs))), timeout=10)
+
+    app.add_url_rule("/", "page", cache.cached(60)(page))
+    read = lambda: app.test_client().get("/").text  # noqa: E731
+    assert [read(), read()] == ["1", "1"]
+    clock.advance(10)
+    assert read() == "2"
+
+
+def test_a_hit_is_shown_if_asked_for(site):
+    app, cache, _ = site
+    app.add_url_rule("/", "page", cache.cached(60, response_hit_indication=True)(lambda: "page"))
+    assert [app.test_client().get("/").headers.get("hit_cache") for _ in range(3)] == [None, "True", "True"]
+
+
+def test_a_lease_is_neither_needed_nor_taken(make_app):
+    app, cache = make_app(Cache(), CACHE_OPTIONS={"fill_wait": 1000})
+    app.add_url_rule("/", "page", cache.cached(60, response_filter=lambda page: False)(lambda: "page"))
+    with app.app_context():
+        assert app.test_client().get("/").text == "page"
+        load = cache.memoize(60)(lambda: None)
+        load()
+        keys = ["flask_cache_view//", f"flask_cache_{load.make_cache_key(load.uncached)}"]
+        assert not any(map(engine(cache.cache).parts.is_leased, keys))
+
+
+# Async functions.
+
+
+def test_an_async_function_is_awaited_in_a_task_and_computed_once(any_site):
+    _, cache, _ = any_site
+    computed = []
+
+    async def main():
+        may_return = asyncio.Event()
+
+        @cache.memoize(60)
+        async def load(key):
+            computed.append(key)
+            await may_return.wait()
+            return [key]
+
+        tasks = [asyncio.create_task(load("a")) for _ in range(8)]
+        await auntil_waiting(7)
+        may_return.set()
+        assert await asyncio.gather(*tasks) == [["a"]] * 8
+        assert await load("a") == ["a"]
+
+    asyncio.run(main())
+    assert computed == ["a"]
+
+
+def test_an_async_function_is_called_like_any_other_outside_of_a_task(site):
+    """As in Flask-Caching."""
+    _, cache, _ = site
+    computed = []
+
+    @cache.memoize(60)
+    async def load(key):
+        computed.append(key)
+        return [key]
+
+    assert load("a") == load("a") == ["a"]
+    assert computed == ["a"]
+
+
+def test_an_async_view_calls_an_async_memoized_function(site):
+    app, cache, _ = site
+    runs = []
+
+    @cache.memoize(60)
+    async def part(name):
+        runs.append("part")
+        return name
+
+    @app.get("/<name>")
+    @cache.cached(60)
+    async def page(name):
+        runs.append("page")
+        return f"{await part(name)} {await part(name)}"
+
+    assert [app.test_client().get("/a").text for _ in range(2)] == ["a a", "a a"]
+    assert runs == ["page", "part"]
+
+
+def test_an_async_view_may_abort(site):
+    app, cache, _ = site
+    runs = []
+
+    @app.get("/")
+    @cache.cached(60)
+    async def page():
+        runs.append(1)
+        flask.abort(404)
+
+    assert [app.test_client().get("/").status_code for _ in range(2)] == [404, 404]
+    assert len(runs) == 1
+
+
+# Other backends, subclasses, several apps.
+
+
+@pytest.mark.parametrize(("backend", "runs"), [(SimpleCache, 1), (NullCache, 3)])
+def test_with_a_backend_of_another_package_flask_cachings_own_decorators_are_in_charge(backend, runs):
+    app = flask.Flask(__name__)
+    cache = Cache(app, config={"CACHE_TYPE": backend.__name__, "CACHE_NO_NULL_WARNING": True})
+    pages, loads = [], []
+    app.add_url_rule("/", "page", cache.cached(60)(lambda: str(pages.append(1))))
+    load = cache.memoize(60)(lambda key: [key, loads.append(key)])
+    for _ in range(3):
+        assert app.test_client().get("/").text == "None"
+        with app.app_context():
+            assert type(cache.cache) is backend
+            assert load("a") == ["a", None]
+    assert (len(pages), len(loads)) == (runs, runs)
+    with app.app_context():
+        cache.delete_memoized(load, "a")
+        load("a")
+    assert len(loads) == runs + 1
+
+
+def test_one_object_serves_several_apps_each_with_its_own_backend(make_app):
+    one, cache = make_app(Cache())
+    other, _ = make_app(cache, name="other")
+    simple = flask.Flask("simple")
+    cache.init_app(simple, {"CACHE_TYPE": "SimpleCache"})
+    computed = []
+
+    @cache.memoize(60)
+    def load():
+        computed.append(flask.current_app.name)
+        return flask.current_app.name
+
+    for _ in range(2):
+        for app in (one, other, simple):
+            with app.app_context():
+                assert load() == app.name
+    assert computed == [one.name, "other", "simple"]
+    with one.app_context():
+        cache.delete_memoized(load)
+    for app in (one, other, simple):
+        with app.app_context():
+            load()
+    assert computed == [one.name, "other", "simple", one.name]
+
+
+def test_functions_may_be_decorated_before_there_is_an_app():
+    cache = Cache()
+    load = cache.memoize(60)(lambda: object.__name__)
+    app = flask.Flask(__name__)
+    cache.init_app(app, {"CACHE_TYPE": TIERED, "CACHE_OPTIONS": {"l2": "SimpleCache", "log_interval": None}})
+    # Outside of an app context, the newest app counts, as in Flask-Caching.
+    assert load() == load() == "object"
+    assert isinstance(cache.cache, TieredCache)
+
+
+def test_a_subclass_that_wraps_a_method_which_the_decorators_call_is_called(make_app):
+    class Traced(Cache):
+        def get(self, *args, **kwargs):
+            seen.append(args)
+            return super().get(*args, **kwargs)
+
+    class Renamed(Cache):
+        """Overrides none of them."""
+
+    seen = []
+    for kind in (Traced, Renamed):
+        app, cache = make_app(kind())
+        load = cache.memoize(60)(lambda: "value")
+        with app.app_context():
+            assert [load(), load()] == ["value", "value"]
+    assert len(seen) == 2
+
+
+def test_the_signals_are_sent_once_for_each_call(make_app):
+    app, cache = make_app(Cache(), CACHE_ENABLE_SIGNALS=True)
+    sent = []
+
+    def hit(sender, **payload):
+        sent.append(("hit", payload["args"], payload["f"]))
+
+    def miss(sender, **payload):
+        sent.append(("miss", payload["args"], payload["f"]))
+
+    load = cache.memoize(60)(lambda key: key)
+    hits, misses = flask_caching.cache_memoize_hit, flask_caching.cache_memoize_miss
+    with hits.connected_to(hit), misses.connected_to(miss), app.app_context():
+        load("a")
+        load("a")
+    assert sent == [("miss", ("a",), load.uncached), ("hit", ("a",), load.uncached)]

@@ -1,0 +1,357 @@
+"""One run of the application for many requests: collapsed requests, cancelled leaders, renewals, lost clients."""
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.http_cache.site import AsgiSite, Response, WsgiSite
+from tests.waiting import PATIENCE, until
+from wheelcache.http_cache.wsgi import renewal_pool
+
+CLIENTS = 100
+USUAL = [(b"cache-control", b"max-age=60")]
+
+
+class SlowSite(AsgiSite):
+    """An ASGI site whose application waits until it may answer.
+
+    Attributes:
+        may_answer: an event.
+        headers, bodies: of the response.
+        after: what the application awaits after its last message.
+    """
+
+    def __init__(self, clock, **options):
+        super().__init__(clock, **options)
+        self.may_answer = asyncio.Event()
+        self.headers = USUAL
+        self.bodies = [b"page"]
+        self.received = []
+        self.after = None
+
+    async def application(self, scope, receive, send):
+        self.requests.append(scope)
+        self.received.append(await receive())
+        await self.may_answer.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": self.headers})
+        for number, body in enumerate(self.bodies):
+            more = number + 1 < len(self.bodies)
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+        if self.after is not None:
+            await self.after
+
+    def start(self, target="/", headers=()):
+        return asyncio.ensure_future(self.ask_async(*self.parts(target, headers)))
+
+
+async def settle():
+    """Let all tasks go on until they wait."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def slow(clock):
+    """Run a coroutine function with a new ``SlowSite``."""
+    sites = []
+
+    def run(function, **options):
+        async def main():
+            sites.append(SlowSite(clock, **options))
+            async with asyncio.timeout(PATIENCE):
+                await function(sites[-1])
+
+        asyncio.run(main())
+
+    yield run
+    for site in sites:
+        site.cache.cache.close()
+
+
+def test_requests_for_a_cold_page_cause_one_run(slow):
+    async def main(site):
+        clients = [site.start() for _ in range(CLIENTS)]
+        await settle()
+        site.may_answer.set()
+        answers = await asyncio.gather(*clients)
+        assert {answer.body for answer in answers} == {b"page"}
+        assert (site.runs, site.stats().collapsed) == (1, CLIENTS - 1)
+
+    slow(main)
+
+
+def test_no_request_waits_for_an_expired_page_that_may_be_stale(slow, clock):
+    async def main(site):
+        site.headers = [(b"cache-control", b"max-age=60, stale-while-revalidate=60")]
+        site.may_answer.set()
+        await site.start()
+        clock.advance(60)
+        site.may_answer.clear()
+        # None of these waits, since the application does not answer.
+        answers = await asyncio.gather(*(site.start() for _ in range(CLIENTS)))
+        assert {answer.body for answer in answers} == {b"page"}
+        assert site.runs == 2
+        site.may_answer.set()
+        await settle()
+        assert (await site.start())["age"] == "0"
+        assert site.runs == 2
+
+    slow(main)
+
+
+def test_a_follower_with_other_values_runs_the_application_itself_and_waits_once(slow):
+    async def main(site):
+        site.headers = [*USUAL, (b"vary", b"accept-language")]
+        clients = [site.start(headers={"accept-language": language}) for language in ("de", "en", "de", "fr")]
+        await settle()
+        assert site.runs == 1
+        site.may_answer.set()
+        await asyncio.gather(*clients)
+        assert (site.runs, site.stats().collapsed) == (3, 1)
+
+    slow(main)
+
+
+def test_followers_of_a_page_that_cannot_be_stored_are_released_when_its_response_begins(slow):
+    async def main(site):
+        site.headers = [(b"cache-control", b"private")]
+        site.bodies = [b"a", b"b"]
+        never = asyncio.get_running_loop().create_future()
+        site.after = never
+        clients = [site.start() for _ in range(10)]
+        await settle()
+        assert site.runs == 1
+        site.may_answer.set()
+        await settle()
+        assert site.runs == 10
+        # The next requests do not even begin to wait.
+        site.may_answer.clear()
+        clients += [site.start() for _ in range(10)]
+        await settle()
+        assert site.runs == 20
+        site.may_answer.set()
+        never.set_result(None)
+        await asyncio.gather(*clients)
+
+    slow(main)
+
+
+def test_followers_are_released_by_the_last_message_and_not_by_the_end_of_background_work(slow):
+    async def main(site):
+        site.after = never = asyncio.get_running_loop().create_future()
+        clients = [site.start() for _ in range(10)]
+        site.may_answer.set()
+        await asyncio.gather(*clients[1:])
+        assert site.runs == 1
+        never.set_result(None)
+        await clients[0]
+
+    slow(main)
+
+
+def test_a_wait_is_bounded(slow):
+    async def main(site):
+        clients = [site.start() for _ in range(3)]
+        assert await asyncio.to_thread(until, lambda: site.runs == 3)
+        site.may_answer.set()
+        await asyncio.gather(*clients)
+
+    slow(main, wait=0.01)
+
+
+def test_if_the_leading_request_is_cancelled_one_other_runs_the_application(slow):
+    async def main(site):
+        clients = [site.start() for _ in range(21)]
+        await settle()
+        clients[0].cancel()
+        await settle()
+        assert site.runs == 2
+        site.may_answer.set()
+        answers = await asyncio.gather(*clients[1:])
+        assert {answer.body for answer in answers} == {b"page"}
+        assert site.runs == 2
+
+    slow(main)
+
+
+def test_a_cancelled_follower_leaves_the_others_alone(slow):
+    async def main(site):
+        clients = [site.start() for _ in range(5)]
+        await settle()
+        clients[1].cancel()
+        clients[0].cancel()
+        await settle()
+        assert site.runs == 2
+        site.may_answer.set()
+        await asyncio.gather(*clients[2:])
+        assert site.runs == 2
+
+    slow(main)
+
+
+def test_a_client_that_disconnects_does_not_end_a_run(slow):
+    async def main(site):
+        gone = asyncio.Event()
+
+        async def receive():
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            raise OSError("the client has disconnected")
+
+        async def application(scope, receive, send):
+            site.requests.append(scope)
+            listening = asyncio.ensure_future(receive())
+            await asyncio.wait(
+                [listening, asyncio.ensure_future(site.may_answer.wait())], return_when="FIRST_COMPLETED"
+            )
+            assert not listening.done()
+            await send({"type": "http.response.start", "status": 200, "headers": USUAL})
+            await send({"type": "http.response.body", "body": b"page"})
+            listening.cancel()
+
+        app = site.cache.asgi(application)
+        leader = asyncio.ensure_future(app(site.scope("GET", "/", "", [("Host", "example.com")]), receive, send))
+        await settle()
+        gone.set()
+        follower = site.start()
+        await settle()
+        site.may_answer.set()
+        await leader
+        assert (await follower).body == b"page"
+        assert site.runs == 1
+
+    slow(main)
+
+
+def test_a_client_that_disconnects_ends_a_stream_that_cannot_be_stored(slow):
+    async def main(site):
+        gone = asyncio.Event()
+
+        async def receive():
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def events(scope, receive, send):
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            assert (await receive())["type"] == "http.disconnect"
+
+        async def send(message):
+            gone.set()
+
+        await site.cache.asgi(events)(site.scope("GET", "/", "", [("host", "example.com")]), receive, send)
+
+    slow(main)
+
+
+def test_the_renewal_of_a_task_knows_nothing_of_its_client(slow, clock):
+    async def main(site):
+        site.headers = [(b"cache-control", b"max-age=60, stale-while-revalidate=60")]
+        site.may_answer.set()
+        await site.start()
+        clock.advance(60)
+        scope = site.scope("GET", "/", "", [("host", "example.com"), ("cookie", "a=b")])
+        scope["extensions"] = {"http.response.push": {}}
+
+        async def nothing(*message):
+            return None
+
+        await site.app(scope, nothing, nothing)
+        await settle()
+        assert site.runs == 2
+        assert site.received[1] == {"type": "http.request", "body": b"", "more_body": False}
+        renewal = site.requests[1]
+        assert "extensions" not in renewal
+        assert (renewal["client"], renewal["headers"]) == (None, [(b"host", b"example.com")])
+
+    slow(main)
+
+
+# Threads.
+
+
+@pytest.fixture
+def wsgi(clock):
+    site = WsgiSite(clock)
+    yield site
+    site.cache.cache.close()
+
+
+def in_threads(number, call):
+    threads = [threading.Thread(target=call) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def join(threads):
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def test_threads_that_ask_for_a_cold_page_cause_one_run(wsgi):
+    may_answer = threading.Event()
+    bodies = []
+
+    def respond(request):
+        assert may_answer.wait(PATIENCE)
+        return Response()
+
+    wsgi.respond = respond
+    threads = in_threads(20, lambda: bodies.append(wsgi.get().body))
+    assert until(lambda: wsgi.runs == 1)
+    may_answer.set()
+    join(threads)
+    assert bodies == [b"page"] * 20
+    assert wsgi.runs == 1
+
+
+def test_no_thread_waits_for_an_expired_page_that_may_be_stale(wsgi, clock):
+    may_answer = threading.Event()
+    may_answer.set()
+
+    def respond(request):
+        assert may_answer.wait(PATIENCE)
+        return Response(headers={"cache-control": "max-age=60, stale-while-revalidate=60"})
+
+    wsgi.respond = respond
+    wsgi.get()
+    clock.advance(60)
+    may_answer.clear()
+    for _ in range(20):
+        assert wsgi.get().body == b"page"
+    may_answer.set()
+    assert until(lambda: not renewal_pool.pending)
+    assert wsgi.runs == 2
+    assert wsgi.get()["age"] == "0"
+
+
+def test_the_renewal_of_a_thread_has_a_clean_environ_and_closes_its_response(wsgi, clock):
+    environs, closed = [], []
+
+    class Body(list):
+        def close(self):
+            closed.append(threading.current_thread().name)
+
+    def application(environ, start_response):
+        environs.append(environ)
+        start_response("200 OK", [("Cache-Control", "max-age=60, stale-while-revalidate=60")])
+        return Body([b"page"])
+
+    app = wsgi.cache.wsgi(application)
+    for _ in range(2):
+        environ = wsgi.environ("GET", "/", "a=b", [("Host", "example.com"), ("Cookie", "a=b")], b"")
+        environ |= {"gunicorn.socket": object(), "wsgi.early_hints": object()}
+        iterable = app(environ, lambda *response: None)
+        assert b"".join(iterable) == b"page"
+        if hasattr(iterable, "close"):
+            iterable.close()
+        clock.advance(60)
+    assert until(lambda: len(closed) == 2)
+    renewal = environs[1]
+    assert closed[1].startswith("wheelcache-pages")
+    assert {"gunicorn.socket", "wsgi.early_hints", "REMOTE_ADDR", "HTTP_COOKIE"}.isdisjoint(renewal)
+    assert (renewal["wsgi.input"].read(), renewal["QUERY_STRING"], renewal["HTTP_HOST"]) == (b"", "a=b", "example.com")

@@ -1,0 +1,342 @@
+"""No visitor gets another visitor's page: poisoning, deception, and requests that a key must not confuse. For both
+drivers."""
+
+import random
+
+import pytest
+
+from tests.http_cache import users
+from tests.http_cache.site import Response
+from wheelcache.http_cache.keys import page_key
+from wheelcache.http_cache.request import KEYED_HEADERS
+
+USUAL = {"cache-control": "max-age=60"}
+
+
+def echo(name, vary=None):
+    """An application whose page shows a request header."""
+
+    def respond(request):
+        headers = USUAL if vary is None else {**USUAL, "vary": vary}
+        return Response(repr(request.headers.get(name)).encode(), headers)
+
+    return respond
+
+
+def echo_url(request):
+    return Response(f"{request.path}?{request.query}".encode("latin-1", "replace"), USUAL)
+
+
+# Keys.
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/a%3Fb", "/a?b"),
+        ("/a", "/a?"[:-1] + "?x"),
+        ("/a%2Fb", "/a/b"),
+        ("/a%2fb?c", "/a/b?c"),
+        ("/a/../b", "/b"),
+        ("//a", "/a"),
+        ("/A", "/a"),
+        ("/a?b=1&c=2", "/a?c=2&b=1"),
+        ("/a?b", "/a?b="),
+        ("/a;b", "/a"),
+        ("/a%00", "/a"),
+        ("/account.css", "/account"),
+        ("/account/x.css", "/account"),
+        ("/a%C4%80b", "/a"),
+    ],
+)
+def test_requests_for_different_pages_have_different_keys(site, one, other):
+    site.respond = echo_url
+    site.get(one)
+    site.get(other)
+    assert site.runs == 2
+
+
+def test_a_host_is_never_a_part_of_a_path(site):
+    site.get("/b/c", host="a")
+    site.get("/c", host="a/b")
+    site.get("/c", host="A")
+    assert site.runs == 3
+    site.get("/b/c", host="A")
+    assert site.runs == 3
+
+
+def test_no_part_of_a_key_flows_into_another():
+    parts = ["http", "a", "/r", "q", "", "/p"]
+    keys = {page_key(*parts)}
+    for place in range(len(parts)):
+        for text in ("", "/", "?", "q", "/r", "/p", "a/r", "\n", "\xff"):
+            changed = parts.copy()
+            changed[place] += text or "x"
+            keys.add(page_key(*changed))
+    # Every change has made another key.
+    assert len(keys) == 1 + len(parts) * 9
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"method": "get"},
+        {"method": "Get"},
+        {"host": "example.com, evil.example"},
+        {"headers": [("host", "evil.example")]},
+        {"body": b"x=1"},
+        {"headers": {"transfer-encoding": "chunked"}},
+        {"headers": {"transfer-encoding": "chunked", "content-length": "3"}},
+        {"headers": {"upgrade": "h2c"}},
+        {"headers": {"expect": "100-continue"}},
+    ],
+)
+def test_a_strange_request_neither_gets_nor_makes_a_stored_page(site, strange):
+    # wsgiref's validator refuses some of these.
+    for how in (strange, {}, strange):
+        site.get_unchecked(**how)
+    assert (site.runs, site.stats().stored) == (3, 1)
+
+
+# Headers that no Vary names.
+
+
+@pytest.mark.parametrize("name", [name.decode() for name in KEYED_HEADERS])
+def test_an_unkeyed_header_poisons_no_page(site, name):
+    site.respond = echo(name)
+    for value in ("evil", None, "evil", "other", None, ""):
+        headers = {} if value is None else {name: value}
+        assert site.get(headers=headers).body == repr(value).encode()
+    assert site.runs == 4
+
+
+def test_a_page_that_was_made_without_such_a_header_is_not_used_for_a_request_with_one(site):
+    site.respond = echo("x-forwarded-host")
+    assert site.get().body == b"None"
+    assert site.get(headers={"x-forwarded-host": "a.example"}).body == b"'a.example'"
+
+
+def test_a_header_with_underscores_poisons_no_page(site):
+    # Some servers and frameworks take it for the one with hyphens.
+    def respond(request):
+        names = {name.replace("_", "-"): value for name, value in request.headers.items()}
+        return Response(repr(names.get("x-forwarded-host")).encode(), USUAL)
+
+    site.respond = respond
+    site.get(headers={"x_forwarded_host": "evil"})
+    assert site.get().body == b"None"
+
+
+def test_an_oversized_or_malformed_header_never_makes_a_stored_page(site):
+    # CPDoS: the application answers with an error, which would be stored for all visitors.
+    def respond(request):
+        wrong = any(len(value) > 4096 or "\x07" in value for value in request.headers.values())
+        return Response(b"bad request" if wrong else b"page", USUAL, 400 if wrong else 200)
+
+    site.respond = respond
+    for value in ("x" * 5000, "a\x07b"):
+        assert site.get(headers={"x-meta": value}).status == 400
+        assert site.stats().stored == 0
+    assert site.get().body == b"page"
+
+
+def test_a_method_override_poisons_no_page(site):
+    site.respond = lambda request: Response(request.headers.get("x-http-method-override", "GET").encode(), USUAL)
+    site.get(headers={"x-http-method-override": "DELETE"})
+    assert site.get().body == b"GET"
+
+
+# Vary.
+
+
+def test_an_absent_header_differs_from_an_empty_one(site):
+    site.respond = echo("x-a", vary="X-A")
+    for value in (None, "", "1", None, "", "1"):
+        assert site.get(headers={} if value is None else {"x-a": value}).body == repr(value).encode()
+    assert site.runs == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"x-a": '"a, b"'}, {"x-a": '"a,b"'}),
+        ({"x-a": '"a", "b"'}, {"x-a": '"a, b"'}),
+        ({"x-a": "a", "x-b": "b"}, {"x-a": "b", "x-b": "a"}),
+        ({"x-a": "a"}, {"x-b": "a"}),
+        ({"x-a": "None"}, {}),
+        ({"accept-language": "en, de"}, {"accept-language": "de, en"}),
+        ({"accept-language": "en;q=0.5, de"}, {"accept-language": "en, de"}),
+        ({"accept-encoding": "gzip"}, {"accept-encoding": "br"}),
+        ({"accept-encoding": "gzip"}, {"accept-encoding": "gzip;q=0"}),
+        ({"accept-encoding": "gzip"}, {}),
+        ({"cookie": "a=1"}, {"cookie": "a=2"}),
+        ({"user-agent": "a, b"}, {"user-agent": "a,b"}),
+    ],
+)
+def test_requests_with_different_needs_get_different_variants(site, one, other):
+    site.respond = lambda request: Response(
+        repr([request.headers.get(name) for name in ("x-a", "x-b", "accept-language", "cookie")]).encode(),
+        {**USUAL, "vary": "X-A, X-B, Accept-Language, Accept-Encoding, Cookie, User-Agent"},
+    )
+    for headers in (one, other, one, other):
+        site.get(headers=headers)
+    assert site.runs == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"x-a": "a,b"}, {"x-a": "a , b"}),
+        ({"accept-language": "en,de;q=0.5"}, {"accept-language": "EN, de; q=0.5"}),
+        ({"accept-encoding": "gzip, br"}, {"accept-encoding": "br;q=0.9,gzip;q=0.5, identity"}),
+        ({"accept-encoding": "br, deflate, gzip, zstd"}, {"accept-encoding": "*"}),
+    ],
+)
+def test_requests_with_the_same_needs_share_a_variant(site, one, other):
+    site.respond = lambda request: Response(b"page", {**USUAL, "vary": "X-A, Accept-Language, Accept-Encoding"})
+    site.get(headers=one)
+    site.get(headers=other)
+    assert site.runs == 1
+
+
+def test_a_coding_that_the_client_does_not_accept_is_not_stored(site):
+    # As GZipMiddleware of Django answers to ``gzip;q=0``.
+    site.respond = lambda request: Response(b"zip", {**USUAL, "vary": "Accept-Encoding", "content-encoding": "gzip"})
+    site.get(headers={"accept-encoding": "gzip;q=0"})
+    assert site.stats().not_stored == {"encoding": 1}
+    for _ in range(4):
+        site.get(headers={"accept-encoding": "gzip"})
+    # The second run shows that the page can be stored after all, and the third one stores it.
+    assert site.runs == 3
+
+
+def test_a_page_whose_vary_changes_is_keyed_by_the_union(site, clock):
+    def respond(request):
+        # The first answer for each visitor does not show that the page depends on the cookie as well.
+        vary = "Cookie, Accept-Language" if "cookie" in request.headers else "Accept-Language"
+        return Response(repr(sorted(request.headers.items())).encode(), {**USUAL, "vary": vary})
+
+    site.respond = respond
+    for headers in (
+        {"accept-language": "de"},
+        {"accept-language": "en", "cookie": "a"},
+        {"accept-language": "en", "cookie": "b"},
+        {"accept-language": "de"},
+        {"accept-language": "en", "cookie": "a"},
+    ):
+        expected = repr(sorted({"host": "example.com", **headers}.items()))
+        assert site.get(headers=headers).body == expected.encode()
+
+
+def test_a_page_has_at_most_32_variants_and_keeps_those_in_use(site):
+    site.respond = echo("accept-language", vary="Accept-Language")
+    site.get(headers={"accept-language": "de"})
+    for number in range(100):
+        site.get(headers={"accept-language": f"x-{number}"})
+        assert site.get(headers={"accept-language": "de"}).body == b"'de'"
+    assert site.runs == 101
+    # The list of the variants is an entry of its own.
+    assert len(site.cache.cache) == 33
+
+
+def test_an_option_names_the_cookies_on_which_pages_depend(make_site):
+    site = make_site(cookies=["theme"])
+    site.respond = echo("cookie", vary="Cookie")
+    site.get(headers={"cookie": "analytics=1; theme=dark"})
+    assert site.get(headers={"cookie": "theme=dark; analytics=2"}).body == b"'analytics=1; theme=dark'"
+    site.get(headers={"cookie": "analytics=1; theme=light"})
+    site.get(headers={"cookie": "analytics=1"})
+    site.get(headers={"cookie": "theme=dark; theme=light"})
+    assert site.runs == 4
+
+
+def test_an_option_names_the_languages_of_the_site(make_site):
+    site = make_site(languages=["en", "de-AT"])
+    site.respond = echo("accept-language", vary="Accept-Language")
+    random_languages = random.Random(0)
+    for _ in range(50):
+        language = "".join(random_languages.choices("fghijk", k=2))
+        site.get(headers={"accept-language": f"{language}, de;q=0.9, en"})
+    assert site.runs == 1
+    site.get(headers={"accept-language": "de-CH, en"})
+    assert site.runs == 2
+
+
+# Notes of the application.
+
+
+def test_a_page_depends_on_the_cookies_and_headers_that_the_application_names(site):
+    def respond(request):
+        request.notes.vary_on(headers=["X-Zone"], cookies=["theme"])
+        return Response(repr((request.headers.get("x-zone"), request.headers.get("cookie"))).encode(), USUAL)
+
+    site.respond = respond
+    for headers in (
+        {"cookie": "theme=dark", "x-zone": "1"},
+        {"cookie": "theme=dark", "x-zone": "2"},
+        {"cookie": "theme=light", "x-zone": "1"},
+        {"x-zone": "1"},
+    ):
+        bodies = {site.get(headers=headers).body for _ in range(2)}
+        assert bodies == {repr((headers.get("x-zone"), headers.get("cookie"))).encode()}
+    assert site.runs == 4
+    assert site.get(headers={"cookie": "x=1; theme=dark", "x-zone": "1"}).body == b"('1', 'theme=dark')"
+
+
+def test_a_page_that_the_application_refuses_is_not_stored(site):
+    def respond(request):
+        request.notes.refuse("messages")
+        return Response()
+
+    site.respond = respond
+    site.get()
+    site.get()
+    assert site.runs == 2
+    assert site.stats().not_stored == {"messages": 2}
+
+
+def test_with_a_companion_a_page_without_notes_is_not_stored(make_site):
+    site = make_site(companion=True)
+    site.get("/")
+    assert site.stats().not_stored == {"companion": 1}
+
+    def respond(request):
+        request.notes.vary_on()
+        return Response()
+
+    site.respond = respond
+    site.get("/2")
+    site.get("/2")
+    assert site.runs == 2
+
+
+def test_a_request_with_a_session_gets_only_pages_that_depend_on_it(make_site):
+    site = make_site(session_cookies=["sessionid"])
+    site.get("/public")
+    assert site.get("/public", {"cookie": "sessionid=1"}).detail == "fwd=miss"
+    assert site.get("/public", {"cookie": "other=1"}).detail.startswith("hit")
+    assert site.stats().not_stored == {"session": 1}
+    site.respond = echo("cookie", vary="Cookie")
+    for value in ("sessionid=1", "sessionid=2", "sessionid=1"):
+        assert site.get("/own", {"cookie": value}).body == repr(value).encode()
+    assert site.runs == 4
+
+
+# Two users.
+
+
+@pytest.mark.deep
+def test_mixed_requests_of_two_users_never_mix_their_pages(site):
+    """50,000 requests, for pages that depend on the user in every way that an application has."""
+
+    def respond(request):
+        headers, user = users.respond(request.path, request.headers, request.notes)
+        return Response(user.encode(), headers)
+
+    site.respond = respond
+    requests = users.requests(50_000)
+    answers = site.get_together(requests)
+    assert [answer.body.decode() for answer in answers] == [value for _, own in requests for value in own.values()]
+    stats = site.stats()
+    assert stats.fresh > 20_000
+    assert stats.not_stored.keys() == {"private", "set-cookie", "authorization", "user"}

@@ -1,0 +1,133 @@
+"""Problems are decided by the figures that workers publish, and each is a sentence."""
+
+import pytest
+
+from tests.observability.test_dashboard import dashboard
+from wheelcache.observability.event_log import KILLED, Event
+from wheelcache.observability.figures import Sum
+from wheelcache.observability.problems import Problem, headline, problems
+from wheelcache.observability.site import Glance, Site
+from wheelcache.observability.tables import GAUGES_OF_WORKER
+
+NOW = 1_000_000.0
+
+
+def cache(**values):
+    """The figures of a healthy cache with two workers; ``values`` are of ``Sum``, or of its gauges."""
+    gauges = dict.fromkeys(GAUGES_OF_WORKER, 0) | {"max_entries": 100, "max_weight": None, "has_store": True}
+    gauges |= values.pop("gauges", {}) | {name: values.pop(name) for name in GAUGES_OF_WORKER if name in values}
+    given = {"processes": frozenset("ab"), "published": NOW, "minute": (0, 0, 0, 0, 60), **values}
+    return Sum(gauges=gauges if given["processes"] else {}, **given).of_cache("pages")
+
+
+def steps(*parts):
+    """Steps that have just ended, the newest last; each has the counts that differ from 0."""
+    nothing = Glance._make([0] * len(Glance._fields))
+    first = NOW - 10 * len(parts)
+    return {int(first + 10 * place): nothing._replace(**part) for place, part in enumerate(parts)}
+
+
+def found(figures, recent=None, events=(), configured=("pages",)):
+    return list(map(str, problems([figures], {"pages": recent or {}}, events, configured, NOW)))
+
+
+DOWN = {"gauges": {"breakers": 3, "open_breakers": 2}}
+
+
+@pytest.mark.parametrize(
+    ("recent", "expected"),
+    [
+        ([], ""),
+        ([{"misses": 5}, *[{"misses": 5, "read_refused": 5}] * 18], " for 3 min"),
+        ([{"misses": 5}, {"read_errors": 1}, {}, {"write_refused": 1}, {}], " for 40 s"),
+        ([{"read_errors": 1}] * 60, " for more than 10 min"),
+    ],
+)
+def test_a_store_is_down_since_its_calls_began_to_fail(recent, expected):
+    sentence = f"Cache 'pages': its store is down{expected}: 2 of 3 workers do not call it"
+    assert found(cache(**DOWN), steps(*recent)) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("figures", "recent", "expected"),
+    [
+        ({"processes": frozenset(), "published": NOW - 7200}, [], None),
+        ({}, [{"load_failures": 3, "loads": 9}] * 6, "25% of its loads fail for 60 s"),
+        ({}, [{"load_failures": 2, "loads": 0}], None),
+        ({}, [{"load_failures": 3, "loads": 97}], None),
+        ({}, [{"read_errors": 3, "misses": 50}], "3 calls of its store failed in the last minute"),
+        ({}, [{"write_errors": 3, "puts": 60}], None),
+        ({"lag": 40.0}, [], "its timing wheel is 40 s late"),
+        ({"lag": 10.0}, [], None),
+        ({"refused": 1}, [], "the system refused 1 of its 2 workers a wheel thread"),
+        ({}, [{"load_timeouts": 1}] * 6, "6 callers did not wait for its loads in the last minute"),
+        ({}, [{"load_timeouts": 9}, *[{}] * 6], None),
+        (
+            {},
+            [{"refreshes_dropped": 1000}] * 2,
+            "2,000 refreshes in the last minute were dropped: its loads take too long",
+        ),
+        (
+            {"gauges": {"trackers": 3, "trusted": 1}},
+            [],
+            "2 of 3 workers receive no invalidations and read through to its store",
+        ),
+        ({"gauges": {"trackers": 3, "trusted": 3}}, [], None),
+        (
+            {"gauges": {"size": 99}, "minute": (30, 0, 70, 0, 60)},
+            [{"evictions": 100, "misses": 100}] * 6,
+            "it is too small: it evicts 10 entries a second, and 30% of look-ups hit",
+        ),
+        ({"gauges": {"size": 99}, "minute": (60, 0, 40, 0, 60)}, [{"evictions": 100, "misses": 100}] * 6, None),
+        ({"gauges": {"size": 90}, "minute": (30, 0, 70, 0, 60)}, [{"evictions": 100, "misses": 100}] * 6, None),
+    ],
+)
+def test_each_problem_is_a_sentence_and_without_one_there_is_none(figures, recent, expected):
+    assert found(cache(**figures), steps(*recent)) == ([f"Cache 'pages': {expected}"] if expected else [])
+
+
+def test_a_cache_that_nobody_has_is_a_problem_for_a_day_unless_this_process_has_it():
+    for hours, expected in ((2, ["Cache 'pages': no worker has had it for 2 h"]), (25, [])):
+        figures = cache(processes=frozenset(), published=NOW - hours * 3600)
+        assert found(figures, configured=()) == expected
+        assert found(figures) == []
+
+
+def test_a_worker_that_ended_abruptly_is_a_problem_of_the_site_for_five_minutes():
+    killed = [Event.of(KILLED, NOW - seconds, (7, 0.0)) for seconds in (120, 301)]
+    assert found(cache(), events=killed) == ["2 min ago, worker 7: killed, crashed, or left by os._exit"]
+
+
+def test_the_worst_problem_comes_first():
+    figures = cache(lag=60.0, gauges={"open_breakers": 1, "breakers": 1})
+    assert [each.split(":")[1] for each in found(figures)] == [" its store is down", " its timing wheel is 60 s late"]
+
+
+@pytest.mark.parametrize(
+    ("number", "names", "expected"),
+    [
+        (0, "abc", "All 3 caches are healthy"),
+        (0, "a", "Cache 'a' is healthy"),
+        (0, "", "There is no cache"),
+        (1, "abc", "Cache 'a': it is late"),
+        (2, "abc", "Cache 'a': it is late, and 1 more problem"),
+        (4, "abc", "Cache 'a': it is late, and 3 more problems"),
+    ],
+)
+def test_the_headline_states_the_worst_problem_or_that_there_is_none(number, names, expected):
+    assert headline([Problem("a", "it is late")] * number, list(names)) == expected
+
+
+def test_the_counts_of_the_last_ten_minutes_are_those_of_all_caches_published_or_not(make, clock):
+    published, alone = make("published"), make("alone", figures_dir=None)
+    for each in (published, alone):
+        each.set("other", 1)
+    for _ in range(70):
+        for each in (published, alone):
+            each.get("k")
+        clock.advance(10)
+    recent = Site([published, alone]).recent()
+    for name in ("published", "alone"):
+        assert len(recent[name]) in (59, 60)
+        assert {step.misses for step in recent[name].values()} == {1}
+    assert dashboard(published, alone).figures()["headline"] == "All 2 caches are healthy"

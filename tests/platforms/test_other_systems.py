@@ -1,0 +1,293 @@
+"""wheelcache on Windows and macOS: everything works that needs no Linux, and the rest reports what it needs."""
+
+import sys
+
+import pytest
+
+from tests.platforms.other_systems import SYSTEMS, run_on
+
+ON_LINUX = sys.platform == "linux"
+HERE = [name for name in SYSTEMS if ON_LINUX or name == {"win32": "windows", "darwin": "macos"}[sys.platform]]
+
+LOG = """
+import logging, sys
+logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING, stream=sys.stdout)
+"""
+
+DJANGO = """
+import django
+from django.conf import settings
+from django.http import HttpResponse
+from django.urls import include, path
+from django.views.decorators.cache import cache_page
+
+def site(**options):
+    settings.configure(
+        ALLOWED_HOSTS=["*"], ROOT_URLCONF="__main__", SECRET_KEY="not secret", LOGGING_CONFIG=None,
+        INSTALLED_APPS=["wheelcache.django_backend"], WHEELCACHE_DASHBOARD_GUARD=lambda request: "operate",
+        CACHES={
+            "default": {"BACKEND": "wheelcache.django_backend.WheelCache", "OPTIONS": options},
+            "store": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
+            "tiered": {
+                "BACKEND": "wheelcache.django_backend.TieredCache",
+                "OPTIONS": {"FIGURES_DIR": None, "L2": "store"},
+            },
+        },
+    )
+    django.setup()
+    urlpatterns.append(path("page", cache_page(60)(page)))
+
+rendered = []
+
+def page(request):
+    rendered.append(request)
+    return HttpResponse("a page")
+
+urlpatterns = [path("wheelcache/", include("wheelcache.django_backend.urls"))]
+"""
+
+FLASK = """
+from flask import Flask
+from flask_caching import Cache
+from wheelcache.flask_backend.dashboard import dashboard
+
+def app(**options):
+    app = Flask("shop")
+    app.config.from_mapping(CACHE_TYPE="wheelcache.flask_backend.WheelCache", CACHE_OPTIONS=options)
+    app.register_blueprint(dashboard(lambda: True))
+    return app, Cache(app)
+"""
+
+
+@pytest.fixture(params=HERE)
+def system(request):
+    return request.param
+
+
+@pytest.fixture
+def run(system, tmp_path):
+    """Run a script as on ``system``, and return what it printed."""
+
+    def run(*parts):
+        done = run_on(system, "\n".join((LOG, *parts)), tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_the_engine_expires_entries_and_loads_each_value_once(run):
+    script = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+import wheelcache
+
+clock = wheelcache.ManualClock()
+cache = wheelcache.Cache(clock=clock, jitter=0, max_entries=2)
+cache.set("key", "value", ttl=10)
+assert cache.get("key") == "value"
+clock.advance(10)
+assert cache.get("key") is None
+
+expired = threading.Event()
+timed = wheelcache.Cache("timed", interval=0.01, on_removal=lambda key, value, cause: expired.set())
+timed.set("key", "value", ttl=0.01)
+assert expired.wait(60), "the wheel thread did not expire the entry"
+
+loads = []
+barrier = threading.Barrier(8)
+def load():
+    loads.append(1)
+    return "loaded"
+def get_or_load(_):
+    barrier.wait(60)
+    return cache.take("loaded", load)
+with ThreadPoolExecutor(8) as pool:
+    assert set(pool.map(get_or_load, range(8))) == {"loaded"}
+assert len(loads) == 1
+
+fired = threading.Event()
+timers = wheelcache.Timers(0.01, lambda key, value: fired.set())
+timers.set_timer("key", "value", 0.01)
+assert fired.wait(60), "the timer did not fire"
+timers.stop()
+"""
+    assert run(script) == ""
+
+
+def test_django_s_cache_its_pages_and_its_dashboard_work(run):
+    script = """
+site(FIGURES_DIR=None, FILL_WAIT=1)
+from django.core.cache import caches
+from django.core.checks import INFO, run_checks
+from django.test import Client
+
+cache = caches["default"]
+cache.set("key", [1])
+assert cache.get("key") == [1]
+assert (cache.get_or_set("number", lambda: 1), cache.incr("number")) == (1, 2)
+assert cache.add("number", 0) is False
+client = Client()
+assert {client.get("/page").content for _ in range(3)} == {b"a page"}
+assert len(rendered) == 1
+tiered = caches["tiered"]
+tiered.set("key", "a copy")
+assert (tiered.get("key"), caches["store"].get("key")) == ("a copy", "a copy")
+assert client.get("/wheelcache/").status_code == 200
+shown = client.get("/wheelcache/figures.json").json()["caches"]
+assert {each["name"] for each in shown} == {"default", "copies of store"}
+print([each.id for each in run_checks() if each.level > INFO])
+"""
+    # The system check says that nothing notifies the copies of other processes' writes.
+    assert run(DJANGO, script) == "['wheelcache.W003']\n"
+
+
+def test_flask_s_cache_and_its_dashboard_work(run):
+    script = """
+shop, cache = app(figures_dir=None, fill_wait=1)
+calls = []
+
+@cache.memoize()
+def price(article):
+    calls.append(article)
+    return len(article)
+
+with shop.app_context():
+    assert [price("tea"), price("tea"), price("coffee")] == [3, 3, 6]
+    assert calls == ["tea", "coffee"]
+    assert cache.cache.get_or_load("key", lambda: "loaded") == cache.get("key") == "loaded"
+assert shop.test_client().get("/wheelcache/").status_code == 200
+assert shop.test_client().get("/wheelcache/figures.json").get_json()["caches"]
+"""
+    assert run(FLASK, script) == ""
+
+
+def test_metrics_are_those_of_the_process_where_figures_are_not_shared(run):
+    script = """
+site(FIGURES_DIR=None)
+from django.core.cache import cache
+cache.set("key", 1)
+cache.get("key")
+from wheelcache import caches
+print([(each.stats().hits, each.stats().puts) for each in caches() if each.name == "default"])
+"""
+    assert run(DJANGO, script) == "[(1, 1)]\n"
+
+
+NEEDS = "needs file locks and permissions as Unix has them, which Windows does not"
+
+FOR_WINDOWS = pytest.mark.skipif("windows" not in HERE, reason="this is another system, and cannot pass for Windows")
+FOR_MACOS = pytest.mark.skipif("macos" not in HERE, reason="this is another system, and cannot pass for macOS")
+
+
+@FOR_WINDOWS
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("COHERENCE", "'host'"), ("SNAPSHOT", "place"), ("FIGURES_DIR", "place")],
+    ids=lambda each: each,
+)
+@pytest.mark.parametrize("system", ["windows"], indirect=True)
+def test_an_option_that_needs_unix_is_an_error_that_says_so(run, option, value):
+    script = f"""
+import os, tempfile
+place = os.path.join(tempfile.gettempdir(), "place")
+from django.core.exceptions import ImproperlyConfigured
+site(**{{"FIGURES_DIR": None, "{option}": {value}}})
+from django.core.cache import caches
+try:
+    caches["default"].get("key")
+except ImproperlyConfigured as error:
+    print("Django:", error)
+try:
+    app(**{{"figures_dir": None, "{option.lower()}": {value}}})
+except Exception as error:
+    print("Flask:", error)
+"""
+    printed = run(DJANGO, FLASK, script).splitlines()
+    assert [line.partition(":")[0] for line in printed] == ["Django", "Flask"]
+    assert all(NEEDS in line for line in printed), printed
+
+
+@FOR_WINDOWS
+@pytest.mark.parametrize("system", ["windows"], indirect=True)
+def test_without_unix_figures_that_are_not_shared_are_one_warning(run):
+    script = """
+site()
+from django.core.cache import cache
+cache.set("key", 1)
+from django.test import Client
+assert Client().get("/wheelcache/figures.json").status_code == 200
+from django.core.management import CommandError, call_command
+for action in ([], ["clear"], ["reset"], ["save"], ["inspect"]):
+    try:
+        call_command("wheelcache", *action, stdout=sys.stdout)
+    except CommandError as error:
+        print("command:", *action, error)
+"""
+    warning, *commands = run(DJANGO, script).splitlines()
+    assert warning == (
+        "WARNING The figures of the caches are not published, so each worker shows its own only: "
+        f"sharing figures between processes {NEEDS}"
+    )
+    assert len(commands) == 5
+    assert all(line.startswith("command:") for line in commands), commands
+
+
+@FOR_WINDOWS
+@pytest.mark.parametrize("system", ["windows"], indirect=True)
+def test_without_unix_snapshots_are_refused_and_nothing_is_written(run, tmp_path):
+    script = """
+import os, tempfile
+import wheelcache
+path = os.path.join(tempfile.gettempdir(), "snapshot")
+for thing in (wheelcache.Cache("shop"), wheelcache.Timers(1.0, print)):
+    try:
+        thing.save(path)
+    except Exception as error:
+        print(type(error).__name__, error)
+print(wheelcache.Cache("shop").load(path))
+"""
+    assert run(script).splitlines() == [
+        f"SnapshotRefused a snapshot {NEEDS}",
+        f"SnapshotRefused a snapshot {NEEDS}",
+        f"WARNING A snapshot is not loaded by the cache 'shop': a snapshot {NEEDS}.",
+        "0",
+    ]
+    assert [*tmp_path.iterdir()] == []
+
+
+@FOR_MACOS
+@pytest.mark.parametrize("system", ["macos"], indirect=True)
+def test_without_shared_memory_the_processes_of_a_machine_still_see_writes_and_figures(run, tmp_path):
+    script = """
+import os
+site(COHERENCE="host", JITTER=0)
+from django.core.cache import caches
+cache = caches["default"]
+cache.set("key", "old")
+child = os.fork()
+if child == 0:
+    try:
+        cache.set("key", "new")
+    finally:
+        os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print(cache.get("key"))
+"""
+    assert run(DJANGO, script) == "None\n"
+    (directory,) = tmp_path.glob("wheelcache-*")
+    assert {each.suffix or each.name.partition("-")[0] for each in directory.iterdir()} == {".stamps", "figures"}
+
+
+@FOR_MACOS
+@pytest.mark.parametrize("system", ["macos"], indirect=True)
+def test_without_proc_snapshots_are_saved_and_loaded(run):
+    script = """
+import os, tempfile
+import wheelcache
+path = os.path.join(tempfile.gettempdir(), "snapshot")
+first, second = wheelcache.Cache("shop"), wheelcache.Cache("shop")
+first.set("key", "value", ttl=60)
+print(first.save(path), second.load(path), second.get("key"))
+"""
+    assert run(script) == "1 1 value\n"

@@ -1,0 +1,96 @@
+"""The arguments of memoized functions as parts of a key, and the errors for arguments that cannot be part of one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final, get_origin
+
+from django.db.models import Model, QuerySet
+from django.db.models.manager import BaseManager
+from django.http import HttpRequest
+from django.utils.functional import Promise
+
+USE: Final = "memoize a function of the values that it uses, or give memoize a key="
+
+UNUSABLE: Final[dict[type, str]] = {
+    HttpRequest: "a request is different for every call",
+    QuerySet: "a query set is different for every call, unless it has been evaluated",
+    BaseManager: "a manager is different for every call",
+}
+"""Classes of arguments under which a value would never be found again, and why."""
+
+SHOWS_ADDRESS: Final[Any] = object.__repr__
+
+
+def check_parameters(function: Callable[..., Any], name: str) -> None:
+    """Look for parameters whose names or annotations show that they cannot be part of a key.
+
+    An evaluated query set can, so the annotation ``QuerySet`` is left to the calls.
+
+    Raises:
+        TypeError: naming the parameter.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError as error:
+        raise TypeError(f"the parameters of {name} are unknown ({error}); give memoize a key=") from error
+    for parameter in parameters:
+        kind = _annotated_class(function, parameter.annotation)
+        for unusable, reason in UNUSABLE.items():
+            if unusable is not QuerySet and kind is not None and issubclass(kind, unusable):
+                raise TypeError(f"{name} takes {parameter.name!r}, and {reason}; {USE}")
+        if kind is None and parameter.name == "request":
+            raise TypeError(f"{name} takes 'request', and {UNUSABLE[HttpRequest]}; {USE}")
+
+
+def _annotated_class(function: Callable[..., Any], annotation: Any) -> type | None:
+    if isinstance(annotation, str):
+        # Names that only type checkers import are not there.
+        names = getattr(inspect.unwrap(function), "__globals__", {})
+        annotation = names.get(annotation)
+    annotation = get_origin(annotation) or annotation
+    is_given = isinstance(annotation, type) and annotation is not inspect.Parameter.empty
+    return annotation if is_given else None
+
+
+def key_part(value: Any, name: str) -> Any:
+    """Return ``value`` as part of a key: for a model instance its model and its primary key, for an evaluated query set
+    its rows, for a lazy text the text.
+
+    Raises:
+        TypeError: the value would never be found again; naming the function ``name``.
+    """
+    if type(value) in (str, int, float, bool, type(None)):
+        return value
+    if isinstance(value, Model):
+        if value.pk is None:
+            raise TypeError(f"an argument of {name} has no primary key yet: {value!r}; {USE}")
+        return (value._meta.concrete_model._meta.label_lower, value.pk)  # type: ignore[union-attr]
+    if isinstance(value, QuerySet) and value._result_cache is not None:
+        return tuple(key_part(row, name) for row in value)
+    for unusable, reason in UNUSABLE.items():
+        if isinstance(value, unusable):
+            raise TypeError(f"an argument of {name} is a {type(value).__name__}, and {reason}; {USE}")
+    if isinstance(value, Promise):
+        return str(value)
+    if isinstance(value, tuple):
+        return tuple(key_part(item, name) for item in value)
+    if isinstance(value, frozenset):
+        return frozenset(key_part(item, name) for item in value)
+    return value
+
+
+def text_of(parts: Any, name: str) -> str:
+    """Return the text that distinguishes ``parts`` of a key, the same in every process.
+
+    Raises:
+        TypeError: an object shows its address only; naming the function ``name``.
+    """
+    for part in parts:
+        if isinstance(part, tuple | frozenset):
+            text_of(part, name)
+        elif type(part).__repr__ is SHOWS_ADDRESS:
+            raise TypeError(f"an argument of {name} has no text that is the same in every process: {part!r}; {USE}")
+    # A set has no order.
+    return repr(tuple(sorted(map(repr, part)) if isinstance(part, frozenset) else part for part in parts))

@@ -1,0 +1,363 @@
+"""``from wheelcache.django_backend import memoize``: the results of functions, by their arguments, in a cache of
+``CACHES``.
+
+The cache is looked up at the first call, and again after a test has overridden ``CACHES``, so modules may decorate
+functions before Django is set up. With a ``WheelCache``, a hit takes what a hit of the engine's ``memoize`` takes. With
+any other backend, calls use its ``get`` and ``set``; a ``TieredCache`` shares the computation as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial, wraps
+from inspect import iscoroutinefunction
+from typing import Any, Final, Protocol, cast
+
+from django.core.cache import caches
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
+from django.core.cache.backends.dummy import DummyCache
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.utils import translation
+
+from wheelcache import options
+from wheelcache.core.access import Serialized
+from wheelcache.core.contract import MISSING
+from wheelcache.core.tally import Tally
+from wheelcache.django_backend.backend import WheelCache
+from wheelcache.django_backend.memo_arguments import check_parameters, key_part, text_of
+from wheelcache.django_backend.request_context import in_language
+from wheelcache.django_backend.tiered import Awaited, TieredCache
+from wheelcache.loading.memoize import (
+    F,
+    Groups,
+    Memoized,
+    MemoStats,
+    arity_of,
+    check_function,
+    keys_by_arguments,
+    name_of,
+    unhashable,
+)
+from wheelcache.loading.policy import PLAIN, LoadPolicy, load_policy
+from wheelcache.loading.steps import ByDriver, Call, InSteps, Outcome, Steps, result, run, run_async
+from wheelcache.stats import hit_ratio
+
+
+def memoize(
+    timeout: Any = DEFAULT_TIMEOUT,
+    *,
+    cache: str = "default",
+    version: int | None = None,
+    key: Callable[..., Hashable] | None = None,
+    by_language: bool = False,
+    grace: float | None = None,
+    refresh_ahead: float | None = None,
+    fail_safe: bool = False,
+    load_timeout: float | None = None,
+    negative_ttl: float | None = None,
+) -> Callable[[F], Memoized[F]]:
+    """Return a decorator that caches the results of a function, method or coroutine function, by its arguments.
+
+    Calls that mean the same share a value, however they are spelled. Model instances are keyed by their primary keys.
+    Values are isolated as in the cache itself. See ``Memoized`` for the attributes of a decorated function.
+
+    Args:
+        timeout: as in Django: seconds; None for no expiry; 0 or less to cache nothing; the cache's own if not given.
+        cache: the alias of the cache.
+        version: as in Django's cache API: values of other versions are not found. The cache's own if not given.
+        key: ``key(*args, **kwargs)`` returns the part of the key that the arguments make, in place of the arguments.
+        by_language: whether each language has values of its own.
+        grace, refresh_ahead, fail_safe, load_timeout, negative_ttl: as for ``WheelCache.get_or_set``. They need a
+            ``WheelCache``, or a ``DummyCache``, which caches nothing.
+
+    Raises:
+        TypeError, ValueError: naming the argument; or the function, or its parameter, cannot be memoized.
+    """
+    if callable(timeout):
+        raise TypeError(f"memoize is called before it decorates: @memoize(), not @memoize on {timeout!r}")
+    if timeout is not DEFAULT_TIMEOUT:
+        options.django_timeout("timeout", timeout)
+    options.text("cache", cache)
+    policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")
+    settings = _Settings(
+        timeout, cache, version, options.function_or_none("key", key), options.flag("by_language", by_language), policy
+    )
+
+    def decorate(function: F) -> Memoized[F]:
+        return cast("Memoized[F]", _decorated(function, settings))
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """The arguments of ``memoize``, checked."""
+
+    timeout: Any
+    alias: str
+    version: int | None
+    key: Callable[..., Hashable] | None
+    by_language: bool
+    policy: LoadPolicy
+
+
+class _Place(Protocol):
+    """Where the values of one function are.
+
+    Attributes:
+        find: returns the stored value of a key, or the default, if that takes one step.
+        group: the first item of its keys.
+        restore: returns the value for a stored one that is Serialized.
+    """
+
+    find: Callable[[Any, Any], Any]
+    group: str
+    restore: Callable[[Any], Any]
+
+    def steps(self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object]) -> Steps:
+        """Return the steps to the value of a call, found or computed.
+
+        Args:
+            parts: the arguments, as parts of a key.
+            count: called with whether the value was found.
+        """
+
+    def delete(self, parts: tuple[Any, ...]) -> bool:
+        """Forget a value. Return whether there was one."""
+
+    def clear(self) -> int:
+        """Forget all values. Return their number, as far as it is known."""
+
+
+def _decorated(function: Callable[..., Any], settings: _Settings) -> Any:
+    check_function(function)
+    name = name_of(function)
+    unique_name = _names.add(name)
+    arity, make_key = -1, None
+    if settings.key is None:
+        check_parameters(function, name)
+        make_key = keys_by_arguments(function, name)
+        if not settings.by_language:
+            arity = arity_of(function)
+    hits, misses, calls = Tally(), Tally(), Tally()
+    hit = hits.ticks
+    always_looks = settings.policy.refresh_ahead is not None
+    lock = threading.Lock()
+    place: _Place | None = None
+    find: Callable[[Any, Any], Any] = _find_nothing
+    restore: Callable[[Any], Any] = _as_it_is
+    group = ""
+
+    def parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the parts of a key as the caller gave them."""
+        made = (settings.key(*args, **kwargs),) if settings.key else make_key(args, kwargs)[1:]  # type: ignore[misc]
+        return (translation.get_language(), *made) if settings.by_language else made
+
+    def checked_parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        made: tuple[Any, ...] = key_part(parts(args, kwargs), name)
+        try:
+            hash(made)
+        except TypeError as error:
+            raise unhashable(name, error) from error
+        return made
+
+    def find_place() -> _Place:
+        nonlocal place, find, restore, group
+        with lock:
+            if place is None:
+                found = _place_of(unique_name, settings)
+                find, restore, group, place = found.find, found.restore, found.group, found
+            return place
+
+    def forget_place(*, setting: str, **kwargs: Any) -> None:
+        nonlocal place, find
+        if setting == "CACHES":
+            with lock:
+                place, find = None, _find_nothing
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        next(calls.ticks)
+        return function(*args, **kwargs)
+
+    def count(is_hit: bool) -> None:
+        next(hit if is_hit else misses.ticks)
+
+    def steps(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
+        return find_place().steps(checked_parts(args, kwargs), partial(call, args, kwargs), count)
+
+    memoized: Any
+    if iscoroutinefunction(function):
+
+        @wraps(function)
+        async def memoized(*args: Any, **kwargs: Any) -> Any:
+            made = (group, *args) if not kwargs and len(args) == arity else (group, *parts(args, kwargs))
+            try:
+                found = find(made, MISSING)
+            except TypeError:
+                # The long way says what is wrong.
+                found = MISSING
+            if found is MISSING or always_looks:
+                return await run_async(steps(args, kwargs))
+            next(hit)
+            return restore(found) if type(found) is Serialized else found
+
+    else:
+
+        @wraps(function)
+        def memoized(*args: Any, **kwargs: Any) -> Any:
+            made = (group, *args) if not kwargs and len(args) == arity else (group, *parts(args, kwargs))
+            try:
+                found = find(made, MISSING)
+            except TypeError:
+                found = MISSING
+            if found is MISSING or always_looks:
+                return run(steps(args, kwargs))
+            next(hit)
+            return restore(found) if type(found) is Serialized else found
+
+    def cache_stats() -> MemoStats:
+        with lock:
+            hit_count, miss_count = hits.read(), misses.read()
+            return MemoStats(hit_count, miss_count, hit_ratio(hit_count, miss_count), calls.read())
+
+    memoized.uncached = function
+    memoized.cache_delete = lambda *args, **kwargs: find_place().delete(checked_parts(args, kwargs))
+    memoized.cache_clear = lambda: find_place().clear()
+    memoized.cache_stats = cache_stats
+    # Weakly, so the function keeps it.
+    memoized._forget_place = forget_place
+    setting_changed.connect(forget_place)
+    return memoized
+
+
+_names: Final = Groups()
+"""The names of all memoized functions of the process."""
+
+_process: Final = secrets.token_hex(8)
+
+
+def _find_nothing(key: Any, default: Any) -> Any:
+    return default
+
+
+def _as_it_is(stored: Any) -> Any:
+    return stored
+
+
+def _place_of(name: str, settings: _Settings) -> _Place:
+    backend = caches[settings.alias]
+    if isinstance(backend, WheelCache) and not isinstance(backend, TieredCache):
+        return _InMemory(backend, name, settings)
+    if settings.policy is not PLAIN and not isinstance(backend, DummyCache):
+        raise ImproperlyConfigured(
+            f"grace, refresh_ahead, fail_safe, load_timeout and negative_ttl of {name} need a WheelCache, and the "
+            f"cache {settings.alias!r} is a {type(backend).__name__}"
+        )
+    return _Elsewhere(name, settings)
+
+
+class _InMemory:
+    """The values of one function in a ``WheelCache``: under tuples that begin with the same string."""
+
+    def __init__(self, backend: WheelCache, name: str, settings: _Settings) -> None:
+        store = backend.store
+        self._cache, self._codec = store.cache, store.codec
+        self._policy = settings.policy
+        self._ttl = backend.default_timeout if settings.timeout is DEFAULT_TIMEOUT else settings.timeout
+        version = backend.version if settings.version is None else settings.version
+        self.group = self._cache.parts.groups.add(f"{backend.key_prefix}:{version}:{name}")
+        self.find: Callable[[Any, Any], Any] = self._cache.find
+        self.restore: Callable[[Any], Any] = self._codec.loads
+
+    def steps(self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object]) -> Steps:
+        if self._ttl is not None and self._ttl <= 0:
+            count(False)
+            outcome: Outcome = yield Call(call)
+            return outcome
+        loads, key = self._cache.parts.loads, (self.group, *parts)
+        found = self.find(key, MISSING)
+        if found is not MISSING and not loads.needs_refresh(key, found, self._ttl, self._policy):
+            count(True)
+            return self._codec.decode(found), None
+        if self._policy is not PLAIN:
+            call = in_language(call)
+
+        def load() -> Steps:
+            value, error = yield Call(call)
+            return (None, error) if error is not None else (self._codec.encode(value), None)
+
+        if found is not MISSING:
+            count(True)
+            stored, error = yield from loads.load_or_refresh(key, found, InSteps(load), self._ttl, self._policy)
+        else:
+            request = loads.request(key, InSteps(load), self._ttl, self._policy)
+            stored, error = yield from loads.load(request)
+            count(error is None and request.is_hit)
+        return (None, error) if error is not None else (self._codec.decode(stored), None)
+
+    def delete(self, parts: tuple[Any, ...]) -> bool:
+        return self._cache.delete((self.group, *parts))
+
+    def clear(self) -> int:
+        return self._cache.delete_group(self.group)
+
+
+class _Elsewhere:
+    """The values of one function in any other cache: under strings, which contain a version for ``clear``."""
+
+    def __init__(self, name: str, settings: _Settings) -> None:
+        self._name = name
+        self._settings = settings
+        # Another process may give an ambiguous name to another function.
+        owner = "" if _names.is_portable((name,)) else f"{_process} {os.getpid()}"
+        self._start = f"memoize.{_digest(name + owner)}"
+        self.find: Callable[[Any, Any], Any] = _find_nothing
+        self.restore: Callable[[Any], Any] = _as_it_is
+        self.group = ""
+
+    @property
+    def _backend(self) -> Any:
+        # Of the running thread or task.
+        return caches[self._settings.alias]
+
+    def steps(self, parts: tuple[Any, ...], call: Callable[[], Any], count: Callable[[bool], object]) -> Steps:
+        backend, version = self._backend, self._settings.version
+        here = yield ByDriver(backend, Awaited(backend))
+        made = result((yield Call(lambda: here.get(self._start, None, version=version))))
+        if made is None:
+            result((yield Call(lambda: here.add(self._start, secrets.token_hex(8), None, version=version))))
+            made = result((yield Call(lambda: here.get(self._start, None, version=version))))
+        key = self._key(made, parts)
+        found = result((yield Call(lambda: here.get(key, MISSING, version=version))))
+        count(found is not MISSING)
+        if found is not MISSING:
+            return found, None
+        if isinstance(backend, TieredCache):
+            outcome: Outcome = yield Call(lambda: here.get_or_set(key, call, self._settings.timeout, version=version))
+            return outcome
+        value, error = yield Call(call)
+        if error is None:
+            result((yield Call(lambda: here.set(key, value, self._settings.timeout, version=version))))
+        return value, error
+
+    def delete(self, parts: tuple[Any, ...]) -> bool:
+        backend, version = self._backend, self._settings.version
+        made = backend.get(self._start, None, version=version)
+        return made is not None and bool(backend.delete(self._key(made, parts), version=version))
+
+    def clear(self) -> int:
+        self._backend.delete(self._start, version=self._settings.version)
+        return 0
+
+    def _key(self, made: Any, parts: tuple[Any, ...]) -> str:
+        return f"{self._start}.{made}.{_digest(text_of(parts, self._name))}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]

@@ -1,0 +1,146 @@
+"""The request that the running code belongs to: the leases that end with it, its page, its language and time zone.
+
+**Leases.** At the end of a request, Django closes the caches that the running thread got from ``caches``. A backend
+object in a module, which all threads use, is not among them; the signal ``request_finished`` reaches that as well.
+Under WSGI, it is sent in the thread that ran the view. Under ASGI, it is sent in another context; and where a view or a
+middleware runs in a thread, no task ends with it, while its context may live on in a traceback or in a timer of the
+server. All code of such a request has asgiref's ``ThreadSensitiveContext`` in common.
+
+**Pages.** Django's cache middleware and ``cache_page`` keep a page in two entries: the list of the request headers that
+the page depends on, and the page for certain values of them. On a miss of the first, the key of the second cannot be
+known. So the lease on the first stands for the page: the list is held back until the page is there. Otherwise the
+waiters for the list would get it, miss the page, and make it again.
+
+**Language and time zone.** Django keeps both in asgiref's ``Local``, which acquires a lock outside of ``try``: an
+exception that interrupts its methods (a time limit, a signal handler) may leave the lock acquired, and other threads
+would wait for it forever. The values themselves are in a context variable, which needs no lock, so they are read from
+there.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from asgiref.sync import SyncToAsync, ThreadSensitiveContext
+from django.conf import settings
+from django.core.signals import request_finished
+from django.utils import timezone, translation
+from django.utils.translation import trans_real
+
+from wheelcache.cache import Cache
+from wheelcache.runtime.request_scope import RequestScope, current_scope, end_request, on_its_own
+
+PREFIX: Final = "views.decorators.cache."
+HEADERS: Final = f"{PREFIX}cache_header."
+
+_PAGE: Final = re.compile(r"views\.decorators\.cache\.cache_page\.(.*)\.[A-Z]+\.([0-9a-f]{32})\.[0-9a-f]{32}(\..*)?")
+"""Key prefix, method, hash of the URL, hash of the headers, language and time zone."""
+
+_scopes: Final[WeakKeyDictionary[ThreadSensitiveContext, set[RequestScope]]] = WeakKeyDictionary()
+
+
+def act_for_request() -> None:
+    """Let the leases of the running code end with its request, not later."""
+    request = SyncToAsync.thread_sensitive_context.get(None)
+    if request is None:
+        return
+    scopes = _scopes.setdefault(request, set())
+    if not any(scope in scopes for scope in current_scope().with_parents()):
+        # A request inherited this scope from the code that started the server, and so did all others.
+        on_its_own()
+        scopes.add(current_scope())
+
+
+def shares_its_thread() -> bool:
+    """Return whether all ``sync_to_async`` of this event loop runs in this very thread, which must not wait.
+
+    Under an ASGI server each request has a thread of its own.
+    """
+    if SyncToAsync.thread_sensitive_context.get(None) is not None:
+        return False
+    loop = getattr(SyncToAsync.threadlocal, "main_event_loop", None)
+    return loop is not None and loop.is_running()
+
+
+def _end(**kwargs: Any) -> None:
+    request = SyncToAsync.thread_sensitive_context.get(None)
+    if request is None:
+        end_request()
+        return
+    # A copy: a thread of the request may still be asking for more.
+    for scope in list(_scopes.pop(request, ())):
+        scope.end()
+
+
+request_finished.connect(_end, dispatch_uid="wheelcache")
+
+
+def is_of_page(key: Any) -> bool:
+    """Return whether ``key`` is that of a page or of a list of headers."""
+    return type(key) is str and key.startswith(PREFIX)
+
+
+def is_held_back(cache: Cache, key: Any, cache_key: Any, store: Callable[[], object]) -> bool:
+    """Return whether ``key`` is that of a list of headers on which the running code has a lease. Then ``store()`` is
+    called when the page is stored, or when the request ends."""
+    if type(key) is not str or not key.startswith(HEADERS) or not cache.parts.is_leased(cache_key):
+        return False
+    current_scope().held_back[cache, cache_key] = store
+    return True
+
+
+def store_headers(cache: Cache, page: Any, key_of: Callable[[str], Any]) -> None:
+    """Store the list of headers that was held back until ``page`` was stored, if that is the key of a page.
+
+    Args:
+        key_of: returns the key of the cache for a key of the caller.
+    """
+    match = _PAGE.fullmatch(page) if type(page) is str else None
+    if match is not None:
+        headers = f"{HEADERS}{match[1]}.{match[2]}{match[3] or ''}"
+        current_scope().store_held_back((cache, key_of(headers)))
+
+
+def in_language(default: Callable[[], Any]) -> Callable[[], Any]:
+    """Return a function that calls ``default`` with the caller's language and time zone active, in any thread.
+
+    A loader runs in the caller's context, but asgiref, from 3.13 at the latest, shows the values of a context only to
+    the thread that stored them.
+    """
+    if not settings.configured:
+        return default
+    thread = threading.get_ident()
+    language, zone = _language(), _time_zone()
+
+    def load() -> Any:
+        if threading.get_ident() == thread:
+            return default()
+        with translation.override(language), timezone.override(zone):
+            return default()
+
+    return load
+
+
+def _language() -> str | None:
+    """``translation.get_language`` without a lock."""
+    if not settings.USE_I18N:
+        return translation.get_language()
+    active = getattr(_unlocked(trans_real), "value", None)
+    # ``to_language`` returns None after ``translation.deactivate_all``.
+    name: str | None = settings.LANGUAGE_CODE if active is None else active.to_language()
+    return name
+
+
+def _time_zone() -> Any:
+    """``timezone.get_current_timezone`` without a lock."""
+    return getattr(_unlocked(timezone), "value", timezone.get_default_timezone())
+
+
+def _unlocked(module: Any) -> Any:
+    """Return the storage that the ``Local`` of ``module`` uses under its lock."""
+    local = module._active
+    return getattr(local, "_storage", local)

@@ -1,0 +1,90 @@
+"""The settings of the site that the backends and the dashboard need, beyond the OPTIONS of a cache."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.utils.crypto import salted_hmac
+from django.utils.module_loading import import_string
+
+from wheelcache.observability.figures_directory import directory_of
+
+if TYPE_CHECKING:
+    from django.http import HttpRequest
+
+GUARD: Final = "WHEELCACHE_DASHBOARD_GUARD"
+
+
+def site_name() -> str:
+    """Return the name of the settings module; "settings" if they are in none."""
+    return str(getattr(settings, "SETTINGS_MODULE", None) or "settings")
+
+
+def figures_directory() -> Path | None:
+    """Return the directory for figures without FIGURES_DIR, which is the same for all processes of the site.
+
+    It is derived from the settings module, the base directory and the SECRET_KEY, if there is one. Two sites of a host
+    may well share the first and the last: one project, installed twice. A deploy into another directory makes another
+    site of it.
+    """
+    site = f"{site_name()} {_base_directory()}"
+    try:
+        return directory_of(salted_hmac("wheelcache.figures", site, algorithm="sha256").hexdigest())
+    except ImproperlyConfigured:
+        return directory_of(f"django {site}")
+
+
+def _base_directory() -> Path:
+    """Return BASE_DIR, or the directory of the settings module, without links; the working directory without either."""
+    base = getattr(settings, "BASE_DIR", None)
+    if isinstance(base, str | os.PathLike):
+        return Path(base).resolve()
+    file = getattr(sys.modules.get(site_name()), "__file__", None)
+    return Path.cwd() if file is None else Path(file).resolve().parent
+
+
+def cache_in_words(location: Any, params: Mapping[str, Any]) -> str:
+    """Return how an error message names a cache, as "the cache 'default'", since Django does not pass the alias.
+
+    These are the aliases with the same settings, or the LOCATION if there are none.
+
+    Args:
+        params: the arguments of a backend: its entry of ``CACHES`` without BACKEND and LOCATION.
+    """
+    entries = settings.CACHES if settings.configured else {}
+    named = [alias for alias, entry in entries.items() if _has_settings(entry, location, params)]
+    if not named:
+        return f"the cache with the LOCATION {location!r}"
+    return f"the cache{'s' if len(named) > 1 else ''} {' and '.join(map(repr, named))}"
+
+
+def _has_settings(entry: Mapping[str, Any], location: Any, params: Mapping[str, Any]) -> bool:
+    others = {name: value for name, value in entry.items() if name not in ("BACKEND", "LOCATION")}
+    return entry.get("LOCATION", "") == location and others == dict(params)
+
+
+def dashboard_guard() -> Callable[[HttpRequest], Any] | None:
+    """Return the function of ``WHEELCACHE_DASHBOARD_GUARD``, for sites whose users have no permissions of Django's.
+
+    Without the setting, the result is None: the permissions of Django's users decide.
+
+    Raises:
+        ImproperlyConfigured: the setting is neither a function nor the dotted path of one.
+    """
+    given = guard = getattr(settings, GUARD, None)
+    if isinstance(given, str):
+        try:
+            guard = import_string(given)
+        except ImportError as error:
+            raise ImproperlyConfigured(f"{GUARD} is {given!r}, which cannot be imported: {error}") from error
+    if guard is not None and not callable(guard):
+        raise ImproperlyConfigured(
+            f"{GUARD} must be a function that receives the request, the dotted path of one, or None, not {given!r}"
+        )
+    return guard

@@ -1,0 +1,106 @@
+"""``from wheelcache.flask_backend import Cache``: Flask-Caching's ``Cache`` with faster decorators.
+
+A hit of ``memoize`` or ``cached`` takes one key, made without an inspection of the signature, and one look-up in the
+engine. Callers that miss a key together share one call of the function. Everything else is inherited.
+
+Flask-Caching's own decorators decorate as well. They stay in charge in two cases: the backend is none of this package,
+or a subclass of ``Cache`` overrides one of the methods that they call and these do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final
+
+import flask_caching
+from flask import current_app
+
+from wheelcache.flask_backend.decorated import Decorated
+from wheelcache.flask_backend.engine_backend import EngineBackend
+from wheelcache.flask_backend.function_keys import MemoKeys, view_keys
+
+BYPASSED: Final = (
+    *("get", "has", "set", "get_many", "set_many"),
+    *("_memoize_version", "_memoize_make_cache_key", "_memoize_kwargs_to_args", "_memoize_make_version_hash"),
+)
+"""The methods that Flask-Caching's decorators call and these do not."""
+
+
+class Cache(flask_caching.Cache):
+    """Flask-Caching's ``Cache``; with a backend of this package, its decorators are faster and compute a value once.
+
+    See ``flask_caching.Cache`` for all arguments, methods and attributes.
+    """
+
+    is_instrumented = False
+    """Whether a subclass overrides one of the BYPASSED methods."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.is_instrumented = any(getattr(cls, name) is not getattr(Cache, name) for name in BYPASSED)
+
+    @property
+    def cache(self) -> Any:
+        """The backend of the current app."""
+        try:
+            # An attribute of the proxy takes three times as long.
+            app = current_app._get_current_object()  # type: ignore[attr-defined]
+        except RuntimeError:
+            app = self.app
+        return app.extensions["cache"][self]
+
+    def _cached(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Any]:
+        given = _arguments(flask_caching.Cache.cached, self, *args, **kwargs)
+        decorate = super().cached(*args, **kwargs)
+
+        def decorator(function: Callable[..., Any]) -> Any:
+            theirs = decorate(function)
+            return Decorated(self, function, theirs, given, view_keys(self, theirs, given), is_view=True).function
+
+        return decorator
+
+    def _memoize(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Any]:
+        given = _arguments(flask_caching.Cache.memoize, self, *args, **kwargs)
+        decorate = super().memoize(*args, **kwargs)
+
+        def decorator(function: Callable[..., Any]) -> Any:
+            theirs = decorate(function)
+            keys = MemoKeys(self, function, given)
+            make_their_key = theirs.make_cache_key
+
+            def make_cache_key(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+                if self.uses_own_keys():
+                    return keys.make(self.cache, args, kwargs)[0]
+                return make_their_key(f, *args, **kwargs)
+
+            theirs.make_cache_key = make_cache_key
+            return Decorated(self, function, theirs, given, keys.make, is_view=False).function
+
+        return decorator
+
+    if not TYPE_CHECKING:
+        # The types, and the arguments that ``help`` shows, are those of the installed release.
+        cached = wraps(flask_caching.Cache.cached)(_cached)
+        memoize = wraps(flask_caching.Cache.memoize)(_memoize)
+
+    def _memoize_version(self, f: Any, *args: Any, **kwargs: Any) -> Any:
+        """Do the same as Flask-Caching's, but reset a version by its deletion: the next call makes a new one.
+
+        Other processes may not have the version, and are notified of a deletion only.
+        """
+        if kwargs.get("reset") and self.uses_own_keys():
+            return super()._memoize_version(f, delete=True)
+        return super()._memoize_version(f, *args, **kwargs)
+
+    def uses_own_keys(self) -> bool:
+        """Return whether the decorators of this class are in charge with the current backend."""
+        return isinstance(self.cache, EngineBackend) and not self.is_instrumented
+
+
+def _arguments(decorator: Callable[..., Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of a call of ``decorator`` by name. Which there are depends on the release."""
+    bound = signature(decorator).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return bound.arguments

@@ -1,0 +1,140 @@
+"""The keys of the functions that ``Cache.cached`` and ``Cache.memoize`` decorate.
+
+Those of ``cached`` are Flask-Caching's, since code may delete them by name. The key of a memoized call consists of the
+name of the function, a digest of the arguments, and versions. As in Flask-Caching, arguments are told apart by their
+``repr``, and an instance by its ``__caching_id__()``, if it has one. Forgetting all values of a function, or of one of
+its instances, changes a version, which takes O(1); the values under older versions are no longer found, and expire.
+Unlike Flask-Caching's own, a key takes one digest and one look-up for each version: the signature is inspected once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Final
+
+from flask import request
+from flask_caching import Cache
+from flask_caching.utils import function_namespace, get_id, null_control
+
+from wheelcache.flask_backend.engine_backend import EngineBackend
+from wheelcache.loading.memoize import arity_of, keys_by_arguments
+
+DIGEST_LENGTH: Final = 32
+"""Hexadecimal digits: 128 bits."""
+
+Versions = tuple[tuple[str, str], ...]
+"""The versions that are part of a key, each with the key of its entry."""
+
+
+MakeKey = Callable[[EngineBackend, tuple[Any, ...], dict[str, Any]], tuple[Any, Versions]]
+"""Returns the key of a call of a function, and the versions in it."""
+
+
+def view_keys(cache: Cache, theirs: Any, given: dict[str, Any]) -> MakeKey:
+    """Return the function that makes the keys of a function that ``cached`` decorates.
+
+    Args:
+        theirs: the function, decorated by Flask-Caching.
+        given: the arguments of the decorator.
+    """
+    make, prefix, source_check = given["make_cache_key"], given["key_prefix"], given["source_check"]
+    if callable(make):
+        return lambda backend, args, kwargs: (make(*args, **kwargs), ())
+    make_by_default = theirs.make_cache_key
+    is_path = isinstance(prefix, str) and "%s" in prefix and not given["query_string"]
+    find_request = request._get_current_object  # type: ignore[attr-defined]
+
+    def make_key(backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Versions]:
+        make = theirs.make_cache_key
+        checks_source = cache.source_check if source_check is None else source_check
+        if is_path and not checks_source and make is make_by_default:
+            # The same key, without a look at the signature of the function.
+            return prefix % find_request().path, ()
+        return make(*args, use_request=True, **kwargs), ()
+
+    return make_key
+
+
+class MemoKeys:
+    """The keys of a function that ``memoize`` decorates.
+
+    Args:
+        cache: has the settings for arguments that are not given. They may change until the function is called.
+        given: the arguments of the decorator.
+    """
+
+    def __init__(self, cache: Cache, function: Callable[..., Any], given: dict[str, Any]) -> None:
+        self._cache = cache
+        self._function = function
+        self._make_name = given["make_name"] if callable(given["make_name"]) else None
+        self._hash_method = given["hash_method"]
+        self._source_check = given["source_check"]
+        self._ignored = frozenset(given["args_to_ignore"] or ())
+        self._name = ""
+        self._source = ""
+
+    def make(self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, Versions]:
+        """Return the key of a call, and its versions.
+
+        Raises:
+            TypeError: the arguments do not fit the function, or its signature is not known.
+            ValueError: the first argument of a class method is not given.
+        """
+        if not self._name:
+            self._inspect(args)
+        values = args if not kwargs and len(args) == self._arity else self._values(args, kwargs)
+        version = backend.version(self._version_key)
+        versions: Versions = ((self._version_key, version),)
+        if self._owner:
+            if self._owner == "cls" and not (args and inspect.isclass(args[0])):
+                # Raises the error.
+                function_namespace(self._function, args)
+            identity = get_id(values[0])
+            values = (identity, *values[1:])
+            if self._owner == "self":
+                of_instance = self._cache._memvname(f"{self._name}.{identity.translate(null_control)}")
+                version_of_instance = backend.version(of_instance)
+                versions = (*versions, (of_instance, version_of_instance))
+                version += version_of_instance
+        cache = self._cache
+        text = f"{self._name if self._make_name is None else self._make_name(self._name)}{values}"
+        if cache._get_source_check(self._source_check):
+            text += self._source_of_function()
+        digest = cache._get_hash_method(self._hash_method)(text.encode(errors="surrogatepass")).hexdigest()
+        return f"{self._name}_{digest[:DIGEST_LENGTH]}{version}", versions
+
+    def _inspect(self, args: tuple[Any, ...]) -> None:
+        """Look at the signature, at the first call: before it, a function that cannot be inspected is no error."""
+        parameters = list(inspect.signature(self._function).parameters.values())
+        names = [each.name for each in parameters]
+        first = names[0] if names and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD else ""
+        self._owner = first if first in ("self", "cls") and first not in self._ignored else ""
+        self._ignored_places = [place for place, name in enumerate(names) if name in self._ignored]
+        takes_names = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
+        self._names_at = len(parameters) - 1 if takes_names and self._ignored else None
+        self._arity = -1 if self._ignored else arity_of(self._function)
+        self._by_arguments = keys_by_arguments(self._function, "")
+        name, _ = function_namespace(self._function, args)
+        self._version_key = self._cache._memvname(name)
+        # Last: other threads may look at it without a lock.
+        self._name = name
+
+    def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the values of all parameters, in the order of the signature; None for ignored ones."""
+        try:
+            values = list(self._by_arguments(args, kwargs)[1:])
+        except TypeError:
+            # The call does not fit. Flask-Caching has a key for it, with None for missing arguments.
+            given, named = self._cache._memoize_kwargs_to_args(self._function, *args, **kwargs)
+            values = list(self._by_arguments((args[0], *given[1:]) if self._owner else given, named)[1:])
+        for place in self._ignored_places:
+            values[place] = None
+        if self._names_at is not None:
+            values[self._names_at] = [pair for pair in values[self._names_at] if pair[0] not in self._ignored]
+        return tuple(values)
+
+    def _source_of_function(self) -> str:
+        if not self._source:
+            self._source = inspect.getsource(self._function)
+        return self._source

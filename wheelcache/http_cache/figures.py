@@ -1,0 +1,89 @@
+"""The counts of an HTTP cache.
+
+A hit appends the size of its page to a deque: one call in C, hence exact under threads, which ``count += 1`` is not.
+Reading the counts adds the sizes up, as does a hit once in a while.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from wheelcache.runtime.shared_objects import lazy_lock
+
+FOLDED_AT: Final = 4096
+"""The number of hits that are added up together."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageStats:
+    """The figures of an HTTP cache since it was made, or since the fork in a child process.
+
+    Attributes:
+        fresh: responses from a fresh page, including validated and collapsed ones.
+        stale: responses from a stale page, while it was renewed or because the application failed.
+        revalidated: pages that the application confirmed with a 304.
+        collapsed: requests that waited for the run of another request and got its page.
+        bytes_sent: the bytes of the bodies of all these responses.
+        stored: pages that were stored.
+        not_stored: responses that were not stored, by reason.
+    """
+
+    fresh: int = 0
+    stale: int = 0
+    revalidated: int = 0
+    collapsed: int = 0
+    bytes_sent: int = 0
+    stored: int = 0
+    not_stored: dict[str, int] = field(default_factory=dict)
+
+
+class Figures:
+    """Counts responses."""
+
+    def __init__(self) -> None:
+        self._lock = lazy_lock()
+        self._sizes: deque[int] = deque()
+        self._counts: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._new_reasons: deque[str] = deque()
+        self.served = self._sizes.append
+        """Count a response from a fresh page; the argument is the size of its body."""
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Add to a field of ``PageStats``."""
+        with self._lock.get():
+            self._counts[name] += number
+
+    def refused(self, reason: str) -> None:
+        """Count a response that was not stored."""
+        self._new_reasons.append(reason)
+        if len(self._new_reasons) > FOLDED_AT:
+            self.fold()
+
+    def fold(self) -> None:
+        """Add up the sizes and the reasons since the last call."""
+        with self._lock.get():
+            for _ in range(len(self._sizes)):
+                self._counts["bytes_sent"] += self._sizes.popleft()
+                self._counts["fresh"] += 1
+            for _ in range(len(self._new_reasons)):
+                self._reasons[self._new_reasons.popleft()] += 1
+
+    def fold_if_many(self) -> None:
+        """``fold`` if hits have taken some memory."""
+        if len(self._sizes) > FOLDED_AT:
+            self.fold()
+
+    def stats(self) -> PageStats:
+        self.fold()
+        with self._lock.get():
+            return PageStats(**self._counts, not_stored=dict(self._reasons))
+
+    def after_fork_in_child(self) -> None:
+        self._lock.forget()
+        self._sizes.clear()
+        self._new_reasons.clear()
+        self._counts = Counter()
+        self._reasons = Counter()

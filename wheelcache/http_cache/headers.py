@@ -1,0 +1,100 @@
+"""Parsing of header fields: lists, directives, dates. Names are lower-case bytes and values are bytes, as in ASGI.
+
+Bytes rather than text, because ``str`` methods accept too much: ``"²".isdigit()`` is true, and ``"\\xa0".strip()`` is
+empty.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+Headers = list[tuple[bytes, bytes]]
+
+Directives = Mapping[bytes, bytes | None]
+"""The first argument of each directive of a Cache-Control field, by its name; None without an argument."""
+
+FOREVER: Final = 2**31
+"""Seconds. RFC 9111 lets a cache replace greater lifetimes and ages with this number."""
+
+_MEMBER: Final = re.compile(rb'(?:[^,"]|"(?:[^"\\]|\\.)*(?:"|$))+', re.DOTALL)
+_QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+
+_MONTHS: Final = {
+    name: number + 1 for number, name in enumerate(b"jan feb mar apr may jun jul aug sep oct nov dec".split())
+}
+_TIME: Final = rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_DATES: Final = tuple(
+    re.compile(form, re.IGNORECASE)
+    for form in (
+        # IMF-fixdate, then the two obsolete forms: RFC 850 and asctime.
+        rb"(?:mon|tue|wed|thu|fri|sat|sun), (?P<day>\d\d) (?P<month>[a-z]{3}) (?P<year>\d{4}) " + _TIME + rb" gmt",
+        rb"(?:mon|tues|wednes|thurs|fri|satur|sun)day, (?P<day>\d\d)-(?P<month>[a-z]{3})-(?P<year>\d\d) "
+        + _TIME
+        + rb" gmt",
+        rb"(?:mon|tue|wed|thu|fri|sat|sun) (?P<month>[a-z]{3}) (?P<day>[ \d]\d) " + _TIME + rb" (?P<year>\d{4})",
+    )
+)
+_THIS_CENTURY: Final = 2000
+
+
+def values(headers: Headers, name: bytes) -> list[bytes]:
+    """Return the values of all lines with this name."""
+    return [value for each, value in headers if each == name]
+
+
+def single(headers: Headers, name: bytes) -> bytes | None:
+    """Return the value of the field if it has exactly one line."""
+    found = values(headers, name)
+    return found[0].strip() if len(found) == 1 else None
+
+
+def members(lines: Iterable[bytes]) -> list[bytes]:
+    """Return the members of a comma-separated list. Commas in quoted strings do not separate."""
+    return [member for line in lines for found in _MEMBER.findall(line) if (member := found.strip())]
+
+
+def directives(lines: Iterable[bytes]) -> Directives:
+    """Parse the lines of a Cache-Control field. The first of duplicate directives counts."""
+    found: dict[bytes, bytes | None] = {}
+    for member in members(lines):
+        name, has_argument, argument = member.partition(b"=")
+        argument = argument.strip()
+        if quoted := _QUOTED.fullmatch(argument):
+            argument = quoted[1]
+        found.setdefault(name.strip().lower(), argument if has_argument else None)
+    return found
+
+
+def delta_seconds(argument: bytes | None) -> int | None:
+    """Return a number of seconds, at most ``FOREVER``; None if the argument is no such number."""
+    return min(int(argument[:12]), FOREVER) if argument and argument.isdigit() else None
+
+
+def http_date(value: bytes | None, now: float) -> int | None:
+    """Return a date in any of the three forms as seconds since 1970; None if it is not a date.
+
+    Args:
+        now: seconds since 1970. A year of two digits is at most 50 years later.
+    """
+    if value is None:
+        return None
+    match = next(filter(None, (form.fullmatch(value) for form in _DATES)), None)
+    if match is None:
+        return None
+    month = _MONTHS.get(match["month"].lower())
+    day, year, hour, minute, second = (int(match[part]) for part in ("day", "year", "hour", "minute", "second"))
+    if month is None or not 1 <= day <= 31 or hour > 23 or minute > 59 or second > 60:
+        return None
+    if len(match["year"]) == 2:
+        year += _THIS_CENTURY
+        if timegm((year - 50, month, day, hour, minute, second)) > now:
+            year -= 100
+    return timegm((year, month, day, hour, minute, second))
+
+
+def without(headers: Headers, names: frozenset[bytes] | set[bytes]) -> Headers:
+    """Return the headers except those with one of these names."""
+    return [pair for pair in headers if pair[0] not in names]

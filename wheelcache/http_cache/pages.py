@@ -1,0 +1,474 @@
+"""The stored pages, and the decision for each request: answer it, run the application for it, or leave it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from math import ceil
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+from wheelcache.cache import Cache
+from wheelcache.errors import MissingKey
+from wheelcache.http_cache import rules
+from wheelcache.http_cache.figures import Figures
+from wheelcache.http_cache.flights import Flights
+from wheelcache.http_cache.headers import Directives, Headers, directives, single
+from wheelcache.http_cache.host_purges import HostPurges
+from wheelcache.http_cache.keys import SEPARATOR, host_of, keys_of_url, root_of
+from wheelcache.http_cache.marks import Marks
+from wheelcache.http_cache.notes import PageNotes
+from wheelcache.http_cache.page import BODILESS, Page, status_line
+from wheelcache.http_cache.purges import Purges
+from wheelcache.http_cache.request import Request, bypasses, keyed_headers
+from wheelcache.http_cache.rules import Policy, Use
+from wheelcache.http_cache.run import Reply, Run
+from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, accepted_encodings, cookie_field, cookies
+from wheelcache.runtime.clock import Clock
+from wheelcache.runtime.shared_objects import lazy_lock
+
+NO_BODY: Final = [(b"content-type", b"text/plain"), (b"content-length", b"0")]
+"""Headers of an error that the cache itself answers with."""
+
+MOST_ROOTS: Final = 64
+
+VALIDATABLE: Final = 3600.0
+"""Seconds for which a stale page is kept if the application can validate it."""
+
+
+class Moment(NamedTuple):
+    """The moment at which a run begins: a page that is purged later is not stored.
+
+    Attributes:
+        purges: the number of the last purge by this process.
+        stamp: of the page, in the stamps of all processes.
+    """
+
+    purges: int
+    stamp: int
+
+
+class Wait(NamedTuple):
+    """The decision that a request waits for the run with this key."""
+
+    key: str
+
+
+class _Miss(NamedTuple):
+    """The key of the page that a request selects, and the stale page if there is one."""
+
+    key: str
+    page: Page | None
+
+
+class Pages:
+    """The pages of an HTTP cache, and the rules about them.
+
+    Args:
+        cache: contains the pages and the variants. Their weights are those of ``weigh``.
+        policy, normalization: see there.
+        session_cookies: a request with one of them gets only pages that depend on it or on all cookies.
+        needs_notes: a page is stored only if the application called ``PageNotes.vary_on``.
+        shows_status: responses have a Cache-Status.
+        host_purges: the purges of other processes; None if they do not matter.
+        clock: a steady clock in seconds.
+        wall: seconds since 1970.
+
+    Attributes:
+        find: ``find(key)`` returns the page or the variants with this key, or None.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        policy: Policy,
+        normalization: Normalization,
+        *,
+        session_cookies: frozenset[bytes],
+        needs_notes: bool,
+        shows_status: bool,
+        host_purges: HostPurges | None,
+        clock: Clock,
+        wall: Clock,
+    ) -> None:
+        self.cache = cache
+        self.find: Callable[[str], Any] = cache.find if host_purges is None else self._find_current
+        self.policy = policy
+        self.clock = clock
+        self.shows_status = shows_status
+        self.figures = Figures()
+        self.flights = Flights()
+        self.marks = Marks()
+        self.purges = Purges()
+        self.session_cookies = session_cookies
+        self._normalization = normalization
+        self._needs_notes = needs_notes
+        self._wall = wall
+        self.host_purges = host_purges
+        self._lock = lazy_lock()
+        self._roots: set[str] = set()
+
+    def _find_current(self, key: str) -> Any:
+        found = self.cache.find(key)
+        is_variant = key.startswith(SEPARATOR)
+        if found is None or is_variant or self.host_purges is None or self.host_purges.is_current(key):
+            return found
+        return None
+
+    def moment(self, key: str) -> Moment:
+        """Return the moment at which a run begins, as ``store`` needs it."""
+        return Moment(self.purges.number, 0 if self.host_purges is None else self.host_purges.stamp(key))
+
+    # Decisions.
+
+    def decide(self, request: Request) -> Reply | Run | Wait | None:
+        """Decide about a GET or a HEAD. None: it bypasses the cache."""
+        answer = self._answer(request)
+        if not isinstance(answer, _Miss):
+            return answer
+        key, page = answer
+        return self._run(request, key, page, leads=True) if self.flights.lead(key) else Wait(key)
+
+    def decide_after_wait(self, request: Request, key: str, *, leads: bool) -> Reply | Run | None:
+        """Decide about a request that waited for the run of another one. It does not wait again.
+
+        Args:
+            key: of that run.
+            leads: that run was cancelled, and this request must run the application.
+        """
+        if leads:
+            _, page = self._select(request)
+            return self._run(request, key, page, leads=True)
+        answer = self._answer(request)
+        if isinstance(answer, _Miss):
+            key, page = answer
+            return self._run(request, key, page, leads=self.flights.lead(key))
+        if isinstance(answer, Reply):
+            self.figures.count("collapsed")
+        return answer
+
+    def _run(self, request: Request, key: str, page: Page | None, *, leads: bool) -> Run:
+        if page is None:
+            # Unlike ``find``, this counts the miss.
+            self.cache.get(key)
+        return Run(self, request, key, page, leads=leads, is_marked=False)
+
+    def _answer(self, request: Request) -> Reply | Run | _Miss | None:
+        """Answer a request, or run the application if nothing can wait for its page. None: it bypasses the cache."""
+        if bypasses(request):
+            return None
+        authorized = not request.is_plain and request.value(b"authorization") is not None
+        if authorized and not self.policy.authorized:
+            return None
+        key, page = self._select(request)
+        if key is None:
+            return None
+        if authorized and page is not None and not self._serves_authorized(page):
+            return None
+        now = self.clock()
+        control = {} if request.is_plain else self._request_directives(request)
+        if page is not None:
+            use = page.freshness.use(page.age(now), control if self.policy.request_directives else None)
+            if use is Use.FRESH:
+                self.figures.count("fresh")
+                return self.reply(page, request, now)
+            if use is Use.WHILE_REVALIDATING:
+                self.figures.count("stale")
+                renewal = self._renewal(request, key, page)
+                return self.reply(page, request, now, b"; detail=stale", renewal)
+        if b"only-if-cached" in control:
+            return Reply(504, status_line(504), NO_BODY.copy(), b"")
+        if request.method == "HEAD" or (page is None and request.value(b"range") is not None):
+            return None
+        if authorized or self.marks.get(key, now) is not None:
+            return Run(self, request, key, page, leads=False, is_marked=True)
+        if not request.is_safe():
+            return None
+        return _Miss(key, page)
+
+    def _select(self, request: Request) -> tuple[str | None, Page | None]:
+        """Return the key of the page that a request selects, and the page. No key if it bypasses the cache."""
+        key: str | None = request.key
+        found = self.find(request.key)
+        if type(found) is Variants:
+            key = found.find(request.raw(found.headers))
+            found = None if key is None else self.find(key)
+        if found is not None and not self._may_use(found, request):
+            found = None
+        return key, found
+
+    def _may_use(self, page: Page, request: Request) -> bool:
+        """Whether a page depends on all headers on which the answer to this request may depend."""
+        return keyed_headers(request) <= page.fields and self._fits_session(page.fields, request)
+
+    def _fits_session(self, fields: frozenset[bytes], request: Request) -> bool:
+        """Whether a page that depends on ``fields`` may answer a request that may have a session."""
+        if not self.session_cookies or COOKIE in fields:
+            return True
+        session = self.session_cookies & cookies(request.value(b"cookie") or b"").keys()
+        return all(cookie_field(name) in fields for name in session)
+
+    def _serves_authorized(self, page: Page) -> bool:
+        return bool(rules.response_directives(page.headers).keys() & rules.ALLOW_AUTHORIZED)
+
+    def _request_directives(self, request: Request) -> Directives:
+        control = request.value(b"cache-control")
+        return {} if control is None else directives([control])
+
+    def _renewal(self, request: Request, key: str, page: Page) -> Run | None:
+        return self._run(request, key, page, leads=True) if self.flights.lead(key) else None
+
+    # Replies.
+
+    def reply(self, page: Page, request: Request, now: float, detail: bytes = b"", renewal: Run | None = None) -> Reply:
+        """Answer a request with a stored page: the whole page, its headers only, a range of it, or a 304."""
+        headers = page.with_age(page.headers, now, detail)
+        not_modified = self.unchanged(page, request, now)
+        if not_modified is not None:
+            aged = page.with_age(not_modified.headers, now, detail)
+            return Reply(304, not_modified.reason, aged, b"", renewal)
+        status, reason, body = page.status, page.reason, page.body
+        if request.method == "HEAD":
+            body = b""
+        elif status == 200:
+            status, headers, body = self._range(page, request, headers)
+            reason = reason if status == 200 else status_line(status)
+        self.figures.count("bytes_sent", len(body))
+        return Reply(status, reason, headers, body, renewal)
+
+    def unchanged(self, page: Page, request: Request, now: float) -> Reply | None:
+        """Return the 304 for a client that has the page already; None for other clients."""
+        if page.status != 200:
+            return None
+        none_match, modified_since = request.value(b"if-none-match"), request.value(b"if-modified-since")
+        if none_match is None and modified_since is None:
+            return None
+        if not rules.is_not_modified(page.headers, none_match, modified_since, self._wall()):
+            return None
+        return Reply(304, status_line(304), page.headers_of_304, b"")
+
+    def _range(self, page: Page, request: Request, headers: Headers) -> tuple[int, Headers, bytes]:
+        wanted = request.value(b"range")
+        if wanted is None:
+            return 200, headers, page.body
+        try:
+            span = rules.byte_range(page.headers, page.size, wanted, request.value(b"if-range"))
+        except rules.Unsatisfiable:
+            return 416, [(b"content-range", b"bytes */%d" % page.size), *NO_BODY], b""
+        if span is None:
+            return 200, headers, page.body
+        first, last = span
+        body = page.body[first : last + 1]
+        kept = [pair for pair in headers if pair[0] != b"content-length"]
+        content_range = b"bytes %d-%d/%d" % (first, last, page.size)
+        return 206, [*kept, (b"content-range", content_range), (b"content-length", b"%d" % len(body))], body
+
+    # Storing.
+
+    def page_of(
+        self, request: Request, notes: PageNotes, status: int, reason: str, headers: Headers, seconds: float
+    ) -> Page | str:
+        """Return a page for a response whose body follows, or the reason why it must not be stored."""
+        control = rules.response_directives(headers)
+        authorized = request.value(b"authorization") is not None
+        why = rules.refusal(status, headers, control, self.policy, authorized=authorized)
+        freshness = rules.freshness(status, headers, control, self.policy, wall=self._wall(), seconds=seconds)
+        fields = self._normalization.fields(rules.vary_fields(headers))
+        length = single(headers, b"content-length")
+        if why is None:
+            why = self._other_refusal(freshness, length, fields, notes, request)
+        if why is not None:
+            return why
+        stored = rules.storable_headers(headers)
+        return Page(status, reason, stored, freshness, fields, self.clock(), shows_status=self.shows_status)
+
+    def _other_refusal(
+        self,
+        freshness: rules.Freshness,
+        length: bytes | None,
+        fields: frozenset[bytes],
+        notes: PageNotes,
+        request: Request,
+    ) -> str | None:
+        if not freshness.is_useful:
+            return "no lifetime"
+        if length is not None and (not length.isdigit() or int(length) > self.policy.max_body):
+            return "max_body"
+        if b"no-store" in self._request_directives(request):
+            return "request"
+        return self._refusal_by_notes(notes, fields, request)
+
+    def _refusal_by_notes(self, notes: PageNotes, fields: frozenset[bytes], request: Request) -> str | None:
+        """Return the reason why the notes, or the request, keep a page from being stored; None if there is none."""
+        if notes.refused is not None:
+            return notes.refused
+        if self._needs_notes and not notes.is_keyed:
+            return "companion"
+        if not self._fits_session(fields | notes.fields, request):
+            return "session"
+        return None if request.is_safe() else "unsafe request"
+
+    def _has_unwanted_encoding(self, request: Request, page: Page) -> bool:
+        """Whether the application chose a content coding that the key of the page does not show as accepted."""
+        encoding = single(page.headers, b"content-encoding")
+        if encoding is None or b"accept-encoding" not in page.fields:
+            return False
+        return encoding.lower() not in accepted_encodings(request.value(b"accept-encoding") or b"")
+
+    def store(self, request: Request, page: Page, notes: PageNotes, began: Moment) -> str | None:
+        """Store a page whose body is complete. Return the reason if it is not stored."""
+        page.fields = fields = page.fields | notes.fields | keyed_headers(request)
+        why = self._refusal_by_notes(notes, fields, request)
+        if why is None and self._has_unwanted_encoding(request, page):
+            why = "encoding"
+        if why is None:
+            _complete(page)
+            with self._lock.get():
+                why = self._put(request, page, began)
+        if why is None:
+            self.figures.count("stored")
+        return why
+
+    def _put(self, request: Request, page: Page, began: Moment) -> str | None:
+        key = request.key
+        # First: afterwards, variants that another process has purged would look current again.
+        found = self.find(key)
+        if self.purges.is_outdated(key, began.purges):
+            return "purged"
+        if self.host_purges is not None and not self.host_purges.add(key, began.stamp):
+            return "purged"
+        ttl = self._seconds_to_keep(page)
+        if page.fields or type(found) is Variants:
+            variants = self._variants(key, found, page.fields, ttl)
+            selected = variants.find(request.raw(variants.headers))
+            if selected is None:
+                return "unsafe request"
+            page.fields = variants.fields
+            self.cache.delete_many(variants.add(selected))
+            key = selected
+        self.marks.remove(key)
+        if len(self._roots) < MOST_ROOTS:
+            self._roots.add(root_of(request.key))
+        return None if self.cache.set(key, page, ttl) else "max_bytes"
+
+    def _variants(self, key: str, found: Any, fields: frozenset[bytes], ttl: int) -> Variants:
+        """Return the variants of a page whose new response depends on ``fields``."""
+        if type(found) is Variants and fields <= found.fields:
+            # A variant must not outlive the list of variants.
+            with suppress(MissingKey):
+                if (self.cache.expires_in(key) or 0.0) < ttl:
+                    self.cache.touch(key, ttl)
+            return found
+        if type(found) is Variants:
+            fields |= found.fields
+            self.cache.delete_many(found.keys())
+        variants = Variants(fields, self._normalization)
+        self.cache.set(key, variants, ttl)
+        return variants
+
+    def _seconds_to_keep(self, page: Page) -> int:
+        freshness = page.freshness
+        usable = max(0.0, freshness.usable_for - freshness.age)
+        return max(1, ceil(usable + (VALIDATABLE if freshness.has_validator else 0.0)))
+
+    def updated(self, stored: Page, headers: Headers, seconds: float) -> Page:
+        """Return a page that a 304 with these headers has validated."""
+        merged = rules.updated_headers(stored.headers, headers)
+        control = rules.response_directives(merged)
+        age = [pair for pair in headers if pair[0] == b"age"]
+        freshness = rules.freshness(
+            stored.status, merged + age, control, self.policy, wall=self._wall(), seconds=seconds
+        )
+        fields = stored.fields | self._normalization.fields(rules.vary_fields(merged))
+        page = Page(
+            stored.status, stored.reason, merged, freshness, fields, self.clock(), shows_status=self.shows_status
+        )
+        page.fill(stored.body)
+        return page
+
+    # Pages that could not be stored.
+
+    def reconsider(self, request: Request, key: str, status: int, headers: Headers, notes: PageNotes) -> None:
+        """Look at another response of a page that is marked. If it can be stored, the next request stores it."""
+        page = self.page_of(request, notes, status, "", headers, 0.0)
+        if isinstance(page, str):
+            self.figures.refused(page)
+        else:
+            self.marks.remove(key)
+
+    # Removing.
+
+    def forget(self, key: str) -> None:
+        """Remove a page, or a variant, that is no longer the application's answer."""
+        self.cache.delete(key)
+
+    def purge_keys(self, keys: Iterable[str]) -> int:
+        """Remove pages with all their variants. Return how many of the keys were there."""
+        removed = 0
+        with self._lock.get():
+            for key in keys:
+                self.purges.note(key)
+                if self.host_purges is not None:
+                    self.host_purges.purge(key)
+                found = self.cache.find(key)
+                if type(found) is Variants:
+                    self.cache.delete_many(found.keys())
+                removed += self.cache.delete(key)
+        return removed
+
+    def purge_url(self, url: str) -> int:
+        """Remove the page at a URL with all its variants, for both schemes."""
+        return self.purge_keys(keys_of_url(url, self._roots))
+
+    def purge_host(self, host: str) -> int:
+        """Remove all pages of a host, and in the other processes all pages: they do not know which ones are meant."""
+        host = host.lower()
+        keys = [key for key in [*self.cache.keys()] if host_of(key) == host]
+        if self.host_purges is not None:
+            self.host_purges.purge_all()
+        with self._lock.get():
+            self.purges.note_all()
+        return self.purge_keys(keys)
+
+    def purge_all(self) -> None:
+        if self.host_purges is not None:
+            self.host_purges.purge_all()
+        with self._lock.get():
+            self.purges.note_all()
+            self.cache.clear()
+
+    def invalidate(self, request: Request, status: int, headers: Headers) -> None:
+        """Remove the pages that a successful request with an unsafe method has outdated."""
+        if not (self.policy.invalidate and rules.is_invalidating(request.method, status)):
+            return
+        self.purge_keys([request.key])
+        for name in (b"location", b"content-location"):
+            target = single(headers, name)
+            if target is not None:
+                self._purge_target(request.key, target.decode("latin-1"))
+
+    def _purge_target(self, key: str, target: str) -> None:
+        """Remove the page that a header of the response to the request for ``key`` names, on the same host only."""
+        host = host_of(key)
+        # A malformed URL names no page.
+        with suppress(ValueError):
+            url = urljoin(f"//{host}{quote(key.rpartition(SEPARATOR)[2], encoding='latin-1')}", target)
+            if urlsplit(url).netloc.lower() == host:
+                self.purge_url(url)
+
+    def after_fork_in_child(self) -> None:
+        self._lock.forget()
+        self.flights.after_fork_in_child()
+        self.marks.after_fork_in_child()
+        self.figures.after_fork_in_child()
+
+
+def _complete(page: Page) -> None:
+    """Add the length of the body to the headers, which servers would otherwise send in chunks."""
+    if page.status not in BODILESS and single(page.headers, b"content-length") is None:
+        page.headers.append((b"content-length", b"%d" % page.size))
+
+
+def weigh(key: str, value: Page | Variants) -> int:
+    """Return the bytes that an entry takes: the weigher of the cache."""
+    return len(key) + value.weight

@@ -1,0 +1,118 @@
+/** The table of all caches: a line each, with the last ten minutes as sparklines. */
+
+import { SortedTable, byId, fillBar, node, set, svg, write } from "./nodes.js";
+import { NOTHING, bytes, count, percent, plural, rate, unless } from "./words.js";
+
+const FEW = 8; // caches: of more there is a filter
+const [WIDE, HIGH] = [60, 20]; // of a sparkline, in units of its own
+
+const fullness = ({ total }) => Math.max(total.entries / (total.max_entries ?? Infinity),
+  (total.bytes ?? 0) / (total.max_bytes ?? Infinity));
+/** The share of look-ups that the cache answered, or for one with a store behind, that either of them did. */
+const ratioNow = ({ now, store }) => (!now.requests_per_second ? null : store ? now.answered_ratio : now.hit_ratio);
+
+/** The columns: the name of the figure, the number that sorts it, its text, and what else there is in the cell. */
+const COLUMNS = [
+  { key: "name", value: (cache) => cache.name },
+  { key: "hit_ratio", value: (cache) => ratioNow(cache) ?? -1, text: (cache) => unless(ratioNow(cache), percent),
+    lines: ({ recent }) => [recent.answered_ratio, recent.stale_ratio], most: () => 1 },
+  { key: "stale_ratio", value: ({ now }) => now.stale_ratio ?? -1,
+    text: (cache) => (ratioNow(cache) === null ? NOTHING : percent(cache.now.stale_ratio)), isFolded: true },
+  { key: "requests", value: ({ now }) => now.requests_per_second, text: ({ now }) => rate(now.requests_per_second),
+    lines: ({ recent }) => [recent.requests_per_second] },
+  { key: "entries", value: ({ total }) => total.entries, text: ({ total }) => count(total.entries) },
+  { key: "full", value: fullness, text: (cache) => (fullness(cache) ? percent(Math.min(1, fullness(cache))) : NOTHING),
+    bar: fullness },
+  { key: "memory", value: ({ total }) => total.bytes ?? -1,
+    text: ({ total }) => (total.bytes ? `${total.bytes_are_estimated ? "≈" : ""}${bytes(total.bytes)}` : NOTHING) },
+  { key: "evictions", value: ({ recent }) => recent.evictions_per_second,
+    text: ({ recent }) => rate(recent.evictions_per_second), isFolded: true },
+  { key: "failures", value: ({ recent }) => recent.failures, text: ({ recent }) => count(recent.failures), isFolded: true },
+  { key: "workers", value: (cache) => cache.worker_count, text: (cache) => count(cache.worker_count) },
+];
+
+/** The points of a line, and of the band that is stacked on it; values are shares of ``most``. */
+function sparkline(lines, most) {
+  const length = lines[0].length;
+  const floors = Array(length).fill(0);
+  return lines.flatMap((values, i) => {
+    let [edge, area] = ["", ""];
+    values.forEach((value, step) => {
+      if (value === null) return;
+      const y = (share) => (HIGH - 1 - (HIGH - 2) * Math.min(1, share / (most || 1))).toFixed(1);
+      const x = (WIDE * step) / (length - 1);
+      const isFirst = values[step - 1] === null || step === 0;
+      edge += `${isFirst ? "M" : "L"}${x.toFixed(1)},${y(floors[step] + value)}`;
+      // A bar for each step: a band that ends anywhere, without a hole where one begins.
+      area += `M${x.toFixed(1)},${y(floors[step])}V${y(floors[step] + value)}`;
+      floors[step] += value;
+    });
+    if (i && !values.some(Boolean)) return [];
+    return [svg("path", { class: `spark-area series-${i}`, d: area }), svg("path", { class: `spark series-${i}`, d: edge })];
+  });
+}
+
+export class Overview {
+  /** @param {Function} choose receives the name of the cache that the reader selects */
+  constructor(choose) {
+    this.root = byId("overview");
+    this.choose = choose;
+    this.table = new SortedTable(this.root, COLUMNS.map((column) => column.value), (name) => this.make(name));
+    byId("filter").addEventListener("input", () => this.show(this.caches, this.selected));
+  }
+
+  make(name) {
+    const row = node("tr", { "data-row": name });
+    for (const { key, lines, bar } of COLUMNS) {
+      const cell = node(key === "name" ? "th" : "td", { "data-column": key });
+      if (key === "name") {
+        set(cell, { scope: "row" });
+        cell.append(node("button", { type: "button", "data-cache-link": name, "aria-controls": "details" }, name));
+      } else {
+        if (lines) cell.append(svg("svg", { class: "sparkline", viewBox: `0 0 ${WIDE} ${HIGH}`,
+          preserveAspectRatio: "none", "aria-hidden": "true" }));
+        if (bar) cell.append(node("i", { class: "bar", "aria-hidden": "true" }));
+        if (bar) cell.lastElementChild.append(node("b"));
+        cell.append(node("span"));
+      }
+      row.append(cell);
+    }
+    row.addEventListener("click", () => this.choose(name));
+    return row;
+  }
+
+  show(caches, selected) {
+    Object.assign(this, { caches, selected });
+    this.root.hidden = !caches.length;
+    byId("tools").hidden = caches.length <= FEW;
+    const wanted = byId("filter").value.trim().toLowerCase();
+    const found = caches.filter((cache) => cache.name.toLowerCase().includes(wanted));
+    write(byId("matches"), wanted ? `${found.length} of ${plural(caches.length, "cache")}` : plural(caches.length, "cache"));
+    this.table.show(found.map((cache) => [cache.name, cache]));
+    for (const cache of found) this.fill(this.table.rows.get(cache.name), cache);
+    for (const { key, value, isFolded } of COLUMNS) {
+      // A column of zeros says nothing.
+      this.root.toggleAttribute(`data-without-${key}`, Boolean(isFolded) && !caches.some((cache) => value(cache) > 0));
+    }
+  }
+
+  fill(row, cache) {
+    row.toggleAttribute("data-problem", cache.problems.length > 0);
+    row.toggleAttribute("data-unused", !cache.is_used);
+    const isSelected = cache.name === this.selected;
+    set(row.querySelector("button"), { "aria-expanded": isSelected, title: cache.problems.join("; ") || cache.name });
+    row.toggleAttribute("data-selected", isSelected);
+    COLUMNS.forEach(({ text, lines, most, bar, value }, i) => {
+      const cell = row.cells[i];
+      if (!text) return;
+      write(cell.lastElementChild, cache.is_used || i > 3 ? text(cache) : i === 1 ? "never used" : NOTHING);
+      cell.toggleAttribute("data-zero", !(value(cache) > 0));
+      if (bar) fillBar(cell.querySelector("b"), bar(cache));
+      if (bar) cell.firstElementChild.hidden = !bar(cache);
+      if (lines) {
+        const values = lines(cache);
+        cell.firstElementChild.replaceChildren(...sparkline(values, most?.() ?? Math.max(0, ...values[0])));
+      }
+    });
+  }
+}

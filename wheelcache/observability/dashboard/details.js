@@ -1,0 +1,273 @@
+/** All figures of one cache: those of now, the charts, the totals, the store behind it, its workers and its settings. */
+
+import { Charts } from "./charts.js";
+import { SortedTable, fillBar, fillRow, fillTable, node, part, set, stamp, write } from "./nodes.js";
+import { NOTHING, bytes, count, duration, milliseconds, moment, percent, percentile, plural, rate, unless } from "./words.js";
+
+const OPEN_UP_TO = 8; // workers: a longer table starts closed
+const ALONE = "Each worker shows only itself, because figures are not shared: another one may answer next";
+const COUNTS = ["requests", "hits", "misses", "puts", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts",
+  "refreshes", "refreshes_dropped"];
+const ZEROS = new Set(["0", "0 s", "0 B", NOTHING, `${NOTHING} · ${NOTHING}`]);
+const THREADS = ["running", "parked", "not started", "refused"];
+
+const ratioNow = (now) => (now.requests_per_second ? unless(now.hit_ratio, percent) : NOTHING);
+const totalRatio = (total) => (total.requests ? percent(total.hit_ratio) : NOTHING);
+
+/** The numbers that sort the columns of the workers. */
+const WORKER_VALUES = [
+  (worker) => worker.pid,
+  (worker) => worker.started,
+  (worker) => -worker.published,
+  ({ now }) => (now.requests_per_second ? now.hit_ratio ?? -1 : -1),
+  ({ total }) => total.hit_ratio ?? -1,
+  ({ now }) => now.requests_per_second ?? -1,
+  ({ total }) => total.requests,
+  ({ total }) => total.entries,
+  (worker) => THREADS.indexOf(worker.thread),
+  (worker) => worker.lag,
+];
+
+/** How far from the median of all workers a figure may be, by its column: ratios, a second, entries, seconds. */
+const ORDINARY = new Map([[3, () => 0.1], [5, (median) => Math.max(1, median / 2)],
+  [7, (median) => Math.max(100, median / 2)], [9, () => 1]]);
+const ENOUGH = 4; // workers: among fewer, none is the odd one
+const SETTLED = 60; // seconds: a worker that has just begun is unlike the others
+const MANY = 0.5; // look-ups a second: a hit ratio of fewer in a minute is chance
+
+const middle = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
+
+/**
+ * The workers that are unlike the others, by pid, with "▲" or "▼" by column: further from the median than is ordinary,
+ * and than four times the median of all distances, so that a figure that spreads widely marks none.
+ */
+function findOutliers(workers, at) {
+  const found = new Map();
+  const settled = workers.filter((worker) => at - worker.started >= SETTLED);
+  for (const [column, ordinary] of ORDINARY) {
+    const busy = column === 3 ? settled.filter(({ now }) => now.requests_per_second >= MANY) : settled;
+    const values = busy.map((worker) => [worker.pid, WORKER_VALUES[column](worker)]).filter(([, value]) => value >= 0);
+    if (values.length < ENOUGH) continue;
+    const median = middle(values.map(([, value]) => value));
+    const most = Math.max(ordinary(median), 4 * middle(values.map(([, value]) => Math.abs(value - median))));
+    for (const [pid, value] of values) {
+      if (Math.abs(value - median) <= most) continue;
+      if (!found.has(pid)) found.set(pid, new Map());
+      found.get(pid).set(column, value > median ? "▲" : "▼");
+    }
+  }
+  return found;
+}
+
+export class Details {
+  /**
+   * @param {string} name of the cache
+   * @param {Object} site has ``mayOperate``, and the functions ``clear`` and ``save``, which receive the button and these
+   */
+  constructor(name, site) {
+    this.name = name;
+    this.site = site;
+    this.root = stamp("card");
+    this.root.dataset.cache = name;
+    this.figures = new Map([...this.root.querySelectorAll("[data-figure]")].map((at) => [at.dataset.figure, at]));
+    write(part(this.root, "name"), name);
+    set(this.root, { "aria-label": `Details of ${name}` });
+    for (const region of this.root.querySelectorAll(".scroll")) {
+      set(region, { "aria-label": `${region.getAttribute("aria-label")} of ${name}` });
+    }
+    this.buttons = {};
+    for (const [action, label] of [["clear", `Clear ${name}`], ["save", `Save ${name} now`]]) {
+      const button = this.root.querySelector(`[data-action="${action}"]`);
+      set(button, { "aria-label": label });
+      button.addEventListener("click", () => site[action](button, this.cache));
+      this.buttons[action] = button;
+    }
+    this.charts = new Charts(this.root, name);
+    this.workers = part(this.root, "workers");
+    this.table = new SortedTable(this.workers, WORKER_VALUES, (pid) => node("tr", { "data-worker": pid }));
+  }
+
+  forget() {
+    this.charts.forget();
+    this.root.remove();
+  }
+
+  /** Workers and history come only with the answers to requests that asked for them. */
+  show(cache, { at, since, events }, span) {
+    this.cache = cache;
+    this.buttons.clear.hidden = !this.site.mayOperate;
+    this.buttons.save.hidden = !(this.site.mayOperate && cache.can_save);
+    part(this.root, "body").hidden = !cache.workers;
+    if (!cache.workers) return;
+    if (this.workers.dataset.seen !== "true") this.workers.open = cache.workers.length <= OPEN_UP_TO;
+    this.workers.dataset.seen = "true";
+    this.showNow(cache, since, at);
+    this.showTotals(cache);
+    this.showStore(cache);
+    this.foldZeros();
+    this.charts.show(cache, events, at, span);
+    this.showWorkers(cache, at);
+    this.showSettings(cache.settings);
+    const age = cache.saved === null ? "" : `last snapshot ${duration(Math.max(0, Math.round(at - cache.saved)))} ago`;
+    const core = cache.cores.length ? `${cache.cores.join(" and ")} core` : "";
+    write(part(this.root, "about"), [core, age].filter(Boolean).join(" · "));
+  }
+
+  write(figure, text) {
+    write(this.figures.get(figure), text);
+  }
+
+  showNow(cache, since, at) {
+    const { now, total, times } = cache;
+    const tiers = cache.store !== null;
+    this.write("ratio_label", tiers ? "Either tier, last minute" : "Hit ratio, last minute");
+    this.write("hit_ratio_now", tiers && now.requests_per_second ? unless(now.answered_ratio, percent) : ratioNow(now));
+    const ratio = tiers ? total.answered_ratio : total.hit_ratio;
+    this.write("hit_ratio", total.requests ? percent(ratio) : "no look-ups");
+    this.write("since", this.sinceWhen(since, at));
+    this.write("requests_per_second", unless(now.requests_per_second, rate));
+    const shares = { here: now.hit_ratio, store: now.answered_ratio - now.hit_ratio, stale: now.stale_ratio,
+      missed: now.hit_ratio === null ? 0 : 1 - now.answered_ratio - now.stale_ratio };
+    for (const name of ["here", "store", "stale"]) fillBar(part(this.root, `band-${name}`), shares[name]);
+    const named = Object.entries(shares).filter(([name, share]) => share > 1e-9 && (tiers || name !== "here"));
+    this.write("shares", named.map(([name, share]) => `${percent(share)} ${name}`).join(" · "));
+    this.write("load_now", percentile(times.minute.loads, 0.9));
+    this.write("load_hour", `p90 · last hour ${percentile(times.hour.loads, 0.9)}`);
+    part(this.root, "store-now").hidden = cache.store === null;
+    this.write("store_now", percentile(times.minute.store_reads, 0.9));
+    this.write("store_hour", `p90 · last hour ${percentile(times.hour.store_reads, 0.9)}`);
+    this.showMeter("entries", total.entries, total.max_entries, count, false);
+    this.showMeter("bytes", total.bytes, total.max_bytes, bytes, total.bytes_are_estimated);
+  }
+
+  /** The head of the page says when all caches were reset together. */
+  sinceWhen(since, at) {
+    const { reset_at: reset } = this.cache;
+    if (reset === null) return "since start";
+    return reset === since ? "since reset" : `since reset at ${moment(reset, at)}`;
+  }
+
+  /** The bound is one of each worker: a site of three has three times as much room. */
+  inWorkers(field, format) {
+    const bounds = this.cache.workers.map((worker) => worker.total[field]);
+    if (bounds.length < 2) return "";
+    return ` in ${plural(bounds.length, "worker")}${new Set(bounds).size === 1 ? `, ${format(bounds[0])} each` : ""}`;
+  }
+
+  showMeter(name, value, most, format, isEstimate) {
+    const field = `max_${name}`;
+    const box = part(this.root, name);
+    const meter = box.querySelector(".meter");
+    box.hidden = value === null;
+    meter.hidden = !most;
+    if (box.hidden) return;
+    this.write(name, `${isEstimate ? "≈" : ""}${format(value)}`);
+    const bound = isEstimate ? "estimated from samples, no limit" : "no limit";
+    this.write(field, most ? `of ${format(most)}${this.inWorkers(field, format)}` : bound);
+    if (!most) return;
+    set(meter, { "aria-label": `${name === "bytes" ? "Memory" : "Entries"} of ${this.name}`, "aria-valuemax": most,
+      "aria-valuenow": Math.min(value, most), "aria-valuetext": `${format(value)} of ${format(most)}` });
+    fillBar(meter.firstElementChild, value / most);
+  }
+
+  showTotals({ total, times }) {
+    for (const name of COUNTS) this.write(name, count(total[name]));
+    this.write("load_seconds", duration(total.load_seconds));
+    this.showTimes("load", times, "loads");
+    // As if each hit had been a load of the mean time.
+    const loads = total.loads + total.load_failures;
+    this.write("saved_seconds", loads ? `≈${duration(total.hits * total.load_seconds / loads)}` : NOTHING);
+    const sum = Object.values(total.removals).reduce((a, b) => a + b, 0);
+    for (const [cause, n] of Object.entries(total.removals)) {
+      this.write(cause, count(n));
+      fillBar(this.figures.get(cause).nextElementSibling.firstElementChild, n / (sum || 1));
+    }
+    this.write("evicted_bytes", total.evicted_bytes === null ? NOTHING : bytes(total.evicted_bytes));
+    this.figures.get("evicted_bytes").parentElement.toggleAttribute("data-absent", total.evicted_bytes === null);
+  }
+
+  /** The percentiles of the last minute and hour. */
+  showTimes(figure, times, calls) {
+    for (const p of [50, 90, 99]) {
+      this.write(`${figure}_p${p}`, `${percentile(times.minute[calls], p / 100)} · ${percentile(times.hour[calls], p / 100)}`);
+    }
+  }
+
+  showStore({ store, total, times }) {
+    part(this.root, "store").hidden = store === null;
+    if (store === null) return;
+    const { reads, writes, breakers, open_breakers: open, trackers, trusted } = store;
+    this.write("store_hits", count(store.hits));
+    this.write("store_misses", count(store.misses));
+    this.write("store_reads", count(reads.calls));
+    this.showTimes("store", times, "store_reads");
+    this.write("store_writes", count(writes.calls));
+    this.write("store_write_time", writes.calls ? milliseconds((1000 * writes.seconds) / writes.calls) : NOTHING);
+    this.write("store_errors", count(reads.errors + writes.errors));
+    this.write("store_refused", count(reads.refused + writes.refused));
+    this.write("store_stale", count(total.stale_hits));
+    const closed = breakers ? "closed" : this.cache.worker_count ? "none, without FAIL_SAFE" : NOTHING;
+    this.mark("store_breaker", open, breakers, "open", closed);
+    this.mark("store_tracking", trackers - trusted, trackers, "not", "yes");
+    part(this.root, "tracking").toggleAttribute("data-absent", !trackers);
+  }
+
+  /** A state of workers, marked where it is a ``bad`` one in some of them. */
+  mark(figure, bad, workers, word, good) {
+    this.write(figure, bad ? `${word} in ${count(bad)} of ${plural(workers, "worker")}` : good);
+    set(this.figures.get(figure), { "data-state": bad ? "bad" : "good" });
+  }
+
+  /** Names the rows of zeros in one line instead of showing them. */
+  foldZeros() {
+    for (const list of this.root.querySelectorAll(".totals dl")) {
+      const rows = [...list.querySelectorAll("div:not([data-absent], .head)")];
+      const zeros = rows.filter((row) => ZEROS.has(row.children[1].textContent));
+      for (const row of list.children) row.hidden = row.hasAttribute("data-absent") || zeros.includes(row);
+      const names = zeros.map((row) => row.firstElementChild.textContent).filter((name) => !/^p\d/.test(name));
+      write(list.nextElementSibling, names.length ? `None: ${names.join(", ").toLowerCase()}` : "");
+    }
+  }
+
+  showWorkers({ workers, is_shared: isShared }, at) {
+    const outliers = findOutliers(workers, at);
+    const without = workers.filter((worker) => worker.thread === "refused").length;
+    const late = Math.max(0, ...workers.map((worker) => worker.lag));
+    const notes = [!isShared ? ALONE : workers.length ? plural(workers.length, "worker") : "No worker has this cache now"];
+    if (without) notes.push(`${without} without a wheel thread`);
+    const open = workers.filter((worker) => worker.breaker_open).length;
+    if (open) notes.push(`${open} with an open breaker`);
+    if (late >= 1) notes.push(`wheel up to ${duration(Math.round(late))} late`);
+    if (outliers.size) notes.push(`${plural(outliers.size, "worker")} unlike the others: ${[...outliers.keys()].join(", ")}`);
+    write(part(this.root, "workers-summary"), notes.join(" · "));
+    this.table.show(workers.map((worker) => [worker.pid, worker]));
+    for (const worker of workers) this.fillWorker(worker, at, outliers.get(worker.pid) ?? new Map());
+  }
+
+  fillWorker(worker, at, outliers) {
+    const { pid, now, total } = worker;
+    const row = this.table.rows.get(pid);
+    const age = duration(Math.max(0, Math.round(at - worker.published)));
+    const texts = [String(pid), moment(worker.started, at), `${age} ago`, ratioNow(now), totalRatio(total),
+      unless(now.requests_per_second, rate), count(total.requests), count(total.entries), worker.thread,
+      milliseconds(worker.lag * 1000)];
+    fillRow(row, texts.map((text, column) => (outliers.has(column) ? `${outliers.get(column)} ${text}` : text)));
+    [...row.cells].forEach((cell, column) => {
+      const arrow = outliers.get(column);
+      cell.toggleAttribute("data-outlier", arrow !== undefined);
+      if (column) cell.title = arrow ? `Far ${arrow === "▲" ? "above" : "below"} the other workers` : "";
+    });
+    set(row.cells[8], { "data-thread": worker.thread });
+    row.toggleAttribute("data-this", worker.is_this);
+    row.toggleAttribute("data-breaker-open", worker.breaker_open);
+    set(row.cells[0], { title: worker.is_this ? "The worker that answered last" : "" });
+  }
+
+  showSettings(settings) {
+    const root = part(this.root, "settings");
+    const body = root.querySelector("tbody");
+    fillTable(body, settings.map(([name, value, , meaning]) => [name, value, meaning]));
+    settings.forEach(([, , isDefault], i) => body.rows[i].classList.toggle("set", !isDefault));
+    root.hidden = !settings.length;
+  }
+}

@@ -1,0 +1,99 @@
+/**
+ * Nodes of the page: made once and updated in place, so that a refresh takes neither the focus nor a selection.
+ *
+ * Names come from users: they are written with textContent and setAttribute, never parsed as markup. Styles are set
+ * through the CSSOM alone, because the page runs under a CSP without 'unsafe-inline'.
+ */
+
+export const byId = (id) => document.getElementById(id);
+export const part = (root, name) => root.querySelector(`[data-part="${name}"]`);
+export const stamp = (id) => byId(id).content.firstElementChild.cloneNode(true);
+
+/** Writes only a text that differs: an untouched text node keeps a selection, and costs no layout. */
+export function write(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+export function set(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+  }
+  return node;
+}
+
+export function node(tag, attributes = {}, text = "", namespace = "http://www.w3.org/1999/xhtml") {
+  const made = set(document.createElementNS(namespace, tag), attributes);
+  made.textContent = text;
+  return made;
+}
+
+export const svg = (tag, attributes, text) => node(tag, attributes, text, "http://www.w3.org/2000/svg");
+
+/** Gives ``parent`` the ``wanted`` children in their order and moves only those that are elsewhere: moving blurs. */
+export function arrange(parent, wanted) {
+  const kept = new Set(wanted);
+  for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
+  wanted.forEach((child, i) => parent.children[i] === child || parent.insertBefore(child, parent.children[i] ?? null));
+}
+
+/** Fills a table's body with rows of texts; the first of each heads its row. Rows are used again by their place. */
+export function fillTable(body, rows) {
+  while (body.rows.length > rows.length) body.lastElementChild.remove();
+  rows.forEach((texts, i) => fillRow(body.rows[i] ?? body.insertRow(), texts));
+}
+
+export function fillRow(row, texts) {
+  texts.forEach((text, i) => {
+    if (!row.cells[i]) row.append(i ? node("td") : node("th", { scope: "row" }));
+    write(row.cells[i], text);
+  });
+  while (row.cells.length > texts.length) row.lastElementChild.remove();
+}
+
+/** Fills a bar to ``share`` (0 to 1) of its track. */
+export function fillBar(bar, share) {
+  bar.style.inlineSize = `${(Math.min(1, Math.max(0, share || 0)) * 100).toFixed(1)}%`;
+}
+
+/** Has a screen reader read the text once, without a place on the page. */
+export function announce(text) {
+  byId("announcer").textContent = text;
+}
+
+/** A table that its heads sort: by texts from A on, by numbers from the greatest on, in reverse at a second click. */
+export class SortedTable {
+  /**
+   * @param {Element} root with the table
+   * @param {Function[]} values return the number, or text, by which a column sorts an item
+   * @param {Function} make returns the row of a new item
+   */
+  constructor(root, values, make) {
+    Object.assign(this, { values, make, items: [], rows: new Map(), column: null, reversed: false });
+    this.body = root.querySelector("tbody");
+    this.heads = [...root.querySelectorAll("thead th")];
+    this.heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => this.sortBy(column)));
+  }
+
+  /** At a third click the order is again that in which the server sent the items. */
+  sortBy(column) {
+    if (column !== this.column) [this.column, this.reversed] = [column, false];
+    else if (!this.reversed) this.reversed = true;
+    else [this.column, this.reversed] = [null, false];
+    this.show(this.items);
+  }
+
+  /** Shows the rows of ``items``, as pairs of a key and an item. */
+  show(items) {
+    this.items = items;
+    const value = this.values[this.column] ?? (() => 0);
+    const isText = items.length > 0 && typeof value(items[0][1]) === "string";
+    const compare = isText ? (a, b) => a.localeCompare(b) : (a, b) => b - a;
+    const sorted = [...items].sort(([, a], [, b]) => compare(value(a), value(b)) * (this.reversed ? -1 : 1));
+    const kept = new Set(items.map(([key]) => key));
+    for (const key of this.rows.keys()) if (!kept.has(key)) this.rows.delete(key);
+    for (const [key] of sorted) if (!this.rows.has(key)) this.rows.set(key, this.make(key));
+    arrange(this.body, sorted.map(([key]) => this.rows.get(key)));
+    const order = isText === this.reversed ? "descending" : "ascending";
+    this.heads.forEach((head, i) => set(head, { "aria-sort": i === this.column ? order : "none" }));
+  }
+}

@@ -1,0 +1,153 @@
+"""The tables of a site's database, and the rows that a publication adds to them.
+
+- ``counts``: all that is counted, in rows of one shape that are added up. The ``kind`` of a row says over which time:
+  ``TOTAL``, since the file was made; the seconds of a step, whose start is ``place``; ``WORKER``, by one process, whose
+  number is ``place``. ``RESET`` and ``WORKER_RESET`` have what the others had when the figures were reset.
+- ``caches``: the names, the settings that were published last, and since when there are counts.
+- ``processes``: those that publish. ``seq`` is the number of the last publication: a process whose commit was
+  interrupted finds out by it whether it took place.
+- ``workers``: each cache in each process, with its gauges.
+- ``resets``: when the figures of a cache were reset; cache 0 is for all.
+- ``events``: recent events. ``requests``: the last request of each action on each cache.
+
+Whoever opens the file parses all of the schema: 50 us for a table with a column for each count, so there is one, and
+its columns have no types. Its rows are in the order of time, so that a publication writes 3 pages instead of 50.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from wheelcache.stats import COUNTS, GAUGES
+
+if TYPE_CHECKING:
+    import sqlite3
+
+STEP: Final = 10
+"""Seconds of a step."""
+
+HOUR: Final = 3600
+DAY: Final = 86_400
+LONG_STEP: Final = 300
+"""Seconds of the steps to which those that are older than an hour are added."""
+
+TOTAL: Final = 0
+RESET: Final = 1
+WORKER: Final = 2
+WORKER_RESET: Final = 3
+
+LEVELS: Final = ("entries", "memory", "started")
+"""What a step has in addition to the counts: entries and bytes at its end, times its seconds, so that steps of any
+length can be added up; and the workers that began in it."""
+
+NO_LEVELS: Final = (0,) * len(LEVELS)
+
+NUMBERS: Final = (*LEVELS, *COUNTS)
+"""The numbers of a row of ``counts``."""
+
+LOOKUPS: Final = ("hits", "stale_hits", "misses", "store_hits")
+"""The counts of the last minute."""
+
+SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store")
+
+MINUTE: Final = (*(f"minute_{name}" for name in LOOKUPS), "minute_seconds")
+
+GAUGES_OF_WORKER: Final = (*GAUGES, *MINUTE, "memory", "lag", *SETTINGS)
+"""A cache in one process, as it is now."""
+
+
+SETTINGS_OF_WORKER: Final = slice(-len(SETTINGS), None)
+"""Where ``SETTINGS`` are in ``GAUGES_OF_WORKER``."""
+
+PUBLISHED: Final = "UPDATE caches SET published = ? WHERE id IN"
+
+OF_WORKER: Final = f"counts WHERE kind IN ({WORKER}, {WORKER_RESET}) AND place"
+
+
+def _columns(*names: str) -> str:
+    return ", ".join(f"{name} DEFAULT 0" for name in names)
+
+
+SCHEMA: Final = f"""
+CREATE TABLE counts (
+    kind INTEGER, place INTEGER, cache INTEGER, {_columns(*NUMBERS)}, PRIMARY KEY (kind, place, cache)) WITHOUT ROWID;
+CREATE TABLE caches (
+    id INTEGER PRIMARY KEY, name BLOB UNIQUE, {_columns("since", "first_step", *SETTINGS, "published")});
+CREATE TABLE processes (id INTEGER PRIMARY KEY, {_columns("pid", "started", "published", "seq", "thread", "core")});
+CREATE TABLE workers (
+    process INTEGER, number INTEGER, cache INTEGER, {_columns(*GAUGES_OF_WORKER)},
+    PRIMARY KEY (process, number)) WITHOUT ROWID;
+CREATE TABLE resets (cache INTEGER PRIMARY KEY, at DEFAULT 0);
+CREATE TABLE events (at DEFAULT 0, document DEFAULT '');
+CREATE TABLE requests (
+    cache BLOB, action TEXT, token DEFAULT '', at DEFAULT 0, PRIMARY KEY (cache, action)) WITHOUT ROWID;
+"""
+
+VERSION: Final = crc32(SCHEMA.encode()) >> 1
+"""The number of the schema, below 2**31 as ``user_version`` must be."""
+
+_MOST: Final = 1 << 62
+
+
+def storable(number: Any) -> Any:
+    """Return ``number``, as a float if it is too great for SQLite: weights, and sums of them."""
+    return float(number) if number is not None and number >= _MOST else number
+
+
+def encoded(name: str) -> bytes:
+    """Return the name of a cache as the database has it: with any characters, including those that no text may have."""
+    return name.encode(errors="surrogatepass")
+
+
+def add_counts(db: sqlite3.Connection, rows: Sequence[tuple[float, ...]]) -> None:
+    """Add rows of a kind, a place, a cache and ``NUMBERS`` to those of the database.
+
+    Few of the columns have anything to add, and a statement takes a microsecond for each that it names.
+    """
+    if not rows:
+        return
+    kinds, places, caches, *columns = zip(*rows, strict=True)
+    changed = {name: column for name, column in zip(NUMBERS, columns, strict=True) if any(column)}
+    if "evicted_weight" in changed:
+        changed["evicted_weight"] = tuple(map(storable, changed["evicted_weight"]))
+    names = ("kind", "place", "cache", *changed)
+    adds = ", ".join(f"{name} = {name} + excluded.{name}" for name in changed)
+    db.executemany(
+        f"INSERT INTO counts ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+        f" ON CONFLICT (kind, place, cache) DO {f'UPDATE SET {adds}' if adds else 'NOTHING'}",
+        zip(kinds, places, caches, *changed.values(), strict=True),
+    )
+
+
+def put(db: sqlite3.Connection, table: str, rows: Iterable[Sequence[Any]]) -> None:
+    """Put whole rows into a table, in place of those with the same key."""
+    rows = list(rows)
+    if rows:
+        db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+
+
+def cache_ids(
+    db: sqlite3.Connection, settings: Mapping[str, Sequence[Any]], started: float, step: int, now: float
+) -> dict[str, int]:
+    """Return the numbers of caches by their names, and store their settings.
+
+    Args:
+        settings: by the names, in the order of ``SETTINGS``.
+        started: when this process was started, in seconds since 1970.
+        step: the first that is published now.
+    """
+    columns = f"since, first_step, {', '.join(SETTINGS)}"
+    known = {name: (number, *rest) for name, number, *rest in db.execute(f"SELECT name, id, {columns} FROM caches")}
+    ids, changed = {}, []
+    for name, given in settings.items():
+        number, since, first_step, *before = known.get(encoded(name), (None, started, step))
+        if (since, *before) != (min(since, started), *given):
+            changed.append((number, encoded(name), min(since, started), first_step, *given, now))
+        ids[name] = number
+    if changed:
+        put(db, "caches", changed)
+        found = dict(db.execute("SELECT name, id FROM caches"))
+        ids = {name: found[encoded(name)] for name in settings}
+    return ids

@@ -1,0 +1,140 @@
+"""Saves every cache when the process exits, in a thread of its own.
+
+A value that takes forever to pickle must not keep the process from exiting, so the exit waits for that thread only for
+a limited time. The thread starts early, since some interpreters start none during the exit. It ends before a fork and
+starts again in the parent.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, Protocol
+
+from wheelcache.runtime import lifecycle, threads
+from wheelcache.runtime.alarm import Alarm
+from wheelcache.runtime.clock import SystemClock
+from wheelcache.runtime.shared_objects import Lazy, WeakRegistry
+from wheelcache.runtime.threads import end_under_a_patch, wait_for_end
+
+SECONDS: Final = 10.0
+"""The time for all caches of a process together when it exits: a third of the time that servers give their workers."""
+
+
+class Saved(Protocol):
+    """An object that is saved at the exit."""
+
+    def save(self, seconds: float) -> object:
+        """Save in at most so many seconds, unless there is nothing to save."""
+
+
+class ExitSave:
+    """The objects that are saved at the exit, and the thread that saves them.
+
+    Attributes:
+        seconds: the longest time for all saves together.
+    """
+
+    __slots__ = ("_is_wanted", "_saved", "_watch", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._saved: WeakRegistry[Saved] = WeakRegistry()
+        # Events made before gevent patches would let the waiting greenlet stop all others.
+        self._watch: Lazy[_Watch] = Lazy(_Watch)
+        self._is_wanted = False
+
+    def add(self, saved: Saved) -> None:
+        """Save ``saved`` at the exit. The reference to it is weak."""
+        self._saved.add(saved)
+
+    def start(self) -> None:
+        """Start the thread, since there is something to save at the exit, unless it was started."""
+        self._is_wanted = True
+        watch = self._watch.get()
+        with watch.starting:
+            if watch.thread is not None:
+                return
+            thread = threads.make("wheelcache-save", self._wait, watch)
+            try:
+                threads.start(thread)
+                watch.thread = thread
+            except RuntimeError:
+                # The system refuses threads: the thread that exits saves.
+                pass
+            except BaseException:
+                # The thread may start nevertheless. Then it ends, and the next call starts another one.
+                watch.call_off()
+                self._watch.forget()
+                raise
+
+    def run(self) -> None:
+        """Save everything, once, and return soon after ``seconds`` at the latest."""
+        watch = next((each for each in self._watch.all() if each.thread is not None and not each.called_off), None)
+        if watch is None:
+            self.save_all()
+        else:
+            watch.asked.set()
+            if watch.done.wait(self.seconds + 1) and watch.thread is not None:
+                # An interpreter must not end before its threads.
+                wait_for_end(watch.thread)
+
+    def save_all(self) -> None:
+        """Save everything in the calling thread."""
+        deadline = SystemClock.steady() + self.seconds
+        for saved in self._saved:
+            left = deadline - SystemClock.steady()
+            if left > 0:
+                saved.save(left)
+
+    def pause(self) -> None:
+        for watch in self._watch.all():
+            if watch.thread is not None and (watch.called_off or not watch.asked.is_set):
+                watch.call_off()
+                wait_for_end(watch.thread)
+
+    def resume(self) -> None:
+        if any(watch.called_off for watch in self._watch.all()):
+            self._watch.forget()
+        if self._is_wanted:
+            self.start()
+
+    def after_fork_in_child(self) -> None:
+        self._watch.forget()
+        self._is_wanted = False
+
+    def _wait(self, watch: _Watch) -> None:
+        watch.asked.wait(None)
+        try:
+            if not watch.called_off:
+                self.save_all()
+        finally:
+            watch.done.set()
+            end_under_a_patch()
+
+
+class _Watch:
+    """A thread that waits for the exit, and the events between it and the thread that exits.
+
+    Attributes:
+        starting: held while the thread is being started.
+        thread: None if it was not started.
+        called_off: the thread ends without saving.
+    """
+
+    __slots__ = ("asked", "called_off", "done", "starting", "thread")
+
+    def __init__(self) -> None:
+        self.starting = threading.RLock()
+        self.thread: threading.Thread | None = None
+        self.asked = Alarm()
+        self.done = threading.Event()
+        self.called_off = False
+
+    def call_off(self) -> None:
+        self.called_off = True
+        self.asked.set()
+
+
+exit_save: Final = ExitSave(SECONDS)
+lifecycle.EXIT_SAVER.add(exit_save)
+lifecycle.SAVE.add(exit_save.run)

@@ -1,0 +1,82 @@
+"""Objects that threads share: made at their first use, referenced weakly, or locked without a gap.
+
+**First use.** gevent and eventlet replace the locks of ``threading`` when they patch, which may be after wheelcache was
+imported: ``gunicorn --preload -k gevent`` patches in its workers, after the application was loaded. A lock made before
+that counts the greenlets of an OS thread as one owner, and a greenlet that waits for it stops all others. So locks,
+conditions and queues that are held while something waits are made at their first use.
+
+The locks of caches and wheels are not made this way, since every write acquires them: they are held for short steps
+that never wait, so no greenlet is switched inside, and locks of either kind guard them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+from weakref import ref
+
+T = TypeVar("T")
+
+
+class Lazy(Generic[T]):
+    """The result of ``make``, made at first use, and made again if ``threading`` was patched since."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        # By the lock class of the time. A dict, because setdefault is one atomic step: all threads get the same one.
+        self._made: dict[object, T] = {}
+
+    def get(self) -> T:
+        made = self._made.get(threading.Lock)
+        return self._made.setdefault(threading.Lock, self._make()) if made is None else made
+
+    def all(self) -> list[T]:
+        """Return all objects that were made, before and after ``threading`` was patched."""
+        return list(self._made.values())
+
+    def forget(self) -> None:
+        """Make a new object at the next use: in the child of a fork, where a lost thread may hold the old one."""
+        self._made = {}
+
+
+def lazy_lock() -> Lazy[threading.Lock]:
+    # The class is looked up when the lock is made: by then it may be another one.
+    return Lazy(lambda: threading.Lock())
+
+
+def acquiring(lock: Any, seconds: float | None = None) -> Iterator[bool]:
+    """Return an iterator that acquires ``lock`` when it is unpacked: ``(acquired,) = acquiring(lock, 5.0)``.
+
+    The unpacking is one instruction, which calls only C code. Python delivers no asynchronous exception (a time limit,
+    Ctrl-C) before the next line, so a ``try`` there releases the lock in any case. After a call of ``lock.acquire``,
+    the exception would leave the lock acquired. ``with lock:`` has no such gap, but cannot give up after a time.
+
+    Args:
+        seconds: the longest time to wait; None for no limit.
+    """
+    return map(lock.acquire, (True,), (-1 if seconds is None else seconds,))
+
+
+class WeakRegistry(Generic[T]):
+    """Objects that are referenced weakly, in order of registration.
+
+    Unlike ``weakref.WeakSet``, it may be listed in one thread while another adds: the listing is one C call, so it
+    needs no lock, which matters because it runs in fork handlers and in the wheel thread.
+    """
+
+    def __init__(self) -> None:
+        self._refs: dict[int, ref[T]] = {}
+
+    def add(self, item: T) -> None:
+        identity = id(item)
+        refs = self._refs
+        refs[identity] = ref(item, lambda _: refs.pop(identity, None))
+
+    def __iter__(self) -> Iterator[T]:
+        for reference in list(self._refs.values()):
+            item = reference()
+            if item is not None:
+                yield item
