@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS)
 # What is compiled, where there is a compiler.
 CORE := setup.py $(wildcard wheelcache/core/*.pyx wheelcache/core/*.pxi)
 
-.PHONY: run run-flask demo restart free-port data test test-python-core quick oldest docs lint packages bench wheel sanitize clean
+.PHONY: run run-flask demo restart cluster free-port data test test-python-core quick oldest docs lint packages bench wheel sanitize clean
 
 SAY_CORE = $(BIN)/python -c 'from wheelcache.core import IMPLEMENTATION; print(f"wheelcache runs on its {IMPLEMENTATION} core")'
 
@@ -42,6 +42,9 @@ demo: data  ## Have the example site visited for 20 seconds, and see what the ca
 
 restart: data  ## Restart the example site under load, without and with a snapshot of its cache
 	$(MANAGE) restart
+
+cluster: $(VENV)/.example  ## Two machines of two workers each and one Redis, and how fast they see each other's writes
+	cd example_project && $(abspath $(BIN))/python -m cluster
 
 free-port:
 	@$(PYTHON) example_project/free_port.py "$(PORT)"

@@ -46,6 +46,8 @@ def make_project():
     import flask_caching
     from django.conf import settings
 
+    from wheelcache.http_cache import HTTPCache
+
     caches = {
         "default": {
             "BACKEND": "wheelcache.django_backend.WheelCache",
@@ -57,6 +59,7 @@ def make_project():
         ALLOWED_HOSTS=["*"],
         CACHES=caches,
         INSTALLED_APPS=["django.contrib.contenttypes", "django.contrib.auth", "wheelcache.django_backend"],
+        MIDDLEWARE=["wheelcache.django_backend.pages.PageMiddleware"],
         ROOT_URLCONF="shop",
         SECRET_KEY="not secret",
     )
@@ -75,7 +78,9 @@ def make_project():
     functions = {name: lambda *args, name=name: name for name in names}
     make_module("shop", app=app, cache=cache, fetch_rates=fetch_rates, shared_task=lambda task: task, **functions)
     make_module("shop.settings", CACHES=caches)
-    make_module("mysite")
+    make_module("shop.models", Product=type("Product", (), {}), compute_stock=max, load_rates=fetch_rates)
+    make_module("mysite", application=lambda environ, start_response: [])
+    make_module("mysite.wsgi", pages=HTTPCache())
     make_module("mysite.accounts", account_of=lambda request: None)
     make_module(
         "flask_login", current_user=SimpleNamespace(is_authenticated=True, is_operator=True, get_id=lambda: "7")
