@@ -299,7 +299,8 @@ def test_threads_together_lose_no_count_and_break_no_bound(make, clock, together
                 case 0 | 1:
                     stored += bool(core.set(key, number, 1 + chance.random()) & STORED)
                 case 2 | 3:
-                    core.find(key)
+                    if core.find(key, MISSING) is MISSING:
+                        core.count(misses=1)
                     asked += 1
                 case _:
                     core.delete(key)
