@@ -46,7 +46,7 @@ OPERATIONS = {
     "set with tags": (lambda core, n: core.set(n % 40, n, 9, tags=(("red", 0), (f"{n % 3}", 0))), 1, 0),
     "drop a tag": (lambda core, n: (core.drop_tag("red"), core.drain(20, [])), 0, 0),
     "touch": (lambda core, n: core.touch(n % 40, 1 + n % 70), 0, 0),
-    "get": (lambda core, n: core.find(n % 60), 0, 1),
+    "find": (lambda core, n: core.find(3 * (n % 13)), 0, 1),
     "delete": (lambda core, n: core.delete(n % 60, removed=[]), 0, 0),
     "evict": (lambda core, n: core.evict(2, [], size=30), 0, 0),
     "advance": (lambda core, n: core.advance(5, []), 0, 0),
