@@ -1,6 +1,6 @@
-"""Cached pages: wheelcache's HTTP cache beside Django's ``cache_page`` over LocMemCache, a constant, and hishel.
+"""Cached pages: wheelcache's HTTP cache compared with Django's ``cache_page`` over LocMemCache, a constant, and hishel.
 
-In process, a hit is a call of the wrapped application, beside the same call of an application that returns a constant.
+In process, a hit is a call of the wrapped application, compared with an application that returns a constant.
 On a server, a figure is the processor time of all its processes per request. Eight connections ask for a page of 24 kB
 of Django with its default middleware. The contenders take turns, a thousand requests each; a figure
 is the minimum of its rounds, as all other work on the machine can only add to it.

@@ -234,7 +234,7 @@ def bands(page):
 
 
 def test_the_shares_of_the_last_minute_are_a_bar_in_which_stale_answers_are_neither_hits_nor_misses(page, site):
-    now = {"hit_ratio": 0.5, "answered_ratio": 0.5, "stale_ratio": 0.2, "requests_per_second": 1.0}
+    now = {"hit_ratio": 0.5, "answered_ratio": None, "stale_ratio": 0.2, "requests_per_second": 1.0}
     page.show(site.card(now=now))
     assert page.figure("ratio_label", "pages") == "Hit ratio, last minute"
     assert page.figure("hit_ratio_now", "pages") == "50.0%"

@@ -66,11 +66,18 @@ OF_A_SERVER = {
     "gunicorn": {"other-date-update"},
 }
 
-LIST_TESTS = """
+RUN = """
+import fetch from "node-fetch"
+import { getResults, runTests } from "./client/runner.mjs"
 import suites from "./tests/index.mjs"
-const tests = suites.flatMap(suite => suite.tests).filter(test => !test.browser_only)
-console.log(JSON.stringify(Object.fromEntries(tests.map(test => [test.id, test.kind || "required"]))))
+const [base, ...wanted] = process.argv.slice(1)
+const chosen = test => !test.browser_only && (!wanted.length || wanted.includes(test.id))
+const tests = suites.map(suite => ({ ...suite, tests: suite.tests.filter(chosen) }))
+await runTests(tests, fetch, false, base)
+const kinds = tests.flatMap(suite => suite.tests).map(test => [test.id, test.kind || "required"])
+console.log(JSON.stringify({ kinds: Object.fromEntries(kinds), results: getResults() }))
 """
+"""Runs all tests, or those that are named, against a server."""
 
 
 def is_listening(port):
@@ -97,41 +104,47 @@ def origin(folder):
         process.wait()
 
 
-def results(folder, server, log):
-    """The outcome of each test, by its name: True if it passed."""
+def run_suite(folder, base, *names):
+    """The kinds of tests, and their outcomes, True if it passed: those of all tests, or of some."""
+    command = ["node", "--no-warnings", "--input-type=module", "--eval", RUN, base, *names]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=100)
+    outcome = json.loads(done.stdout)
+    return outcome["kinds"], outcome["results"]
+
+
+def judge(folder, server, log):
+    """The kinds of all tests, and the failures on a server."""
+    known = REQUIRED_FAILURES | OPTIONAL_FAILURES | OF_A_SERVER[server]
     with (
-        origin(folder) as origin_port,
-        running(
-            SERVERS[server], log, is_up=lambda each: is_listening(each.port), ORIGIN=f"127.0.0.1:{origin_port}"
-        ) as front,
+        origin(folder) as port,
+        running(SERVERS[server], log, is_up=lambda each: is_listening(each.port), ORIGIN=f"127.0.0.1:{port}") as front,
     ):
-        environment = {**os.environ, "npm_config_base": front.url, "npm_config_id": "", "npm_package_config_id": ""}
-        command = ["node", "--no-warnings", "cli.mjs"]
-        finished = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=True, timeout=100
-        )
-    return json.loads(finished.stdout)
+        kinds, outcomes = run_suite(folder, front.url)
+        # Pages of these tests are fresh for one to three seconds, which a busy machine may need for a request.
+        unexpected = [
+            name for name in kinds if kinds[name] != "check" and outcomes[name] is not True and name not in known
+        ]
+        if unexpected:
+            outcomes |= run_suite(folder, front.url, *unexpected)[1]
+    return kinds, {name: outcome for name, outcome in outcomes.items() if outcome is not True}
 
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
-    """The kinds of all tests, and the results on each server. The suite mostly waits, so both run together."""
+    """The verdict on each server. The suite mostly waits, so both run together."""
     folder = http_cache_tests()
     logs = tmp_path_factory.mktemp("logs")
-    list_tests = ["node", "--input-type=module", "--eval", LIST_TESTS]
-    listed = subprocess.run(list_tests, cwd=folder, capture_output=True, text=True, check=True)
     with ThreadPoolExecutor() as pool:
-        running_suites = {server: pool.submit(results, folder, server, logs / server) for server in SERVERS}
-        outcomes = {server: each.result() for server, each in running_suites.items()}
-    return json.loads(listed.stdout), outcomes
+        verdicts = {server: pool.submit(judge, folder, server, logs / server) for server in SERVERS}
+        return {server: verdict.result() for server, verdict in verdicts.items()}
 
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize(("kind", "known"), [("required", REQUIRED_FAILURES), ("optimal", OPTIONAL_FAILURES)])
 def test_a_shared_cache_passes_all_tests_except_the_known_failures(judged, server, kind, known):
-    kinds, outcomes = judged
-    judged_tests = {name for name, each in kinds.items() if each == kind}
-    assert len(judged_tests) == {"required": 157, "optimal": 86}[kind]
-    failed = {name: outcomes[server].get(name) for name in judged_tests if outcomes[server].get(name) is not True}
+    kinds, failures = judged[server]
+    of_this_kind = {name for name, each in kinds.items() if each == kind}
+    assert len(of_this_kind) == {"required": 157, "optimal": 86}[kind]
     expected = known | (OF_A_SERVER[server] if kind == "required" else set())
-    assert failed.keys() == expected, {n: v for n, v in failed.items() if n not in expected}
+    failed = {name: failure for name, failure in failures.items() if name in of_this_kind}
+    assert failed.keys() == expected, {name: failure for name, failure in failed.items() if name not in expected}

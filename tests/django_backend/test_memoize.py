@@ -13,6 +13,7 @@ import pytest
 from django.core.cache import caches
 from django.core.exceptions import ImproperlyConfigured
 from django.db import models
+from django.db.models.manager import BaseManager
 from django.http import HttpRequest
 from django.test import RequestFactory, override_settings
 from django.utils import translation
@@ -181,12 +182,21 @@ def test_parameters_that_are_requests_are_an_error_at_import():
     def by_text(page: "HttpRequest"):
         """Has one in quotes."""
 
+    def by_union(page: HttpRequest | None = None):
+        """May be without."""
+
     def method(self, *, request=None):
         """Has it at another place."""
 
-    for function in (by_name, by_class, by_text, method):
+    def by_manager(users: "BaseManager[User]"):
+        """Has the class in brackets."""
+
+    by_manager.__annotations__["users"] = BaseManager[User]
+    for function in (by_name, by_class, by_text, by_union, method):
         with pytest.raises(TypeError, match=rf"{function.__name__}\(\) takes '\w+', and a request is different"):
             memoize()(function)
+    with pytest.raises(TypeError, match="takes 'users', and a manager is different"):
+        memoize()(by_manager)
     memoize(key=lambda page: page.path)(by_class)
 
     @memoize()

@@ -422,6 +422,22 @@ def test_an_async_view_calls_an_async_memoized_function(site):
     assert runs == ["page", "part"]
 
 
+def test_a_cached_http_exception_is_raised_where_an_async_function_is_awaited(site):
+    _, cache, _ = site
+
+    @cache.cached(60, key_prefix="part")
+    async def part():
+        flask.abort(404)
+
+    async def main():
+        for _ in range(2):
+            waiting = part()
+            with pytest.raises(NotFound):
+                await waiting
+
+    asyncio.run(main())
+
+
 def test_an_async_view_may_abort(site):
     app, cache, _ = site
     runs = []

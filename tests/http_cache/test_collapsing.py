@@ -19,7 +19,7 @@ class SlowSite(AsgiSite):
     Attributes:
         may_answer: an event.
         headers, bodies: of the response.
-        after: what the application awaits after its last message.
+        after: awaited by the application after its last message.
     """
 
     def __init__(self, clock, **options):

@@ -1,4 +1,4 @@
-"""A response stays what it is: lists, files and streams pass through the cache as the application made them."""
+"""Lists, files and streams pass through the cache as the application made them."""
 
 import asyncio
 from io import BytesIO
@@ -203,7 +203,7 @@ def asgi(clock):
 
 
 def send_through(site, messages, **scope):
-    """Send the messages of an application through the cache. What the client received."""
+    """Send the messages of an application through the cache. Return the messages that the client received."""
     received = []
 
     async def application(scope, receive, send):

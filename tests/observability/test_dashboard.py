@@ -28,14 +28,14 @@ from wheelcache.stats import COUNTERS
 
 TOTALS = {
     *COUNTERS,
-    *("requests", "hit_ratio", "stale_ratio", "answered_ratio", "load_ms", "removals"),
+    *("requests", "answered_ratio", "hit_ratio", "stale_ratio", "load_ms", "removals"),
     *("entries", "max_entries", "bytes", "bytes_are_estimated", "max_bytes", "evicted_bytes"),
 } - {"evicted_weight"}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
     *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "recent"),
 }
-NOW = {"hit_ratio", "stale_ratio", "answered_ratio", "requests_per_second"}
+NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}
 HISTORY = {
     *(
         "step",

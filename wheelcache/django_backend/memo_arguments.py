@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Final, get_origin
+from types import UnionType
+from typing import Any, Final, Union, get_args, get_origin
 
 from django.db.models import Model, QuerySet
 from django.db.models.manager import BaseManager
@@ -36,22 +37,24 @@ def check_parameters(function: Callable[..., Any], name: str) -> None:
     except ValueError as error:
         raise TypeError(f"the parameters of {name} are unknown ({error}); give memoize a key=") from error
     for parameter in parameters:
-        kind = _annotated_class(function, parameter.annotation)
+        kinds = _annotated_classes(function, parameter.annotation)
         for unusable, reason in UNUSABLE.items():
-            if unusable is not QuerySet and kind is not None and issubclass(kind, unusable):
+            is_request = unusable is HttpRequest and parameter.name == "request" and not kinds
+            if is_request or (unusable is not QuerySet and any(issubclass(kind, unusable) for kind in kinds)):
                 raise TypeError(f"{name} takes {parameter.name!r}, and {reason}; {USE}")
-        if kind is None and parameter.name == "request":
-            raise TypeError(f"{name} takes 'request', and {UNUSABLE[HttpRequest]}; {USE}")
 
 
-def _annotated_class(function: Callable[..., Any], annotation: Any) -> type | None:
+def _annotated_classes(function: Callable[..., Any], annotation: Any) -> list[type]:
+    """Return the classes of an annotation, as far as they are known when the function is decorated."""
+    if annotation is inspect.Parameter.empty:
+        return []
     if isinstance(annotation, str):
         # Names that only type checkers import are not there.
         names = getattr(inspect.unwrap(function), "__globals__", {})
         annotation = names.get(annotation)
-    annotation = get_origin(annotation) or annotation
-    is_given = isinstance(annotation, type) and annotation is not inspect.Parameter.empty
-    return annotation if is_given else None
+    is_union = get_origin(annotation) in (Union, UnionType)
+    kinds = get_args(annotation) if is_union else (annotation,)
+    return [kind for each in kinds if isinstance(kind := get_origin(each) or each, type)]
 
 
 def key_part(value: Any, name: str) -> Any:

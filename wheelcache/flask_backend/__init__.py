@@ -1,5 +1,5 @@
 """Flask-Caching backends: ``CACHE_TYPE = "wheelcache.flask_backend.WheelCache"``, in memory, and ``"....TieredCache"``,
-in memory and in front of any other.
+in memory and in front of any other; and ``Cache``, Flask-Caching's own with faster decorators.
 
 They are imported when they are asked for: every ``flask`` command, of whatever app, imports ``commands``, which is in
 here, also where there is no Flask-Caching.

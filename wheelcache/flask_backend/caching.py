@@ -54,6 +54,8 @@ class Cache(flask_caching.Cache):
     def _cached(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Any]:
         given = _arguments(flask_caching.Cache.cached, self, *args, **kwargs)
         decorate = super().cached(*args, **kwargs)
+        if self.is_instrumented:
+            return decorate
 
         def decorator(function: Callable[..., Any]) -> Any:
             theirs = decorate(function)
@@ -64,6 +66,8 @@ class Cache(flask_caching.Cache):
     def _memoize(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Any]:
         given = _arguments(flask_caching.Cache.memoize, self, *args, **kwargs)
         decorate = super().memoize(*args, **kwargs)
+        if self.is_instrumented:
+            return decorate
 
         def decorator(function: Callable[..., Any]) -> Any:
             theirs = decorate(function)

@@ -73,7 +73,7 @@ class Decorated:
         @wraps(uncached)
         def decorated(*args: Any, **kwargs: Any) -> Any:
             backend = cache.cache
-            if cache.is_instrumented or not isinstance(backend, EngineBackend):
+            if not isinstance(backend, EngineBackend):
                 return theirs(*args, **kwargs)
             key: Any = None
             versions: Versions = ()
@@ -89,13 +89,14 @@ class Decorated:
                     found = Need.OUTDATED
             else:
                 key, versions, found = self._look_up(backend, args, kwargs)
-            is_found = type(found) not in NO_VALUE
-            if is_view and isinstance(found, HTTPException):
-                raise found
             # As in Flask-Caching, code that is not async calls an async function like any other.
             if is_async and asyncio._get_running_loop() is not None:
-                return _result(found) if is_found else self._call_async(backend, found, key, versions, args, kwargs)
-            return found if is_found else self._call(backend, found, key, versions, args, kwargs)
+                return self._call_async(backend, found, key, versions, args, kwargs)
+            if type(found) in NO_VALUE:
+                return self._call(backend, found, key, versions, args, kwargs)
+            if is_view and isinstance(found, HTTPException):
+                raise found
+            return found
 
         # The same dict, so that both functions have the attributes that users set.
         decorated.__dict__ = theirs.__dict__
@@ -144,15 +145,19 @@ class Decorated:
     async def _call_async(
         self,
         backend: EngineBackend,
-        need: Any,
+        found: Any,
         key: Any,
         versions: Versions,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        if need is Need.BYPASS:
+        if found is Need.BYPASS:
             return await self.uncached(*args, **kwargs)
-        computation = Computation(self, backend, need, key, versions, args, kwargs)
+        if type(found) not in NO_VALUE:
+            if self.is_view and isinstance(found, HTTPException):
+                raise found
+            return found
+        computation = Computation(self, backend, found, key, versions, args, kwargs)
         return await run_async(computation.steps(computation.compute_async))
 
     def is_kept(self, value: Any) -> bool:
@@ -279,11 +284,6 @@ class Computation:
 
     def _set(self, value: Any, timeout: Any) -> None:
         self._backend.set(self._key, value, timeout)
-
-
-async def _result(value: Any) -> Any:
-    """Return ``value`` to the code that awaits it."""
-    return value
 
 
 def _keep_nothing(value: Any, timeout: Any) -> None:

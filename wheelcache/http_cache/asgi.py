@@ -18,9 +18,10 @@ from wheelcache.http_cache.keys import encoded_slashes, page_key
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import status_line
 from wheelcache.http_cache.pages import Pages, Wait
+from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import SPECIAL_HEADERS, joined, named_headers
 from wheelcache.http_cache.rules import CONDITIONS
-from wheelcache.http_cache.run import Reply, Run
+from wheelcache.http_cache.run import Run
 from wheelcache.http_cache.variants import Raw, Variants, is_safe
 
 Scope = MutableMapping[str, Any]

@@ -1,7 +1,7 @@
 """Purges across the processes of a machine.
 
 Each process has its own pages. What they share are the stamps of ``coherence.shared_stamps``: a purge writes one, for
-the key of the page. A coherent cache beside the pages contains the keys of all current pages, without values. A page is
+the key of the page. A second, coherent cache contains the keys of all current pages, without values. A page is
 current as long as its key is there. So a purge costs other processes nothing, and renewing a page writes no stamp.
 """
 

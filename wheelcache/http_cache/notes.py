@@ -1,4 +1,4 @@
-"""The seam between the cache and the application: what the application says about the page that it makes.
+"""The seam between the cache and the application: notes of the application about the page that it makes.
 
 The drivers put a ``PageNotes`` into ``environ["wheelcache.page"]`` or ``scope["wheelcache.page"]`` of each run whose
 response may be stored. There is none on a hit, as the application does not run, and none for a request that bypasses
@@ -24,7 +24,7 @@ SEAM: Final = "wheelcache.page"
 
 
 class PageNotes:
-    """What the application says about the page that it makes, until its response ends.
+    """Notes of the application about the page that it makes, until its response ends.
 
     Attributes:
         fields: request headers and cookies on which the page depends, in addition to those that its Vary names.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from math import ceil
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
@@ -18,17 +19,15 @@ from wheelcache.http_cache.host_purges import HostPurges
 from wheelcache.http_cache.keys import SEPARATOR, host_of, keys_of_url, root_of
 from wheelcache.http_cache.marks import Marks
 from wheelcache.http_cache.notes import PageNotes
-from wheelcache.http_cache.page import BODILESS, Page, status_line
+from wheelcache.http_cache.page import BODILESS, Page
 from wheelcache.http_cache.purges import Purges
+from wheelcache.http_cache.replies import Reply, not_cached, not_modified, stored_reply
 from wheelcache.http_cache.request import Request, bypasses, keyed_headers
 from wheelcache.http_cache.rules import Policy, Use
-from wheelcache.http_cache.run import Reply, Run
+from wheelcache.http_cache.run import Run
 from wheelcache.http_cache.variants import COOKIE, Normalization, Variants, accepted_encodings, cookie_field, cookies
 from wheelcache.runtime.clock import Clock
 from wheelcache.runtime.shared_objects import lazy_lock
-
-NO_BODY: Final = [(b"content-type", b"text/plain"), (b"content-length", b"0")]
-"""Headers of an error that the cache itself answers with."""
 
 MOST_ROOTS: Final = 64
 
@@ -177,7 +176,7 @@ class Pages:
                 renewal = self._renewal(request, key, page)
                 return self.reply(page, request, now, b"; detail=stale", renewal)
         if b"only-if-cached" in control:
-            return Reply(504, status_line(504), NO_BODY.copy(), b"")
+            return not_cached()
         if request.method == "HEAD" or (page is None and request.value(b"range") is not None):
             return None
         if authorized or self.marks.get(key, now) is not None:
@@ -218,50 +217,15 @@ class Pages:
     def _renewal(self, request: Request, key: str, page: Page) -> Run | None:
         return self._run(request, key, page, leads=True) if self.flights.lead(key) else None
 
-    # Replies.
-
     def reply(self, page: Page, request: Request, now: float, detail: bytes = b"", renewal: Run | None = None) -> Reply:
-        """Answer a request with a stored page: the whole page, its headers only, a range of it, or a 304."""
-        headers = page.with_age(page.headers, now, detail)
-        not_modified = self.unchanged(page, request, now)
-        if not_modified is not None:
-            aged = page.with_age(not_modified.headers, now, detail)
-            return Reply(304, not_modified.reason, aged, b"", renewal)
-        status, reason, body = page.status, page.reason, page.body
-        if request.method == "HEAD":
-            body = b""
-        elif status == 200:
-            status, headers, body = self._range(page, request, headers)
-            reason = reason if status == 200 else status_line(status)
-        self.figures.count("bytes_sent", len(body))
-        return Reply(status, reason, headers, body, renewal)
+        """Answer a request with a stored page, and count the bytes."""
+        answer = stored_reply(page, request, now, self._wall(), detail)
+        self.figures.count("bytes_sent", len(answer.body))
+        return answer if renewal is None else replace(answer, renewal=renewal)
 
-    def unchanged(self, page: Page, request: Request, now: float) -> Reply | None:
+    def unchanged(self, page: Page, request: Request) -> Reply | None:
         """Return the 304 for a client that has the page already; None for other clients."""
-        if page.status != 200:
-            return None
-        none_match, modified_since = request.value(b"if-none-match"), request.value(b"if-modified-since")
-        if none_match is None and modified_since is None:
-            return None
-        if not rules.is_not_modified(page.headers, none_match, modified_since, self._wall()):
-            return None
-        return Reply(304, status_line(304), page.headers_of_304, b"")
-
-    def _range(self, page: Page, request: Request, headers: Headers) -> tuple[int, Headers, bytes]:
-        wanted = request.value(b"range")
-        if wanted is None:
-            return 200, headers, page.body
-        try:
-            span = rules.byte_range(page.headers, page.size, wanted, request.value(b"if-range"))
-        except rules.Unsatisfiable:
-            return 416, [(b"content-range", b"bytes */%d" % page.size), *NO_BODY], b""
-        if span is None:
-            return 200, headers, page.body
-        first, last = span
-        body = page.body[first : last + 1]
-        kept = [pair for pair in headers if pair[0] != b"content-length"]
-        content_range = b"bytes %d-%d/%d" % (first, last, page.size)
-        return 206, [*kept, (b"content-range", content_range), (b"content-length", b"%d" % len(body))], body
+        return not_modified(page, request, self._wall())
 
     # Storing.
 

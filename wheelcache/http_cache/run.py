@@ -1,4 +1,4 @@
-"""One run of the application: what is done with its response. Sans I/O, so that both drivers share it.
+"""One run of the application, and the use of its response. Sans I/O, so that both drivers share it.
 
 A driver reports the events of the response in order: ``started``, ``chunk`` for each piece of the body, and ``ended``
 at its regular end; or ``failed``, ``give_up`` or ``abandoned``. ``started`` and ``failed`` may return a ``Reply``,
@@ -8,13 +8,13 @@ which the driver sends in place of the application's response.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from wheelcache.http_cache import rules
 from wheelcache.http_cache.headers import Headers, single
 from wheelcache.http_cache.notes import PageNotes
 from wheelcache.http_cache.page import Page
+from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import Request
 
 if TYPE_CHECKING:
@@ -31,22 +31,6 @@ FORWARDED_MISS: Final = (b"cache-status", b"wheelcache; fwd=miss")
 FORWARDED_STALE: Final = (b"cache-status", b"wheelcache; fwd=stale")
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer that the cache itself gives.
-
-    Attributes:
-        reason: the status line.
-        renewal: a run to start in the background.
-    """
-
-    status: int
-    reason: str
-    headers: Headers
-    body: bytes
-    renewal: Run | None = None
-
-
 class Run:
     """A run of the application that may end with a stored page.
 
@@ -56,7 +40,7 @@ class Run:
         notes: for the application.
         stored: a stale page that the run validates or replaces; None if there is none.
         leads: other requests wait for this run, or may begin to.
-        conditions: what the application gets in place of the client's ``CONDITIONS``; None if it gets the client's.
+        conditions: headers that replace the client's ``CONDITIONS``; None if the application gets the client's.
         announcement: headers to add to the application's response.
         is_recording: the response may be stored, and the driver must report its body.
     """
@@ -106,7 +90,7 @@ class Run:
             return None
         self._page = page
         if self.conditions is not None and status == COMPLETE:
-            return pages.unchanged(page, self.request, now)
+            return pages.unchanged(page, self.request)
         return None
 
     def chunk(self, data: bytes) -> None:

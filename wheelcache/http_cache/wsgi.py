@@ -14,9 +14,10 @@ from wheelcache.http_cache.keys import encoded_slashes, page_key
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.page import WsgiHeaders, as_text
 from wheelcache.http_cache.pages import Pages, Wait
+from wheelcache.http_cache.replies import Reply
 from wheelcache.http_cache.request import SPECIAL_HEADERS, named_headers
 from wheelcache.http_cache.rules import CONDITIONS
-from wheelcache.http_cache.run import Reply, Run
+from wheelcache.http_cache.run import Run
 from wheelcache.http_cache.variants import Raw, Variants, environ_name, is_safe
 from wheelcache.runtime.worker_pool import WorkerPool
 
@@ -351,7 +352,7 @@ def _key(environ: Environ) -> str:
 
 
 def _reduced(environ: Environ, headers: Headers) -> Environ:
-    """Return an environ that contains only what the key of the page names."""
+    """Return an environ that contains nothing of the client except the headers in the key of the page."""
     kept = (
         *("SCRIPT_NAME", "PATH_INFO", "QUERY_STRING", "RAW_URI", "REQUEST_URI", "SERVER_NAME"),
         *("SERVER_PORT", "SERVER_PROTOCOL", "wsgi.version", "wsgi.url_scheme", "wsgi.errors", "wsgi.multithread"),

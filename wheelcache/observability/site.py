@@ -13,6 +13,7 @@ from enum import Enum
 from functools import partial
 from math import floor
 from operator import add
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheelcache.core import IMPLEMENTATION
@@ -118,6 +119,7 @@ class Site:
         self.time = max((each.observer.recorder.time() for each in self.own), default=SystemClock.time())
         self._include = include
         self._caches: list[CacheFigures] | None = None
+        self._edges: dict[Path, int] = {}
 
     # The figures.
 
@@ -213,30 +215,43 @@ class Site:
         """What each cache counted in the steps of the last ten minutes that are over, by their start, oldest first."""
         found: dict[str, dict[int, Glance]] = {}
 
-        def count(name: str, start: int, row: Iterable[Any]) -> None:
+        def add_steps(name: str, new: Mapping[int, Glance]) -> None:
             steps = found.setdefault(name, {})
-            steps[start] = Glance._make(map(add, steps[start], row)) if start in steps else Glance._make(row)
+            for start, step in new.items():
+                steps[start] = Glance._make(map(add, steps[start], step)) if start in steps else step
 
         for file in self.files:
-            for name, start, *row in file.read(partial(self._recent, file), list[Any]):
-                count(bytes(name).decode(errors="surrogatepass"), start, row)
+            for name, steps in file.read(partial(self._recent, file), dict[str, dict[int, Glance]]).items():
+                add_steps(name, steps)
         end = floor(self.time / STEP) * STEP
         for cache in self.own:
             observer = cache.observer
             if observer.publication is None and observer.keeps_history:
                 with USE.lock:
-                    steps: Steps = dict(observer.recorder.steps)
-                for start, step in sorted(last_steps(steps, STEP, end - RECENTLY, end).items()):
-                    count(cache.name, start, map(step.__getitem__, _GLANCE))
+                    kept: Steps = dict(observer.recorder.steps)
+                rows = sorted(last_steps(kept, STEP, end - RECENTLY, end).items())
+                add_steps(cache.name, {start: Glance._make(map(row.__getitem__, _GLANCE)) for start, row in rows})
         return found
 
-    def _recent(self, file: SiteFile, db: sqlite3.Connection) -> list[Any]:
-        edge = self._edge(each.published for each in _processes(db, file)[0].values())
-        return db.execute(
-            f"SELECT name, place, {', '.join(Glance._fields)} FROM counts JOIN caches ON id = cache"
-            f" WHERE kind = {STEP} AND place >= ? AND place < ? ORDER BY place",
+    def _recent(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, dict[int, Glance]]:
+        edge = self._edge_in(file, db)
+        found: dict[int, dict[int, Glance]] = {}
+        # In the order of the table, which is that of time.
+        for row in db.execute(
+            f"SELECT cache, place, {', '.join(Glance._fields)} FROM counts"
+            f" WHERE kind = {STEP} AND place >= ? AND place < ?",
             (edge - RECENTLY, edge),
-        ).fetchall()
+        ):
+            found.setdefault(row[0], {})[row[1]] = Glance._make(row[2:])
+        names = db.execute("SELECT id, name FROM caches")
+        return {bytes(name).decode(errors="surrogatepass"): found[number] for number, name in names if number in found}
+
+    def _edge_in(self, file: SiteFile, db: sqlite3.Connection) -> int:
+        """The end of the last step that is complete, at the first look: all of a page's figures end there."""
+        if file.path not in self._edges:
+            living, _ = _processes(db, file)
+            self._edges[file.path] = self._edge(each.published for each in living.values())
+        return self._edges[file.path]
 
     def _edge(self, published: Iterable[float]) -> int:
         """The end of the last step that is complete: each process at work has published since."""
@@ -246,7 +261,7 @@ class Site:
     def _steps(
         self, file: SiteFile, name: str, seconds: int, kept: int, db: sqlite3.Connection
     ) -> tuple[list[tuple[int, Row]], int]:
-        edge = self._edge(each.published for each in _processes(db, file)[0].values())
+        edge = self._edge_in(file, db)
         rows = db.execute(
             f"SELECT place - place % ?, {', '.join(f'sum({each})' for each in NUMBERS)} FROM counts"
             f" WHERE kind IN ({STEP}, ?) AND place >= ? AND place < ? AND {_OF_NAME} GROUP BY 1",
@@ -256,7 +271,7 @@ class Site:
 
     def _read(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, Sum]:
         living, dead = _processes(db, file)
-        edge = self._edge(each.published for each in living.values())
+        edge = self._edges[file.path] = self._edge(each.published for each in living.values())
         found, names, first_steps = {}, {}, {}
         for number, name, since, first_step, published, *settings in db.execute(
             f"SELECT id, name, since, first_step, published, {', '.join(SETTINGS)} FROM caches"

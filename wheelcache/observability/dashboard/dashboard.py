@@ -322,17 +322,24 @@ def _latest_steps(recent: Mapping[str, Mapping[int, Glance]]) -> range:
 def _glance(steps: Sequence[Glance | None]) -> dict[str, Any]:
     """Return the values of the sparklines, with None where the cache was not there, and the sums of the last minute."""
     last_minute = [each for each in steps[-MINUTE:] if each is not None]
+    answered_ratio, stale_ratio, requests_per_second = zip(*map(_ratios, steps), strict=True)
     return {
-        "answered_ratio": [each and _rounded(_share(each.hits + each.store_hits, each), 3) for each in steps],
-        "stale_ratio": [each and _rounded(_share(each.stale_hits, each), 3) for each in steps],
-        "requests_per_second": [each and (each.hits + each.stale_hits + each.misses) / STEP for each in steps],
+        "answered_ratio": answered_ratio,
+        "stale_ratio": stale_ratio,
+        "requests_per_second": requests_per_second,
         "evictions_per_second": sum(each.evictions for each in last_minute) / (MINUTE * STEP),
         "failures": sum(each.load_failures for each in last_minute),
     }
 
 
-def _rounded(number: float | None, digits: int) -> float | None:
-    return None if number is None else round(number, digits)
+def _ratios(step: Glance | None) -> tuple[float | None, float | None, float | None]:
+    if step is None:
+        return None, None, None
+    hits, stale_hits, misses, store_hits, *_ = step
+    requests = hits + stale_hits + misses
+    if not requests:
+        return None, None, 0.0
+    return round((hits + store_hits) / requests, 3), round(stale_hits / requests, 3), requests / STEP
 
 
 def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:

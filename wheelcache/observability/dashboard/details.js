@@ -126,8 +126,9 @@ export class Details {
     this.write("hit_ratio", total.requests ? percent(ratio) : "no look-ups");
     this.write("since", this.sinceWhen(since, at));
     this.write("requests_per_second", unless(now.requests_per_second, rate));
-    const shares = { here: now.hit_ratio, store: now.answered_ratio - now.hit_ratio, stale: now.stale_ratio,
-      missed: now.hit_ratio === null ? 0 : 1 - now.answered_ratio - now.stale_ratio };
+    const answered = now.answered_ratio ?? now.hit_ratio;
+    const shares = { here: now.hit_ratio, store: answered - now.hit_ratio, stale: now.stale_ratio,
+      missed: answered === null ? 0 : 1 - answered - now.stale_ratio };
     for (const name of ["here", "store", "stale"]) fillBar(part(this.root, `band-${name}`), shares[name]);
     const named = Object.entries(shares).filter(([name, share]) => share > 1e-9 && (tiers || name !== "here"));
     this.write("shares", named.map(([name, share]) => `${percent(share)} ${name}`).join(" · "));

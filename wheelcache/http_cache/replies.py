@@ -1,0 +1,79 @@
+"""Answers from a stored page: the whole page, its headers only, a range of its body, or a 304."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from wheelcache.http_cache import rules
+from wheelcache.http_cache.headers import Headers
+from wheelcache.http_cache.page import Page, status_line
+from wheelcache.http_cache.request import Request
+
+if TYPE_CHECKING:
+    from wheelcache.http_cache.run import Run
+
+COMPLETE: Final = 200
+
+NO_BODY: Final = [(b"content-type", b"text/plain"), (b"content-length", b"0")]
+"""Headers of an error that the cache itself answers with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that the cache itself gives.
+
+    Attributes:
+        reason: the status line.
+        renewal: a run to start in the background.
+    """
+
+    status: int
+    reason: str
+    headers: Headers
+    body: bytes
+    renewal: Run | None = None
+
+
+def stored_reply(page: Page, request: Request, now: float, wall: float, detail: bytes) -> Reply:
+    """Answer a request with a stored page.
+
+    Args:
+        detail: more parameters of Cache-Status.
+    """
+    unchanged = not_modified(page, request, wall)
+    if unchanged is not None:
+        return Reply(304, unchanged.reason, page.with_age(unchanged.headers, now, detail), b"")
+    headers = page.with_age(page.headers, now, detail)
+    if request.method == "HEAD":
+        return Reply(page.status, page.reason, headers, b"")
+    wanted = request.value(b"range")
+    if wanted is None or page.status != COMPLETE:
+        return Reply(page.status, page.reason, headers, page.body)
+    try:
+        span = rules.byte_range(page.headers, page.size, wanted, request.value(b"if-range"))
+    except rules.Unsatisfiable:
+        return Reply(416, status_line(416), [(b"content-range", b"bytes */%d" % page.size), *NO_BODY], b"")
+    if span is None:
+        return Reply(page.status, page.reason, headers, page.body)
+    first, last = span
+    body = page.body[first : last + 1]
+    kept = [pair for pair in headers if pair[0] != b"content-length"]
+    content_range = b"bytes %d-%d/%d" % (first, last, page.size)
+    ranged = [*kept, (b"content-range", content_range), (b"content-length", b"%d" % len(body))]
+    return Reply(206, status_line(206), ranged, body)
+
+
+def not_modified(page: Page, request: Request, wall: float) -> Reply | None:
+    """Return the 304 for a client that has the page already; None for other clients."""
+    none_match, modified_since = request.value(b"if-none-match"), request.value(b"if-modified-since")
+    if page.status != COMPLETE or (none_match is None and modified_since is None):
+        return None
+    if not rules.is_not_modified(page.headers, none_match, modified_since, wall):
+        return None
+    return Reply(304, status_line(304), page.headers_of_304, b"")
+
+
+def not_cached() -> Reply:
+    """Answer a request that accepts stored pages only, where there is none."""
+    return Reply(504, status_line(504), NO_BODY.copy(), b"")
