@@ -14,12 +14,19 @@ from typing import Any, Final
 
 from wheelcache.coherence.shared_stamps import canonical
 from wheelcache.core.contract import Seen
+from wheelcache.core.tags import moment
 from wheelcache.runtime.request_scope import current_scope
 
 FILL_WINDOW: Final = 10.0
 """Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not
 invalidate the entries of other processes, and it is dropped if one of them wrote the key in the meantime. A later one
 is news."""
+
+Answered = tuple[Seen | None, int]
+"""The miss that a write fills: the words that its slot of the stamps showed, and its moment."""
+
+NEWS: Final[Answered] = (None, 0)
+"""The value of a write that fills no miss."""
 
 PLAIN_LENGTH: Final = 256
 """Characters. The note of a longer key, or of a key that is not a string, contains its 16-byte digest instead."""
@@ -41,15 +48,15 @@ class FillNotes:
 
     def missed(self, key: Any, seen: Seen) -> None:
         """Note that ``key`` was missed while its slot of the stamps showed ``seen``."""
-        current_scope().note_miss((self._identity, _noted(key)), (seen, self._clock()))
+        current_scope().note_miss((self._identity, _noted(key)), (seen, moment(), self._clock()))
 
-    def take(self, key: Any) -> Seen | None:
-        """Remove the note of ``key``. Return what its slot showed at the miss; None if a write of ``key`` is news."""
+    def take(self, key: Any) -> Answered:
+        """Remove and return the note of the miss that a write of ``key`` fills; NEWS if there is none."""
         note = current_scope().take_miss((self._identity, _noted(key)))
         if note is None:
-            return None
-        seen, missed_at = note
-        return seen if self._clock() - missed_at <= FILL_WINDOW else None
+            return NEWS
+        seen, since, missed_at = note
+        return (seen, since) if self._clock() - missed_at <= FILL_WINDOW else NEWS
 
     def forget(self) -> None:
         """Remove the notes of the running thread or task, after the cache was cleared: a later ``set`` is news."""

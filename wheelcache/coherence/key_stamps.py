@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Final
 
-from wheelcache.coherence.fill_notes import FillNotes
+from wheelcache.coherence.fill_notes import NEWS, Answered, FillNotes
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.contract import Core, Seen, Watch
 from wheelcache.errors import CacheClosed, FileUnusable
@@ -78,19 +78,14 @@ class KeyStamps:
         if self._notes is not None and (seen := self.seen(key)) is not None:
             self._notes.missed(key, seen)
 
-    def noted(self, key: Any) -> Seen | None:
-        """Remove the note of ``key``. Return what its slot showed at the miss; None if a write of ``key`` is news."""
-        return None if self._notes is None else self._notes.take(key)
+    def noted(self, key: Any) -> Answered:
+        """Remove and return the note of the miss that a write of ``key`` fills; NEWS if there is none."""
+        return NEWS if self._notes is None else self._notes.take(key)
 
     def forget_misses(self) -> None:
         """Remove the notes of the running thread or task, after the cache was cleared."""
         if self._notes is not None:
             self._notes.forget()
-
-    def write_all(self) -> None:
-        """Write news to every slot."""
-        if self._stamps is not None:
-            self._stamps.write_all()
 
     def check(self) -> bool:
         """Open the stamps again if their file was removed or replaced, so that new processes would not share them.

@@ -66,15 +66,16 @@ from typing import Any, Final, Protocol
 from zlib import crc32
 
 from wheelcache.core import contract
+from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, runtime_directory
 
 logger = logging.getLogger("wheelcache")
 
 SLOTS: Final = 65_536
-"""Each slot has two words of 8 bytes, so the file takes 1 MiB."""
+"""Each slot has three words of 8 bytes, so the file takes 1.5 MiB."""
 
-MAGIC: Final = b"wheelcache stamps 1"
+MAGIC: Final = b"wheelcache stamps 2"
 HEADER: Final = struct.Struct("<24sQQ")
 """The magic, the number of slots, and the number of processes that have opened the file."""
 
@@ -98,7 +99,6 @@ class Stamps(contract.Stamps, Protocol):
     def open_in_child(self) -> None: ...
     def is_gone(self) -> bool: ...
     def slot(self, key: object) -> int: ...
-    def write_all(self) -> None: ...
 
 
 class SharedStamps:
@@ -112,6 +112,7 @@ class SharedStamps:
     Attributes:
         table: the stamps, by slot.
         news: by slot, the stamp of the last write that was news.
+        tags: by slot, the moment at which its tags were last dropped; initially the moment of the file's creation.
         first: the first of 2**39 stamps that the core of one cache may write.
         is_told: this process learns of every write.
 
@@ -119,10 +120,14 @@ class SharedStamps:
         FileUnusable: if another user can access the file or its directory, or the file does not contain stamps.
     """
 
-    __slots__ = ("_identity", "_is_in_ours", "_map", "_next", "_path", "_slots", "_user", "first", "news", "table")
+    __slots__ = (
+        *("_identity", "_is_in_ours", "_next", "_path", "_slots", "_user"),
+        *("first", "news", "table", "tags"),
+    )
 
     table: memoryview
     news: memoryview
+    tags: memoryview | None
     first: int | None
     is_told: Final = True
 
@@ -131,7 +136,7 @@ class SharedStamps:
             raise FileUnusable(f"sharing stamps between processes {NEEDS_UNIX}")
         folder = runtime_directory() if directory is None else directory
         self._slots = slots
-        self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.stamps"
+        self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}-2.stamps"
         self._is_in_ours = directory is None
         self._user = os.geteuid()
         self.open()
@@ -147,13 +152,14 @@ class SharedStamps:
             pass
         mapped, identity = found
         words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
-        # No calls between the assignments: an exception cannot leave the words of two files.
-        self.table, self.news = words[: self._slots], words[self._slots :]
-        self._map, self._identity = mapped, identity
+        # No Python code runs between the assignments, so an exception cannot leave the words of two files.
+        slots = self._slots
+        self.table, self.news, self.tags = words[:slots], words[slots : 2 * slots], words[2 * slots :]
+        self._identity = identity
 
     def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
         """Map the file. Return the map and the identity of the file; None if the file was removed in the meantime."""
-        size = HEADER_BYTES + 2 * self._slots * WORD
+        size = HEADER_BYTES + 3 * self._slots * WORD
         with locked_file(self._path) as file, _or_unusable(self._path):
             found = os.fstat(file)
             if found.st_nlink == 0:
@@ -165,7 +171,8 @@ class SharedStamps:
                     # Written instead of extended with ftruncate: on a full disk, the kernel would send a signal at some
                     # later write. Not zeros: entries that a child of a fork inherited, filled under the stamps of
                     # another file, must not look current.
-                    _write(file, 2 * self._fresh(), HEADER_BYTES)
+                    stamp = next(self._next)
+                    _write(file, 2 * self._words(stamp) + self._words(moment()), HEADER_BYTES)
             except OSError:
                 if is_new:
                     # The incomplete file would keep the disk full.
@@ -189,7 +196,7 @@ class SharedStamps:
         self._reserve((processes + 1) % (1 << PROCESS_BITS))
 
     def _reserve(self, process: int) -> None:
-        """Reserve half of the stamps of ``process`` for the core, and the other half for ``write_all``."""
+        """Reserve half of the stamps of ``process`` for the core, and the other half for new files."""
         self.first = (process << WRITE_BITS) + 1
         self._next = itertools.count(self.first + (1 << WRITE_BITS - 1))
 
@@ -229,15 +236,8 @@ class SharedStamps:
         text = key if isinstance(key, str) else repr(canonical(key))
         return crc32(text.encode("utf-8", "surrogatepass")) % self._slots
 
-    def write_all(self) -> None:
-        """Write news to every slot."""
-        fresh = self._fresh()
-        self._map[HEADER_BYTES + self._slots * WORD :] = fresh
-        self._map[HEADER_BYTES : HEADER_BYTES + self._slots * WORD] = fresh
-
-    def _fresh(self) -> bytes:
-        stamp: int = next(self._next)
-        return stamp.to_bytes(WORD, byteorder) * self._slots
+    def _words(self, word: int) -> bytes:
+        return word.to_bytes(WORD, byteorder) * self._slots
 
 
 def canonical(key: Any) -> Any:

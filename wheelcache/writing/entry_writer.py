@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from wheelcache import options
+from wheelcache.coherence.fill_notes import NEWS, Answered
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import WriteState
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
@@ -31,9 +32,10 @@ from wheelcache.core.contract import (
     RemovalCause,
     Removals,
     Seen,
+    TagName,
     Watch,
 )
-from wheelcache.keys import KeyProxies, unwrap
+from wheelcache.keys import KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.removal_listener import RemovalListener, call_all
@@ -121,10 +123,10 @@ class EntryWriter(WriteState):
 
     # Writes by callers, with their keys and TTLs.
 
-    def begin(self, key: Any) -> tuple[Any, Seen | None]:
-        """Begin a write of ``key``. Return the key for the core, and the stamps noted at the miss that the write fills.
+    def begin(self, key: Any) -> tuple[Any, Answered]:
+        """Begin a write of ``key``. Return the key for the core, and the miss that the write fills, or NEWS.
 
-        The note is removed. Instead of the stamps, None means that the write is news.
+        The note of the miss is removed, so no later write fills it.
         """
         self._open_gate()
         if type(key) is not str:
@@ -151,8 +153,8 @@ class EntryWriter(WriteState):
     def set(self, key: Any, value: Any, ttl: TTL, *, exact: bool = False, mode: int = ANY) -> int:
         """Store ``value``. Return the core's outcome."""
         seconds = self.seconds(ttl)
-        key, seen = self.begin(key)
-        return self._set(key, value, seconds, exact=exact, mode=mode, seen=seen)
+        key, answered = self.begin(key)
+        return self._set(key, value, seconds, exact=exact, mode=mode, answered=answered)
 
     def set_many(self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool) -> list[Any]:
         """Store the pairs of key and value. Return the keys that were not stored."""
@@ -161,8 +163,8 @@ class EntryWriter(WriteState):
         begun = [(caller_key, *self.begin(caller_key), value) for caller_key, value in items]
         together, removed, refused = 0, self.listener.list(), []
         try:
-            for caller_key, key, seen, value in begun:
-                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, seen, removed)
+            for caller_key, key, answered, value in begun:
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, answered, removed)
                 together |= outcome
                 if not outcome & STORED:
                     refused.append(caller_key)
@@ -210,7 +212,9 @@ class EntryWriter(WriteState):
         record = self._core.peek(key)
         if record is None or type(record.value) is not type(value) or record.value != value:
             return False
-        outcome = self._set(key, record.value, seconds, exact=True, mode=SAME, expected=record.value, seen=record.seen)
+        outcome = self._set(
+            key, record.value, seconds, exact=True, mode=SAME, expected=record.value, answered=(record.seen, 0)
+        )
         return bool(outcome & STORED)
 
     def delete(self, key: Any) -> Any:
@@ -229,9 +233,10 @@ class EntryWriter(WriteState):
 
     # Other writes, with keys of the core.
 
-    def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> int:
-        """Store a value from a snapshot, unless there is a newer one or no room. Return the core's outcome."""
-        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, seen=seen)
+    def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None, since: int) -> int:
+        """Store a value from a snapshot that was begun at the moment ``since``, unless there is a newer one or no room.
+        Return the core's outcome."""
+        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since))
 
     def _set(
         self,
@@ -242,12 +247,12 @@ class EntryWriter(WriteState):
         exact: bool = False,
         mode: int = ANY,
         expected: Any = MISSING,
-        seen: Seen | None = None,
+        answered: Answered = NEWS,
     ) -> int:
         """Store a value, and handle the outcome."""
         removed = self.listener.list()
         try:
-            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, seen, removed)
+            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed)
             if outcome != self.quiet or not self.is_plain:
                 self.announce(outcome, removed)
         except BaseException:
@@ -259,7 +264,7 @@ class EntryWriter(WriteState):
         """Store a loaded value, unless the key was written since ``watch`` began. Return the arguments of
         ``announce``."""
         seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
-        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, seen, removed), removed
+        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed), removed
 
     def _store(
         self,
@@ -271,16 +276,33 @@ class EntryWriter(WriteState):
         mode: int,
         expected: Any,
         watch: Watch | None,
-        seen: Seen | None,
+        answered: Answered,
         removed: Removals | None,
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
         slot = self.stamps.slot(key)
-        outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed)
+        group = None if type(key) is str else group_of(unwrap(key))
+        tags: tuple[TagName, ...] = () if group is None else ((group, self.stamps.slot(group)),)
+        seen, since = answered
+        outcome = self._core.set(
+            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, tags, since
+        )
         if outcome == OUTDATED:
             # The value may be outdated, so no waiter receives it.
             self.leases.refuse(key)
         return outcome
+
+    def drop_tag(self, name: str) -> int:
+        """Remove the entries with a tag. Return the number of those that were in memory.
+
+        The listener is called for each before this returns; without a listener, the wheel thread removes them.
+        """
+        dropped = self._core.drop_tag(name, self.stamps.slot(name))
+        if self.listener.function is None:
+            self._driver.wake()
+        else:
+            call_all(self._drained_batches())
+        return dropped
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry that is stale or not current."""
