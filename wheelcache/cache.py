@@ -1,4 +1,4 @@
-"""The cache: a facade over a core and the parts around it. It owns them, and has no feature of its own."""
+"""The cache: a facade over a core and the parts around it, which implement all features."""
 
 from __future__ import annotations
 
@@ -50,42 +50,43 @@ class Cache(CacheAccess):
     'Grace'
 
     Keys are hashable. Values are kept by reference. ``len`` counts the entries in memory, which may for one interval
-    include expired ones, although no read returns them. Reading removes nothing. Every method except a hit or a miss of
-    ``get`` acquires the lock of the core for a bounded time, and never while a loader, a listener, a weigher or a key's
-    own code runs.
+    include expired ones, although no read returns them. Reads remove no entries. Every method except a hit or a miss of
+    ``get`` acquires the lock of the core for a bounded time, and never while a loader, a listener, a weigher or the
+    code of a key runs.
 
     Args:
-        name: names the cache in log lines and figures.
-        max_entries: the most entries it holds; None for no bound. The least recently used leave first.
-        max_weight: the most that the weights of all entries may add up to; needs ``weigher``.
+        name: the name of the cache in log lines and statistics.
+        max_entries: the maximum number of entries; None for no bound. The least recently used ones are evicted first.
+        max_weight: the maximum sum of the weights of all entries; requires ``weigher``.
         weigher: ``weigher(key, value)`` returns the weight of an entry, an int >= 0.
-        ttl: seconds until an entry expires, unless ``set`` is given another TTL; None for never.
+        ttl: seconds until an entry expires, unless another TTL is passed to ``set``; None for no expiry.
         jitter: every TTL is shortened by a random fraction of at most ``jitter``, and by at most 60 seconds, so that
             entries that were set together do not expire together. ``add`` and ``touch`` keep their TTL exactly.
-        interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are exact regardless.
-        log_interval: seconds between lines on the logger ``wheelcache.stats``; None for no lines.
-        sample_interval: seconds between looks at the memory that the entries take, where nothing is published; None for
-            no such looks, and no steps for charts.
-        figures_dir: the directory in which the processes of a site publish their figures; None to publish none.
-        snapshot_dir: the directory in which the entries are kept from one process to the next; None to keep none. They
-            are loaded by the first call that reads, writes or counts entries (``stats``), but not by ``len``, ``clear``
-            or decorating a function.
+        interval: seconds per tick of the wheel: how soon an expired entry leaves memory. Reads are always exact.
+        log_interval: seconds between lines of the logger ``wheelcache.stats``; None for no lines.
+        sample_interval: seconds between estimates of the memory that the entries take, if nothing is published; None
+            for no estimates, and no data points for charts.
+        figures_dir: the directory in which the processes of a site publish their statistics; None not to publish.
+        snapshot_dir: the directory in which the entries are saved for the next process; None not to save. They are
+            loaded by the first call that reads, writes or counts entries (``stats``), but not by ``len``, ``clear`` or
+            decorating a function.
         snapshot_interval: seconds between two saves of the entries.
         snapshot_key: signs the snapshots; None for no signature.
-        on_removal: ``on_removal(key, value, cause)`` is called for every entry that leaves, without a lock, by the
-            thread that removed it. An exception in it is logged with the key. Also an attribute, which may be set at
-            any time.
-        stamps: notify this cache of writes by other processes of the machine, and them of its own, by key, so that no
-            old value is returned after a write elsewhere. Keys are then strings, or tuples of values that look the
-            same in every process. Each cache needs an object of its own.
+        on_removal: ``on_removal(key, value, cause)`` is called for every removed entry, without a lock, in the thread
+            that removed it. Exceptions in it are logged with the key. It is also an attribute, which may be set at any
+            time.
+        stamps: an object that reports writes between the processes of the machine, by key, so that no old value is
+            returned after a write in another process. Keys must then be strings, or tuples of values with the same
+            ``repr`` in every process. Each cache needs its own object.
         clock: returns seconds. Moving a ``ManualClock`` advances the wheel; with any other clock, a thread does.
 
     Attributes:
         name: see above.
-        parts: for backends and operators' tools: see ``cache_parts``. It may change from release to release.
+        parts: the parts of the cache, for backends and operators' tools: see ``cache_parts``. Not a stable API.
 
     Raises:
-        TypeError, ValueError, FileUnusable: (a RuntimeError) naming the argument, the value and the values it accepts.
+        TypeError, ValueError, FileUnusable: (a RuntimeError) if an argument is invalid. The message states its name,
+            the accepted values and the given one.
     """
 
     __slots__ = ("_gate", "_writer", "name", "parts")
@@ -136,7 +137,7 @@ class Cache(CacheAccess):
         return self._times(key) is not None
 
     def keys(self) -> list[Any]:
-        """Return the keys of the entries, least recently used first. A snapshot."""
+        """Return a list of the keys, least recently used first."""
         self._gate.open()
         return [unwrap(key) for key in (*self._core.keys(),)]
 
@@ -144,7 +145,7 @@ class Cache(CacheAccess):
         """Return the seconds until an entry expires; None if it never does.
 
         Raises:
-            MissingKey: (a KeyError) the key is not there.
+            MissingKey: (a KeyError) if there is no such key.
         """
         times = self._times(key)
         if times is None:
@@ -152,12 +153,12 @@ class Cache(CacheAccess):
         return None if times.fresh_until == inf else times.fresh_until - self._core.now()
 
     def update(self, key: Hashable, function: Callable[[Any], Any]) -> Any:
-        """Replace a value by ``function(value)``, keep its expiry, and return the new value. Atomic.
+        """Atomically replace a value by ``function(value)``, keeping its expiry. Return the new value.
 
-        ``function`` runs without a lock, and once more if another caller writes the key at the same time.
+        ``function`` runs without a lock, and again if another caller writes the key at the same time.
 
         Raises:
-            MissingKey: (a KeyError) the key is not there.
+            MissingKey: (a KeyError) if there is no such key.
         """
         value = self._writer.update(key, function)
         if value is MISSING:
@@ -168,7 +169,7 @@ class Cache(CacheAccess):
         """Remove an entry and return its value, or ``default``.
 
         Raises:
-            MissingKey: (a KeyError) the key is not there and no ``default`` was given.
+            MissingKey: (a KeyError) if there is no such key and no ``default`` is given.
         """
         value = self._delete(key)
         if value is not MISSING:
@@ -178,25 +179,28 @@ class Cache(CacheAccess):
         return default
 
     def delete_many(self, keys: Iterable[Hashable]) -> int:
-        """``delete`` for many. Return how many were there."""
+        """Delete many keys. Return the number of existing ones."""
         return self._writer.delete_many(keys)
 
     def delete_group(self, name: str) -> int:
-        """Delete every key that is a tuple whose first item is ``name``, as those of a memoized function, in one step.
+        """Delete every key that is a tuple whose first item is ``name``, such as the keys of a memoized function.
 
-        Return how many entries were in memory, as ``len`` counts them. A listener is notified of each before this
-        returns; without one, the wheel thread gives their memory back.
+        The entries disappear in one step. Return the number of those that were in memory, as ``len`` counts them. A
+        listener is called for each before this returns; without a listener, the wheel thread frees their memory.
         """
         return self.parts.delete_group(name)
 
     def clear(self) -> None:
-        """Remove every entry. The listener is called for every entry before this returns, except for the few entries
-        that another thread is removing at the same time: that thread calls it."""
+        """Remove every entry.
+
+        The listener is called for each entry before this returns, except for the few entries that another thread is
+        removing at the same time: that thread calls it.
+        """
         self.parts.clear_for("")
 
     @property
     def on_removal(self) -> Listener | None:
-        """The listener. It may be set, also to None, at any time."""
+        """The listener. It may be set at any time, also to None."""
         function: Listener | None = self._writer.listener.function
         return function
 
@@ -218,7 +222,7 @@ class Cache(CacheAccess):
         timeout: float | None = None,
         negative_ttl: float | None = None,
     ) -> Any:
-        """``take`` for coroutines: an awaitable that ``loader()`` returns is awaited, and waiting blocks no event loop.
+        """Do the same as ``take`` without blocking the event loop. An awaitable that ``loader()`` returns is awaited.
 
         Refreshes, and loads with a timeout, are tasks of the caller's event loop.
         """
@@ -244,16 +248,18 @@ class Cache(CacheAccess):
     ) -> Callable[[F], Memoized[F]]:
         """Return a decorator that caches the results of a function, method or coroutine function by its arguments.
 
-        Calls that mean the same share a value, however they spell it. Equal arguments are the same, as in
-        ``functools.lru_cache``. An instance is an argument like any other. A function that is decorated again, such as
-        one inside another function, starts without values. ``memoize.Memoized`` describes a decorated function.
+        Calls with equal arguments share a value, whether the arguments are positional, by keyword or defaults. Equality
+        is that of ``functools.lru_cache``. The instance of a method is an argument like any other. A function that is
+        decorated again, such as a function inside another one, starts without values. ``memoize.Memoized`` describes a
+        decorated function.
 
         Args:
-            ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as for ``take``.
+            ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as in ``take``.
             key: ``key(*args, **kwargs)`` returns the part of the key that stands for the arguments.
 
         Raises:
-            TypeError, ValueError: naming the argument; or if the decorated object is not a function, or a generator.
+            TypeError, ValueError: if an argument is invalid, which the message names, or if the decorated object is not
+                a function or is a generator function.
         """
         if callable(ttl):
             raise TypeError(f"memoize is called before it decorates: @cache.memoize(), not @cache.memoize on {ttl!r}")
@@ -265,21 +271,22 @@ class Cache(CacheAccess):
     # Leases.
 
     def get_or_lease(self, key: Hashable, default: Any = None, *, wait: float, may_wait: bool = True) -> Any:
-        """``get`` for a caller that sets a missing value: of the callers that miss a key together, one gets ``default``
-        and a lease, and the others wait for the value that it sets.
+        """Look a key up for a caller that will set a missing value.
 
-        If the holder deletes the key, its request ends, or ``wait`` is over, one waiter gets ``default`` and the lease.
-        A caller that holds a lease, runs a loader, or runs under an event loop never waits. See ``fill_leases``.
+        Of several callers that miss a key at the same time, one receives ``default`` and a lease, and the others wait
+        for the value that it sets. If the holder of the lease deletes the key, its request ends, or ``wait`` is over,
+        one waiter receives ``default`` and the lease. A caller that holds a lease, runs a loader, or runs under an
+        event loop never waits. See ``fill_leases``.
 
         Args:
-            wait: the most seconds to wait, > 0.
-            may_wait: False if the holder of the lease may need the very thread that would wait.
+            wait: the maximum seconds to wait, > 0.
+            may_wait: False if the holder of the lease may need the same thread that would wait.
         """
         found = drive(self.parts.look_up_leased(key, wait, may_wait))
         return default if found is MISSING else found
 
     async def aget_or_lease(self, key: Hashable, default: Any = None, *, wait: float) -> Any:
-        """``get_or_lease`` for coroutines: they wait without stopping their event loop. The task has the lease."""
+        """Do the same as ``get_or_lease`` in a coroutine, without blocking the event loop. The task holds the lease."""
         found = await drive_async(self.parts.look_up_leased(key, wait))
         return default if found is MISSING else found
 
@@ -292,22 +299,23 @@ class Cache(CacheAccess):
         secret: str | bytes | None = None,
         seconds: float | None = None,
     ) -> int:
-        """Write all entries to a file, with the time they have left, in the order of their use. Return their number.
+        """Write all entries to a file, in order of use, with their remaining time. Return their number.
 
-        It pickles without a lock. Entries that are written at the same time may be in the file or not. Left out are
-        values that cannot be pickled, which is logged, and values of functions whose name may mean another function in
-        another process.
+        No lock is held while values are pickled. Entries that are written during the save may be in the file or not.
+        Values that cannot be pickled are left out and logged. Results of memoized functions are left out if the name of
+        the function may stand for another function in another process.
 
         Args:
-            path: the path of the file, which is replaced when all is written and synced.
+            path: the path of the file, which is replaced after everything was written and synced.
             secret: signs the file.
             seconds: the longest time that the call may take.
 
         Raises:
-            OSError: the file cannot be written, or (a TimeoutError) ``seconds`` have passed. Nothing is left of it.
-            RuntimeError: another save of this cache is in progress.
-            CacheClosed: the cache was closed, perhaps during the save. Nothing is left of the file.
-            SnapshotRefused: this is Windows.
+            OSError: if the file cannot be written, or (a TimeoutError) ``seconds`` have passed. The incomplete file is
+                removed.
+            RuntimeError: if another save of this cache is in progress.
+            CacheClosed: if the cache was closed before or during the save. The incomplete file is removed.
+            SnapshotRefused: on Windows.
         """
         self._gate.open()
         return self.parts.snapshots.save(path, secret=secret, seconds=seconds)
@@ -315,17 +323,17 @@ class Cache(CacheAccess):
     def load(self, path: str | os.PathLike[str], *, secret: str | bytes | None = None) -> int:
         """Restore the entries of a file that ``save`` wrote, except expired ones. Return their number.
 
-        They come in the order of their use. Existing entries stay. If there is not room for all, the most recently used
-        ones come. A coherent cache restores only entries that no process has written since. A file that is damaged,
-        foreign, or writable by another user is renamed to ``<name>.refused``, and one warning gives the reason. A
-        missing file is no error.
+        Entries are restored in order of use. Existing entries stay. If there is not enough room, only the most recently
+        used entries are restored. A coherent cache restores only entries that no process has written since the save. A
+        file that is damaged, is not a snapshot of a cache, or is writable by another user is renamed to
+        ``<name>.refused``, and one warning gives the reason. A missing file is not an error.
 
         Args:
-            secret: must be the secret that signed the file.
+            secret: the secret that the file must be signed with.
 
         Raises:
-            TypeError, ValueError: naming the argument.
-            CacheClosed: the cache was closed.
+            TypeError, ValueError: if an argument is invalid. The message names it.
+            CacheClosed: if the cache was closed.
         """
         self._gate.open()
         return self.parts.snapshots.load(options.encodable_path("path", path), options.secret_or_none("secret", secret))
@@ -333,18 +341,18 @@ class Cache(CacheAccess):
     # Figures.
 
     def stats(self) -> Stats:
-        """Return the figures since the cache was made."""
+        """Return the statistics since the cache was made."""
         self._gate.open()
         return self.parts.observer.stats()
 
     @property
     def observer(self) -> Observer:
-        """The published and other figures beyond ``stats()``, the recent events, and the requests of operators."""
+        """The part with the published statistics, the recent events and the operators' requests."""
         return self.parts.observer
 
     @property
     def keeper(self) -> Autosave | None:
-        """Saves the entries and loads them, if there is a ``snapshot_dir``."""
+        """The part that saves and loads the entries; None without a ``snapshot_dir``."""
         return self.parts.keeper
 
     @property
@@ -355,12 +363,11 @@ class Cache(CacheAccess):
     # The end.
 
     def close(self) -> None:
-        """Drop all entries and leave the wheel thread. Later reads and writes raise CacheClosed; a second close does
-        nothing."""
+        """Drop all entries. Later reads and writes raise CacheClosed; a second ``close`` does nothing."""
         if not self.parts.is_closed:
             self.parts.close()
 
-    # Below: for the calls above.
+    # Private methods.
 
     def _take(
         self,
@@ -397,7 +404,7 @@ class Cache(CacheAccess):
         self._gate.open()
         found: dict[Any, Any] = {}
         misses, hears_misses = 0, self._writer.hears_misses
-        # All keys are adapted first: a wrong one changes and counts nothing.
+        # All keys are adapted before the first look-up: an invalid key changes and counts nothing.
         for caller_key, key in [(key, self._adapt(key)) for key in keys]:
             value = self._core.find(key, MISSING)
             if value is not MISSING:

@@ -1,4 +1,4 @@
-"""The parts of a cache and their connections: each part receives the parts that it needs, and none knows the cache."""
+"""The parts of a cache, and their connections. Each part receives the parts that it needs; none knows the cache."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class CacheParts:
         core: the entries.
         keys: adapts the callers' keys to the core.
         driver: advances the core.
-        leases, leased_reads: the right to fill a key, and the look-ups that wait for the value.
-        stamps, writer: the writes of other processes, and the path of a write.
+        leases, leased_reads: the rights to fill missing keys, and the look-ups that wait for a value.
+        stamps, writer: the reports of writes by other processes, and the path of a write.
         loads: the loads, by the callers' keys.
         groups: the groups of keys of memoized functions.
         gate: whether the cache is unloaded, open or closed.
@@ -72,7 +72,7 @@ class CacheParts:
             clock=unfrozen(options.clock),
             stamps=stamps,
         )
-        # The weight in bytes includes the entry itself, whose size only the core knows.
+        # A weight in bytes includes the entry itself, whose size only the core knows.
         weigher = options.weigher
         if weigher is size_of:
             weigher = partial(size_of, entry_bytes=self.core.entry_bytes)
@@ -84,7 +84,7 @@ class CacheParts:
         self.gate = Gate(name, self.core)
 
         def cache_is_used() -> None:
-            # The jobs read figures of the parts below, so they are made later.
+            # Looked up at the call, since the jobs are created after the parts that they read.
             self.jobs.cache_is_used()
 
         self.writer = EntryWriter(
@@ -134,10 +134,10 @@ class CacheParts:
         lifecycle.HELD.add_weakly(self)
 
     def delete_group(self, name: str) -> int:
-        """Delete every key of a group in O(1), and return how many entries were in memory, as ``len`` counts them."""
+        """Delete every key of a group in O(1). Return the number of entries in memory, as ``len`` counts them."""
         self.gate.open()
         dropped = self.writer.drop_tag(name)
-        # A load in progress began before the drop, which keeps its value from being stored. Nobody must join it.
+        # The result of a load that began before the drop will not be stored. No later caller may wait for such a load.
         for key in self.loads.keys_in_progress():
             if group_of(unwrap(key)) == name:
                 self.writer.delete(unwrap(key))
@@ -146,13 +146,15 @@ class CacheParts:
     # For backends and near caches, by the callers' keys.
 
     def look_up_leased(self, key: Any, wait: float, may_wait: bool = True) -> StepsTo[Any]:
-        """Return the steps of ``Cache.get_or_lease``. They return MISSING in place of its ``default``."""
+        """Return the steps of ``Cache.get_or_lease``. They return MISSING instead of its ``default``."""
         self.gate.open()
         return self.leased_reads.get(self.keys.adapt(key), seconds("wait", wait), may_wait)
 
     def lease_fill(self, key: Any) -> Callable[[Any], None]:
-        """Return a function that gives a value, read or written elsewhere after this call, to the callers that wait for
-        a lease on ``key``: see ``LeasedReads.fill``."""
+        """Return a function that passes a value to the callers that wait for a lease on ``key``.
+
+        The value must be read or written in the store behind after this call: see ``LeasedReads.fill``.
+        """
         return self.leased_reads.fill(self.keys.adapt(key))
 
     def is_leased(self, key: Any) -> bool:
@@ -160,13 +162,13 @@ class CacheParts:
         return self.leases.is_of(self.keys.adapt(key), current_scope())
 
     def invalidate(self, key: Any) -> None:
-        """Delete ``key``, since it was written in the store behind. A caller that waits for a lease looks there."""
+        """Delete ``key``, which was written in the store behind. A caller that waits for a lease reads it there."""
         self.writer.delete(key)
-        # Last: the next holder's ``lease_fill`` must not be outdated by this very delete.
+        # After the delete, which must not make the ``lease_fill`` of the next holder outdated.
         self.leases.refuse(self.keys.adapt(key))
 
     def discard_stale(self, key: Any) -> None:
-        """Drop the copy of ``key`` that is past its time: the key is no longer in the store behind."""
+        """Remove the stale copy of ``key``, which is no longer in the store behind."""
         self.writer.discard(self.keys.adapt(key))
 
     def weigh(self, key: Any, value: Any) -> int:
@@ -179,8 +181,12 @@ class CacheParts:
             self.writer.evict_to(whole("size", size))
 
     def clear_for(self, by: str | None) -> None:
-        """Clear the cache, and let the recent events name ``by``; the code of the site, if that is empty. Pass None to
-        leave the clear out of the events."""
+        """Clear the cache, and record the clear among the recent events.
+
+        Args:
+            by: the operator that the event names. An empty string stands for the code of the site. Pass None to leave
+                the clear out of the events.
+        """
         self.clear()
         if by is not None:
             self.observer.events.note_clear(by)
@@ -194,11 +200,11 @@ class CacheParts:
     def close(self) -> None:
         """Drop all entries, and close the gate forever."""
         if self._closing_thread == threading.get_ident():
-            # A listener closes the cache that is being closed. It would be called within itself, batch by batch.
+            # A listener closes the cache during ``close``. It would be called recursively, once per batch.
             return
         try:
             self._closing_thread = threading.get_ident()
-            # The jobs come first, since they publish the counts once more.
+            # The jobs come first, since they publish the counts for the last time.
             self.jobs.close()
             self.loads.close()
             self.gate.close()
@@ -210,11 +216,11 @@ class CacheParts:
             self._closing_thread = 0
 
     def before_fork(self) -> None:
-        """Wait until no step of the core is in progress. Until ``after_fork``, no other thread can begin one."""
+        """Wait until no step of the core is in progress, and keep other threads from beginning one."""
         self.core.before_fork()
 
     def after_fork(self, *, in_child: bool) -> None:
-        """Give the child fresh locks and counts from zero, and drop the parent's threads, tasks and waiters."""
+        """Release the locks of ``before_fork``. In the child, reset locks and counts, and drop the parent's waiters."""
         self.core.after_fork(in_child=in_child)
         if not in_child:
             return
@@ -246,9 +252,9 @@ class CacheParts:
 
 @contextmanager
 def _naming(option: str) -> Iterator[None]:
-    """Let the error about a directory name the option that it is from."""
+    """Let an error about a directory name the option that the directory comes from."""
     try:
         yield
     except FileUnusable as error:
-        takes = "must be None, or a directory for this user alone that exists or can be made"
-        raise DirectoryUnusable(option, f"{takes}: {error}") from error
+        accepted = "must be None, or a private directory of this user that exists or can be created"
+        raise DirectoryUnusable(option, f"{accepted}: {error}") from error

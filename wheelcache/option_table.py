@@ -1,7 +1,7 @@
-"""Every option: its names in the engine, in Django and in Flask, its check, its default, and what it means.
+"""All options: their names in the engine, in Django and in Flask, their checks, defaults and descriptions.
 
-The arguments of ``Cache``, the options of both backends, the system checks and the errors of unknown options are made
-from ``TABLE``, and the documentation makes its option tables from it.
+The arguments of ``Cache``, the options of both backends, the system checks, the errors of unknown options and the
+option tables of the documentation are made from ``TABLE``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wheelcache.runtime.clock import SystemClock
 
 
 class TakenBy(Flag):
-    """The classes that take an option: ``Cache``, and of each framework the cache in memory and the tiered one."""
+    """The classes that accept an option: ``Cache``, and each framework's in-memory cache and tiered cache."""
 
     ENGINE = auto()
     WHEEL = auto()
@@ -38,20 +38,20 @@ KEPT: Final = TakenBy.ENGINE | WHEEL
 NOT_GIVEN: Final = object()
 
 THRESHOLD: Final = 500
-"""As in cachelib's SimpleCache, also for a threshold of 0."""
+"""The default of cachelib's SimpleCache, which a threshold of 0 stands for as well."""
 
 OF_THE_SITE: Final = object()
-"""Django's default of FIGURES_DIR: the directory that all processes of the site find."""
+"""The default of FIGURES_DIR in Django: a directory that all processes of the site have in common."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How one interface spells an option, and the values that it takes there.
+    """The name of an option in one interface, and the values that it accepts there.
 
     Attributes:
         name: the name in the settings of the interface.
-        check, default: those of the option, unless the interface has its own. The default need not be a value that the
-            check takes: see CULL_FREQUENCY.
+        check, default: the check and the default in this interface, if they differ from those of the option. The check
+            need not accept the default: see CULL_FREQUENCY.
     """
 
     name: str
@@ -61,14 +61,14 @@ class Spelling:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option, as all interfaces have it.
+    """An option, independent of the interface.
 
     Attributes:
-        name: the argument of ``Cache``, and the name of an option that only backends have among the checked ones.
-        taken_by: the classes that take it.
+        name: the name of the argument of ``Cache``. Options that only backends have are named in the same way.
+        taken_by: the classes that accept the option.
         check, default: see ``Spelling``.
-        meaning: its description in the documentation. Empty if only the engine has it: see ``Cache``.
-        is_secret: whether its value is hidden from operators.
+        meaning: the description in the documentation; empty if only the engine has the option: see ``Cache``.
+        is_secret: whether the value is hidden from operators.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Option:
     is_secret: bool = False
 
     def spelled(self, spelling: Spelling) -> Option:
-        """Return the option with the check and the default that it has in an interface."""
+        """Return the option with its check and its default in an interface."""
         default = self.default if spelling.default is NOT_GIVEN else spelling.default
         return replace(self, check=spelling.check or self.check, default=default)
 
@@ -90,7 +90,7 @@ class Option:
         if value is OF_THE_SITE:
             return "that of the site"
         if isinstance(value, tuple):
-            # There is one wait for all keys, or several by prefix.
+            # Either one wait for all keys, or several by prefix.
             waits = dict(value)
             return repr(waits if waits.keys() - {""} else waits.get("", 0))
         return str(value) if isinstance(value, str | Path) and value else repr(value)
@@ -100,34 +100,32 @@ TABLE: Final = (
     # For the copies of a tiered cache.
     Option("l2", TIERED, options.unchecked, None, "the other cache"),
     Option("l2_options", TIERED, options.unchecked, None, "its `CACHE_OPTIONS`", is_secret=True),
-    Option("l1_timeout", TIERED, options.seconds, 60.0, "seconds that a copy is kept at most"),
-    Option("l2_timeout", TIERED, options.seconds, 1.0, "seconds that a socket of the other cache waits"),
+    Option("l1_timeout", TIERED, options.seconds, 60.0, "the maximum lifetime of a copy in seconds"),
+    Option("l2_timeout", TIERED, options.seconds, 1.0, "the timeout of the other cache's sockets in seconds"),
     Option("fail_safe", TIERED, options.flag, False, "while the other cache fails, copies are returned"),
-    Option("grace", TIERED, options.seconds, 300.0, "seconds past its time that a copy may be returned then"),
+    Option("grace", TIERED, options.seconds, 300.0, "seconds after its expiry that a copy may be returned then"),
     Option(
         "writes_without_l2",
         TIERED,
         options.one_of("drop", "refuse"),
         "drop",
-        "what becomes of a write that fails, with `FAIL_SAFE`",
+        "whether a failing write is dropped or raises an exception, with `FAIL_SAFE`",
     ),
     # For every cache.
-    Option("max_entries", ALL, options.count_or_none, None, "the most that are kept"),
+    Option("max_entries", ALL, options.count_or_none, None, "the maximum number of entries"),
     Option("cull_frequency", WHEEL, options.as_django_reads(options.whole), None, "if given, as Django documents it"),
     Option("default_timeout", WHEEL, options.timeout, 300, "seconds or a `timedelta`; `0` for never"),
-    Option("default_timeout", TIERED, options.timeout_or_none, None, "that of the other cache"),
-    Option(
-        "ignore_delete_many_errors", BACKENDS, options.unchecked, False, "taken, and without effect: no delete can fail"
-    ),
-    Option("key_prefix", WHEEL, options.text, "", "put before every key"),
-    Option("max_weight", ALL, options.count_or_none, None, "the most that keys, values and their entries take"),
+    Option("default_timeout", TIERED, options.timeout_or_none, None, "the default timeout of the other cache"),
+    Option("ignore_delete_many_errors", BACKENDS, options.unchecked, False, "has no effect, since deletes cannot fail"),
+    Option("key_prefix", WHEEL, options.text, "", "a prefix of every key"),
+    Option("max_weight", ALL, options.count_or_none, None, "the maximum size of all keys, values and entries in bytes"),
     Option("weigher", ENGINE_ONLY, options.function_or_none, None),
     Option("ttl", ENGINE_ONLY, options.ttl, None),
-    Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction"),
-    Option("interval", ALL, options.interval, 1.0, "a tick of the wheel"),
-    Option("log_interval", ALL, options.interval_or_none, 60.0, "between lines on the logger `wheelcache.stats`"),
+    Option("jitter", ALL, options.fraction, 0.05, "every timeout is shortened by a random fraction of at most this"),
+    Option("interval", ALL, options.interval, 1.0, "seconds per tick of the wheel"),
+    Option("log_interval", ALL, options.interval_or_none, 60.0, "seconds between lines of logger `wheelcache.stats`"),
     Option("sample_interval", ENGINE_ONLY, options.interval_or_none, 10.0),
-    Option("name", ALL, options.text, "default", "what the lines on the log call the cache"),
+    Option("name", ALL, options.text, "default", "the name of the cache in log lines"),
     Option(
         "serializer",
         BACKENDS,
@@ -140,14 +138,14 @@ TABLE: Final = (
         BACKENDS,
         options.waits,
         (),
-        "how long a `get` that misses waits for another caller to compute the value",
+        "seconds that a `get` waits after a miss for another caller to compute the value",
     ),
     Option(
         "coherence",
         BACKENDS,
         options.coherence,
         None,
-        '`"host"`: the processes of this machine see at once what one of them writes or deletes',
+        '`"host"`: all processes of this machine see writes and deletes of one of them immediately',
     ),
     Option("stamps", ENGINE_ONLY, options.stamps_or_none, None),
     Option(
@@ -155,28 +153,28 @@ TABLE: Final = (
         ALL,
         options.path_or_none,
         None,
-        "the directory in which the workers show each other their figures",
+        "the directory in which the workers publish their figures for each other",
     ),
     Option(
         "snapshot_dir",
         KEPT,
         options.path_or_none,
         None,
-        "an absolute path, of the directory where the entries are kept from one process to the next",
+        "the absolute path of the directory where the entries are saved for the next process",
     ),
-    Option("snapshot_interval", KEPT, options.interval, 300.0, "between two saves of the entries"),
+    Option("snapshot_interval", KEPT, options.interval, 300.0, "seconds between two saves of the entries"),
     Option(
         "snapshot_key",
         KEPT,
         options.secret_or_none,
         None,
-        "a string or bytes that the snapshots are signed with",
+        "a string or bytes to sign the snapshots with",
         is_secret=True,
     ),
     Option("on_removal", ENGINE_ONLY, options.function_or_none, None),
     Option("clock", ENGINE_ONLY, options.function, SystemClock.monotonic),
 )
-"""In the engine each option has its name, in Django the same in capitals, in Flask the same."""
+"""Names are the same in the engine and in Flask, and in capitals in Django. Exceptions are in the following tables."""
 
 IN_DJANGO: Final[dict[str, Spelling | None]] = {
     "l2": Spelling("L2", options.text),
@@ -190,7 +188,7 @@ IN_DJANGO: Final[dict[str, Spelling | None]] = {
     "figures_dir": Spelling("FIGURES_DIR", default=OF_THE_SITE),
     "snapshot_dir": Spelling("SNAPSHOT"),
 }
-"""The options that Django's settings spell in another way; None for those that they do not have."""
+"""The options with another name, check or default in Django's settings; None for options that do not exist there."""
 
 IN_FLASK: Final[dict[str, Spelling | None]] = {
     "max_entries": Spelling("threshold", options.zero_for(THRESHOLD, options.whole), THRESHOLD),
@@ -199,7 +197,7 @@ IN_FLASK: Final[dict[str, Spelling | None]] = {
     "serializer": None,
     "snapshot_dir": Spelling("snapshot"),
 }
-"""The same for Flask."""
+"""The same for Flask's configuration."""
 
 
 class Setting(NamedTuple):
@@ -208,8 +206,8 @@ class Setting(NamedTuple):
     Attributes:
         name: the name as the interface spells it.
         value: the value in words.
-        is_default: whether that is the value without the setting.
-        meaning: the meaning in words.
+        is_default: whether the value is the default.
+        meaning: the description.
     """
 
     name: str
@@ -219,7 +217,7 @@ class Setting(NamedTuple):
 
 
 class Options(Mapping[str, Option]):
-    """The options of one interface, by their names there, with the checks and defaults that they have there."""
+    """The options of one interface, with the names, checks and defaults of this interface."""
 
     __slots__ = ("_by_name",)
 
@@ -242,14 +240,14 @@ class Options(Mapping[str, Option]):
         return len(self._by_name)
 
     def unknown(self, given: Iterable[Any], cache: str) -> str | None:
-        """Return the message about ``given`` names that are none of these: see ``options.unknown``."""
+        """Return a message about the names in ``given`` that are not options: see ``options.unknown``."""
         return options.unknown(given, self, cache)
 
     def checked(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return all options by ``Option.name``: those of ``given``, checked, and the defaults of the others.
+        """Return the values of all options by ``Option.name``: the checked values of ``given``, and defaults.
 
         Raises:
-            TypeError, ValueError: naming the option as it is spelled here.
+            TypeError, ValueError: if a value is invalid. The message names the option as in this interface.
         """
         return {
             option.name: option.check(name, given[name]) if name in given else option.default
@@ -257,7 +255,7 @@ class Options(Mapping[str, Option]):
         }
 
     def for_engine(self, checked: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of ``Cache``. A backend's weights are bytes."""
+        """Return the arguments of ``Cache``. Backends weigh entries in bytes."""
         arguments = {option.name: checked[option.name] for option in self.values() if TakenBy.ENGINE in option.taken_by}
         if arguments["max_weight"] is not None:
             arguments["weigher"] = size_of
@@ -265,7 +263,7 @@ class Options(Mapping[str, Option]):
 
     @contextmanager
     def in_errors(self) -> Iterator[None]:
-        """Let an error about a directory, which ``Cache`` raises, name the option as it is spelled here."""
+        """Let an error about a directory, which ``Cache`` raises, name the option as in this interface."""
         try:
             yield
         except DirectoryUnusable as error:
@@ -273,7 +271,7 @@ class Options(Mapping[str, Option]):
             raise DirectoryUnusable(spelled, error.reason) from error
 
     def settings(self, checked: Mapping[str, Any]) -> list[Setting]:
-        """Return the options of ``checked``, for operators."""
+        """Return the settings for operators, from the result of ``checked``."""
         return [
             Setting(
                 name,

@@ -93,7 +93,7 @@ def test_a_directory_that_cannot_be_used_is_an_error_that_names_the_option_and_s
 ):
     (tmp_path / "a file").touch()
     (tmp_path / "for all").mkdir(mode=0o755)
-    complaint = f"{adapter.spelled(option)} must be None, or a directory for this user alone"
+    complaint = f"{adapter.spelled(option)} must be None, or a private directory of this user"
     with pytest.raises(adapter.refused, match=complaint) as refused:
         adapter.make(**{option: tmp_path / name})
     assert str(tmp_path / name) in str(refused.value)

@@ -33,7 +33,7 @@ def pair(process):
 
 @pytest.fixture
 def stamps_file(tmp_path, map_stamps):
-    """The path of the file of stamps, which was made."""
+    """Return the path of the file of stamps, after creating it."""
     map_stamps()
     (file,) = tmp_path.iterdir()
     return file
@@ -41,6 +41,6 @@ def stamps_file(tmp_path, map_stamps):
 
 @pytest.fixture(autouse=True)
 def _request():
-    """A test is a request: the next test does not fill what it missed."""
+    """End the request at the end of a test, so that the next test does not fill its misses."""
     yield
     end_request()

@@ -28,14 +28,14 @@ from wheelcache.runtime.request_scope import end_request
 KEYS = [f"key {number}" for number in range(3)]
 THREADS = 4
 STEP = 2**16
-"""Between two versions of a thread. ``incr`` counts in between."""
+"""The distance between two versions of a thread. ``incr`` counts in between."""
 
 WAIT = 5.0
-"""Seconds that a caller waits for the value of another."""
+"""Seconds that a caller waits for the value of another caller."""
 
 READ, WRITE, INCREMENT = range(3)
 FIELDS = 5
-"""Of a record: kind, key, version, start, end."""
+"""The format of a record: kind, key, version, start, end."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Database:
 
 
 class Caller:
-    """A thread that does one request after the other, and records the version that each read and write had."""
+    """A thread that makes one request after the other, and records the version of each read and write."""
 
     def __init__(self, cache, database, setting, number, seed):
         self.cache = cache
@@ -99,8 +99,8 @@ class Caller:
         return self.next_version
 
     def computed(self, key):
-        """The version that a caller sets which missed the key. Without coherence nothing refuses an outdated one, so
-        it has to be a new one."""
+        """Return the version that a caller sets after a miss. Without coherence, no part refuses an outdated version,
+        so it must be a new one."""
         return self.database.versions[key] if self.setting.is_coherent else self.version(key)
 
     def has_read(self, key, version, start):
@@ -184,7 +184,7 @@ class Caller:
 
 
 def run(folder, setting, count, seed):
-    """Let ``THREADS`` threads of each process do ``count`` requests each. Return all records."""
+    """Let ``THREADS`` threads of each process make ``count`` requests each. Return all records."""
     Database.make(folder / "database")
     arguments = [folder, setting.processes, int(setting.is_coherent), int(setting.waits), count, seed]
     workers = [
@@ -212,7 +212,7 @@ def run(folder, setting, count, seed):
 
 
 def outdated_reads(records):
-    """Return the number of reads, and those among them that returned an outdated version, as text."""
+    """Return the number of reads, and a text for each read that returned an outdated version."""
     of_kind = defaultdict(list)
     for at in range(0, len(records), FIELDS):
         kind, key, version, start, end = records[at : at + FIELDS]
@@ -221,11 +221,11 @@ def outdated_reads(records):
     for key in range(len(KEYS)):
         writes, increments, reads = (of_kind[kind, key] for kind in (WRITE, INCREMENT, READ))
         ends = {}
-        # Two processes may come to the same sum.
+        # Two processes may compute the same sum.
         for _, end, version in writes + increments:
             ends[version] = max(end, ends.get(version, 0))
         returned = sorted((end, start) for start, end, _ in writes)
-        # The latest start of a write that has returned so far.
+        # The latest start of a write that has returned.
         floor, at = 0, 0
         for start, end, version in sorted(reads):
             while at < len(returned) and returned[at][0] < start:

@@ -1,4 +1,4 @@
-"""Caches that act like processes of their own: all of a test map the same file of stamps."""
+"""Caches that act like separate processes: all caches of a test map the same file of stamps."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -6,23 +6,23 @@ from tests.waiting import PATIENCE
 from wheelcache import Cache
 
 NAME = "test"
-"""Of the stamps."""
+"""The name of the stamps."""
 
 STAMPS_CHECK = 10.0
-"""Seconds after which a cache looks whether its stamps are still there."""
+"""Seconds after which a cache checks that its stamps still exist."""
 
 QUIET = {"log_interval": None, "sample_interval": None}
 
 
 def fill(*caches, key="k", value="old"):
-    """As readers do: each cache misses the key, and sets it."""
+    """Miss the key in each cache, and set it, as readers do."""
     for cache in caches:
         assert cache.get(key) is None
         assert cache.set(key, value)
 
 
 def are_shared(one, other):
-    """Whether a write under either stamps ends the entry of a cache on the other. Both may be used only once."""
+    """Return whether writes with either stamps invalidate entries with the other. Each object can be used only once."""
     caches = [Cache(stamps=stamps, **QUIET) for stamps in (one, other)]
     for key, (writer, reader) in {"a": caches, "b": caches[::-1]}.items():
         reader.set(key, "old")

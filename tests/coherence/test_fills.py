@@ -1,4 +1,4 @@
-"""A ``set`` that answers a miss is a fill: it ends no entry elsewhere, and is dropped if the key was written since."""
+"""A ``set`` after a miss is a fill: it invalidates no other entry, and is dropped if the key was written since."""
 
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ FILLS = {
 
 @pytest.mark.parametrize("fill_key", FILLS.values(), ids=FILLS)
 def test_fills_are_quiet(process, fill_key):
-    # With a single slot, a write of any key ends every entry.
+    # With a single slot, a write of any key invalidates every entry.
     caches = [process(slots=1) for _ in range(3)]
     for cache in caches:
         fill_key(cache)
@@ -81,21 +81,21 @@ def test_only_what_is_stored_within_the_window_is_a_fill(pair, clock, miss, stor
 @pairs
 @pytest.mark.parametrize("write", ["set", "delete", "clear"])
 def test_a_fill_is_dropped_whose_key_was_written_elsewhere_meanwhile(pair, clock, miss, store, write):
-    """It may be of a computation that began before that write, and is older."""
+    """Its computation may have begun before that write, so the value may be older."""
     one, other = pair
     assert miss(one) is None
     {"set": lambda: other.set("k", "new"), "delete": lambda: other.delete("k"), "clear": other.clear}[write]()
     clock.advance(FILL_WINDOW)
     assert not store(one, "old")
     assert (one.get("k"), other.get("k")) == (None, "new" if write == "set" else None)
-    # The next one fills.
+    # The next one is a fill.
     assert one.set("k", "newer")
     assert one.get("k") == "newer"
 
 
 @pairs
 def test_a_write_long_after_a_miss_and_a_write_elsewhere_is_kept_and_ends_the_other(pair, clock, miss, store):
-    """A consumer missed the state of something, another process wrote it, and now the consumer has news of it."""
+    """A consumer missed a state, another process wrote it, and now the consumer sets a newer state."""
     one, other = pair
     assert miss(one) is None
     clock.advance(5)
@@ -158,7 +158,7 @@ def test_a_lease_that_was_passed_on_fills_quietly(map_stamps):
     assert other.get("k") == one.get("k") == "old"
 
 
-# Beside other threads of the process.
+# Several threads of the process.
 
 
 @pytest.mark.parametrize("store", [STORES["set"], STORES["set_many"]])
@@ -168,12 +168,12 @@ def test_a_fill_is_dropped_whose_key_another_thread_wrote_meanwhile(pair, store,
     assert one.get("k") is None
     if write == "set":
         Context().run(one.set, "k", "new")
-        # A hit is no miss that could explain the next set.
+        # After a hit, the next set is not a fill.
         assert one.get("k") == "new"
     else:
         Context().run(one.delete, "k")
     assert not store(one, "old")
-    # Which of two values that were set is the newer is not known, so none is returned.
+    # It is unknown which of the two values is newer, so neither is returned.
     assert one.get("k") is None
     assert store(one, "newest")
     assert one.get("k") == "newest"
@@ -239,7 +239,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_after_a_write_of_its_own_a_thread_fills_nothing(pair, change):
-    """It missed the key, another thread filled it, and it wrote that: what it sets now is news."""
+    """The thread missed the key, another thread filled it, and this thread wrote it: its next ``set`` is news."""
     one, other = pair
     assert one.get("k") is None
     in_thread(lambda: fill(one, value=1))

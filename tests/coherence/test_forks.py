@@ -1,4 +1,4 @@
-"""The file of stamps is removed, or the process forks: no entry of before is taken for current."""
+"""After the file of stamps was removed, or the process has forked, no earlier entry counts as current."""
 
 import logging
 import threading
@@ -141,7 +141,7 @@ def test_children_forked_in_the_middle_of_writes_never_get_an_old_value(map_stam
 
 def test_a_child_forked_after_the_stamps_were_removed_returns_no_entry_of_before(process, stamps_file):
     cache, other = process(), process()
-    # Filled under what the file showed when it was new.
+    # Filled under the stamps of the new file.
     fill(cache)
     other.delete("k")
     stamps_file.unlink()
@@ -177,5 +177,5 @@ def test_no_stamp_of_a_child_is_one_of_its_parents_and_no_cache_has_its_locks_ta
     folder = tmp_path if can_open else tmp_path.rename(tmp_path.with_name("elsewhere"))
     assert fork(child)
     folder.rename(tmp_path)
-    # The child wrote over it, to the file that both have mapped.
+    # The child overwrote it, in the file that both have mapped.
     assert caches[1].get("k") is None

@@ -1,4 +1,4 @@
-"""No read that begins after a write has returned gets an older version: threads, processes and all methods at once."""
+"""No read that begins after a write returned gets an older version, with threads, processes and all methods."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.coherence.linearizability import THREADS, Setting, outdated_reads, ru
 pytestmark = pytest.mark.deep
 
 REQUESTS = 300_000
-"""Of all threads together."""
+"""The number of requests of all threads together."""
 
 SETTINGS = {
     "coherence and fill_wait": Setting(processes=4, is_coherent=True, waits=True),

@@ -1,4 +1,4 @@
-"""Processes with stamps in common, in random steps: none returns what another has written over."""
+"""Random steps of processes with shared stamps: none returns a value that another process has overwritten."""
 
 import tempfile
 from collections import Counter
@@ -24,8 +24,8 @@ THREADS_EACH = 2
 class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
     """Three caches with few slots in common, each used by two threads that do one request at a time, over a database.
 
-    Threads are contexts, so one runs until its next step and then another. ``floor`` is what was true when the last
-    write of the key that has returned began: no get may return what is older.
+    Threads are contexts, so one runs until its next step and then another. ``floor`` is the version when the last
+    write of the key that has returned began: no get may return an older one.
     """
 
     @initialize(slots=st.sampled_from([1, 3, 64]), max_entries=st.sampled_from([None, 1, 2]))
@@ -45,7 +45,7 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
             self.directory.cleanup()
 
     def idle(self, number):
-        """A thread of this cache that has no request, if there is one."""
+        """Return a thread of this cache without a request; None if there is none."""
         for which, context in enumerate(self.threads[number]):
             if (number, which) not in self.fills:
                 return context
@@ -101,7 +101,7 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
         key, value, missed_at = self.fills.pop((number, which))
         is_news = self.clock() - missed_at > FILL_WINDOW
         if is_news:
-            # By then a set ends what others wrote, so its value must be of now: caches do not guard a slower fill.
+            # After the window, a set is news, so its value must be current: caches do not guard slower fills.
             value = self.truth[key] = next(self.versions)
         cache, context = self.caches[number], self.threads[number][which]
         stored = False
@@ -117,7 +117,7 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
 
     @rule(number=CACHES, key=KEYS, elsewhere=st.none() | CACHES)
     def take(self, number, key, elsewhere):
-        """Perhaps the key is deleted in another process meanwhile."""
+        """Let another process delete the key in the meantime, perhaps."""
         context, floor = self.idle(number), self.floor[key]
         if context is None:
             return
@@ -145,7 +145,7 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
         for cache in getattr(self, "caches", ()):
             assert cache.stats().size == len(cache) >= len(cache.keys())
             for key in cache.keys():
-                # A hit, so it changes nothing but the order.
+                # A hit changes only the order.
                 self.check(key, cache.get(key), self.floor[key])
 
 

@@ -1,4 +1,4 @@
-"""The file of stamps: which may use it, what may be in it, and which slot a key has."""
+"""The file of stamps: its permissions, its contents, and the slots of keys."""
 
 import fcntl
 import math
@@ -21,7 +21,7 @@ from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
 
 SIZE = (3 << 19) + 64
-"""Bytes of the file: a header, and two words for each of 65,536 slots."""
+"""The size of the file in bytes: a header, and three words for each of 65,536 slots."""
 
 
 def start(script, *args, **environment):
@@ -42,7 +42,7 @@ def test_the_file_is_its_owners_only_and_a_mebibyte_whatever_the_umask(tmp_path)
     (file,) = tmp_path.iterdir()
     found = file.stat()
     assert (stat.S_IMODE(found.st_mode), found.st_uid, found.st_size) == (0o600, os.geteuid(), SIZE)
-    # All of it is there: no write to the map can fail.
+    # All blocks are allocated: no write to the map can fail.
     assert found.st_blocks * 512 >= found.st_size
 
 
@@ -61,7 +61,7 @@ def test_no_descriptor_stays_open_but_that_of_the_map(map_stamps):
     assert len(os.listdir("/proc/self/fd")) <= before + 1
 
 
-# What is refused.
+# Refused files.
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_whole_file_is_left_alone_where_there_is_no_room(map_stamps):
 def test_a_process_maps_no_file_that_another_one_removed_while_it_waited_for_the_lock(
     stamps_file, map_stamps, in_thread
 ):
-    """The other one found no room for the rest of it."""
+    """The other process found no room for the rest of the file."""
 
     def opened():
         links = [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
@@ -227,13 +227,13 @@ def test_the_slot_of_a_key_is_the_same_in_every_process(tmp_path, map_stamps):
         print([*map(SharedStamps("test", Path(sys.argv[1])).slot, {keys!a})])
     """
     here = f"{[*map(map_stamps().slot, keys)]}\n"
-    # The hashes of strings are others there.
+    # There, strings have other hashes.
     with start(script, tmp_path, PYTHONHASHSEED="1") as process:
         assert process.communicate(timeout=60)[0] == here
 
 
 def test_entries_are_lost_to_writes_of_other_keys_as_often_as_the_docstring_says(map_stamps):
-    """100 writes a second to keys at random, entries read every 10 seconds; and, for more of them, on 1,024 slots."""
+    """Make 100 writes per second to random keys and read entries every 10 seconds; with 1,024 slots for more misses."""
     assert 1 - math.exp(-100 * 10 / 65_536) == pytest.approx(0.015, abs=0.0005)
     choose = random.Random(5)
     for slots, writes_between in ((SLOTS, 1000), (1024, 300)):

@@ -1,4 +1,4 @@
-"""What a write of one process does to the entries, loads and leases of the others."""
+"""The effects of a write on the entries, loads and leases of other processes."""
 
 import sys
 import threading
@@ -171,7 +171,7 @@ def test_a_waiter_for_a_lease_does_not_get_a_fill_that_was_dropped(map_stamps, p
     assert one.get("k") == "new"
 
 
-# Threads of one process beside its own writes.
+# Threads of the writing process.
 
 
 def test_threads_never_get_what_was_written_before_they_asked(map_stamps, together):

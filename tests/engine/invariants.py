@@ -1,4 +1,4 @@
-"""What always holds in a cache, by what any user of it can see."""
+"""Invariants of a cache that every user can observe."""
 
 from math import inf
 
@@ -22,7 +22,7 @@ def check(cache):
 
 
 def check_timers(cache, clock):
-    """Every entry with a TTL has its timer: once all times are over, the others are left. Moves the clock."""
+    """Check that every entry with a TTL has a timer: after all TTLs, only the others are left. This moves the clock."""
     check(cache)
     clock.advance(AGES)
     keys = cache.keys()

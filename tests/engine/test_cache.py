@@ -1,4 +1,4 @@
-"""The facade, one promise at a time. What every core does is in ``tests/core``."""
+"""The facade, one promise at a time. ``tests/core`` tests the behavior of the cores."""
 
 import gc
 import threading
@@ -30,7 +30,7 @@ def removals():
 
 @pytest.fixture
 def make(clock, removals):
-    """Make a cache without jitter that tells of its removals. It is checked at the end."""
+    """Make a cache without jitter that records its removals. It is checked at the end."""
     made = []
 
     def make_cache(**options):
@@ -233,7 +233,7 @@ def test_overwrites_and_deletes_with_long_ttls_leave_nothing_behind(make):
                 cache.set(number, number)
                 cache.delete(number)
             gc.collect()
-            # Without the threads that other tests have left. The compiled core allocates in the line that calls it.
+            # Ignore threads that other tests have left. The compiled core allocates in the line that calls it.
             own = [tracemalloc.Filter(True, pattern) for pattern in (__file__, "*/wheelcache/core/*")]
             return sum(each.size for each in tracemalloc.take_snapshot().filter_traces(own).traces)
         finally:
@@ -359,7 +359,7 @@ WRITES = {
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 def test_no_later_set_answers_a_miss_that_another_write_has_answered(make, tmp_path, write):
-    """Otherwise that ``set`` would be a quiet fill, and the other process would keep its old value."""
+    """Otherwise this ``set`` would be a quiet fill, and the other process would keep its old value."""
     here, elsewhere = (make(stamps=SharedStamps("test", tmp_path, 64)) for _ in range(2))
     assert here.get("k") is None
     with suppress(KeyError):

@@ -1,4 +1,4 @@
-"""What is stored as it is, and what is serialized."""
+"""The values that are stored as they are, and those that are serialized."""
 
 import sys
 from datetime import UTC, datetime, timedelta, tzinfo

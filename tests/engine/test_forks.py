@@ -1,4 +1,4 @@
-"""Forks: with and without use before, in the middle of work, out of a loader. Each child is a process of its own."""
+"""Forks: before and after the first use, during work, and from a loader."""
 
 import logging
 import threading
@@ -129,7 +129,7 @@ def test_timers_belong_to_the_process_that_set_them():
     event = timers.after(0.1)
 
     def child():
-        # The parent's may have fired before the fork, on a busy machine.
+        # On a busy machine, the parent's timer may have fired before the fork.
         fired.clear()
         assert len(timers) == 0
         timers.set_timer("child's", 1, 0.02)

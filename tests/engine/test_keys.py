@@ -1,4 +1,4 @@
-"""Keys with code of their own, which may be slow, raise, or call back."""
+"""Keys whose classes have code of their own, which may be slow, raise, or call the cache."""
 
 import gc
 import tracemalloc

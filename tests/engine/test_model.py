@@ -1,4 +1,4 @@
-"""The facade against the model of a core, in random steps: what it composes of the core's steps, counts and tells."""
+"""The facade against the model of a core, in random steps: its use of the core's steps, counts and notifications."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""Many threads at once: counters exact, the bound held, nothing lost."""
+"""Many threads at the same time: counters are exact, the bound holds, and no entry is lost."""
 
 import random
 import sys
@@ -17,7 +17,7 @@ SILENT = {"log_interval": None, "sample_interval": None}
 
 @pytest.fixture(autouse=True)
 def hasty_interpreter():
-    """Threads change places 500 times as often as usual."""
+    """Let threads alternate 500 times as often as usual."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -25,7 +25,7 @@ def hasty_interpreter():
 
 
 def in_threads(work):
-    """``work(number)`` in eight threads that start together; an exception in one is raised here."""
+    """Run ``work(number)`` in eight threads that start together. An exception in one of them is raised here."""
     start = threading.Barrier(THREADS)
 
     def run(number):
@@ -121,7 +121,7 @@ def test_clearing_while_others_read_tells_of_every_entry():
             for _ in range(5):
                 cache.set_many(dict.fromkeys(range(2000), 0))
                 cache.clear()
-                # The wheel thread may have come by, and tells of what it took.
+                # The wheel thread may have removed some entries, and notifies the listener.
                 assert until(lambda: len(told) == 2000)
                 assert sorted(told, key=lambda each: each[0]) == [(key, RemovalCause.CLEARED) for key in range(2000)]
                 told.clear()

@@ -1,4 +1,4 @@
-"""How long a value lives, with default options: never longer than its caller said, and little shorter."""
+"""The lifetime of a value with default options: never longer than its TTL, and only a little shorter."""
 
 import asyncio
 
@@ -18,7 +18,7 @@ def each(call):
 
 
 def after(before, call):
-    """A way to write all keys, which are all there."""
+    """A way to write all keys, which all exist."""
     return lambda cache, ttl: (before(cache, ttl), [call(cache, key, ttl) for key in KEYS])
 
 

@@ -1,4 +1,4 @@
-"""What is wrong is said at once, under the name that was given."""
+"""Invalid options are reported immediately, under the given name."""
 
 import asyncio
 from math import inf, nan

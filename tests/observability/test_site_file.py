@@ -72,7 +72,7 @@ def test_a_figures_dir_that_cannot_be_used_is_an_error_that_names_it(tmp_path, n
     if name == "another's":
         owner = os.geteuid()
         monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    with pytest.raises(FileUnusable, match="figures_dir must be None, or a directory for this user alone") as refused:
+    with pytest.raises(FileUnusable, match="figures_dir must be None, or a private directory of this user") as refused:
         Cache(figures_dir=tmp_path / name)
     assert str(tmp_path / name) in str(refused.value)
 
@@ -107,7 +107,7 @@ def test_without_a_usable_sqlite_each_process_shows_its_own_figures_and_says_so(
     break_it(monkeypatch)
     assert directory_of("shop") is None
     assert reason in caplog.text
-    with pytest.raises(FileUnusable, match=f"figures_dir must be None, or a directory .*{reason}"):
+    with pytest.raises(FileUnusable, match=f"figures_dir must be None, or a private directory .*{reason}"):
         Cache(figures_dir=path)
     alone = Cache("alone", clock=clock)
     alone.set("a", 1)

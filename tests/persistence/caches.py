@@ -1,4 +1,4 @@
-"""Caches without jitter, log and samples, on a clock of their own, that tests save and load."""
+"""Caches without jitter, log and samples, with their own clock, which tests save and load."""
 
 from wheelcache import Cache, ManualClock
 

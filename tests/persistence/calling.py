@@ -1,8 +1,8 @@
-"""Values that do something when they are pickled or unpickled."""
+"""Values that call functions when they are pickled or unpickled."""
 
 
 class Calling:
-    """Calls a function when it is pickled, and another when it is unpickled."""
+    """A value that calls one function when it is pickled, and another when it is unpickled."""
 
     saving = loading = staticmethod(lambda: None)
 

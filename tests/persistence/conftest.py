@@ -28,13 +28,13 @@ def wall(monkeypatch):
 
 @pytest.fixture
 def warnings(caplog):
-    """What was logged so far as a warning or worse."""
+    """Return the messages that were logged as a warning or worse."""
     return lambda: [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.fixture
 def open_folder():
-    """A directory to which the way is open for any user, which it is not to those of pytest."""
+    """Return a directory that any user can reach, unlike those of pytest."""
     folder = tempfile.mkdtemp()
     yield Path(folder)
     shutil.rmtree(folder)
@@ -42,11 +42,11 @@ def open_folder():
 
 @pytest.fixture
 def path(tmp_path):
-    """The place of a snapshot, in a directory with nothing else."""
+    """Return the path of a snapshot, in an otherwise empty directory."""
     return tmp_path / "a.snapshot"
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """The place of a directory of snapshots."""
+    """Return the path of a directory of snapshots."""
     return tmp_path / "kept"

@@ -36,7 +36,7 @@ def run(script, *args, command=()):
 
 
 def become_nobody(folder):
-    """Not before the imports, which that user may not be allowed."""
+    """Change the user. Call this after the imports, for which that user may lack the permission."""
     if os.geteuid() == 0:
         os.chown(folder, NOBODY, NOBODY)
         os.setuid(NOBODY)
@@ -50,11 +50,11 @@ def write(path, records=RECORDS, secret=None, kind="cache", **header):
 
 
 def read(path, secret=None, kind="cache"):
-    """The good records, and why there are no more, if there should be."""
+    """Return the good records, and the reason if others are missing."""
     records = []
     try:
         with open_snapshot(path, kind, secret) as snapshot:
-            # What came before an exception is there.
+            # The records before an exception.
             records.extend(snapshot)
     except SnapshotRefused as refused:
         return records, str(refused)
@@ -62,7 +62,7 @@ def read(path, secret=None, kind="cache"):
 
 
 def parts(data, secret=None):
-    """The header, the records and the end of a file, each as it is there."""
+    """Return the header, the records and the end of a file, as bytes."""
     check = CRC.size if secret is None else MAC_BYTES
     first = PREFIX.size + PREFIX.unpack_from(data)[-1] + check
     found, at = [data[:first]], first

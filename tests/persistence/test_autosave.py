@@ -1,4 +1,4 @@
-"""The files of a directory: which one is loaded, which one a process writes, and what hinders it."""
+"""The files of a directory: the choice of the file to load, the file that a process writes, and failures."""
 
 import gc
 import os
@@ -22,7 +22,7 @@ from wheelcache.runtime.worker_pool import refresh_pool
 
 @pytest.fixture
 def keep(folder):
-    """A cache that is kept in ``folder``, and what keeps it."""
+    """Make a cache that is saved in ``folder``, and its keeper."""
     made = []
 
     def one(**options):
@@ -36,12 +36,12 @@ def keep(folder):
 
 @pytest.fixture
 def saved(keep, folder):
-    """Save caches at once, so that each has a file of its own: the first has the number 1, and is the oldest."""
+    """Save caches at the same time, so that each has its own file. The first has the number 1, and is the oldest."""
 
     def save(*contents, **options):
         for age, values in zip(range(len(contents), 0, -1), contents, strict=True):
             cache, autosave = keep(**options)
-            # Without loading the one before.
+            # Without loading the previous one.
             cache.clear()
             cache.set_many(values)
             assert autosave.save()
@@ -67,7 +67,7 @@ def files(folder, suffix=".snapshot"):
     return sorted(path.name for path in folder.iterdir() if path.name.endswith(suffix))
 
 
-# Which is loaded.
+# The choice of the file.
 
 
 def test_the_newest_is_loaded(keep, saved):
@@ -176,7 +176,7 @@ def test_names_that_are_alike_are_told_apart(keep, saved):
         assert keep(name=name)[0].get("name") == name
 
 
-# What is written.
+# Saves.
 
 
 def test_a_cache_that_was_not_used_or_was_closed_has_nothing_to_save(keep, folder):
@@ -246,7 +246,7 @@ def test_what_hinders_it_is_one_warning_and_once_it_is_gone_it_saves_again(keep,
     folder.unlink()
     assert autosave.save()
     assert len(files(folder)) == len(files(folder, ".lock")) == 1
-    # Removed, and made anew by another, which has the number by now.
+    # Removed, and created again by another process, which now has the number.
     remove()
     other, its_own = keep()
     other.set_many({"a": 2})
@@ -274,11 +274,11 @@ def test_a_full_disk_is_one_warning_and_the_old_file_stays(keep, saved, warnings
     assert keep()[0].get("a") == 2
 
 
-# As a job.
+# The periodic job.
 
 
 class Saving:
-    """A cache that is being saved by the pool, until ``go_on``."""
+    """A cache that the pool is saving, until ``go_on``."""
 
     def __init__(self, cache, autosave):
         self.begun, self.go_on = threading.Event(), threading.Event()
@@ -303,7 +303,7 @@ def test_the_pool_saves_and_while_it_does_not_once_more(keep, folder):
     saving.go_on.set()
     assert until(lambda: files(folder))
     assert saving.threads == ["wheelcache-refresh"]
-    # Behind the one that was in progress.
+    # After the one that was in progress.
     assert autosave.save()
     autosave.run()
     assert until(lambda: len(saving.threads) == 3)

@@ -1,4 +1,4 @@
-"""A cache that is saved and loaded by hand, or kept in a directory: what comes beside saving and loading a core."""
+"""A cache that is saved and loaded explicitly, or kept in a directory."""
 
 import asyncio
 import operator
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Point:
-    """A key with code of its own."""
+    """A key whose class has its own code."""
 
     def __init__(self, x):
         self.x = x
@@ -49,7 +49,7 @@ def make():
         cache.close()
 
 
-# By hand.
+# Explicit calls.
 
 
 def test_keys_of_every_kind_are_loaded_in_order_of_use_with_the_time_that_is_left(make, path, wall):
@@ -60,7 +60,7 @@ def test_keys_of_every_kind_are_loaded_in_order_of_use_with_the_time_that_is_lef
     cache.get(Point(1))
     left = {key: cache.expires_in(key) for key in cache.keys()}
     assert cache.save(path, secret="a secret") == 7
-    # Jitter has had its part: it shortens a time once.
+    # Jitter shortens a time only once.
     other = make(jitter=0.5)
     assert other.load(str(path), secret="a secret") == 7
     assert other.keys() == [*left] == [("a", Point(2)), "text", 5, None, frozenset({3}), "for ever", Point(1)]
@@ -92,14 +92,14 @@ def test_a_child_of_a_fork_amid_a_save_has_everything_in_its_place(make, path, t
 
 
 def test_saving_does_not_rebuild_the_table_of_the_map(make, path, monkeypatch):
-    """Of a million entries that is a pause of 300 ms in which no other thread runs."""
+    """Rebuilding the table of a million entries would stop all threads for 300 ms."""
     monkeypatch.setattr(snapshot_file, "BUFFER_BYTES", 1000)
     cache = make()
     cache.set_many({str(key): key for key in range(20_000)})
     peaks = []
     tracemalloc.start()
     try:
-        # Threads that other tests have left may allocate meanwhile.
+        # Threads that other tests have left may allocate at the same time.
         for _ in range(3):
             before = tracemalloc.get_traced_memory()[0]
             tracemalloc.reset_peak()
@@ -107,7 +107,7 @@ def test_saving_does_not_rebuild_the_table_of_the_map(make, path, monkeypatch):
             peaks.append(tracemalloc.get_traced_memory()[1] - before)
     finally:
         tracemalloc.stop()
-    # 0.2 MB, and 3 where the table is rebuilt.
+    # 0.2 MB, and 3 MB if the table is rebuilt.
     assert min(peaks) < 1_000_000
 
 
@@ -127,7 +127,7 @@ def test_a_coherent_cache_of_another_process_loads_only_what_was_not_written_sin
         print(cache.load(folder / "a.snapshot"), cache.get_many("ab"))
         """
     assert run(script, tmp_path) == "1 {'a': 1}\n"
-    # Nothing passes for current once the stamps were made anew.
+    # No entry counts as current after the stamps were created again.
     for stamps in tmp_path.glob("*.stamps"):
         stamps.unlink()
     assert make(stamps=SharedStamps("saved", tmp_path)).load(path) == 0
@@ -143,7 +143,7 @@ def kept(make, folder):
 
 @pytest.fixture
 def saved(kept):
-    """What an earlier process left: a to e."""
+    """Save the entries a to e, as an earlier process."""
 
     def save(use=lambda cache: cache.set_many(dict.fromkeys("abcde", 1), None)):
         cache = kept()

@@ -1,4 +1,4 @@
-"""A snapshot is loaded by the first use of the cache, once, and whatever comes of that, the cache can be used."""
+"""The first use of a cache loads the snapshot, once. Whether or not that succeeds, the cache can be used."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ from wheelcache.persistence.gate import Gate
 
 
 class Lazy:
-    """A core that is loaded by its first use. The load stores "a", unless ``load(cache)`` does something else."""
+    """A core that its first use loads. The load stores "a", unless ``load(cache)`` is given."""
 
     def __init__(self, load=None):
         self.now = 0.0
@@ -57,7 +57,7 @@ class Lazy:
 
 
 class Slow:
-    """A load that another thread is in the middle of."""
+    """A load in progress in another thread."""
 
     def __init__(self):
         self.go_on = threading.Event()
@@ -82,7 +82,7 @@ class Slow:
             self._errors.append(error)
 
     def end(self):
-        """What the loading thread raised."""
+        """The exception of the loading thread."""
         self.go_on.set()
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
@@ -100,7 +100,7 @@ def test_the_first_use_loads_and_no_other():
     assert cache.get("b") is None
     cache.gate.open()
     assert cache.loads == 1
-    # The refused call is no hit.
+    # The refused call does not count as a hit.
     assert cache.core.counts()[:2] == (1, 0)
 
 
@@ -164,7 +164,7 @@ def test_a_thread_waits_for_another_only_so_long_and_then_the_cache_can_be_used(
     monkeypatch.setattr(gate, "PATIENCE", 0.05)
     slow = Slow()
     assert slow.cache.get("b", "not there yet") == "not there yet"
-    # No thread waits any more, and the load goes on.
+    # No thread waits, and the load continues.
     monkeypatch.setattr(gate, "PATIENCE", PATIENCE)
     assert slow.cache.get("c") is None
     assert slow.cache.is_pending
@@ -230,7 +230,7 @@ class TestClosed:
 
 
 class TestForks:
-    """``after_fork_in_child`` is what the child calls: in these, of a child that has this thread alone."""
+    """The tests call ``after_fork_in_child`` as a child with only this thread does."""
 
     def test_the_child_of_a_used_one_has_what_was_loaded(self):
         cache = Lazy()
@@ -245,7 +245,7 @@ class TestForks:
         slow = Slow()
         monkeypatch.setattr(gate, "PATIENCE", patience)
         if patience < 1:
-            # Then it is open, and the child has what was loaded by then.
+            # The gate is open, and the child has the entries that were loaded before.
             slow.cache.get("b")
         child = os.fork()
         if child == 0:
@@ -294,7 +294,7 @@ def test_an_exception_at_any_point_does_not_shut_the_cache_for_ever(operation):
         cache = Lazy()
         delivery = Delivery(target)
         interrupted = delivery.run(lambda cache=cache: OPERATIONS[operation](cache))
-        # By another thread, for which the gate is shut while one loads, and by this one.
+        # By another thread, for which the gate is shut during the load, and by the loading thread.
         assert worker.does(lambda cache=cache: cache.set("b", 2)), delivery.where
         assert cache.get("b") == 2, delivery.where
         assert not cache.is_pending, delivery.where
@@ -321,7 +321,7 @@ def test_an_exception_at_any_point_of_a_close_leaves_what_can_be_closed(moment):
         if moment != "loading":
             close(cache)
         interrupted = cache.was_interrupted
-        # It is of use, or closed, and waits for no load.
+        # It can be used, or is closed, and waits for no load.
         assert worker.does(lambda cache=cache: _use_if_open(cache)), delivery.where
         cache.close()
         with pytest.raises(CacheClosed):

@@ -1,4 +1,4 @@
-"""An exception that may come at any point of a save or a load leaves the cache, and the file, whole."""
+"""An exception that may come at any point of a save or a load leaves the cache and the file intact."""
 
 from functools import partial
 
@@ -16,12 +16,12 @@ worker = Worker()
 
 
 def every_point(make, operation):
-    """Interrupt ``operation(make())`` at one point after the other: what was made, and where the exception came."""
+    """Interrupt ``operation(make())`` at every point in turn. Yield the result of ``make`` and the point."""
     target, interrupted = 0, True
     while interrupted:
         target += 1
         made = make()
-        # Not kept: it holds frames, and with them what the interrupted call had.
+        # Dropped: it refers to frames, and these to the objects of the interrupted call.
         where, interrupted = interrupt(target, partial(operation, made))
         yield made, where
     assert target > 100
@@ -39,11 +39,11 @@ def test_a_save_leaves_the_entries_and_a_file_that_is_the_old_one_or_the_new_one
     filled(VALUES).save(path)
     for cache, where in every_point(partial(filled, VALUES), lambda cache: cache.save(path)):
         other = kept()
-        # An exception that comes while a value is pickled passes for one of the value's.
+        # An exception during pickling counts as an exception of the value.
         assert other.load(path) == len(other) >= 3, where
         assert worker.does(partial(cache.set, "a", 2)), where
         assert sorted(cache.keys()) == sorted(VALUES), where
-        # Other saves are not refused, and remove what this one left.
+        # Other saves are not refused, and remove the leftovers of this one.
         assert cache.save(path) == 4, where
         assert [each.name for each in tmp_path.iterdir()] == [path.name], where
 
@@ -62,7 +62,7 @@ def test_a_load_leaves_what_it_has_loaded(tmp_path, max_weight):
 
 
 class Noted:
-    """A cache that notes where it is saved."""
+    """A cache that records the paths of its saves."""
 
     name = "mine"
 
@@ -83,6 +83,6 @@ def test_an_autosave_can_save_again(tmp_path):
 
     for (cache, autosave), where in every_point(make, lambda made: made[1].save()):
         assert worker.does(lambda autosave=autosave: autosave.save(1.0)), where
-        # The number of the last one was free.
+        # The number of the previous one was free.
         assert {path.name for path in cache.paths} == {f"{stem_of('mine')}.1.snapshot"}, where
         autosave.close()

@@ -1,4 +1,4 @@
-"""Caches that outlive their processes: what forks load, and what an exit, a signal and a hanging thread leave."""
+"""Caches that outlive their processes: loads after forks, saves at exits and signals, and hanging threads."""
 
 import textwrap
 
@@ -36,7 +36,7 @@ def files(folder, suffix=".snapshot"):
 
 
 def left(folder):
-    """What the next process finds."""
+    """Return the entries that the next process finds."""
     return run("print(make().get('a')); os._exit(0)", folder)
 
 
@@ -60,7 +60,7 @@ def test_a_preloading_master_loads_nothing_and_its_children_themselves(folder):
         """,
         folder,
     ) == ["1", "5", "1", "6", "False"]
-    # Each had the number of the process before, which was gone.
+    # Each had the number of the previous process, which had ended.
     assert len(files(folder)) == 1
 
 
@@ -79,7 +79,7 @@ def test_each_process_has_a_number_that_no_other_living_one_has(folder):
         """
 
     def written():
-        """The numbers of the files that were written since the last call."""
+        """Return the numbers of the files that were written since the last call."""
         nonlocal before
         now = {name.split(".")[1]: (folder / name).stat().st_ino for name in files(folder)}
         there, before = before, now
@@ -97,7 +97,7 @@ def test_each_process_has_a_number_that_no_other_living_one_has(folder):
     assert written() == {"1", "2"}
     forking.kill()
     forking.wait(60)
-    # The child lives, and so does its number, but its parent's is free.
+    # The child lives and keeps its number, but the number of its parent is free.
     last = start(script, folder, "stay")
     assert last.communicate("\n", 20)[0] == "saved\n"
     assert written() == {"1"}

@@ -1,4 +1,4 @@
-"""Saving a cache and loading it into another: the same entries, for as long, in the same order, and no wrong value."""
+"""Saving a cache and loading it into another: the same entries, TTLs and order, and never a wrong value."""
 
 import logging
 import pickle
@@ -40,7 +40,7 @@ def removals():
 
 @pytest.fixture
 def noted(removals):
-    """Make a cache that notes its removals."""
+    """Make a cache that records its removals."""
     return lambda **options: kept(on_removal=lambda *removal: removals.append(removal), **options)
 
 
@@ -85,7 +85,7 @@ def test_what_is_saved_is_loaded_with_the_time_that_is_left_in_order_of_use(secr
         if index < len(entries):
             cache.get(entries[index][0])
     clock.advance(before)
-    # What is equal as a key comes back as the first that was saved.
+    # Equal keys are restored as the first one that was saved.
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(snapshots, "STEP", step)
         patch.setattr(time, "time", lambda: 5e5)
@@ -170,7 +170,7 @@ def test_what_is_there_stays_and_then_the_most_recently_used_are_loaded(path, no
     fits = min(saved, 10 - here)
     assert other.load(path) == fits
     assert other.keys() == [*(("here", number) for number in range(here)), *range(saved - fits, saved)]
-    # The others were not even read.
+    # The others were not unpickled.
     assert removals == []
 
 
@@ -273,13 +273,13 @@ def test_a_header_that_does_not_say_when_it_was_saved_is_refused(path, warnings,
 def test_records_before_the_damage_are_loaded(path):
     filled({number: str(number) for number in range(600)}).save(path)
     path.write_bytes(path.read_bytes()[:-100])
-    # It is renamed when it was loaded.
+    # It is renamed after it was loaded.
     again = shutil.copy(path, path.with_name("again"))
     other = kept()
     loaded = other.load(path)
     assert 590 < loaded < 600
     assert other.keys() == list(range(loaded))
-    # With less room: the most recently used of those.
+    # With less room, only the most recently used of them are restored.
     small = kept(max_entries=10)
     small.load(again)
     assert small.keys() == list(range(loaded - 10, loaded))
@@ -375,7 +375,7 @@ def test_a_cache_that_is_closed_while_it_loads_says_so(path):
 
 
 def test_what_is_saved_among_threads_was_there_at_some_time_and_all_that_stays_is_saved(together, tmp_path, wall):
-    """A value says how long it may live: none is found under the time of another."""
+    """Each value contains its own TTL: no value is found with the TTL of another."""
     cache = filled({key: (key, 1000) for key in range(600)}, 1000)
     over = threading.Event()
     paths = [tmp_path / f"{number}.snapshot" for number in range(8)]
@@ -394,7 +394,7 @@ def test_what_is_saved_among_threads_was_there_at_some_time_and_all_that_stays_i
                 cache.set(key, (key, ttl), ttl)
                 if key % 7 == 0:
                     cache.delete(key)
-            # These stay, and may be anywhere in the order.
+            # These stay, anywhere in the order.
             for key in range(500 + number, 600, 31):
                 assert cache.get(key) == (key, 1000)
 
@@ -413,7 +413,7 @@ def test_what_is_saved_among_threads_was_there_at_some_time_and_all_that_stays_i
 
 @pytest.fixture
 def coherent(tmp_path, removals):
-    """Make a cache as each process has one."""
+    """Make a cache as in a process of its own."""
     return lambda **options: kept(stamps=SharedStamps("saved", tmp_path), **options)
 
 
@@ -441,7 +441,7 @@ def test_loading_is_no_write_not_even_where_the_oldest_leave_again(path, coheren
     )
     assert other.load(path) == 3
     assert evicted(removals) == ["1", "2", "3", "4"]
-    # All is current as before.
+    # All entries are current again.
     assert len(cache.keys()) == 7
 
 

@@ -1,4 +1,4 @@
-"""A save walks through the core in steps that hold up no other thread for long."""
+"""A save walks through the core in short steps, so that other threads do not wait long."""
 
 import time
 
@@ -9,7 +9,7 @@ from wheelcache.runtime.clock import SystemClock
 
 
 class Steps:
-    """A core whose scans note their steps.
+    """A core whose scans record their steps.
 
     Attributes:
         counts: of each step, how many entries were asked for.
@@ -82,5 +82,5 @@ def test_where_another_thread_ran_during_a_step_it_is_let_run_again(path, monkey
     steps.before = wait_for_the_lock
     assert steps.save(path) == 600
     assert slept == [0]
-    # That took the other thread's time, and no batch took long.
+    # The delay came from the other thread; no batch took long.
     assert set(steps.counts) == {256}

@@ -1,4 +1,4 @@
-"""Pending timers that survive a restart: what is due by then fires at once, in order."""
+"""Pending timers survive a restart. Overdue timers fire immediately, in order."""
 
 import pickle
 import threading
@@ -45,7 +45,7 @@ def test_what_is_saved_is_set_again_with_the_time_that_is_left(make, path, wall,
     assert until(lambda: fired == [("a", 1)])
     other.clock.advance(100)
     assert until(lambda: fired == [("a", 1), ("b", [2])])
-    # They stay pending where they were.
+    # They stay pending in the saved object.
     assert len(timers) == 2
 
 
@@ -54,7 +54,7 @@ def test_what_is_due_fires_at_once_and_in_order(make, path, wall, monkeypatch):
     for number in range(50, 0, -1):
         timers.set_timer(number, "value", number)
     timers.set_timer("later", "value", 1000)
-    # Set anew, with the time of another: it comes after that one.
+    # Set again, with the time of another timer: it comes after that one.
     timers.set_timer(25, "value", 7)
     assert timers.save(path) == 51
     wall.now += 60
@@ -126,7 +126,7 @@ def test_a_header_that_says_not_when_it_was_saved_is_refused(make, path, warning
     assert make()[0].load(path) == 0
     assert len(warnings()) == 1
     assert path.with_name(f"{path.name}.refused").exists()
-    # A missing one is no error.
+    # A missing file is not an error.
     assert make()[0].load(path) == 0
     assert len(warnings()) == 1
 

@@ -1,4 +1,4 @@
-"""The directory of snapshots, which another user could replace: refused at the start, at each load and at each save."""
+"""A directory of snapshots that another user could replace is refused at the start, at each load and at each save."""
 
 import grp
 import os
@@ -14,7 +14,7 @@ from wheelcache.errors import FileUnusable
 
 @pytest.fixture
 def site(tmp_path):
-    """Where the directory of the snapshots is made: this user's, for others to read."""
+    """Return the parent of the directory of snapshots, which other users can read."""
     path = tmp_path / "site"
     path.mkdir(mode=0o755)
     return path
@@ -42,7 +42,7 @@ def save(make, directory=None, value=1):
 
 
 def test_a_directory_that_another_user_has_replaced_is_not_loaded_from_or_saved_to(make, site, tmp_path, warnings):
-    """That user may write ``site``, and puts a link there to files that belong to this user, too, as uploads do."""
+    """Another user can write to ``site``, and puts a link there to files of this user, such as uploads."""
     unpickled = []
     Calling.loading = staticmethod(lambda: unpickled.append(1))
     save(make)
@@ -84,7 +84,7 @@ def test_and_at_every_load_and_at_every_save_until_it_is_mended(make, site, tmp_
     assert cache.get("a") is None
     cache.set("a", 2)
     assert not any(cache.keeper.save() for _ in range(3))
-    # Nothing was set aside either.
+    # No file was renamed, either.
     assert {path.name: path.stat().st_ino for path in (site / "cache").iterdir()} == before
     assert [str(path) in each and "777" in each for each in warnings()] == [True, True]
     path.chmod(mode)
@@ -110,7 +110,7 @@ def test_a_link_on_the_way_is_followed_and_what_it_leads_through_is_looked_at(ma
     for way in (
         tmp_path / "link" / "cache",
         tmp_path / "link" / ".." / "site" / "cache",
-        # A link that all may replace, to a directory that is fine.
+        # A link that any user can replace, to a safe directory.
         site / "link" / "cache",
     ):
         with pytest.raises(FileUnusable, match="777"):

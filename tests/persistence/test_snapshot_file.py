@@ -1,4 +1,4 @@
-"""The file that records survive a restart in: what is written, what is refused, and what damage costs."""
+"""The snapshot file: round trips, refusals, and the loss by damage."""
 
 import errno
 import hmac
@@ -39,7 +39,7 @@ def refusal(path, secret=None):
     return str(refused.value)
 
 
-# What is written is read.
+# Round trips.
 
 
 @pytest.mark.deep
@@ -98,7 +98,7 @@ def test_the_bytes_are_those_that_the_module_describes(path, monkeypatch):
 def test_a_record_too_long_for_its_length_word_is_an_error_and_the_others_are_kept(path):
     with SnapshotWriter(path, {"kind": "cache"}, None) as writer:
         writer.write(b"one")
-        # Never touched, so it takes addresses and no memory.
+        # Never accessed, so it takes addresses but no memory.
         with pytest.raises(ValueError, match=f"a record must have fewer than {HEADER} bytes, not {HEADER}"):
             writer.write(bytes(HEADER))
         writer.write(b"two")
@@ -122,7 +122,7 @@ def test_a_reader_of_the_old_file_reads_it_to_the_end_while_it_is_replaced(path)
     assert read(path) == (NEW, None)
 
 
-# What is refused.
+# Refused files.
 
 
 def link(path):
@@ -151,7 +151,7 @@ FOR_ALL = "must be writable by its owner only, but its mode is"
 def test_what_is_no_file_or_others_may_write_is_refused_without_waiting(path, monkeypatch, make, message, exchanged):
     make(path)
     assert refusal(path) == f"{path} {message}"
-    # Put in the place of a good file after that was looked at.
+    # It replaces a good file after that was checked.
     found = write(path.with_name("good")).stat()
     monkeypatch.setattr(os, "lstat", lambda path, **options: found)
     assert refusal(path) == f"{path} {exchanged}"
@@ -225,7 +225,7 @@ def test_a_file_in_a_format_that_is_not_known_is_refused_and_stays(path, version
     [
         ({"kind": "timers"}, None, "is a snapshot of the kind 'timers', not 'cache'"),
         ({"secret": SECRET}, None, "is signed, and there is no secret to check it with"),
-        # With CRCs, which need no secret, in the place of the signature.
+        # With CRCs, which need no secret, instead of the signature.
         ({}, SECRET, "is not signed, but the secret requires a signature"),
         ({"secret": SECRET}, b"another", "was signed with another secret, or is damaged"),
         ({"secret": SECRET, "records": []}, b"another", "was signed with another secret, or is damaged"),
@@ -282,7 +282,7 @@ def test_no_descriptor_stays_open_whatever_is_refused_or_fails(path):
         refusal(path)
         with pytest.raises(ZeroDivisionError), SnapshotWriter(path, {"kind": "cache"}, None):
             raise ZeroDivisionError
-    # Of this directory alone: threads that other tests have left open files of their own.
+    # Only in this directory: threads that other tests have left open their own files.
     assert not [each for each in os.listdir("/proc/self/fd") if opened(each).startswith(str(path.parent))]
 
 
@@ -294,7 +294,7 @@ def test_a_device_that_fails_in_the_middle_costs_the_tail(path):
     with open_snapshot(write(path, records), "cache", None) as snapshot:
         found = iter(snapshot)
         assert [next(found) for _ in range(3)] == records[:3]
-        # Of a directory nothing can be read.
+        # Reading a directory fails.
         (file,) = (int(each) for each in os.listdir("/proc/self/fd") if opened(each) == str(path))
         directory = os.open(path.parent, os.O_RDONLY)
         os.dup2(directory, file)
@@ -306,11 +306,11 @@ def test_a_device_that_fails_in_the_middle_costs_the_tail(path):
 
 
 def opened(descriptor):
-    """The path of an open file of this process."""
+    """Return the path of an open file of this process."""
     try:
         return os.readlink(f"/proc/self/fd/{descriptor}")
     except FileNotFoundError:
-        # It was closed since: that of the listing, or of another thread.
+        # It was closed in the meantime: the file of the listing, or of another thread.
         return ""
 
 

@@ -1,4 +1,4 @@
-"""What a writer of a snapshot leaves behind, whether it succeeds, fails or is killed, and files that are set aside."""
+"""The files that a snapshot writer leaves if it succeeds, fails or is killed, and refused files."""
 
 import errno
 import fcntl
@@ -18,7 +18,7 @@ from wheelcache.persistence.snapshot_file import SnapshotWriter, remove_leftover
 
 @pytest.fixture
 def unbuffered(monkeypatch):
-    """Each record is written at once."""
+    """Write each record immediately."""
     monkeypatch.setattr(snapshot_file, "BUFFER_BYTES", 2)
 
 
@@ -105,7 +105,7 @@ def test_a_directory_in_its_place_or_none_to_be_in_is_an_error_and_nothing_is_le
 
 
 def test_in_a_directory_that_may_not_be_written_it_is_an_error_and_nothing_changes(open_folder):
-    """Not as root, which may."""
+    """Run as another user than root, which has the permission."""
     assert run(
         """
         become_nobody(folder)
@@ -123,7 +123,7 @@ def test_in_a_directory_that_may_not_be_written_it_is_an_error_and_nothing_chang
 
 
 def test_a_writer_killed_at_any_step_leaves_the_old_file_or_the_new_one_and_the_next_writer_cleans_up(tmp_path):
-    """Each child is killed at one call later than the one before; a write is torn in the middle."""
+    """Each child is killed one call later than the previous one; a write is cut in the middle."""
     steps = run(
         """
         snapshot_file.BUFFER_BYTES = 256
@@ -167,7 +167,7 @@ def test_a_writer_killed_at_any_step_leaves_the_old_file_or_the_new_one_and_the_
     killed, last = [tuple(line.split()) for line in steps[:-1]], steps[-1]
     assert last == "0 new None 0"
     assert {(end, message) for end, _, message, _ in killed} == {("-9", "None")}
-    # Nothing yet, a temporary file beside the old one, the new one alone; in this order, and nothing else.
+    # First the old file, then also a temporary file, then only the new file, and no other state.
     states = [(state, left) for _, state, _, left in killed]
     changes = [states[0], *(new for old, new in pairwise(states) if new != old)]
     assert changes == [("old", "0"), ("old", "1"), ("new", "0")]
@@ -224,7 +224,7 @@ def test_a_writer_whose_file_is_taken_for_a_dead_ones_before_it_is_locked_makes_
     lock, made = fcntl.flock, []
 
     def late(file, how):
-        """The others are always first, twice: once they are done, once about to remove it."""
+        """The other writers come first, twice: once they are done, once they are about to remove it."""
         monkeypatch.setattr(fcntl, "flock", lock)
         made.extend(path.parent.iterdir())
         if len(made) == 1:

@@ -1,4 +1,4 @@
-"""What the process loads in the background, for tests that wait for it or stand in its way."""
+"""Background loads of the process, for tests that wait for them or block them."""
 
 import asyncio
 import threading
@@ -11,15 +11,15 @@ THREADS = {refresh_pool: REFRESHES, timed_load_pool: TIMED_LOADS}
 
 
 def is_idle():
-    """Whether no thread loads or refreshes anything."""
+    """Return whether no thread loads or refreshes a value."""
     return refresh_pool.pending == timed_load_pool.pending == 0
 
 
 async def until_tasks_end():
-    """Let the other tasks of the running event loop come to their end."""
+    """Let the other tasks of the running event loop finish."""
     for _ in range(1000):
         if len(asyncio.all_tasks()) == 1:
-            # What is to be done when they are done comes after that.
+            # Their callbacks run after that.
             await asyncio.sleep(0)
             return
         await asyncio.sleep(0)
@@ -28,14 +28,14 @@ async def until_tasks_end():
 
 @contextmanager
 def full(pool, *, places=0):
-    """Keep all threads of the pool at work, and its queue full but for so many places."""
+    """Keep all threads of the pool busy, and its queue full except for the given number of jobs."""
     go, running = threading.Event(), threading.Semaphore(0)
 
     def job():
         running.release()
         go.wait(PATIENCE)
 
-    # Others hang already.
+    # Other threads hang already.
     free = THREADS[pool] - pool.pending
     try:
         for _ in range(free):
@@ -51,7 +51,7 @@ def full(pool, *, places=0):
 
 
 def refuse_threads(monkeypatch):
-    """As where the system starts no more threads: the pools have none from now on."""
+    """Let the pools have no threads from now on, as if the system started no more threads."""
 
     def refuse(thread):
         raise RuntimeError("can't start new thread")

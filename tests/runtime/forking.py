@@ -1,4 +1,4 @@
-"""Scripts that fork, each in a process of its own."""
+"""Scripts that fork, each in its own process."""
 
 import textwrap
 
@@ -52,12 +52,12 @@ os.register_at_fork(before=note)
 
 
 def run(script, *, options=scripts.FORKING, before=""):
-    """Run a script, which may write nothing to stderr; the words that it printed."""
+    """Run a script, which must write nothing to stderr. Return the words that it printed."""
     return scripts.run(before + PRELUDE + textwrap.dedent(script), options=options).split()
 
 
 def run_warned(script, *, before=""):
-    """As ``run``, where every warning is shown.
+    """Do the same as ``run``, with every warning shown.
 
     Not with ``-W error``: CPython 3.13 drops the error that it makes of the warning of a fork.
     """
@@ -65,5 +65,5 @@ def run_warned(script, *, before=""):
 
 
 def run_noting(script):
-    """As ``run_warned``, with the number of threads at each fork in ``seen_by_forks``, on any version of Python."""
+    """Do the same as ``run_warned``, with the number of threads at each fork in ``seen_by_forks``."""
     return run_warned(script, before=NOTE_THREADS)

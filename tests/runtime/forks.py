@@ -1,4 +1,4 @@
-"""A fork of a test's own process."""
+"""Forks of the process that runs the tests."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ def use(cache):
 
 
 def fork(work=lambda: None):
-    """Fork, and run ``work()`` in the child, for ten seconds at most. Whether it raised nothing."""
+    """Fork, and run ``work()`` in the child for at most ten seconds. Return whether it succeeded."""
     pid = os.fork()
     if pid == 0:
         sys.settrace(None)

@@ -1,4 +1,4 @@
-"""Forks of a process, each with an exception from outside at another point of the hooks: see ``test_lifecycle``."""
+"""Forks of a process, each with an asynchronous exception at another point of the hooks: see ``test_lifecycle``."""
 
 import socket
 import sys
@@ -18,16 +18,16 @@ PACKAGE = Path(wheelcache.__file__).parent
 
 
 class Silence:
-    """A connection to Redis on which nothing comes."""
+    """A connection to Redis that receives nothing."""
 
     def __init__(self):
         self._sock, self._other = socket.socketpair()
 
     def connect(self):
-        """It is."""
+        """Do nothing: it is connected."""
 
     def send_command(self, *arguments):
-        """It has no effect."""
+        """Do nothing."""
 
     def can_read(self, timeout):
         return False
@@ -42,11 +42,11 @@ class Silence:
 
 class Listener:
     def trust(self, trusted):
-        """There are no copies."""
+        """Do nothing: there are no copies."""
 
 
 def runs_ours(thread):
-    """Whether ``thread`` runs code of the package.
+    """Return whether ``thread`` runs code of the package.
 
     ``is_alive`` does not tell: a ``join`` that is interrupted marks the thread as stopped, and a ``start`` that is
     interrupted may leave the thread waiting, before it runs anything, for a lock of ``threading``'s own.
@@ -59,7 +59,7 @@ def runs_ours(thread):
 
 def main(directory):
     worker = Worker()
-    # Python cannot raise what a hook of a fork raises. It calls this instead.
+    # Python cannot raise the exceptions of fork hooks. It calls this function instead.
     sys.unraisablehook = lambda unraisable: None
     left = threading.Event()
     expiring = Cache(**SILENT, interval=0.01, on_removal=lambda *removal: left.set())

@@ -31,27 +31,27 @@ OURS = str(Path(wheelcache.__file__).parent)
 
 
 ROUNDS = 3
-"""How often a point counts that is passed again and again, from the same place: the first rounds of a loop."""
+"""The number of times that a point counts if it is passed repeatedly from the same place, as in a loop."""
 
 
 class Interruption(Exception):
-    """As Celery's SoftTimeLimitExceeded, an Exception."""
+    """An Exception, as Celery's SoftTimeLimitExceeded is."""
 
 
 class Delivery:
-    """Raises ``Interruption`` at the ``target``-th point of what is run inside of ``run``."""
+    """Raises ``Interruption`` at the ``target``-th point of the code that ``run`` calls."""
 
     def __init__(self, target):
         self.target = target
         self.passed = 0
         self._rounds = Counter()
         self.where = None
-        # Frames whose last call was of a function in Python: its return is no such point.
+        # Frames whose last call was that of a Python function: its return is not such a point.
         self._after_python = set()
         self._frame = None
 
     def run(self, function):
-        """What came of ``function()``: True if it was interrupted on the way."""
+        """Call ``function()``. Return True if it was interrupted."""
         gc.disable()
         before = sys.gettrace()
         sys.settrace(self._began)
@@ -63,7 +63,7 @@ class Delivery:
             sys.settrace(before)
             sys.setprofile(None)
             gc.enable()
-            # Or what the interrupted frames have would live on.
+            # Otherwise the objects of the interrupted frames would live on.
             self._after_python.clear()
             self._frame = None
         return self.where is not None
@@ -72,7 +72,7 @@ class Delivery:
         if self.where is not None or frame.f_code.co_filename == logging.__file__ or not _is_inside(frame):
             return None
         if frame.f_code.co_name != "__init__":
-            # A class is no function, though its __init__ is one.
+            # A class is not a function, although its __init__ is one.
             self._after_python.add(frame.f_back)
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
@@ -84,7 +84,7 @@ class Delivery:
             nonlocal last
             here = frame.f_lasti
             # Not where a call has raised: the handler begins without a look. An exception from here would come before
-            # the handled one is noted, and CPython would take that for handled for ever.
+            # the handled one is noted, and CPython would consider that one handled forever.
             returned = here not in caught
             if last in jumps or (returned and last in after and frame not in self._after_python):
                 self._pass(frame)
@@ -137,14 +137,14 @@ def _points(code):
 
 
 def _is_inside(frame):
-    """Whether this is called, if not directly, by what is to be interrupted."""
+    """Return whether the code to interrupt calls this, directly or indirectly."""
     while frame is not None and not frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
     return frame is not None
 
 
 class Worker:
-    """A thread beside the one that is interrupted."""
+    """A thread in addition to the interrupted one."""
 
     def __init__(self):
         self._start()
@@ -155,7 +155,7 @@ class Worker:
         threading.Thread(target=_work, args=(self._jobs, self._done), daemon=True).start()
 
     def does(self, job, seconds=3.0):
-        """Run ``job()`` there. Whether it came back."""
+        """Run ``job()`` in the thread. Return whether it returned."""
         self._jobs.put(job)
         try:
             error = self._done.get(timeout=seconds)
@@ -179,7 +179,7 @@ def _work(jobs, done):
 
 @contextlib.contextmanager
 def quiet():
-    """Listeners and loaders are interrupted as well, and that is logged; so is what runs when an object goes."""
+    """Silence the log and unraisable exceptions: interruptions of listeners, loaders and finalizers are logged."""
     logger = logging.getLogger("wheelcache")
     before, hook = logger.disabled, sys.unraisablehook
     logger.disabled = True

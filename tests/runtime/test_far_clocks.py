@@ -1,4 +1,4 @@
-"""A clock that shows more than floats can count intervals at is refused: it would be advanced for ever."""
+"""A clock is refused if it shows times at which a float cannot count intervals: it would be advanced forever."""
 
 import threading
 

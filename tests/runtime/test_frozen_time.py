@@ -1,4 +1,4 @@
-"""What goes on in real time while tests have frozen it, what is right after the thaw, and how a freeze is noticed."""
+"""Frozen time: the parts that keep running in real time, the state after the thaw, and the detection of a freeze."""
 
 import asyncio
 import os
@@ -44,11 +44,11 @@ def cache(removed):
     cache.close()
 
 
-# What leaves memory.
+# Removal from memory.
 
 
 def test_what_expired_in_a_freeze_of_the_past_leaves_memory_after_the_thaw(cache, removed, library, caplog):
-    """This is no lag: the wheel could not advance before the thaw."""
+    """This does not count as lag: the wheel could not advance before the thaw."""
     with library.freeze(LONG_AGO):
         cache.set_many({"a": 1, "b": 2}, 300)
     assert cache.parts.driver.lag < PATIENCE
@@ -140,7 +140,7 @@ def test_every_thread_sees_the_frozen_time(cache, library):
 
 
 def test_a_freeze_that_begins_in_another_ends_with_that(cache):
-    """freezegun puts its functions in place once, and back once."""
+    """freezegun installs its functions once, and removes them once."""
     cache.set("a", 1, 300)
     with freezegun.freeze_time(FAR), freezegun.freeze_time(LONG_AGO):
         assert cache.get("a") == 1
@@ -154,7 +154,7 @@ def test_if_freezegun_is_told_to_ignore_wheelcache_it_stays_in_real_time(cache):
         assert cache.get("a") == 1
 
 
-# What goes by real time.
+# Parts that use real time.
 
 
 def test_a_wait_for_a_lease_ends_and_not_before_its_time(cache, library):
@@ -165,7 +165,7 @@ def test_a_wait_for_a_lease_ends_and_not_before_its_time(cache, library):
 
 
 def _seconds_for(function):
-    """By a clock that neither library moves."""
+    """Time is measured by a clock that neither library moves."""
     began = time.clock_gettime(time.CLOCK_BOOTTIME)
     function()
     return time.clock_gettime(time.CLOCK_BOOTTIME) - began
@@ -208,7 +208,7 @@ def test_waits_of_tasks_end_in_real_time(cache, freeze):
         loaded = asyncio.get_running_loop().create_future()
         with pytest.raises(LoadTimeout):
             await cache.atake("a", lambda: loaded, 300, timeout=0.2)
-        # This task holds the lease, and the one that it starts first waits for it in vain.
+        # This task holds the lease, and the first task that it starts waits for it in vain.
         assert await cache.aget_or_lease("b", wait=0.2) is None
         other = Context().run(asyncio.ensure_future, cache.aget_or_lease("b", wait=0.2))
         assert await other is None
@@ -308,7 +308,7 @@ def test_the_wheel_thread_sleeps_while_time_stands_still(cache, library, is_inte
         time_.shift(100)
         monkeypatch.setattr(WheelThread, "_advance_all", counted)
         time.sleep(0.2)
-        # Without a sleep it would turn thousands of times.
+        # Without a sleep, it would loop thousands of times.
         assert len(turns) < 50
     cache.set("b", 1, 0.02)
     assert until(lambda: len(cache) == 0)
@@ -343,11 +343,11 @@ def test_a_child_of_a_fork_is_frozen_and_thaws(cache):
     assert os.waitpid(child, 0)[1] == 0
 
 
-# How it is noticed.
+# Detection.
 
 
 class IdleWheel:
-    """A wheel with nothing to do, which notes its clocks."""
+    """A wheel without timers, which records its clocks."""
 
     next_due = inf
 

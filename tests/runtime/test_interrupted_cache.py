@@ -1,4 +1,4 @@
-"""An exception that may come at any point leaves the cache whole: locks, counts, timers, and keys."""
+"""An exception at any point leaves the cache intact: locks, counts, timers, and keys."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ SILENT = {"log_interval": None, "sample_interval": None}
 
 worker = Worker()
 saved_as = None
-"""A path of the running test's."""
+"""A path for the running test."""
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def coherent(clock, tmp_path):
 
 
 clocks = WeakKeyDictionary()
-"""Of the caches that were filled."""
+"""The keys of the filled caches."""
 
 
 def fill(cache, clock):
@@ -95,7 +95,7 @@ def let_time_pass(cache):
 
 
 class Seven:
-    """Something to await. No coroutine, which would warn if an interruption kept it from being awaited."""
+    """An awaitable. A coroutine would warn if an interruption kept it from being awaited."""
 
     def __await__(self):
         return 7
@@ -103,7 +103,7 @@ class Seven:
 
 
 def atake(cache):
-    """As a task does, without the machinery of one: that is not to be interrupted here."""
+    """Run a coroutine as a task does, but without asyncio, which must not be interrupted here."""
     loop = asyncio.new_event_loop()
     coroutine = cache.atake("new", Seven, 5, grace=GRACE)
     asyncio._set_running_loop(loop)
@@ -116,7 +116,7 @@ def atake(cache):
         loop.close()
 
 
-# What is done, how many values it may store, and how many requests it may count.
+# The operations, the number of values that each may store, and the number of requests that it may count.
 OPERATIONS = {
     "get": (lambda cache: cache.get("kept"), 0, 1),
     "get missing": (lambda cache: cache.get("new"), 0, 1),
@@ -175,7 +175,7 @@ def use_every_key(cache):
 
 
 def check(cache, clock, before, may_store, may_ask, *, is_weighed):
-    """What holds after an interruption, too, by what any user could see."""
+    """Check the invariants that users can observe, which hold after an interruption as well."""
     assert worker.does(cache.keys), "a lock is taken for ever"
     stats = cache.stats()
     assert 0 <= entered(stats) - entered(before) <= may_store
@@ -184,14 +184,14 @@ def check(cache, clock, before, may_store, may_ask, *, is_weighed):
     again = cache.stats()
     assert (again.hits, again.misses) == (stats.hits, stats.misses)
 
-    # Each that has a time leaves when that has come.
+    # Each entry with a TTL leaves when it expires.
     clock.advance(4e6)
     forever = list(cache.get_many([*KEYS, *NEW_KEYS]))
     assert all(cache.expires_in(key) is None for key in forever)
     assert len(cache) == len(forever)
     assert entered(cache.stats()) == entered(stats)
 
-    # Nothing keeps a key from being used, by another thread or this one.
+    # Other threads and this one can use every key.
     assert worker.does(lambda: use_every_key(cache)), "a key is taken for ever"
     use_every_key(cache)
     clock.advance(4e6)
@@ -199,7 +199,7 @@ def check(cache, clock, before, may_store, may_ask, *, is_weighed):
     last = cache.stats()
     assert last.weight == 0
     if not is_weighed:
-        # All that was deleted, replaced or expired came in once.
+        # Every deleted, replaced or expired entry was added once.
         assert entered(last) == entered(stats) + 2 * len((*KEYS, *NEW_KEYS))
 
 
@@ -209,7 +209,7 @@ def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
     operation, may_store, may_ask = OPERATIONS[name]
     faults = []
     with quiet():
-        # Of the thousands of points of a save, most of which are in what it calls, some.
+        # A sample of the thousands of points of a save, most of which are in its callees.
         for target in count(1, 7 if name == "save" else 1):
             clock = ManualClock()
             cache = make(clock, tmp_path)
@@ -231,7 +231,7 @@ def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
             if not interrupted:
                 break
     assert not faults, f"{len(faults)} of {target}:\n" + "\n".join(faults)
-    # A hit of the compiled core has no points but its call.
+    # The only point of a hit in the compiled core is its call.
     assert target > (1 if name in ("get", "take a hit") else 2)
 
 
@@ -255,7 +255,7 @@ def test_a_close_that_was_interrupted_is_finished_by_another_one(make, tmp_path)
 
 
 def set_sooner(cache):
-    """What has to wake the wheel thread, or to start it."""
+    """Operations that must wake or start the wheel thread."""
     cache.set("new", 7, 5)
 
 
@@ -314,7 +314,7 @@ def values():
 
 
 def lasts(cache, key):
-    """Whether the key has no TTL."""
+    """Return whether the key has no TTL."""
     try:
         return cache.expires_in(key) is None
     except KeyError:
@@ -334,9 +334,9 @@ def test_an_exception_at_any_point_leaves_what_expires_to_the_wheel_thread(name,
             cache.set("kept", Value(), None)
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: SCHEDULING[name](cache))
-            # What the operation has not reached is as it was.
+            # Entries that the operation did not reach are unchanged.
             left = int(lasts(cache, "kept"))
-            # A value that was to be stored may live on in interrupted frames, until the next collection.
+            # A value that was not stored may live on in interrupted frames until the next collection.
             count_left = values if name == "clear" else cache.__len__
             if not until(lambda left=left, count_left=count_left: count_left() <= left, 1):
                 late.append(delivery.where)

@@ -29,7 +29,7 @@ def until(condition):
         time.sleep(0.005)
 
 def others_go_on(seconds=0.3):
-    # A greenlet that only gives way has no turn where another one stops them all.
+    # A greenlet that only yields does not run if another one blocks them all.
     count, end = 0, time.monotonic() + seconds
     while time.monotonic() < end or count < 10:
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""The hooks of forks and of the exit: their order, and exceptions that come from outside amid them."""
+"""The hooks of forks and of the exit: their order, and asynchronous exceptions during them."""
 
 import textwrap
 from pathlib import Path
@@ -26,7 +26,7 @@ def test_no_other_module_registers_a_hook():
 @pytest.mark.timeout(520)
 @compiled_core
 def test_an_exception_at_any_point_of_a_fork_leaves_caches_and_threads_to_parent_and_child(tmp_path):
-    """In a process of its own: the hooks go through every cache that other tests have left."""
+    """Run in a separate process, since the hooks visit every cache that other tests have left."""
     tmp_path.chmod(0o700)
     with start(f"from tests.runtime.interrupted_fork import main; main({str(tmp_path)!r})") as process:
         _, errors = process.communicate(timeout=500)
@@ -77,7 +77,7 @@ def fork():
 
 
 def printed(script, error=""):
-    """The lines that a script with the prelude printed, as words. Errors are logged if there are any."""
+    """Run a script after the prelude. Return the lines that it printed, split into words. Errors are logged."""
     with start(PRELUDE + textwrap.dedent(script)) as process:
         output, errors = process.communicate(timeout=110)
     assert process.returncode == 0, output + errors
@@ -88,7 +88,7 @@ def printed(script, error=""):
 
 def test_members_are_called_in_order_of_their_stages_whatever_the_order_of_registration():
     child, parent = printed("""
-        # Held, or they would go at once.
+        # Referenced, since they would be freed immediately otherwise.
         weak = [Noting("cache"), Noting("timers"), Noting("tracking")]
         for stage, name in ((EXIT_SAVER, "saver"), (POOLS, "pool"), (WHEEL, "wheel")):
             stage.add(Noting(name))

@@ -1,4 +1,4 @@
-"""Idle threads of wheelcache end before a fork, so Python >= 3.12 has nothing to warn of, and start again after it."""
+"""Idle threads of wheelcache end before a fork, so Python >= 3.12 does not warn, and start again after it."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_parked_wheel_thread_starts_again_with_the_next_timer_only():
 
 
 def test_a_hundred_forks_and_their_childrens_forks_all_see_one_thread():
-    """join() returns a little before the kernel takes the thread off its list, which is what Python counts."""
+    """join() returns shortly before the kernel removes the thread from the list that Python counts."""
     assert run_noting("""
         cache = Cache(interval=0.01)
         cache.set("long", 1, ttl=3600)
@@ -88,7 +88,7 @@ def test_a_fork_while_a_listener_waits_for_a_lock_of_the_forking_thread_does_not
 
 
 def test_a_child_of_a_listener_ends_when_the_listener_returns():
-    """The listener forks in the wheel thread, which cannot end itself, and is not to go on as one in the child."""
+    """The listener forks in the wheel thread, which cannot end itself, and must not continue as one in the child."""
     assert run_warned("""
         pids = []
         parent = os.getpid()
@@ -130,7 +130,7 @@ def test_forks_of_many_threads_at_once_leave_one_wheel_thread():
 
 
 def test_a_write_between_the_end_of_the_thread_and_the_fork_is_served_after_it():
-    """By a hook of another library, which Python runs after wheelcache's."""
+    """A hook of another library, which Python runs after wheelcache's, does this."""
     assert run_noting("""
         cache = Cache(**SILENT, interval=0.01)
         cache.set("long", 1, ttl=3600)
@@ -157,7 +157,7 @@ def test_forks_in_the_middle_of_a_mass_expiry_lose_no_timer():
     )
 
 
-# Those of pools.
+# The threads of pools.
 
 
 def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
@@ -184,7 +184,7 @@ def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
             assert idle() == []
             use(cache, "child's")
 
-        # A thread is idle a moment after its value is there.
+        # A thread becomes idle shortly after its value is stored.
         until(lambda: refresh_pool.pending == timed_load_pool.pending == 0)
         print(in_child(child), *seen_by_forks, len(idle()))
         use(cache, "after")
@@ -240,7 +240,7 @@ def child():
     use("child's")
     timers.stop()
 
-# A thread is idle a moment after the call has returned.
+# A thread becomes idle shortly after the call has returned.
 until(lambda: seen_by_forks.clear() or in_child(child) == 0 and seen_by_forks == [1])
 print(len(of_timers()))
 use("after")

@@ -1,4 +1,4 @@
-"""Jobs of a cache that come round: when they run, when they are paused, and what ends them."""
+"""The periodic jobs of a cache: their times, their pauses, and their end."""
 
 import random
 import threading
@@ -15,7 +15,7 @@ from wheelcache.runtime.wheel_thread import wheel_thread
 
 
 class Noted:
-    """A job that notes what is done with it, and when."""
+    """A job that records the calls of its methods, and their times."""
 
     def __init__(self, period, clock, notes, matters=1000, run=None):
         self.period = period
@@ -104,7 +104,7 @@ def test_whether_to_pause_is_found_out_in_the_longest_period_and_then_all_run_on
 
 
 def test_one_of_several_jobs_with_the_longest_period_finds_out_whether_to_pause(clock, notes):
-    """The answer is of the time since the last look, so a second look at once would find nothing."""
+    """The check covers the time since the last check, so a second one would always find the cache idle."""
     looks = []
     jobs = PeriodicJobs(clock, clock, lambda: looks.append(clock()), [Noted(10, clock, notes) for _ in range(3)])
     jobs.cache_is_used()
@@ -123,7 +123,7 @@ def test_a_cache_that_only_misses_goes_on_with_its_steps_though_the_line_has_the
 
 
 def test_a_write_while_the_cache_is_found_to_be_idle_has_the_jobs_go_on(clock, notes):
-    """The write comes between the look and the pause, sees no pause yet, and is the last for a long time."""
+    """The write comes between the check and the pause, before ``paused`` is set, and is the last for a long time."""
     answers = iter([True, False])
     jobs = PeriodicJobs(clock, clock, lambda: next(answers, False), [Noted(10, clock, notes)])
     jobs.cache_is_used()
@@ -200,7 +200,7 @@ def test_in_the_child_of_a_fork_they_start_with_the_next_write_and_only_once(mak
 
 
 def test_a_jump_of_years_runs_what_matters_of_it(make, clock, notes):
-    """In ten years a sample would be taken 30 million times, and 360 are kept."""
+    """In ten years, 30 million samples would be taken, of which 360 are kept."""
     make(3, matters=5).cache_is_used()
     clock.advance(10**9)
     at = runs(notes, 3)

@@ -1,4 +1,4 @@
-"""The private directory that the processes of a user share, also where another user has taken its name."""
+"""The private directory that the processes of a user share, also if another user has taken its name."""
 
 import fcntl
 import os
@@ -30,7 +30,7 @@ def preferred(monkeypatch, runtime_parent):
 
 
 def take(path):
-    """Make ``path`` as another user would. Only root can; for others it looks so."""
+    """Create ``path`` as another user. Only root can do that; otherwise, it is simulated."""
     path.mkdir(mode=0o755)
     if os.geteuid() == 0:
         os.chown(path, ANOTHER_USER, ANOTHER_USER)

@@ -1,4 +1,4 @@
-"""The real thread: it starts lazily, parks, and survives errors; and writes do its work where it cannot run."""
+"""The real wheel thread: it starts lazily, parks, and survives errors. If it cannot run, writes do its work."""
 
 import gc
 import sys
@@ -22,7 +22,7 @@ def clock():
 
 
 def in_python(script, *arguments):
-    """Run a script in an interpreter of its own; what it printed, and nothing on stderr."""
+    """Run a script in its own interpreter. Return its output; stderr must be empty."""
     return run(script, *arguments, options=("-W", "error", *FORKING)).split()
 
 
@@ -53,7 +53,7 @@ print(*(thread.name for thread in threading.enumerate()))
 
 
 def test_the_thread_is_parked_when_all_is_gone_and_the_jobs_are_paused():
-    """Its CPU time and its turns stand still: it waits without a time-out."""
+    """Its CPU time and its context switches do not grow: it waits without a timeout."""
     assert in_python(
         """
 import threading
@@ -96,7 +96,7 @@ print("done")
     ) == ["done"]
 
 
-# Where it cannot run.
+# Without the thread.
 
 WITHOUT_A_THREAD = """
 import logging, sys, threading
@@ -176,7 +176,7 @@ print("writes keep up:", len(cache) < 5_000)
     ids=["refused", "isolated", "starved"],
 )
 def test_where_no_thread_runs_nothing_expired_is_returned_and_writes_reclaim_some_at_a_time(thread, reason):
-    """A thread that cannot start is logged once. A listener that writes when all is overdue does not recurse."""
+    """A failed start is logged once. A listener that writes while all timers are overdue does not recurse."""
     said = [f"The wheel thread cannot start ({reason}); writes advance the wheels instead."]
     assert " ".join(in_python(WITHOUT_A_THREAD, thread)) == " ".join(
         [
@@ -190,7 +190,7 @@ def test_where_no_thread_runs_nothing_expired_is_returned_and_writes_reclaim_som
     )
 
 
-# What it calls, and what it holds.
+# Its calls and its references.
 
 
 def test_a_clock_that_raises_in_the_thread_does_not_stop_the_other_wheels(caplog):

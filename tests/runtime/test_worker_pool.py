@@ -1,4 +1,4 @@
-"""The threads that load in the background: few, bounded, started late, gone with the process."""
+"""The threads that load in the background: few, bounded, started on demand, and ended with the process."""
 
 import asyncio
 import gc
@@ -19,7 +19,7 @@ from wheelcache.runtime.worker_pool import REFRESHES, TIMED_LOADS, WorkerPool, r
 
 
 class Jobs:
-    """Jobs that run until they are let go."""
+    """Jobs that run until they are released."""
 
     def __init__(self):
         self.go = threading.Event()
@@ -46,7 +46,7 @@ def jobs():
 
 @pytest.fixture
 def pool(monkeypatch):
-    """Two threads, three places in the queue; its threads end soon after the test."""
+    """A pool with two threads and a queue of three jobs. Its threads end soon after the test."""
     monkeypatch.setattr(worker_pool, "IDLE", 0.05)
     made = WorkerPool(2, 3)
     yield made
@@ -213,7 +213,7 @@ def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
     def child():
         names = [thread.name for thread in threading.enumerate()]
         assert "wheelcache-refresh" not in names
-        # Also what the parent is loading, and with its threads and queue full.
+        # Also the keys that the parent is loading, and with the threads and the queue of the parent full.
         for key in range(2):
             assert cache.take(key, os.getpid, 100, grace=100) == "old"
         assert until(lambda: cache.get_many([0, 1]) == dict.fromkeys(range(2), os.getpid()))
@@ -261,7 +261,7 @@ def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
 
 
 def exits(script):
-    """Run a script; its output, once it ended as it should: soon, with 0 and without a word on stderr."""
+    """Run a script, which must end soon, with status 0 and an empty stderr. Return its output."""
     return run(script, timeout=PATIENCE).split()
 
 

@@ -1,4 +1,4 @@
-"""An exception at any point of a call leaves no lock acquired, and loses no timer but those that it is about."""
+"""An exception at any point of a call leaves no lock acquired, and loses no timer except those of the call."""
 
 from itertools import count
 
@@ -51,7 +51,7 @@ CALLS = {
 
 
 def interrupted(call):
-    """After an exception at each point of ``call``: the timers, and the point."""
+    """Interrupt ``call`` at each point. Yield the timers and the point."""
     with quiet():
         for target in count(1):
             pending = Pending()

@@ -9,7 +9,7 @@ from wheelcache import ManualClock, Timers
 
 
 class TimersAgainstADict(RuleBasedStateMachine):
-    """Key -> (value, due); what fell due is compared as a set for each step of the clock."""
+    """Maps key to (value, due). Due timers are compared as a set for each step of the clock."""
 
     keys = st.integers(0, 5)
     delays = st.one_of(st.integers(1, 20), st.floats(0.01, 3000))
@@ -25,7 +25,7 @@ class TimersAgainstADict(RuleBasedStateMachine):
         self.timers.stop()
 
     def executed(self):
-        """What was executed since the last call: as much as is no timer any more."""
+        """Wait for the calls of all timers that are no longer pending. Return those since the last call."""
         calls = self.fired.wait(len(self.model) - len(self.timers))
         self.fired.calls.clear()
         return calls

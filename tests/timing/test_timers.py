@@ -13,7 +13,7 @@ from wheelcache import STOP, ManualClock, Timers, WheelClosed
 
 
 class Fired:
-    """What was executed, and on which threads; ``wait(n)`` until there are n."""
+    """The executed calls and their threads. ``wait(n)`` waits for n calls."""
 
     def __init__(self):
         self.calls = []
@@ -271,7 +271,7 @@ def test_a_key_of_none_and_a_job_that_cannot_be_called_are_errors_that_name_them
 
 
 def test_lag_tells_how_far_behind_and_is_warned_of_once_an_episode():
-    """In a process of its own, whose wheel thread is woken by nothing else, and sleeps meanwhile."""
+    """Run in a separate process, whose wheel thread only these timers wake."""
     printed = run("""
         import logging
         logging.basicConfig(stream=sys.stdout, format="%(message)s")
@@ -387,7 +387,7 @@ def test_a_thread_that_shares_an_event_waits_one_interval_too_long_at_most(inter
 
 def test_an_event_comes_at_its_tick_although_time_passes_while_it_is_set():
     class Running(ManualClock):
-        """Moves on by a microsecond whenever it is read."""
+        """Advance by a microsecond with every read."""
 
         start = None
 
