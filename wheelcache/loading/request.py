@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Protocol
 
 from wheelcache.core.access import TTL
-from wheelcache.core.contract import Removals, Seen, Watch
+from wheelcache.core.contract import Removals, Watch
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.steps import Loader
 
@@ -58,7 +58,7 @@ class Target(Protocol):
     def name(self) -> str:
         """The name of the cache, for logs."""
 
-    def begin(self, key: Any) -> tuple[Any, Seen | None]:
+    def begin(self, key: Any) -> tuple[Any, object]:
         """Return the core's key for a caller's key. Forget that it was missed: a later ``set`` does not answer that."""
 
     def seconds(self, ttl: TTL) -> float | None:
