@@ -3,6 +3,7 @@
 Until there is a release, nothing sends users to a package index, where anybody may register the name.
 """
 
+import ast
 import logging.config
 import os
 import re
@@ -89,3 +90,22 @@ def test_the_reference_has_every_system_check():
     page = (ROOT / "docs" / "reference" / "messages.md").read_text()
     in_page = re.findall(r"^\| `(wheelcache\.\w+)`", page, re.MULTILINE)
     assert set(re.findall(r"id=\"(wheelcache\.[EWI]\d+)", code)) == set(in_page)
+
+
+def texts_in_the_code():
+    for each in (ROOT / "wheelcache").rglob("*.py"):
+        for node in ast.walk(ast.parse(each.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+            elif isinstance(node, ast.JoinedStr):
+                yield "…".join(part.value for part in node.values if isinstance(part, ast.Constant))
+
+
+def test_the_log_lines_of_the_reference_are_in_the_code():
+    texts = [*texts_in_the_code()]
+    table = (ROOT / "docs" / "reference" / "messages.md").read_text().partition("| Line begins with |")[2]
+    cells = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+    lines = [line for cell in cells for line in re.findall(r"`(.+?)`", cell)]
+    assert len(lines) > 20
+    for line in lines:
+        assert any(all(part.strip() in text for part in line.split("…")) for text in texts), line
