@@ -2,7 +2,7 @@
 
 In process, a hit is a call of the wrapped application, compared with an application that returns a constant.
 On a server, a figure is the processor time of all its processes per request. Eight connections ask for a page of 24 kB
-of Django with its default middleware. The contenders take turns, 400 requests each. A figure is the
+of Django with its default middleware. The contenders take turns, 200 requests each. A figure is the
 minimum of its rounds, as all other work on the machine can only add to it. As two processes of the same program differ
 by up to a half on a busy machine, each server is started several times.
 """
@@ -29,9 +29,9 @@ from wheelcache.http_cache import HTTPCache
 
 CALLS = 200
 ROUNDS = 60
-SERVER_STARTS = 4
-SERVER_ROUNDS = 8
-REQUESTS = 400
+SERVER_STARTS = 3
+SERVER_ROUNDS = 40
+REQUESTS = 200
 CONNECTIONS = 8
 
 ROOT = Path(__file__).parents[1]
