@@ -1,7 +1,7 @@
 """``flask wheelcache``: the figures of the caches of an app, across its workers, and their snapshots.
 
-An entry point: where wheelcache is installed, every ``flask`` command imports this, whatever its app uses. So the
-backends are imported when a command runs.
+This is an entry point: if wheelcache is installed, every ``flask`` command of every app imports it. So it imports the
+backends only when a command runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wheelcache.observability import console, operator_commands
 JSON: Final = click.Option(
     ["--json", "as_json"], is_flag=True, help="Print one document for programs, instead of a table."
 )
-CACHE: Final = click.Option(["--cache", "name"], metavar="NAME", help="The cache; all if not given.")
+CACHE: Final = click.Option(["--cache", "name"], metavar="NAME", help="The cache; all caches if not given.")
 
 
 def _seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
@@ -36,7 +36,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str | Non
     is_flag=False,
     flag_value=f"{console.WATCH:g}",
     metavar="[SECONDS]",
-    help=f"Look again every so many seconds, by default {console.WATCH:g}, until Ctrl-C.",
+    help=f"Show the figures again every SECONDS seconds, by default {console.WATCH:g}, until Ctrl-C.",
 )
 @click.pass_context
 @with_appcontext
@@ -63,7 +63,7 @@ for _action in operator_commands.ACTIONS:
 
 
 def _run(action: str | None, **given: Any) -> None:
-    # An extension of this name is there only if Flask-Caching is.
+    # There is no extension of this name without Flask-Caching.
     if "cache" not in current_app.extensions:
         raise click.ClickException(f"The app {current_app.name!r} has no Flask-Caching cache.")
     from wheelcache.flask_backend import dashboard

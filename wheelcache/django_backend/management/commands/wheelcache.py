@@ -14,7 +14,7 @@ from wheelcache.observability import console, operator_commands
 
 class Command(BaseCommand):
     help = "Show the figures of the caches, of all workers of this site on this machine; or manage their snapshots."
-    # It is for a site that runs.
+    # The site is running, so its settings have been checked.
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -23,11 +23,11 @@ class Command(BaseCommand):
             "action",
             nargs="?",
             choices=tuple(operator_commands.ACTIONS),
-            help="have all workers save their entries now, or load the newest snapshot beside what they have; "
-            "inspect the snapshots there are; have all workers clear their entries; or have the figures start from "
-            "zero. Without it, the figures",
+            help="make all workers save their entries now, load the newest snapshot in addition to their entries, or "
+            "clear their entries; inspect the snapshots; or reset the figures to zero. Without an action, show the "
+            "figures",
         )
-        parser.add_argument("--cache", metavar="NAME", help="of clear and reset: which one, all if not given")
+        parser.add_argument("--cache", metavar="NAME", help="the cache to clear or reset; all caches if not given")
         parser.add_argument("--json", action="store_true", help="print one document for programs, instead of a table")
         parser.add_argument(
             "--watch",
@@ -35,14 +35,14 @@ class Command(BaseCommand):
             type=_seconds,
             const=console.WATCH,
             metavar="SECONDS",
-            help=f"look again every so many seconds, by default {console.WATCH:g}, until Ctrl-C",
+            help=f"show the figures again every SECONDS seconds, by default {console.WATCH:g}, until Ctrl-C",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             caches = engines()
         except ImproperlyConfigured as error:
-            # A snapshot directory of another user's, say: the command may run as another user than the site.
+            # For example, the command runs as another user than the site and may not use its snapshot directory.
             raise CommandError(str(error)) from None
         if not caches:
             raise CommandError("None of CACHES is a cache of wheelcache.django_backend.")
