@@ -27,6 +27,7 @@ from django.utils import timezone
 from django.utils.cache import has_vary_header
 from django.utils.translation import get_language
 
+from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
@@ -61,7 +62,13 @@ def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:
     """Return an HTTP cache with the defaults of a Django site."""
     own = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
     return HTTPCache(
-        **{"cookies": own, "session_cookies": [settings.SESSION_COOKIE_NAME], "companion": True, **options}
+        **{
+            "cookies": own,
+            "session_cookies": [settings.SESSION_COOKIE_NAME],
+            "companion": True,
+            "figures_dir": figures_directory(),
+            **options,
+        }
     )
 
 

@@ -11,8 +11,7 @@ from functools import partial, wraps
 from typing import Any, Final
 
 from flask import after_this_request, g, has_request_context
-from flask_caching import CachedResponse, cache_memoize_hit, cache_memoize_miss, cache_view_hit, cache_view_miss
-from flask_caching.utils import join_generator, normalize_timeout
+from flask_caching import CachedResponse
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
@@ -20,6 +19,12 @@ from wheelcache.errors import LoadDeadlock
 from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, EngineBackend, Keep
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
 from wheelcache.loading.steps import Call, Steps, run, run_async
+
+try:
+    from flask_caching import cache_memoize_hit, cache_memoize_miss, cache_view_hit, cache_view_miss
+    from flask_caching.utils import join_generator, normalize_timeout
+except ImportError as error:
+    raise ImportError("wheelcache.flask_backend.Cache needs Flask-Caching 2.5 or newer") from error
 
 logger = logging.getLogger("flask_caching")
 

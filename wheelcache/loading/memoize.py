@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from wheelcache.core import CacheAccess
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
+from wheelcache.keys import group_of
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import Steps, run, run_async
@@ -89,11 +90,6 @@ class Groups:
     def is_portable(self, key: Any) -> bool:
         """Return whether ``key`` means the same in another process."""
         return group_of(key) not in self._ambiguous
-
-
-def group_of(key: Any) -> str | None:
-    """Return the group of a caller's key; None if it is in none."""
-    return key[0] if type(key) is tuple and len(key) > 0 and type(key[0]) is str else None
 
 
 def memoizer(

@@ -8,7 +8,7 @@ from math import inf
 from typing import Any, Protocol
 
 from wheelcache.core.access import TTL
-from wheelcache.core.contract import Removals, Seen, Watch
+from wheelcache.core.contract import Removals, Watch
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.steps import Loader
 
@@ -60,7 +60,7 @@ class Target(Protocol):
     def name(self) -> str:
         """The name of the cache, for logs."""
 
-    def begin(self, key: Any) -> tuple[Any, Seen | None]:
+    def begin(self, key: Any) -> tuple[Any, object]:
         """Return the core's key for a caller's key. Forget its miss, which no later ``set`` answers."""
 
     def seconds(self, ttl: TTL) -> float | None:

@@ -23,12 +23,14 @@ class TrustEpoch:
         table: the number of the epoch.
         news: unused, since a mismatch does not mean that the key was written.
         first: None, for the same reason.
+        tags: None, since tags are dropped in this process only.
         is_told: whether writes are reported to this process. Entries that are stored while it is False are suspect.
     """
 
     __slots__ = ("_number", "is_told", "news", "table")
 
     first: Final = None
+    tags: Final = None
 
     def __init__(self) -> None:
         self._number = array("Q", [1])
