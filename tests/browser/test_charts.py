@@ -59,7 +59,7 @@ def test_where_workers_began_and_where_it_was_cleared_is_marked_in_all_charts(pa
     # At the same place in all charts that are as wide as each other.
     assert len({(round(x), round(width)) for x, width in zip(page.run(lines), page.run(plots), strict=False)}) <= 2
     page.find('[data-chart="entries"] svg').send_keys("\ue011")
-    assert "2 workers began" in page.text('[data-chart="entries"] [data-part="tooltip"]')
+    assert "2 workers started" in page.text('[data-chart="entries"] [data-part="tooltip"]')
     assert not page.find('[data-chart="requests"] [data-part="tooltip"]').is_displayed()
 
 

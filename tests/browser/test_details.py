@@ -225,7 +225,10 @@ def test_rows_of_zeros_are_folded_into_a_line_that_names_them(page, site):
     lookups = page.find(".totals section")
     assert lookups.text.splitlines() == [
         *("Look-ups", "Look-ups", "7", "Hits", "5", "Misses", "2", "Writes", "2"),
-        *("None: stale answers, stampedes prevented", "Of keys, not of pages: a page from cache_page takes two."),
+        *(
+            "None: stale answers, stampedes prevented",
+            "Look-ups of keys, not of pages: a page from cache_page takes two.",
+        ),
     ]
 
 

@@ -140,7 +140,7 @@ def test_without_workers_none_can_be_asked(place, tmp_path):
     options["FIGURES_DIR"] = None
     with (
         override_settings(CACHES={"default": {"BACKEND": BACKEND, "OPTIONS": options}}),
-        pytest.raises(CommandError, match="are not published, and that is how workers are asked"),
+        pytest.raises(CommandError, match="cannot be asked, because they do not publish figures"),
     ):
         call_command("wheelcache", "save")
 

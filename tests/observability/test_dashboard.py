@@ -288,7 +288,7 @@ def test_it_says_in_which_workers_it_takes_effect_and_when(make, another_worker)
     cache = make("default")
     another_worker("default", 8)
     another_worker("default", 7)
-    effect = f"Takes effect in worker {os.getpid()} at once, and in 7 and 8 within 6 seconds."
+    effect = f"Takes effect in worker {os.getpid()} immediately, and in 7 and 8 within 6 seconds."
     assert only_card(dashboard(cache).figures())["clear_effect"] == effect
     assert dashboard(cache).clear("default", "tester") == f"Cleared default. {effect}"
 

@@ -90,7 +90,7 @@ def test_the_default_directory_is_the_same_for_a_site_and_another_for_others():
 def test_without_a_directory_for_this_user_alone_there_is_no_default_and_that_is_logged(runtime_parent, caplog):
     runtime_parent.mkdir(mode=0o755)
     assert directory_of("shop") is None
-    assert "The figures of the caches are not published, so each worker shows its own only" in caplog.text
+    assert "The figures of the caches are not published, so each worker shows only its own" in caplog.text
 
 
 @pytest.mark.parametrize(

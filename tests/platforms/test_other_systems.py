@@ -226,7 +226,7 @@ for action in ([], ["clear"], ["reset"], ["save"], ["inspect"]):
 """
     warning, *commands = run(DJANGO, script).splitlines()
     assert warning == (
-        "WARNING The figures of the caches are not published, so each worker shows its own only: "
+        "WARNING The figures of the caches are not published, so each worker shows only its own: "
         f"sharing figures between processes {NEEDS}"
     )
     assert len(commands) == 5

@@ -176,9 +176,9 @@ def test_without_rich_json_is_as_ever_and_a_table_says_what_to_install(site):
     [
         (["--watch"], 1, "--watch needs a terminal"),
         (["--watch", "nan"], 2, "a number of seconds above 0, not 'nan'"),
-        (["save"], 1, "the option snapshot says where"),
+        (["save"], 1, "set the option snapshot to a directory"),
         (["save", "--cache", "a"], None, "--cache"),
-        (["--json", "save"], 1, "--json is for the figures and inspect"),
+        (["--json", "save"], 1, "--json is only for the figures and inspect"),
         (["--cache", "a"], None, "--cache"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

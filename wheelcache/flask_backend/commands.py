@@ -1,7 +1,7 @@
-"""``flask wheelcache``: the figures of the caches of an app, across its workers, and their snapshots.
+"""``flask wheelcache``: show the figures of an app's caches across its workers, or manage their snapshots.
 
-An entry point: where wheelcache is installed, every ``flask`` command imports this, whatever its app uses. So the
-backends are imported when a command runs.
+This module is an entry point, so every ``flask`` command imports it if wheelcache is installed, even for apps that do
+not use it. Therefore the backends are imported only when a command runs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from flask.cli import with_appcontext
 
 from wheelcache.observability import console, operator_commands
 
-JSON: Final = click.Option(
-    ["--json", "as_json"], is_flag=True, help="Print one document for programs, instead of a table."
-)
-CACHE: Final = click.Option(["--cache", "name"], metavar="NAME", help="The cache; all if not given.")
+JSON: Final = click.Option(["--json", "as_json"], is_flag=True, help="Print a JSON document instead of a table.")
+CACHE: Final = click.Option(["--cache", "name"], metavar="NAME", help="The cache. Default: all caches.")
 
 
 def _seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
@@ -29,19 +27,19 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str | Non
 
 
 @click.group("wheelcache", invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one document for programs, instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
 @click.option(
     "--watch",
     callback=_seconds,
     is_flag=False,
     flag_value=f"{console.WATCH:g}",
     metavar="[SECONDS]",
-    help=f"Look again every so many seconds, by default {console.WATCH:g}, until Ctrl-C.",
+    help=f"Update the table every SECONDS (default: {console.WATCH:g}) until Ctrl-C.",
 )
 @click.pass_context
 @with_appcontext
 def wheelcache(context: click.Context, as_json: bool, watch: float | None) -> None:
-    """Show the figures of the caches, of all workers of this app on this machine; or manage their snapshots."""
+    """Show the figures of the caches, over all workers of this app on this machine, or manage their snapshots."""
     if context.invoked_subcommand is None:
         _run(None, watch=watch, as_json=as_json)
 
@@ -63,7 +61,7 @@ for _action in operator_commands.ACTIONS:
 
 
 def _run(action: str | None, **given: Any) -> None:
-    # An extension of this name is there only if Flask-Caching is.
+    # Flask-Caching registers an extension of this name.
     if "cache" not in current_app.extensions:
         raise click.ClickException(f"The app {current_app.name!r} has no Flask-Caching cache.")
     from wheelcache.flask_backend import dashboard

@@ -1,1 +1,1 @@
-"""Figures: counts over time, shared by workers, as metrics, in the terminal, and as a page."""
+"""The figures of caches: recorded over time, shared by workers, and shown as metrics, in a terminal and on a page."""

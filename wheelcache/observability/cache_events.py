@@ -1,4 +1,4 @@
-"""What happens in one cache of this process that operators may want to know: loads that fail, clears by code."""
+"""Collect events in one cache of this process that operators may want to see: failed loads, and clears by code."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from wheelcache.runtime.clock import SystemClock, this_process
 
 
 class CacheEvents:
-    """Notes events in memory until the next publication.
+    """Keeps events in memory until the next publication.
 
     Args:
-        name: of the cache.
-        failures: the exceptions that its loaders raise.
+        name: the name of the cache.
+        failures: the exceptions that its loaders raised.
     """
 
     __slots__ = ("_clears", "_failures", "_lock", "_name")
@@ -28,14 +28,16 @@ class CacheEvents:
         self.start_over()
 
     def note_clear(self, by: str) -> None:
-        """The cache was cleared, by the code of the site if ``by`` is empty. Takes 0.5 us, and no file."""
+        """Note that the cache was cleared, by the code of the site if ``by`` is empty. This takes 0.5 us and no file
+        access.
+        """
         now = SystemClock.time()
         with self._lock:
             first, _, count = self._clears.get(by, (now, now, 0))
             self._clears[by] = (first, now, count + 1)
 
     def taken(self) -> list[Event]:
-        """The events since the last call."""
+        """Return the events since the last call."""
         if not (self._clears or self._failures):
             return []
         with self._lock:
@@ -43,8 +45,10 @@ class CacheEvents:
         return list(self._events(clears, self._failures.take()))
 
     def start_over(self) -> None:
-        """At first, and in the child of a fork: the events, and perhaps the lock, are the parent's."""
-        # The garbage collector may run a finalizer that clears the cache inside it.
+        """Set the initial state, also in the child of a fork, where the events belong to the parent and the lock may
+        be held.
+        """
+        # Re-entrant, because the garbage collector may run a finalizer that clears the cache while the lock is held.
         self._lock = threading.RLock()
         self._clears = {}
 

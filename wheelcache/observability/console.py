@@ -1,24 +1,33 @@
-"""The figures of a site's caches in a terminal: what ``manage.py wheelcache`` and ``flask wheelcache`` share.
+"""Show the figures of a site's caches in a terminal. ``manage.py wheelcache`` and ``flask wheelcache`` share this.
 
-As JSON they are one document:
+``--json`` prints one document. Times are in seconds since 1970. A value that is unknown, or a bound that is not set, is
+null. More keys may be added.
 
-- ``at``: when it was made, and ``since``: when those of all caches were reset, or null. Seconds since 1970.
+- ``at``: when the document was made.
+- ``since``: when the figures of all caches were reset, or null.
 - ``looked_in``: the directories where the workers of the site publish.
-- ``caches``: of each its ``name``; ``reset_at``, when its figures were reset, alone or with those of all caches, or
-  null; ``total``, of its workers together and of those that have exited; and ``workers``, oldest first, with ``pid``,
-  ``started`` and ``published``, in seconds since 1970, ``thread``, the state of the wheel thread, its ``lag``, in
-  seconds, and ``core``, "compiled" or "python".
+- ``caches``: a list with an object for each cache:
 
-``total`` and each worker have, of the last minute, ``answered_ratio_now``, the share of look-ups that a near cache or
-the store behind it answered, ``hit_ratio_now``, ``stale_ratio_now``, as stale answers are neither hits nor misses,
-and ``requests_per_second``; since the reset or the start ``answered_ratio``, ``hit_ratio``, ``stale_ratio``,
-``requests``, ``hits``, ``stale_hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``,
-``loads``, ``load_failures``, ``load_ms``, a load on average, and ``stampedes_prevented``; ``entries``,
-``max_entries``, ``bytes`` and ``max_bytes``, as they are now, and ``bytes_are_estimated``, as they are without a
-bound; and ``store``, the store behind a near cache, with ``hits`` and ``misses``, look-ups without a copy for which
-it had a value or none, ``reads``, ``read_ms``, a read on average, ``writes``, ``write_ms``, ``errors``, ``refused``,
-calls that were not made, and ``open_breakers``, the processes that leave it alone now. What is not known, or has no
-bound, is null. More keys may be added.
+  - ``name``.
+  - ``reset_at``: when the figures of this cache were reset, alone or with those of all caches, or null.
+  - ``total``: the figures of all its workers together, including workers that have exited.
+  - ``workers``: its living workers, oldest first. Each has figures, and also ``pid``, ``started``, ``published``,
+    ``thread`` (the state of the wheel thread), ``lag`` (of that thread, in seconds) and ``core`` ("compiled" or
+    "python").
+
+``total`` and each worker have these figures:
+
+- Over the last minute: ``answered_ratio_now`` (the share of look-ups that a near cache or the store behind it
+  answered), ``hit_ratio_now``, ``stale_ratio_now`` (stale answers are neither hits nor misses) and
+  ``requests_per_second``.
+- Since the reset or the start: ``answered_ratio``, ``hit_ratio``, ``stale_ratio``, ``requests``, ``hits``,
+  ``stale_hits``, ``misses``, ``puts``, ``evictions``, ``evicted_bytes``, ``expirations``, ``loads``,
+  ``load_failures``, ``load_ms`` (the average load) and ``stampedes_prevented``.
+- At present: ``entries``, ``max_entries``, ``bytes``, ``max_bytes`` and ``bytes_are_estimated`` (true if the cache has
+  no bound in bytes).
+- ``store``: the store behind a near cache, or null. It has ``hits`` and ``misses`` (look-ups that found no copy, and
+  for which the store had a value, or none), ``reads``, ``read_ms`` (the average read), ``writes``, ``write_ms``,
+  ``errors``, ``refused`` (calls that were not made) and ``open_breakers`` (processes that do not call the store now).
 """
 
 from __future__ import annotations
@@ -41,7 +50,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import Stats, StoreStats
 
 if TYPE_CHECKING:
-    # Only a table needs it.
+    # Only tables need rich.
     from rich.console import Console, RenderableType
     from rich.table import Table
 
@@ -49,13 +58,13 @@ if sys.platform != "win32":
     import pwd
 
 WATCH: Final = INTERVAL
-"""Seconds between looks, by default: there is nothing new to be seen before."""
+"""Default of ``--watch``, in seconds. Workers do not publish more often."""
 
 Figures = Mapping[str, Any]
 
 
 class Unshowable(Exception):
-    """What was asked for cannot be shown, as the message says."""
+    """The figures cannot be shown, for the reason in the message."""
 
 
 def show(
@@ -69,15 +78,15 @@ def show(
     """Print what the workers of the site publish.
 
     Args:
-        caches: those of this process, which looks and is no worker itself.
-        out: where to. A table is as wide as it likes if that is no terminal.
-        watch: seconds after which to look again, until Ctrl-C; None for one look.
-        as_json: print the document above instead of a table.
-        styled: whether some of it may be bold.
+        caches: the caches of this process, which is not a worker itself.
+        out: the output. If it is not a terminal, the width of a table is not limited.
+        watch: seconds between updates, until Ctrl-C; None to print once.
+        as_json: print the document described above instead of a table.
+        styled: whether the table may use bold text.
 
     Raises:
-        Unshowable: no worker publishes anything; there is no rich, which only a table needs; ``out`` is no terminal,
-            which only ``watch`` needs; or the options contradict each other.
+        Unshowable: if no worker publishes anything; if a table is wanted and rich is not installed; if ``watch`` is
+            given and ``out`` is not a terminal; or if the options contradict each other.
     """
     caches = list(caches)
     if as_json:
@@ -100,10 +109,10 @@ def show(
 
 
 def seconds(text: str) -> float:
-    """What --watch is given.
+    """Return the value of ``--watch``.
 
     Raises:
-        ValueError: it is no number of seconds.
+        ValueError: if ``text`` is not a number of seconds.
     """
     with suppress(ValueError):
         found = float(text)
@@ -113,7 +122,7 @@ def seconds(text: str) -> float:
 
 
 def document(caches: Iterable[ObservedCache]) -> dict[str, Any]:
-    """The figures that the workers of the site publish, to be printed as JSON: see above."""
+    """Return the figures that the workers of the site publish, as the JSON document described above."""
     site = Site(caches, Own.NONE)
     return {
         "at": SystemClock.time(),
@@ -132,12 +141,11 @@ def document(caches: Iterable[ObservedCache]) -> dict[str, Any]:
 
 
 def table(site: Site, *, width: int | None = None) -> Table:
-    """A row for each cache and below it one for each of its workers.
+    """Return a table with a row for each cache, followed by a row for each of its workers.
 
     Args:
-        site: with the caches.
-        width: characters. Where so wide a table does not fit, the workers are side by side instead, and those that find
-            no room go on further down. None for as wide as it gets.
+        width: the available width in characters; None if it is not limited. If the table does not fit, each worker gets
+            a column instead of a row, and columns that do not fit continue further down.
     """
     known = any(each.memory is not None for each in site.caches)
     stale = any(each.stats.stale_hits for each in site.caches)
@@ -191,7 +199,7 @@ def _count(number: int, most: int | None = None) -> str:
 
 
 def size_in_words(number: int, most: int | None) -> str:
-    """Both in one unit."""
+    """Return a number of bytes, and its limit if there is one, in the same unit."""
     unit, name = next((each for each in UNITS if max(number, most or 0) >= each[0]), UNITS[-1])
     return f"{number / unit:,.1f} {name}" if most is None else f"{number / unit:,.1f} / {most / unit:,.1f} {name}"
 
@@ -205,10 +213,10 @@ def _bytes(row: Figures) -> str:
 UNITS: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 STALE: Final = "stale\nnow"
-"""The heading of the share of look-ups that were stale hits, which is shown if there are any."""
+"""The heading of the share of look-ups that were stale hits. The column is shown if there are any."""
 
 BOTH: Final = "both tiers\nnow"
-"""The heading of the share of look-ups that a cache or the store behind it answered, if there is such a cache."""
+"""The heading of the share of look-ups that a cache or the store behind it answered. Shown if a cache has a store."""
 
 HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
     BOTH: lambda row: _share(row["answered_ratio_now"]),
@@ -227,14 +235,14 @@ HEADINGS: Final[Mapping[str, Callable[[Figures], str]]] = {
     "wheel\nthread": lambda row: row.get("thread", ""),
     "lag\nin s": lambda row: f"{row['lag']:.1f}" if "lag" in row else "",
 }
-"""How each figure of the table is written. Where there is room for all, its heading is in two lines."""
+"""The columns: headings and formatters. The wide table breaks headings into two lines."""
 
 Row = tuple[str, list[str]]
-"""What it is of, and the figures."""
+"""The name of a cache or worker, and its figures."""
 
 
 def _block(cache: CacheFigures, workers: Iterable[WorkerFigures], headings: Sequence[str]) -> list[Row]:
-    """The rows of one cache: all workers together, then each."""
+    """Return the rows of one cache: the total, then one for each worker."""
     rows = [(cache.name, _figures(cache.stats, cache)), *((str(each.pid), _worker(each)) for each in workers)]
     return [(name, [HEADINGS[heading](figures) for heading in headings]) for name, figures in rows]
 
@@ -265,15 +273,15 @@ def _narrow(headings: Sequence[str], blocks: Iterable[Sequence[Row]], width: int
     headings = [heading.replace("\n", " ") for heading in headings]
     labels = max(map(len, headings))
     cells = max(len(cell) for block in blocks for number, row in enumerate(block) for cell in _column(row, number))
-    beside = max(1, min((width - labels) // (cells + 2), max(map(len, blocks))))
+    per_line = max(1, min((width - labels) // (cells + 2), max(map(len, blocks))))
     narrow = Table(box=box.SIMPLE, show_header=False, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     narrow.add_column(overflow="fold")
-    for _ in range(beside):
+    for _ in range(per_line):
         narrow.add_column(justify="right", overflow="fold")
     for block in blocks:
         columns = [_column(row, number) for number, row in enumerate(block)]
-        for start in range(0, len(columns), beside):
-            heads, *lines = zip(*columns[start : start + beside], strict=True)
+        for start in range(0, len(columns), per_line):
+            heads, *lines = zip(*columns[start : start + per_line], strict=True)
             narrow.add_row(Text(block[0][0] if start == 0 else ""), *heads, style="bold")
             for heading, line in zip(headings, lines, strict=True):
                 narrow.add_row(heading, *line)
@@ -282,12 +290,13 @@ def _narrow(headings: Sequence[str], blocks: Iterable[Sequence[Row]], width: int
 
 
 def _column(row: Row, number: int) -> list[str]:
-    """The row ``number`` of a block, upright: the first is of all its workers together."""
+    """Return row ``number`` of a block as a column. Row 0 is the total."""
     name, figures = row
     return ["all" if number == 0 else name, *figures]
 
 
 def width_of(shown: Table) -> int:
+    """Return the number of characters that a table needs."""
     from rich.console import Console
 
     console = Console(width=10_000)
@@ -302,12 +311,12 @@ def console_for(out: TextIO, styled: bool) -> Console:
             "A table needs the package rich: run pip install rich, or pip install '.[cli]' in a checkout of "
             "wheelcache. --json does not need it."
         ) from None
-    # Rich would take FORCE_COLOR for a terminal, and be as narrow as one.
+    # With FORCE_COLOR, Rich would otherwise assume a terminal, and limit the width to that of a terminal.
     return Console(file=out, force_terminal=out.isatty(), color_system="auto" if styled else None, highlight=False)
 
 
 def store_in_words(name: str, store: Figures) -> str:
-    """How the store behind the cache ``name`` does, in a line."""
+    """Return a line about the store behind the cache ``name``."""
 
     def calls(kind: str, ms: float | None) -> str:
         return _count(store[kind]) + f" {kind}" + ("" if ms is None else f", {ms:,.1f} ms each")
@@ -315,7 +324,7 @@ def store_in_words(name: str, store: Figures) -> str:
     parts = [calls("reads", store["read_ms"]), calls("writes", store["write_ms"])]
     parts += [f"{_count(store[each])} {each}" for each in ("errors", "refused") if store[each]]
     if store["open_breakers"]:
-        parts.append(f"left alone by {_count(store['open_breakers'])} of its workers, because it fails")
+        parts.append(f"not called by {_count(store['open_breakers'])} of its workers because it fails")
     return f"The store behind {name}: {'; '.join(parts)}."
 
 
@@ -338,9 +347,9 @@ def _view(caches: Sequence[ObservedCache], console: Console) -> RenderableType:
         for each in found
         if each.reset_at is not None and each.reset_at != since
     )
-    text = f'Counted {counted}, also by workers that have exited; "now" and "a second" is the last minute.'
+    text = f'Counted {counted}, including workers that have exited; "now" and "a second" refer to the last minute.'
     lines = [
-        Text(f"No worker has the cache {each.name!r} now: these are its last figures.")
+        Text(f"No worker has the cache {each.name!r} now; these are its last figures.")
         for each in found
         if not each.workers
     ]
@@ -354,15 +363,15 @@ def nothing_found(caches: Sequence[ObservedCache]) -> str:
     directories = [str(each.directory) for each in Site(caches, Own.NONE).files]
     if not directories:
         return "The caches of this site do not publish their figures, so there is nowhere to look."
-    who = f", as user {os.geteuid()}" if sys.platform != "win32" else ""
+    user = f", as user {os.geteuid()}" if sys.platform != "win32" else ""
     return (
-        f"No worker of this site publishes figures. Looked in {' and '.join(directories)}{who}. "
-        f"A worker publishes them {INTERVAL:g} seconds after it first stored something."
+        f"No worker of this site publishes figures. Looked in {' and '.join(directories)}{user}. "
+        f"A worker starts to publish {INTERVAL:g} seconds after it first stores a value."
     )
 
 
 def user_name() -> str:
-    """The user that runs the command."""
+    """Return the name of the user that runs the command, for the recent events."""
     uid = os.geteuid()
     try:
         return f"{pwd.getpwuid(uid).pw_name}, in a terminal"
@@ -383,5 +392,4 @@ def _watch(console: Console, view: Callable[[], RenderableType], every: float) -
                 time.sleep(every)
                 live.update(view(), refresh=True)
     except KeyboardInterrupt:
-        # How it ends.
         return

@@ -1,4 +1,4 @@
-"""Figures as documents of JSON: what the dashboard's page and the terminal are given."""
+"""Convert figures to JSON documents, for the dashboard's page and the terminal."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Final
 from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
 from wheelcache.stats import COUNTERS, LOAD_BOUNDS, Buckets, CallStats, Stats, StoreStats
 
-# The weights that were evicted are told as bytes, if they are bytes.
+# Evicted weights are reported as ``evicted_bytes``, if weights are bytes.
 SHOWN: Final = tuple(name for name in COUNTERS if name != "evicted_weight")
 
 
 def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any]:
-    """All counters of ``stats``, by their names, with what follows from them, and what the cache has now."""
+    """Return all counters of ``stats`` by name, the ratios derived from them, and the present size of the cache."""
     loads = stats.loads + stats.load_failures
     weighs_bytes = figures.weighs_bytes
     return {
@@ -42,7 +42,7 @@ def last_minute(rate: Rate) -> dict[str, float | None]:
 
 
 def store(stats: StoreStats | None) -> dict[str, Any] | None:
-    """How the store behind a near cache performs; None for any other cache."""
+    """Return the figures of the store behind a near cache; None for any other cache."""
     if stats is None:
         return None
     return {
@@ -67,12 +67,12 @@ def _calls(calls: CallStats) -> dict[str, Any]:
 
 
 def buckets(counts: Buckets) -> dict[str, Any]:
-    """How many calls took how long: one count more than there are bounds, in seconds."""
+    """Return the counts of calls by duration: the bounds in seconds, and one count more than bounds."""
     return {"bounds": LOAD_BOUNDS, "counts": counts}
 
 
 def worker(figures: WorkerFigures) -> dict[str, Any]:
-    """The process of a worker, and how its wheel thread performs."""
+    """Return the process of a worker, and the state of its wheel thread."""
     return {
         "pid": figures.pid,
         "started": figures.started,

@@ -1,9 +1,9 @@
 """The recent events of a site: caches that were cleared, loads that failed, workers that started and ended.
 
-They are in the database where the workers publish their figures. The process that learns of an event adds it with its
-next publication. What happens again within a minute is one event with a count, so a storm of failures, or a deployment
-of forty workers, is one line. It contains names of caches, operators and exceptions, and the first 200 characters of
-an exception's text; no other keys and no other values.
+They are stored in the database where the workers publish their figures. The process that observes an event adds it with
+its next publication. Equal events within a minute are joined into one event with a count, so a storm of failures, or a
+deployment of forty workers, takes one line. An event contains the names of caches, operators and exceptions, and the
+first 200 characters of an exception's text. It contains no keys or values of a cache, except as part of that text.
 """
 
 from __future__ import annotations
@@ -24,42 +24,43 @@ LOAD_FAILED: Final = "load failed"
 STARTED: Final = "started"
 EXITED: Final = "exited"
 KILLED: Final = "killed"
-"""Kinds of events, beside the actions of ``worker_requests`` that operators ask for. A worker that was killed, or
-crashed, did not exit in order."""
+"""Kinds of events, in addition to the actions in ``worker_requests``. A killed worker ended without an orderly exit,
+perhaps by a crash."""
 
 OF_PROCESSES: Final = (STARTED, EXITED, KILLED)
 
 MOST: Final = 100
-"""Events that are kept; the oldest go first."""
+"""Number of events that are kept; the oldest are dropped first."""
 
 TOGETHER: Final = 60.0
-"""Seconds within which what happens again is the same event."""
+"""Seconds within which equal events are joined into one."""
 
 LONGEST: Final = 200
-"""Characters of a text."""
+"""Characters after which a text is cut."""
 
 PROCESSES: Final = 50
-"""Processes of an event that are kept, to be listed and not to be counted twice. With 100 such events, reading takes
+"""Number of processes that an event keeps, to list them and to count each once. With 100 such events, reading takes
 1.5 ms."""
 
 LISTED: Final = 4
-"""Processes that are listed by their numbers."""
+"""Number of processes up to which their numbers are listed."""
 
 Process = tuple[int, float]
-"""The number of a process, and when it started, as numbers come again."""
+"""The number of a process, and its start time, since the system reuses numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """
+    """An event, or several equal ones.
+
     Attributes:
-        kind: one of those above.
-        at, since: when it happened last and first, in seconds since 1970.
-        cache: its name; None if it is of all, or of a process.
+        kind: one of the constants above, or an action of ``worker_requests``.
+        at, since: the times of the last and the first occurrence, in seconds since 1970.
+        cache: the name of the cache; None for all caches, or for a process.
         subject: the operator, or the type of the exception. Empty if the code of the site cleared the cache.
-        text: what the exception says.
-        processes: where it happened.
-        count: how often.
+        text: the message of the exception.
+        processes: the processes in which it occurred.
+        count: the number of occurrences.
     """
 
     kind: str
@@ -83,13 +84,13 @@ class Event:
         text: str = "",
         count: int = 1,
     ) -> Event:
-        """With long texts cut."""
+        """Return an event with long texts cut."""
         cache = None if cache is None else cache[:LONGEST]
         since = at if since is None else since
         return cls(kind, at, since, cache, subject[:LONGEST], text[:LONGEST], processes, count)
 
     def goes_on_with(self, later: Event) -> bool:
-        """Whether ``later`` is the same once more."""
+        """Return whether ``later`` is an occurrence of the same event."""
         return (
             (self.kind, self.cache, self.subject) == (later.kind, later.cache, later.subject)
             and later.since <= self.at + TOGETHER
@@ -97,7 +98,7 @@ class Event:
         )
 
     def joined_with(self, later: Event) -> Event:
-        """Both as one. A process starts and ends once, however often that is told."""
+        """Return both as one event. The start or end of a process counts once, even if it was reported repeatedly."""
         new = [each for each in later.processes if each not in self.processes]
         return replace(
             self,
@@ -109,7 +110,7 @@ class Event:
         )
 
     def sentence(self) -> str:
-        """What happened, beside its kind, its cache and its times."""
+        """Return the details of the event, without its kind, cache and times."""
         many = f" ({self.count:,} times)" if self.count > 1 else ""
         if self.kind in OF_PROCESSES:
             workers = self._workers() if self.count <= LISTED else f"{self.count:,} workers"
@@ -120,14 +121,15 @@ class Event:
         return f"by {by}{many}"
 
     def as_json(self) -> str:
-        """The text from which ``from_json`` makes the same event."""
+        """Return the text from which ``from_json`` makes an equal event."""
         return json.dumps([getattr(self, name) for name in self.__slots__])
 
     @classmethod
     def from_json(cls, document: str) -> Event:
-        """
+        """Return the event that ``as_json`` encoded.
+
         Raises:
-            TypeError, KeyError, ValueError: ``document`` is not an event.
+            TypeError, KeyError, ValueError: if ``document`` is not an event.
         """
         kind, at, since, cache, subject, text, processes, count = json.loads(document)
         return cls(kind, at, since, cache, subject, text, tuple((pid, started) for pid, started in processes), count)
@@ -141,7 +143,7 @@ class Event:
 
 
 def merged(events: Iterable[Event], new: Iterable[Event]) -> list[Event]:
-    """Both, oldest first."""
+    """Return the newest of both, oldest first, with equal events joined."""
     found = list(events)
     for event in new:
         for place in reversed(range(len(found))):
@@ -154,12 +156,12 @@ def merged(events: Iterable[Event], new: Iterable[Event]) -> list[Event]:
 
 
 class EventsInMemory:
-    """The events of one cache of one process, where nothing is published."""
+    """The events of one cache of one process that does not publish."""
 
     __slots__ = ("_events",)
 
     def __init__(self) -> None:
-        # As they came: to add some is one step, so no thread loses what another one adds.
+        # Unmerged: adding events is atomic, so no thread loses the events that another one adds.
         self._events: deque[Event] = deque(maxlen=2 * MOST)
 
     def add(self, events: Iterable[Event]) -> None:
@@ -179,7 +181,7 @@ def add_events(db: sqlite3.Connection, new: Iterable[Event]) -> None:
 
 
 def events_in(db: sqlite3.Connection, most: int = MOST) -> list[Event]:
-    """The newest events of the site, oldest first."""
+    """Return the newest events of the site, oldest first."""
     found = []
     for (document,) in db.execute("SELECT document FROM events ORDER BY at DESC LIMIT ?", (most,)):
         with suppress(TypeError, KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""The figures of a cache: in one process, in all processes of a site, and how several are added up."""
+"""The figures of a cache in one process or in all processes of a site, and their sums."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from wheelcache.stats import GAUGES, NOTHING, Row, Stats, added, subtracted
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Look-ups in a time.
+    """The look-ups in the last minute.
 
     Attributes:
         hits, stale_hits, misses: see ``Stats``.
         store_hits: misses for which the store behind had a value; None without a store.
-        seconds: how long it is: shorter than a minute if the cache is younger.
+        seconds: the length of the period, which is less than a minute if the cache is younger.
     """
 
     hits: int = 0
@@ -37,12 +37,12 @@ class Rate:
 
     @property
     def hit_ratio(self) -> float | None:
-        """0.0 to 1.0; None without requests."""
+        """The share of look-ups that were hits, 0.0 to 1.0; None without requests."""
         return self._share(self.hits)
 
     @property
     def stale_ratio(self) -> float | None:
-        """0.0 to 1.0; None without requests."""
+        """The share of look-ups that were stale hits, 0.0 to 1.0; None without requests."""
         return self._share(self.stale_hits)
 
     @property
@@ -56,14 +56,14 @@ class Rate:
 
 @dataclass(slots=True, kw_only=True)
 class Figures:
-    """What there is to know of one cache, wherever it is.
+    """The figures of one cache, in one process or in several.
 
     Attributes:
-        stats: the figures, since the reset.
-        minute: the last minute.
-        max_entries, max_weight: None for no bound.
+        stats: the counts since the reset, and the gauges.
+        minute: the look-ups in the last minute.
+        max_entries, max_weight: the bounds; None if there is no bound.
         weighs_bytes: whether weights are bytes.
-        memory: bytes that the entries take: an estimate unless ``weighs_bytes``; None if it is not known.
+        memory: the bytes that the entries use, estimated unless ``weighs_bytes``; None if unknown.
         lag: seconds since the wheel should have been advanced; None without a living worker.
     """
 
@@ -78,13 +78,14 @@ class Figures:
 
 @dataclass(slots=True, kw_only=True)
 class WorkerFigures(Figures):
-    """One cache in one process. Two caches of a name in a process are one.
+    """The figures of one cache in one process. Two caches of the same name in a process count as one.
 
     Attributes:
-        worker: distinguishes the process from all others, also from a later one with the same ``pid``.
-        started, published: when the process was started, and when the figures were published. Seconds since 1970.
+        worker: distinguishes the process from all others, even from a later one with the same ``pid``.
+        started, published: the times at which the process was started and the figures were published, in seconds since
+            1970.
         thread: the wheel thread of the process: "running", "parked", "not started", or "refused" by the system.
-        core: which one the process runs, "compiled" or "python".
+        core: the core that the process runs, "compiled" or "python".
     """
 
     worker: int
@@ -97,18 +98,20 @@ class WorkerFigures(Figures):
 
 @dataclass(slots=True, kw_only=True)
 class CacheFigures(Figures):
-    """One cache in all processes of a site. Bounds and bytes are of all living workers together; without one, bounds
-    are those of the last. The lag is the worst.
+    """The figures of one cache in all processes of a site.
+
+    Bounds and bytes are sums over all living workers. Without a living worker, the bounds are those of the last one.
+    The lag is the greatest one.
 
     Attributes:
-        counted: all that was counted, also by processes that are gone; the gauges are those of living workers.
-        minute: six whole steps.
-        workers: how many processes have the cache.
-        since: when the first process started whose counts are included, in seconds since 1970; None without one.
-        reset_at: when the figures were reset; None if they never were.
-        refused: how many of the workers were refused a wheel thread by the system.
-        published: when a worker last published it, in seconds since 1970; None if none has.
-        cores: those that the processes run.
+        counted: all counts, including those of processes that have exited; the gauges are those of living workers.
+        minute: the look-ups in the last six complete steps.
+        workers: the number of processes that have the cache.
+        since: the start of the first process whose counts are included, in seconds since 1970; None without one.
+        reset_at: the time of the last reset; None if there was none.
+        refused: the number of workers to which the system refused a wheel thread.
+        published: the time of the last publication, in seconds since 1970; None if there was none.
+        cores: the cores that the processes run.
         pids: the numbers of the processes.
     """
 
@@ -125,13 +128,13 @@ class CacheFigures(Figures):
 
 @dataclass(slots=True)
 class Sum:
-    """What is found about a cache, in one process or in several, in one directory or in this process.
+    """Adds up the figures of a cache from several processes and databases.
 
     Attributes:
-        counts, base: all that was counted, and how much of it before the reset.
-        settings: those that were published last, for a cache without a living worker.
-        processes: those that have it.
-        gauges: those of ``GAUGES_OF_WORKER``, of all of them together.
+        counts, base: all counts, and the counts at the reset.
+        settings: the settings that were published last, for a cache without a living worker.
+        processes: the processes that have the cache.
+        gauges: the combined values of ``GAUGES_OF_WORKER``, by name.
         minute: ``LOOKUPS`` of the last minute, and its seconds.
     """
 
@@ -166,7 +169,7 @@ class Sum:
         self.minute = (*added(self.minute[:-1], other.minute[:-1]), max(self.minute[-1], other.minute[-1]))
 
     def of_cache(self, name: str) -> CacheFigures:
-        """The figures of all that was added."""
+        """Return the sum, as the figures of the cache ``name``."""
         return CacheFigures(
             **self._common(),
             name=name,
@@ -181,7 +184,7 @@ class Sum:
         )
 
     def of_worker(self, **given: Any) -> WorkerFigures:
-        """The figures of one process."""
+        """Return the sum, as the figures of one process."""
         return WorkerFigures(**self._common(), **given)
 
     def _common(self) -> dict[str, Any]:
@@ -205,13 +208,13 @@ class Sum:
 
 
 def _sum(numbers: Iterable[Any]) -> Any:
-    """None if one of them is None: it is not known, or has no bound."""
+    """Return the sum; None if one of the numbers is None, because it is unknown or unbounded."""
     known = list(numbers)
     return None if None in known else sum(known)
 
 
 TOGETHER: Final = {"lag": max, "weighs_bytes": min, "has_store": max, "minute_seconds": max}
-"""How gauges of several workers become one, if not by a sum."""
+"""The functions that combine gauges of several workers, for gauges that are not added."""
 
 
 def _latest(*times: float | None) -> float | None:

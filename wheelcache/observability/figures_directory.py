@@ -1,4 +1,4 @@
-"""Where the processes of a site publish their figures: by default, and how such directories are removed."""
+"""Find the default directory where the processes of a site publish their figures, and remove unused ones."""
 
 from __future__ import annotations
 
@@ -20,32 +20,36 @@ from wheelcache.runtime.private_files import (
 logger = logging.getLogger("wheelcache")
 
 OURS: Final = "figures-"
-"""The prefix of the directories that are used by default."""
+"""The prefix of default directories."""
 
 FORGOTTEN: Final = 7 * 86_400.0
-"""Seconds after which such a directory, without a living worker and without new files, is removed."""
+"""Seconds without a living worker and without new files after which a default directory is removed."""
 
 
 def directory_of(site: str) -> Path | None:
-    """Where the processes of ``site`` publish by default: any text that all of them know, and no others.
+    """Return the default directory where the processes of a site publish; None if this user has no private directory.
 
-    None, which is logged, if there is no directory of this user's alone.
+    A warning is logged in that case.
+
+    Args:
+        site: any text that all processes of the site know, and no other process.
     """
     try:
         check_sqlite()
-        # A path in it may have any bytes.
+        # The text may contain a path with arbitrary bytes.
         digest = hashlib.sha256(site.encode(errors="surrogatepass")).hexdigest()
         directory = runtime_directory() / f"{OURS}{digest[:32]}"
         make_private(directory)
     except FileUnusable as error:
-        logger.warning("The figures of the caches are not published, so each worker shows its own only: %s", error)
+        logger.warning("The figures of the caches are not published, so each worker shows only its own: %s", error)
         return None
     return directory
 
 
 def remove_forgotten() -> None:
-    """Remove the directories of ``directory_of`` that no process used for long: each SECRET_KEY, and each place of a
-    Flask app, has one, and some are never the same again.
+    """Remove default directories that have not been used for a week.
+
+    Each SECRET_KEY, and each path of a Flask app, has its own directory, and some of them never return.
     """
     with suppress(FileUnusable, OSError):
         for path in runtime_directory().glob(f"{OURS}*"):
@@ -55,13 +59,13 @@ def remove_forgotten() -> None:
 
 
 def _remove_if_deserted(directory: Path) -> None:
-    """Remove a directory with all in it, unless a worker lives there. A worker that comes meanwhile makes it again.
+    """Remove a directory with its files, unless a living worker uses it. A worker that starts later makes it again.
 
     Raises:
-        FileUnusable, OSError: it stays, as another process is at it, or there is more in it than our files.
+        FileUnusable, OSError: if the directory stays, because another process uses it or it contains other files.
     """
     with locked_file(directory / LOCK, patience=0.0):
-        # A worker that comes from here on is not among them.
+        # This does not include the files of workers that start from here on, so their directory is not empty.
         there = list(directory.iterdir())
         if not any(path.suffix == ALIVE and lives(path) for path in there):
             for path in there:

@@ -1,4 +1,4 @@
-"""What the entries of a cache take in memory: exactly where they are weighed in bytes, else by samples."""
+"""Measure the memory that the entries of a cache use: exactly if they are weighed in bytes, otherwise by samples."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from wheelcache.core.contract import Core
 from wheelcache.errors import Unloaded
 
 SAMPLE: Final = 64
-"""Entries that a look weighs, in 100 us. A cache of no more is weighed whole."""
+"""Number of entries in a sample, which takes 100 us. A smaller cache is weighed as a whole."""
 
 LONGEST: Final = 0.003
-"""Seconds of the processor for a look, 0.1% of the time between two. It takes 0.001 to weigh a tuple of 10,000 items.
-After a longer look, as many are left out."""
+"""Seconds of CPU time for a sample, 0.1% of the time between two. It takes 0.001 to weigh a tuple of 10,000 items.
+After a sample that takes n times as long, n samples are left out."""
 
-LOOKS: Final = 16
-"""Looks whose mean is taken for that of all entries."""
+SAMPLES: Final = 16
+"""Number of samples whose mean is assumed to be the mean of all entries."""
 
 
 class MemoryUse:
-    """Tells the bytes that keys, values and their entries take. A job of ``periodic_jobs``, unless they are weighed.
+    """Measures the bytes that keys, values and their entries use. A job of ``periodic_jobs``, unless they are weighed.
 
     Args:
         core: the entries.
-        is_weighed: whether their weights are bytes.
-        period: seconds between looks.
+        is_weighed: whether the weights of the entries are bytes.
+        period: seconds between two samples.
     """
 
-    __slots__ = ("_core", "_is_weighed", "_left_out", "_looks", "period")
+    __slots__ = ("_core", "_is_weighed", "_left_out", "_samples", "period")
 
-    matters: Final = LOOKS
+    matters: Final = SAMPLES
 
     def __init__(self, core: Core, period: float, *, is_weighed: bool) -> None:
         self.period = period
@@ -44,51 +44,51 @@ class MemoryUse:
         self.start_over()
 
     def __call__(self) -> int | None:
-        """The bytes. None if they are not known: before the first look, or if objects are kept by reference."""
+        """Return the bytes; None if they are unknown, before the first sample or if objects are kept by reference."""
         if self._is_weighed:
             return self._core.weight
         entries = len(self._core)
         if not entries:
             return 0
-        looks = list(self._looks)
-        if looks and len(looks[-1]) >= entries:
-            looks = looks[-1:]
-        sizes = [size for look in looks for size in look]
+        samples = list(self._samples)
+        if samples and len(samples[-1]) >= entries:
+            samples = samples[-1:]
+        sizes = [size for sample in samples for size in sample]
         known = [size for size in sizes if size is not None]
-        # What an object has beside itself is not known, and the sum of the others would mislead.
+        # The objects to which a mutable value refers are not weighed, and the sum of the others would be misleading.
         return round(entries * sum(known) / len(known)) if known and len(known) == len(sizes) else None
 
     def begin(self) -> None:
-        """What is there after a pause is other entries."""
+        """Drop the samples, because the entries after a pause are different ones."""
         self.start_over()
 
     def run(self) -> None:
         if self._left_out > 0:
             self._left_out -= 1
             return
-        # While a snapshot is loaded, the entries are shut off.
+        # The entries cannot be read while a snapshot is being loaded.
         with suppress(Unloaded):
-            self._look()
+            self._take_sample()
 
     def start_over(self) -> None:
-        self._looks: deque[list[int | None]] = deque(maxlen=LOOKS)
+        self._samples: deque[list[int | None]] = deque(maxlen=SAMPLES)
         self._left_out = 0
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: this holds no resources."""
 
-    def _look(self) -> None:
+    def _take_sample(self) -> None:
         began, seconds = time.thread_time(), 0.0
         sizes = []
         entries = len(self._core)
-        # From below 0.0 on, so that the first entries are seen as often as others.
+        # The range begins below 0.0, so that the first entries are sampled as often as the others.
         start = max(0.0, SystemRandom().uniform(-SAMPLE / entries, 1.0)) if entries > SAMPLE else 0.0
         for record in self._core.scan(start=start).step(SAMPLE):
             sizes.append(self._size(record.key, record.value))
             seconds = time.thread_time() - began
             if seconds > LONGEST:
                 break
-        self._looks.append(sizes)
+        self._samples.append(sizes)
         self._left_out = int(seconds / LONGEST)
 
     def _size(self, key: object, value: object) -> int | None:

@@ -1,9 +1,10 @@
-"""The metrics for Prometheus and OpenTelemetry: which figures there are, and where they are read.
+"""The metrics for Prometheus and OpenTelemetry.
 
-A counter must never decrease: the collecting system would assume a restart and add the whole count again. So
+A counter must never decrease, because the collecting system would assume a restart and add the whole count again.
+Therefore:
 
-- of figures that other processes see, none is told before they see it too, for the next to be asked may be another;
-- seconds are those of ``whole_parts``: sums of other floats may be less by a bit if they are added in another order.
+- A process does not report a figure before other processes can see it, since the next scrape may ask another process.
+- Seconds are rounded by ``whole_parts``. The sum of other floats could decrease slightly if their order changed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Metric:
 
     @property
     def is_measured(self) -> bool:
-        """Whether the unit is a unit of measure."""
+        """Whether the unit is a unit of measure, not a counted thing."""
         return self.unit in ("seconds", "bytes")
 
 
@@ -73,7 +74,7 @@ def _of_store_calls(name: str) -> Callable[[CacheFigures], Mapping[str, float]]:
 
 
 def store_calls(reading: CacheFigures) -> Mapping[str, CallStats]:
-    """The calls of the store behind, by their operation; none if there is no such store."""
+    """Return the calls of the store behind a near cache by operation; empty if there is no such store."""
     store = reading.counted.store
     return {} if store is None else {"read": store.reads, "write": store.writes}
 
@@ -197,7 +198,7 @@ INFO: Final = (
 
 
 def info_labels(reading: CacheFigures) -> list[dict[str, str]]:
-    """What the version and the core of a cache are told by: one for each core that its processes run."""
+    """Return the labels of the metric ``info`` for a cache, once for each core that its processes run."""
     return [{"cache": reading.name, "core": core, "version": _version()} for core in reading.cores]
 
 
@@ -206,14 +207,14 @@ def _version() -> str:
     try:
         return version("wheelcache")
     except PackageNotFoundError:
-        # The package was copied into the site's own folder, without its metadata.
+        # The package was copied into the site's own folder without its metadata.
         return "unknown"
 
 
 def read_site(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
-    """The figures of caches in all processes of the site, by name, as they were last published.
+    """Return the figures of caches in all processes of the site, sorted by name, as last published.
 
-    A cache that does not or cannot publish is read in this process.
+    If a cache does not or cannot publish, the result has its figures in this process.
 
     Args:
         caches: the caches of this process.
@@ -222,10 +223,10 @@ def read_site(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
 
 
 def read_process(caches: Iterable[ObservedCache]) -> list[CacheFigures]:
-    """The figures of ``caches``, which are of this process, by name."""
+    """Return the figures of ``caches`` in this process, sorted by name."""
     return own_figures(caches, _to_be_sent)
 
 
 def _to_be_sent(name: str) -> str:
-    # A name may have halves of surrogate pairs, which no encoding takes.
+    # A name may contain lone surrogates, which cannot be encoded.
     return name.encode("utf-8", "backslashreplace").decode()

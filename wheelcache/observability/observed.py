@@ -1,4 +1,4 @@
-"""The caches of this process, for the parts that observe them from outside: metrics, the terminal, the dashboard."""
+"""List the caches of this process, for metrics, the terminal and the dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What observes a cache from outside: the line on the log, steps, published figures, the requests of operators."""
+"""Observe a cache from outside: log lines, steps, published figures and requests of operators."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class ObservedOptions(Protocol):
 
 
 class ObservedStore(Protocol):
-    """The store behind a near cache, as far as the observers of the copies are concerned."""
+    """The store behind a near cache, as its observers see it."""
 
     def stats(self) -> StoreStats: ...
     def after_fork_in_child(self) -> None: ...
 
 
 class StatsReader:
-    """Reads the figures of a cache from its core, its loads and, if it has copies of one, the store behind.
+    """Reads the figures of a cache from its core, its loads and the store behind it, if there is one.
 
     Attributes:
         store: the store behind, or None.
@@ -78,7 +78,7 @@ class StatsReader:
         return Stats.of(counts, gauges, has_store=self.store is not None)
 
     def read(self) -> tuple[Row, Row]:
-        """Return ``counts()`` and ``gauges()`` of the figures."""
+        """Return the counts and the gauges of the cache."""
         (loads, seconds, buckets), core = self._loads.read(), self._core.counts()
         values: dict[str, Any] = loads | core._asdict() | {"load_seconds": seconds}
         values.update((name, core.removals[cause]) for cause, name in _REMOVALS)
@@ -94,24 +94,24 @@ _store_gauges: Final = attrgetter(*STORE_GAUGES)
 
 
 class Observer:
-    """What observes one cache.
+    """The objects that observe one cache.
 
     Args:
-        options: of the cache.
-        core: its entries.
+        options: the options of the cache.
+        core: the entries of the cache.
         stats: reads the figures.
-        failures: the exceptions that loaders raise.
+        failures: the exceptions that loaders raised.
         driver: advances the core.
-        actions: what operators may ask for, by name.
-        is_in_use: whether the cache was used, and not closed since.
+        actions: the functions that run the requests of operators, by action.
+        is_in_use: returns whether the cache was used and not closed since.
 
     Attributes:
-        jobs: what is done every so many seconds.
-        recorder: what the cache counts, by steps.
-        events: what happened to the cache and is not published yet.
-        publication: what the process publishes of the cache; None if no figures are published.
-        memory_log: the recent events if they are not published.
-        keeps_history: whether the steps are for charts.
+        jobs: the periodic jobs of the observers.
+        recorder: records the counts by steps.
+        events: the events that are not published yet.
+        publication: publishes the figures; None if they are not published.
+        memory_log: the recent events, if they are not published.
+        keeps_history: whether steps are kept, for charts.
     """
 
     __slots__ = (
@@ -156,11 +156,11 @@ class Observer:
         self.jobs = list(self._all_jobs())
 
     def thread(self) -> str:
-        """The state of the wheel thread: see ``WheelThread.state``."""
+        """Return the state of the wheel thread: see ``WheelThread.state``."""
         return self._driver.thread_state
 
     def state(self) -> State:
-        """What the cache is now, beside its figures."""
+        """Return the state of the cache that is not part of its counts."""
         options = self._options
         weighs_bytes, has_store = options.weigher is size_of, self.stats.store is not None
         return State(
@@ -168,7 +168,7 @@ class Observer:
         )
 
     def recent_events(self) -> list[Event]:
-        """The events of a cache that is not published, oldest first."""
+        """Return the events of a cache that does not publish, oldest first."""
         self.memory_log.add(self.events.taken())
         return self.memory_log.read()
 
@@ -183,7 +183,7 @@ class Observer:
             yield StatsLog(options.name, options.log_interval, self._driver.clock, self.stats)
         if self.keeps_history or self.publication is not None:
             if options.weigher is not size_of:
-                # First, so that the others have it.
+                # First, because the other jobs use the result.
                 yield self.memory_use
             yield self.recorder
         if self.publication is not None:
@@ -191,7 +191,7 @@ class Observer:
 
 
 class IdleChecker:
-    """Whether a cache is idle: nothing was asked for since the last call, and nothing can be hit."""
+    """Checks whether a cache is idle: it is empty, and has not been used since the last call."""
 
     __slots__ = ("_expect_write", "_stats", "_uses")
 
@@ -201,7 +201,7 @@ class IdleChecker:
         self._uses = 0
 
     def __call__(self) -> bool:
-        # First: a write that comes after the look below starts the jobs again.
+        # This comes first, so that a write after the check below starts the jobs again.
         self._expect_write()
         stats = self._stats()
         before, self._uses = self._uses, stats.uses

@@ -1,4 +1,4 @@
-"""The command ``wheelcache`` of both frameworks: the figures, and the actions of operators."""
+"""Run the command ``wheelcache`` of both frameworks: show the figures, or carry out an operator's action."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from wheelcache.observability.snapshot_commands import Undone
 from wheelcache.observability.worker_requests import CLEAR
 
 ACTIONS: Final = {
-    "save": "Have all workers save their entries now, and wait until they have.",
-    "load": "Have all workers load the newest snapshot, in addition to their entries.",
-    "clear": "Have all workers clear their entries.",
-    "reset": "Have the figures start from zero, here and on the dashboard.",
-    "inspect": "Show the snapshots there are, how old they are, and whether they are whole.",
+    "save": "Ask all workers to save their entries, and wait until they have.",
+    "load": "Ask all workers to load the newest snapshot, in addition to their entries.",
+    "clear": "Ask all workers to clear their entries.",
+    "reset": "Reset the figures to zero, here and on the dashboard.",
+    "inspect": "List the snapshots, their age, and whether they are whole.",
 }
-"""The actions, and their help."""
+"""The actions and their help texts."""
 
 
 def run(
@@ -42,16 +42,16 @@ def run(
 
     Args:
         caches: the caches of the site.
-        option: the option that says where snapshots are, as the user writes it.
-        error: makes the exception that is raised if the action is impossible, from the reason.
-        name: the cache to clear or reset; all if not given.
+        option: the name of the option that sets the directory of snapshots, as the user writes it.
+        error: makes the exception to raise if the action is impossible, from the reason.
+        name: the cache to clear or reset; None for all.
         watch, as_json, styled: see ``console.show``.
     """
     on_snapshots: dict[str, Any] = {"save": snapshot_commands.save, "load": snapshot_commands.load}
     on_figures: dict[str, Any] = {"clear": clear, "reset": reset}
     try:
         if name is not None and action not in on_figures:
-            raise Undone("--cache is for clear and reset.")
+            raise Undone("--cache is only for clear and reset.")
         if action is None:
             console.show(caches, out, watch=watch, as_json=as_json, styled=styled)
             return
@@ -67,17 +67,17 @@ def run(
 
 
 def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> None:
-    """Have all workers empty the cache ``name``, or every cache.
+    """Ask all workers to empty the cache ``name``, or every cache if it is None.
 
     Raises:
-        Undone: no worker has it.
-        OSError, FileUnusable: the workers cannot be asked.
+        Undone: if no worker has the cache.
+        OSError, FileUnusable: if the workers cannot be asked.
     """
     site = Site(caches, Own.NONE)
     wanted = [each for each in _wanted(site, name) if each.workers]
     if not wanted:
-        raise Undone("No worker is left to be asked.")
-    # One event, for any number of caches: the page shows thirty.
+        raise Undone("There is no worker to ask.")
+    # Note one event for all caches, since the page shows only thirty.
     site.note(CLEARED, user_name(), name)
     for each in wanted:
         site.ask(CLEAR, each.name)
@@ -88,12 +88,13 @@ def clear(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
 
 
 def reset(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> None:
-    """Have the figures of the cache ``name``, or of every cache, start from zero, on the dashboard and in the terminal.
-    Metrics go on.
+    """Reset the figures of the cache ``name``, or of every cache if it is None.
+
+    The dashboard and the terminal then count from zero. Metrics are not reset.
 
     Raises:
-        Undone: no worker has it.
-        OSError, FileUnusable: it cannot be noted.
+        Undone: if no worker has the cache.
+        OSError, FileUnusable: if the reset cannot be stored.
     """
     site = Site(caches, Own.NONE)
     _wanted(site, name)
@@ -103,10 +104,10 @@ def reset(caches: Iterable[ObservedCache], name: str | None, out: TextIO) -> Non
 
 
 def _wanted(site: Site, name: str | None) -> list[CacheFigures]:
-    """The figures of the cache ``name``, or of every cache.
+    """Return the figures of the cache ``name``, or of every cache if it is None.
 
     Raises:
-        Undone: there are none.
+        Undone: if there are none.
     """
     found = site.caches
     if not found:

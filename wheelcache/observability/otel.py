@@ -1,4 +1,4 @@
-"""The figures of caches for OpenTelemetry. Needs its API: the extra ``otel``."""
+"""Report the figures of caches to OpenTelemetry. This needs the extra ``otel``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from wheelcache.observability.metrics import (
 from wheelcache.observability.observed import ObservedCache, observed_caches
 
 _UNITS: Final = {"seconds": "s", "bytes": "By"}
-"""By UCUM. What is counted is no unit there, and written in braces."""
+"""Units in UCUM notation. Counted things are annotations in braces there."""
 
 _TIMED: Final = (
     Metric(
         "loads",
         "load",
         Kind.COUNTER,
-        "Loads that ended, also those that raised an exception.",
+        "Loads that ended, including those that raised an exception.",
         lambda reading: {"": sum(reading.counted.load_buckets)},
     ),
     Metric(
@@ -43,7 +43,7 @@ _TIMED: Final = (
         "store_calls",
         "call",
         Kind.COUNTER,
-        "Calls of the store behind a near cache that ended, also those that failed.",
+        "Calls of the store behind a near cache that ended, including those that failed.",
         lambda reading: {operation: calls.calls for operation, calls in store_calls(reading).items()},
         "operation",
     ),
@@ -56,26 +56,26 @@ _TIMED: Final = (
         "operation",
     ),
 )
-"""In place of histograms, which OpenTelemetry can't observe: each single load would have to be recorded."""
+"""These replace histograms, since an OpenTelemetry callback cannot observe one: each load would have to be recorded."""
 
 
 def instrument(
     meter_provider: MeterProvider | None = None, caches: Callable[[], Iterable[ObservedCache]] = observed_caches
 ) -> None:
-    """Have OpenTelemetry observe the caches of this process, by the meter "wheelcache".
+    """Let OpenTelemetry observe the caches of this process, through the meter "wheelcache".
 
-    Each process tells its own figures only, as is the custom there: its resource, with
-    ``service.instance.id``, tells them apart, and a reader adds them up. So it is called once in every
-    worker, after the fork if the server forks, where the SDK is set up. Called again, it changes nothing.
+    Call this once in every worker where the SDK is set up, after the fork if the server forks. Another call changes
+    nothing. As usual with OpenTelemetry, each process reports only its own figures. Its resource, with
+    ``service.instance.id``, distinguishes them, and a reader adds them up.
 
-    The instruments have the names of the metrics for Prometheus, with a dot behind the prefix and without endings for
-    kind and unit: ``wheelcache.requests`` for ``wheelcache_requests_total``. Of loads there are the number,
-    ``wheelcache.loads``, and the seconds, ``wheelcache.load_time``, and of calls of the store behind a near cache
-    ``wheelcache.store_calls`` and ``wheelcache.store_time``: a histogram cannot be observed.
+    The instruments are named after the metrics for Prometheus, with a dot after the prefix and without the suffixes for
+    kind and unit: ``wheelcache.requests`` for ``wheelcache_requests_total``. Histograms cannot be observed. Instead,
+    ``wheelcache.loads`` counts loads and ``wheelcache.load_time`` adds up their seconds; ``wheelcache.store_calls`` and
+    ``wheelcache.store_time`` do the same for calls of the store behind a near cache.
 
     Args:
-        meter_provider: None for the global one, which may be set later.
-        caches: tells the caches of this process.
+        meter_provider: the provider; None for the global one, which may be set later.
+        caches: returns the caches of this process.
     """
     meter = get_meter("wheelcache", meter_provider=meter_provider)
     for metric in (*METRICS, *_TIMED):

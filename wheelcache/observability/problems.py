@@ -1,7 +1,7 @@
-"""Decides which caches of a site have a problem now, and says so in a sentence.
+"""Find the caches of a site that have a problem at present, and describe it in a sentence.
 
 A problem is a state that an operator should look into. The limits are those of ``docs/prometheus-alerts.yml``, applied
-to the last minute. All of it follows from figures that every reader of the site sees, so all readers see the same.
+to the last minute. All figures that are used here are shared, so every process finds the same problems.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from wheelcache.observability.tables import DAY
 from wheelcache.stats import StoreStats
 
 A_FEW: Final = 3
-"""Failures in the last minute that are no accident."""
+"""Failures in the last minute from which they are a problem."""
 
 SHARE: Final = 0.05
 """The share of loads, or of calls of the store, that may fail."""
 
 A_MINUTE: Final = 6
-"""Timeouts and dropped refreshes in the last minute that are no accident."""
+"""Timeouts, or dropped refreshes, in the last minute from which they are a problem."""
 
 LATE: Final = 10.0
 """Seconds that a timing wheel may be late."""
@@ -33,12 +33,13 @@ FULL: Final = 0.95
 """The share of its limit from which a cache is full."""
 
 KILLED_RECENTLY: Final = 300.0
-"""Seconds for which a worker that ended abruptly is a problem."""
+"""Seconds for which the abrupt end of a worker is a problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """
+    """A problem of a cache or of the site.
+
     Attributes:
         cache: the name of the cache; None for a problem of the whole site.
         text: the part of the sentence that follows the name.
@@ -53,7 +54,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Recently:
-    """The figures of one cache, and its steps of the last ten minutes by their start, oldest first."""
+    """The figures of one cache, and its steps in the last ten minutes by their start, oldest first."""
 
     figures: CacheFigures
     steps: Mapping[int, Glance]
@@ -65,11 +66,19 @@ class Recently:
         return self.figures.stats.store or StoreStats()
 
     def minute(self, *names: str) -> int:
-        """The sum of these counts in the last six steps."""
+        """Return the sum of these counts over the last six steps."""
         return sum(getattr(step, name) for step in list(self.steps.values())[-MINUTE:] for name in names)
 
     def lasts(self, bad: Iterable[str], calls: Iterable[str]) -> str:
-        """For how long some ``bad`` counts have been in each step that has ``calls``; empty if there are none yet."""
+        """Return a phrase that says for how long every step with ``calls`` has had ``bad`` counts.
+
+        Args:
+            bad: the names of the counts that are a problem.
+            calls: the names of the counts that show that the cache was used.
+
+        Returns:
+            For instance " for 3 min"; empty if there are no ``bad`` counts yet.
+        """
         bad, calls, since = list(bad), list(calls), None
         for start, step in reversed(list(self.steps.items())):
             if any(getattr(step, name) for name in bad):
@@ -92,7 +101,7 @@ def problems(
     """Return the problems of a site, the worst first.
 
     Args:
-        caches, recent, events: those of ``Site``.
+        caches, recent, events: the results of the members of ``Site``.
         configured: the names of the caches that this process has.
         time: the time of the site, in seconds since 1970.
     """
@@ -170,7 +179,7 @@ def _refreshes_are_dropped(cache: Recently) -> str:
 
 def _is_not_notified(cache: Recently) -> str:
     lost = cache.store.trackers - cache.store.trusted
-    # A worker that is not notified because the store is down has that problem.
+    # If the store is down, that is the problem that is reported.
     if lost <= 0 or cache.store.open_breakers:
         return ""
     return f"{lost} of {cache.store.trackers} workers receive no invalidations and read through to its store"
@@ -200,4 +209,4 @@ CHECKS: Final[tuple[Callable[[Recently], str], ...]] = (
     *(_store_is_down, _has_no_worker, _loads_fail, _store_fails, _is_late, _has_no_thread),
     *(_loads_time_out, _refreshes_are_dropped, _is_not_notified, _is_too_small),
 )
-"""Return the text of a problem, or nothing; the worst problems first."""
+"""The checks, from the worst problem to the least. Each returns the text of its problem, or an empty string."""

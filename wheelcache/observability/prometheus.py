@@ -1,4 +1,4 @@
-"""The figures of a site's caches for Prometheus. Needs ``prometheus_client``: the extra ``prometheus``."""
+"""Report the figures of a site's caches to Prometheus. This needs the extra ``prometheus``."""
 
 from __future__ import annotations
 
@@ -29,36 +29,35 @@ _BOUNDS: Final = tuple(map(floatToGoString, (*LOAD_BOUNDS, float("inf"))))
 
 
 class Collector:
-    """Tells ``prometheus_client`` the figures of all caches, in all workers of the site, whichever of them is scraped.
+    """Provides ``prometheus_client`` with the figures of all caches in all workers of the site.
 
-    ``REGISTRY.register(Collector())``, once in every worker. Counters have what workers that are gone had counted as
-    well, so that they never go down; gauges are of the workers that live. What others counted is up to 3 seconds old.
-    That needs caches that publish their figures, as those of Django and Flask do unless told otherwise; of a cache that
-    does not, this worker's figures are told, and those of no other.
+    Register it once in every worker: ``REGISTRY.register(Collector())``. Every worker reports the same figures, so it
+    does not matter which one is scraped. Counters include workers that have exited, so they never decrease; gauges
+    cover living workers. The figures of other workers are up to 3 seconds old. This needs caches that publish their
+    figures, which is the default in Django and Flask. For any other cache, the worker reports only its own figures.
 
-    In multiprocess mode, where ``PROMETHEUS_MULTIPROC_DIR`` is set, what is scraped is a registry made for it. This is
-    registered there, beside the other::
+    In multiprocess mode, where ``PROMETHEUS_MULTIPROC_DIR`` is set, register it in the registry that is scraped::
 
         registry = CollectorRegistry()
         MultiProcessCollector(registry)
         registry.register(Collector())
 
-    Nothing of it is in the files of that directory, so nothing is counted twice.
+    It writes nothing to that directory, so nothing is counted twice.
 
     Args:
-        caches: tells the caches of this process, which are the way to those of the others. A scrape fails with what it
-            raises.
+        caches: returns the caches of this process, through which those of the other processes are found. If it raises
+            an exception, the scrape fails with that exception.
     """
 
     def __init__(self, caches: Callable[[], Iterable[ObservedCache]] = observed_caches) -> None:
         self._caches = caches
 
     def describe(self) -> Iterator[Family]:
-        """The metrics, without values: what a registry needs to know."""
+        """Return the metrics without values, as a registry needs them."""
         return _families([])
 
     def collect(self) -> Iterator[Family]:
-        """The metrics, with the values of now."""
+        """Return the metrics with their present values."""
         return _families(read_site(self._caches()))
 
 
@@ -94,5 +93,5 @@ def _family(metric: Metric, readings: list[CacheFigures]) -> Family:
 
 
 def _buckets(counts: Iterable[int]) -> list[tuple[str, float]]:
-    """Of each bound, how many took up to it."""
+    """Return the cumulative counts by upper bound."""
     return list(zip(_BOUNDS, accumulate(counts), strict=True))

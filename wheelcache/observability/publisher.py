@@ -1,4 +1,4 @@
-"""Publishes what the caches of this process have counted, every few seconds, in one transaction for all of them."""
+"""Publish the figures of the caches of this process, every few seconds, in one transaction for all caches."""
 
 from __future__ import annotations
 
@@ -54,20 +54,21 @@ INTERVAL: Final = 3.0
 """Seconds between two publications."""
 
 SOONEST: Final = 0.75 * INTERVAL
-"""Seconds to the next publication of a process. Each of its caches has a job: the first that is due publishes all."""
+"""Least seconds between two publications of a process. Each cache has a job, and the first one that is due publishes
+all caches."""
 
 TIDY_EVERY: Final = 60.0
-"""Seconds between two looks for processes that were killed, and for rows that are too old."""
+"""Seconds between two searches for killed processes and outdated rows."""
 
 LATE: Final = 3
-"""Publications in a row that others have kept from being written, after which it is a failure. Nothing is lost."""
+"""Successive publications that may be blocked by other processes before it counts as a failure. Nothing is lost."""
 
 LAST_PATIENCE: Final = 5.0
-"""Seconds that the exit waits for other processes that exit at the same time. There is no other try."""
+"""Seconds that an exiting process waits for others that exit at the same time. It cannot retry later."""
 
 
 class _Counted(NamedTuple):
-    """What a publication has of a cache: all that was counted, the steps and the gauges, as they were then."""
+    """The part of a publication that belongs to one cache: its counts, steps and gauges at that time."""
 
     row: Row
     steps: Steps
@@ -82,8 +83,9 @@ class _Batch(NamedTuple):
     """A publication.
 
     Attributes:
-        gone, events: the caches that are removed, and the events.
-        stays: the process is in the database afterwards.
+        gone: the numbers of the caches to remove.
+        events: the events to add.
+        stays: whether the process is in the database afterwards.
     """
 
     number: int
@@ -98,9 +100,9 @@ class SitePublisher:
 
     Attributes:
         file: the database.
-        process: distinguishes this process from all others, also from later ones with the same ``pid``.
-        is_known: the process is in the database.
-        numbers: for the caches.
+        process: distinguishes this process from all others, even from later ones with the same ``pid``.
+        is_known: whether the process is in the database.
+        numbers: the source of the numbers of caches.
     """
 
     def __init__(self, file: SiteFile) -> None:
@@ -111,7 +113,7 @@ class SitePublisher:
         lifecycle.HELD.add_weakly(self)
 
     def start_over(self) -> None:
-        """At first, and in the child of a fork, where the descriptor of the parent's file is closed by now."""
+        """Set the initial state, also in the child of a fork. The descriptor of the parent's file is closed by then."""
         self.process = secrets.randbits(48)
         self.is_known = False
         self._database = 0
@@ -125,7 +127,7 @@ class SitePublisher:
         self._tidied_at = -inf
 
     def before_fork(self) -> None:
-        """``USE`` is held, and with it all that a publication changes."""
+        """Do nothing: ``USE`` is held, and it protects everything that a publication changes."""
 
     def after_fork(self, *, in_child: bool) -> None:
         if in_child:
@@ -135,11 +137,11 @@ class SitePublisher:
         self._publications.add(publication)
 
     def all(self) -> list[Publication]:
-        """Those of the caches of this process that are not closed."""
+        """Return the publications of the open caches."""
         return [each for each in self._publications if not each.is_closed]
 
     def forget(self, number: int) -> None:
-        """The cache ``number`` is gone. Called by the garbage collector too, anywhere."""
+        """Remove the cache ``number`` with the next publication. The garbage collector may call this at any point."""
         self._gone.append(number)
         if self.is_known and not self.all() and USE.is_free():
             with suppress(FileUnusable, OSError):
@@ -149,11 +151,11 @@ class SitePublisher:
         """Publish all caches of this process.
 
         Args:
-            closed: one of them, which is published for the last time.
+            closed: a closed cache, which is published for the last time.
 
         Raises:
-            FileUnusable, OSError: nothing was published. The next publication includes this one.
-            FileLocked: for now, as other processes were writing.
+            FileUnusable, OSError: if nothing was published. The next publication includes this one.
+            FileLocked: if other processes were writing. A later attempt may succeed.
         """
         batch: _Batch | None = None
 
@@ -169,14 +171,14 @@ class SitePublisher:
                     self._in_doubt = None
             raise
         with USE.lock:
-            # Or another thread has found it to be in the database.
+            # Otherwise another thread has already found the batch in the database.
             if batch is not None and self._in_doubt is batch:
                 self._settle(batch)
             if batch is not None and not batch.stays:
                 self._hide()
 
     def end(self) -> None:
-        """Publish for the last time: the process exits. What it counts from now on is still published."""
+        """Publish before the process exits. Later counts are still published, but the process is no longer listed."""
         self._is_over = True
         if self._has_started:
             with USE.lock:
@@ -189,17 +191,17 @@ class SitePublisher:
     def _publish(self, db: sqlite3.Connection, closed: Publication | None) -> _Batch:
         (database,) = db.execute("PRAGMA application_id").fetchone()
         found = db.execute("SELECT seq FROM processes WHERE id = ?", (self.process,)).fetchone()
-        # The commit before may have been interrupted by an exception from outside.
+        # An asynchronous exception may have interrupted the previous commit.
         if self._in_doubt is not None and found == (self._in_doubt.number,):
             self._settle(self._in_doubt)
         publications = self.all()
         stays = not self._is_over and any(each.is_used() for each in publications)
         if stays:
             self._show_alive()
-        # Set before anything is committed.
+        # This must be set before the commit.
         self._in_doubt = batch = self._collect(publications if closed is None else [*publications, closed], stays=stays)
         if database != self._database:
-            # Not the one that this process has published in: it gets all that was counted.
+            # This is a new database, so it receives all counts.
             for each, _ in batch.parts:
                 each.published = _Counted.nothing()
             self._database = database
@@ -228,7 +230,7 @@ class SitePublisher:
         return _Batch(self._number + 1, parts, list(self._gone), list(self._events), stays and bool(parts))
 
     def _settle(self, batch: _Batch) -> None:
-        """``batch`` is in the database. If this is interrupted, it may be called again."""
+        """Record that ``batch`` is in the database. It is safe to call this again if it was interrupted."""
         for publication, counted in batch.parts:
             publication.published = counted
             publication.recorder.published(counted.steps)
@@ -259,7 +261,7 @@ class SitePublisher:
                     counts.append((*place, cache, *(row if known is None else subtracted(row, known))))
             if batch.stays and not publication.is_closed:
                 if not is_known:
-                    # The process was not there, or another one took it for dead and removed it.
+                    # The process is new, or another process assumed it to be dead and removed it.
                     before = _Counted.nothing()
                 if counted.row != before.row:
                     counts.append((WORKER, self.process, cache, *NO_LEVELS, *subtracted(counted.row, before.row)))
@@ -282,12 +284,12 @@ class SitePublisher:
             for where in ("processes WHERE id", "workers WHERE process", OF_WORKER):
                 db.execute(f"DELETE FROM {where} = ?", (self.process,))
         if gone:
-            # It is as old as a minute otherwise: see ``tidy``.
+            # Otherwise the time is up to a minute old: see ``tidy``.
             db.executemany(f"{PUBLISHED} (?)", gone)
         add_events(db, events)
 
     def _show_alive(self) -> None:
-        """Have a locked file, which may have been removed from outside."""
+        """Make and lock the file that shows that this process lives, unless it is already there."""
         path = self.file.alive(self.process)
         with USE.lock:
             if self._alive >= 0:
@@ -300,7 +302,7 @@ class SitePublisher:
             not_for_children.add(file)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Nobody finds it without the lock.
+                # Renamed after locking, so that no process finds the file unlocked.
                 new.rename(path)
             except BaseException:
                 not_for_children.discard(file)
@@ -319,19 +321,20 @@ class SitePublisher:
 
 
 class Publication:
-    """What one cache of this process publishes. A job of ``periodic_jobs``, which publishes for all of them.
+    """Publishes the figures of one cache. A job of ``periodic_jobs``, which publishes all caches of the process.
 
     Args:
-        publisher: of the process and the directory.
-        recorder: what the cache counts.
-        requests: what operators ask of it.
-        events: what happened to it.
+        publisher: the publisher of the process for the directory.
+        recorder: records the counts of the cache.
+        requests: the requests of operators to the cache.
+        events: the events of the cache.
         thread: returns the state of the wheel thread.
-        is_in_use: whether the cache was used, and not closed since: asking for its figures may load its snapshot.
+        is_in_use: returns whether the cache was used and not closed since. If it was not, reading its figures could
+            load its snapshot.
 
     Attributes:
         number: distinguishes this cache from the others of the process.
-        published: what the database has of it.
+        published: the figures of the cache in the database.
     """
 
     period: Final = INTERVAL
@@ -367,14 +370,14 @@ class Publication:
         publisher.add(self)
 
     def is_used(self) -> bool:
-        """Whether there is anything to publish."""
+        """Return whether there is anything to publish."""
         return self.has_begun or (self._is_in_use() and self.recorder.uses() > 0)
 
     def is_published(self) -> bool:
         return self.has_begun and self.publisher.is_known
 
     def cannot_publish(self) -> bool:
-        """Whether other processes see no figures of this one because its last try failed."""
+        """Return whether other processes see no figures of this process because its last attempt failed."""
         return self.is_failing and not self.publisher.is_known
 
     def begin(self) -> None:
@@ -389,7 +392,7 @@ class Publication:
         self.requests.run()
 
     def run_now(self) -> None:
-        """Publish now instead of in a few seconds, if there is anything to publish."""
+        """Publish immediately instead of within a few seconds, if there is anything to publish."""
         if self.is_used():
             self._publish()
 
@@ -408,11 +411,11 @@ class Publication:
             self._held_up = 0
 
     def was_published(self) -> None:
-        """The process publishes. Its caches need not, for a while."""
+        """Postpone the next publication, because another cache of the process is publishing all of them."""
         self._due_at = self._clock() + SOONEST
 
     def start_over(self) -> None:
-        """In the child of a fork."""
+        """Set the initial state again, in the child of a fork."""
         self.published = _Counted.nothing()
         self.is_failing = False
         self.has_begun = False
@@ -421,7 +424,7 @@ class Publication:
         self.requests.start_over()
 
     def close(self) -> None:
-        """What was counted stays, and the cache is no longer one of a worker."""
+        """Publish for the last time. The counts stay in the database; the cache is removed from the worker."""
         is_used = self.is_used()
         self.is_closed = True
         if self._finalizer.detach() is not None and is_used:
@@ -434,12 +437,12 @@ _publishers: Final[dict[Path, SitePublisher]] = {}
 
 
 def publisher_of(directory: Path) -> SitePublisher:
-    """The publisher of this process for ``directory``.
+    """Return the publisher of this process for ``directory``.
 
     Raises:
-        FileUnusable: figures cannot be shared there.
+        FileUnusable: if figures cannot be shared there.
     """
-    # This checks the directory, and makes it.
+    # The constructor checks the directory, and makes it.
     file = SiteFile(directory)
     found = _publishers.get(directory)
     return _publishers.setdefault(directory, SitePublisher(file)) if found is None else found

@@ -1,8 +1,8 @@
-"""Assigns what a cache counts to the common steps of all processes.
+"""Assign the counts of a cache to time steps that all processes have in common.
 
-A step begins at a multiple of ten seconds since 1970. At its end, a job marks what has been counted, so that each count
-belongs to the step in which it happened, whatever the process does then: publish, exit, or go on. If the mark is late,
-the counts since the mark before are split in proportion to the time. The parts are whole numbers whose sum is exact.
+A step begins at a multiple of ten seconds since 1970. At its end, a job marks the counts, so that each count belongs to
+the step in which it happened, even if the process publishes later or exits. If the mark is late, the counts since the
+previous mark are split in proportion to the time. The parts are whole numbers whose sum is exact.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EMPTY: Final[Row] = (0,) * len(NUMBERS)
 _LOOKUPS: Final = tuple(map(COUNTS.index, LOOKUPS))
 
 Steps = dict[tuple[int, int], Row]
-"""By the seconds of a step and its start, in seconds since 1970: its levels, and the counts."""
+"""The levels and counts of each step, by its length in seconds and its start, in seconds since 1970."""
 
 
 class CountsReader(Protocol):
@@ -37,7 +37,7 @@ class CountsReader(Protocol):
 
 
 class State(NamedTuple):
-    """What a cache is now, in one process."""
+    """The present state of a cache in one process."""
 
     memory: int | None
     lag: float
@@ -48,25 +48,25 @@ class State(NamedTuple):
 
 
 _epochs: Final[WeakKeyDictionary[ManualClock, float]] = WeakKeyDictionary()
-"""When each ``ManualClock`` showed 0, in seconds since 1970."""
+"""The time when each ``ManualClock`` showed 0, in seconds since 1970."""
 
 
 class Recorder:
-    """What one cache of this process has counted, by steps. A job of ``periodic_jobs``, at the end of each step.
+    """Records the counts of one cache of this process by steps. A job of ``periodic_jobs``, at the end of each step.
 
-    It is used by one thread at a time, under ``site_file.USE``.
+    One thread at a time uses it, under ``site_file.USE``.
 
     Args:
-        name: of the cache.
+        name: the name of the cache.
         stats: reads the figures.
-        state: returns its state.
-        clock: seconds.
-        keeps_steps: whether there are charts.
+        state: returns the state of the cache.
+        clock: the clock of the cache, in seconds.
+        keeps_steps: whether the steps are kept, for charts.
 
     Attributes:
-        steps: those that are not over, or not published; where nothing is published, those of the last day.
-        row: all that has been counted since the cache was made, or since the fork.
-        now: what the cache was at the last mark, in the order of ``GAUGES_OF_WORKER``.
+        steps: the steps that are not over or not published; if the cache does not publish, the steps of the last day.
+        row: all counts since the cache was made, or since the fork.
+        now: the gauges at the last mark, in the order of ``GAUGES_OF_WORKER``.
     """
 
     period: Final = float(STEP)
@@ -86,7 +86,7 @@ class Recorder:
         self._state = state
         self._clock = clock
         self._keeps_steps = keeps_steps
-        # A ManualClock may run ahead of the time, so that one is read once.
+        # The real time is read once, because a ManualClock may run ahead of it.
         self._epoch = _epochs.setdefault(clock, SystemClock.time() - clock()) if isinstance(clock, ManualClock) else 0.0
         self.start_over()
 
@@ -99,31 +99,31 @@ class Recorder:
         self._minute: deque[tuple[int, Row]] = deque(maxlen=MINUTE + 2)
 
     def uses(self) -> int:
-        """How often the cache has been used."""
+        """Return how often the cache has been used."""
         return self._stats().uses
 
     def time(self) -> float:
-        """Seconds since 1970. They move with a ``ManualClock``."""
+        """Return the time in seconds since 1970. It moves with a ``ManualClock``."""
         return self._epoch + self._clock() if isinstance(self._clock, ManualClock) else SystemClock.time()
 
     def until_next(self) -> float:
-        """Seconds to the end of the step."""
+        """Return the seconds until the end of the step."""
         return STEP - self.time() % STEP
 
     def begin(self) -> None:
         """Assign all counts since the last mark to this moment.
 
-        The cache was empty and paused, so they are most of all the miss before this write.
+        The cache was empty and its jobs were paused, so the main count is the miss that preceded this write.
         """
         with USE.lock:
             self._at = self._clock()
             self.mark()
 
     def mark(self) -> None:
-        """Assign what was counted since the last mark to the steps since then."""
+        """Assign the counts since the last mark to the steps since then."""
         now, time = self._clock(), self.time()
         (row, gauges), state = self._stats.read(), self._state()
-        # By the clock that nobody sets. Of a longer time there are no steps of ten seconds.
+        # Measured by the monotonic clock. Steps of ten seconds are kept for an hour.
         seconds = min(max(now - self._at, 0.0), float(HOUR))
         if self._is_new or row != self.row or time // STEP != (time - seconds) // STEP:
             at_its_end = (gauges[0] * STEP, (state.memory or 0) * STEP)
@@ -136,17 +136,20 @@ class Recorder:
             self.forget_old()
 
     def minute(self) -> tuple[float, ...]:
-        """``LOOKUPS`` of the six last steps that are over, and how many seconds they are."""
+        """Return the sums of ``LOOKUPS`` over the last six completed steps, and the seconds that these cover."""
         over = floor(self.time() / STEP) * STEP
         parts = [counts for start, counts in self._minute if over - MINUTE * STEP <= start < over]
         return (*map(sum, zip(*parts, strict=True)), len(parts) * STEP) if parts else (0,) * (len(LOOKUPS) + 1)
 
     def row_of_worker(self, gauges: Row, state: State) -> tuple[Any, ...]:
-        """Return them in the order of ``GAUGES_OF_WORKER``, with the last minute."""
+        """Return the gauges, the last minute and the state in the order of ``GAUGES_OF_WORKER``."""
         return (*gauges, *self.minute(), *state)
 
     def published(self, steps: Steps) -> None:
-        """Drop those of ``steps``, which are published, that are over; also from ``steps``, as they may begin again."""
+        """Drop the completed ones of the published ``steps``.
+
+        They are also removed from ``steps``, because a step may begin again.
+        """
         time = self.time()
         for place, row in list(steps.items()):
             if sum(place) <= time and self.steps.get(place) is row:
@@ -166,7 +169,7 @@ class Recorder:
             self.mark()
 
     def close(self) -> None:
-        """There is nothing to let go."""
+        """Do nothing: the recorder holds no resources."""
 
     def _add(self, start: int, part: Row, levels: tuple[float, float]) -> None:
         is_new, self._is_new = self._is_new, False
@@ -182,7 +185,11 @@ class Recorder:
 
 
 def _split(new: Row, begin: float, end: float) -> Iterator[tuple[int, Row, bool]]:
-    """The starts of the steps from ``begin`` to ``end``, the part of ``new`` for each, and whether it is over."""
+    """Split ``new`` among the steps from ``begin`` to ``end``.
+
+    Yields:
+        The start of a step, its part of ``new``, and whether the step is over.
+    """
     first, last = floor(begin / STEP), floor(end / STEP)
     for number in range(first, last):
         share = ((number + 1) * STEP - begin) / (end - begin)
@@ -193,11 +200,11 @@ def _split(new: Row, begin: float, end: float) -> Iterator[tuple[int, Row, bool]
 
 
 def _share(count: float, share: float) -> float:
-    """A part of a count: a whole number, or for seconds a number of 2**-20."""
+    """Return a part of a count: a whole number, or for seconds a multiple of 2**-20."""
     return round(count * share) if isinstance(count, int) else floor(count * share * 2**20) / 2**20
 
 
 def last_steps(steps: Steps, seconds: int, since: float, until: float) -> dict[int, Row]:
-    """Return the steps of so many ``seconds`` that begin from ``since`` on and before ``until``, by their start."""
+    """Return the steps of length ``seconds`` that begin at ``since`` or later and before ``until``, by their start."""
     wanted = ((start, row) for (length, start), row in steps.items() if length == seconds)
     return {start: row for start, row in wanted if since <= start < until}

@@ -1,7 +1,7 @@
-"""The figures of a site, as its processes have published them. Reading writes nothing and runs nothing.
+"""Read the figures that the processes of a site have published. Reading writes nothing and runs no request.
 
-Whichever process answers, the answer is the same, and sums never go down. So the unpublished figures of this process
-count only if no process has published anything about a cache of that name.
+Every process of the site gives the same answer, and sums never decrease. Therefore the unpublished figures of this
+process count only if no process has published anything about a cache of that name.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
     import sqlite3
 
 SETTLED: Final = INTERVAL + 1.0
-"""Seconds after the end of a step by which a worker that began in it has published."""
+"""Seconds after the end of a step by which a worker that started during the step has published."""
 
 AT_WORK: Final = 2.5 * INTERVAL
-"""Seconds since its last publication after which a process is not waited for: it is idle, or was stopped."""
+"""Seconds without a publication after which a process is assumed to be idle or stopped."""
 
-Step = namedtuple("Step", NUMBERS)  # type: ignore[misc]  # the names are those of a table
-"""What all workers counted in a step, with the entries and bytes at its end."""
+Step = namedtuple("Step", NUMBERS)  # type: ignore[misc]  # the names are the columns of a table
+"""The counts of all workers in a step, and the entries and bytes at its end."""
 
 
 class Glance(NamedTuple):
-    """The counts of a step that the overview of all caches needs."""
+    """The counts of a step that the overview of all caches shows."""
 
     hits: int
     stale_hits: int
@@ -78,17 +78,17 @@ class Glance(NamedTuple):
 
 
 RECENTLY: Final = 600
-"""Seconds of the steps in the overview."""
+"""Seconds that the steps in the overview cover."""
 
 OWN: Final = 0
-"""Stands for this process, whatever its number is in each of several databases."""
+"""Stands for this process, which may have a different number in each of several databases."""
 
 
 class Own(Enum):
-    """Which figures of this process are added to the published ones.
+    """Select the figures of this process that are added to the published ones.
 
-    NONE: none, as this process only looks. UNPUBLISHED: those of a cache that does not publish, or cannot. UNSEEN: also
-    those of a cache about which nobody has published anything.
+    NONE: none, because this process only reads. UNPUBLISHED: the figures of caches that do not or cannot publish.
+    UNSEEN: as UNPUBLISHED, and the figures of caches about which no process has published anything.
     """
 
     NONE = 1
@@ -97,15 +97,15 @@ class Own(Enum):
 
 
 class Site:
-    """What there is to see of a site from this process, and what operators do to it.
+    """The figures of a site, and the actions of its operators, from the point of view of this process.
 
     Args:
-        own: the caches of this process, which publish where the others do.
-        include: which figures of this process are added to the published ones.
+        own: the caches of this process. They publish to the same databases as those of the other processes.
+        include: the figures of this process that are added to the published ones.
 
     Attributes:
-        own: the same.
-        files: the databases where they publish.
+        own: as given.
+        files: the databases of the site.
         time: the end of the steps, in seconds since 1970.
     """
 
@@ -115,7 +115,7 @@ class Site:
         self._own_processes = {each.publisher.process for each in publications if each is not None}
         files = {each.publisher.file.path: each.publisher.file for each in publications if each is not None}
         self.files = list(files.values())
-        # That of a ManualClock, if there is one.
+        # The time of a ManualClock, if there is one.
         self.time = max((each.observer.recorder.time() for each in self.own), default=SystemClock.time())
         self._include = include
         self._caches: list[CacheFigures] | None = None
@@ -125,18 +125,18 @@ class Site:
 
     @property
     def caches(self) -> list[CacheFigures]:
-        """The figures of all caches, by name, at the first look.
+        """The figures of all caches, sorted by name. They are read once.
 
         Raises:
-            FileUnusable: another process has held the database for too long.
+            FileUnusable: if another process holds the database for too long.
         """
-        # No cached_property: it holds a lock of its class meanwhile, which the child of a fork would never get.
+        # Not a cached_property: that holds a lock of its class during the call, even in the child of a fork.
         if self._caches is None:
             self._caches = self.look(str)
         return self._caches
 
     def look(self, spelled: Callable[[str], str]) -> list[CacheFigures]:
-        """The figures of all caches, by ``spelled(name)``: caches for which that is the same are one."""
+        """Return the figures of all caches, sorted by ``spelled(name)``. Caches with an equal result count as one."""
         found: dict[str, Sum] = {}
         known: set[str] = set()
         for file in self.files:
@@ -149,7 +149,7 @@ class Site:
         return [found[name].of_cache(name) for name in sorted(found)]
 
     def _is_added(self, cache: ObservedCache, known: Collection[str]) -> bool:
-        """Whether the figures of a cache of this process are added to those that are published."""
+        """Return whether the figures of a cache of this process are added to the published ones."""
         publication = cache.observer.publication
         if self._include is Own.NONE:
             return False
@@ -159,16 +159,16 @@ class Site:
 
     @property
     def reset_at(self) -> float | None:
-        """When all figures were reset together, in seconds since 1970."""
+        """The time when all figures were reset together, in seconds since 1970; None if they never were."""
         times = [at for file in self.files for at in file.read(_reset_at, list[float])]
         return max(times, default=None)
 
     def workers(self, name: str) -> list[WorkerFigures]:
-        """A cache in each living process, oldest first."""
+        """Return the figures of the cache ``name`` in each living process, oldest first."""
         found: dict[tuple[int, float], tuple[Sum, dict[str, Any]]] = {}
 
         def add(one: Sum, given: dict[str, Any]) -> None:
-            # A process may have several caches of a name, which may publish in several places.
+            # A process may have several caches of a name, which may publish to different databases.
             total, _ = found.setdefault((given["pid"], given["started"]), (Sum(), given))
             total.add(one)
 
@@ -185,11 +185,11 @@ class Site:
         return [total.of_worker(**given) for total, given in map(found.__getitem__, places)]
 
     def steps(self, name: str, *, day: bool = False, since: float = 0.0) -> tuple[int, dict[int, Step]]:
-        """How a cache went: the seconds of a step, and the steps that are over by their start, oldest first.
+        """Return the length of a step in seconds, and the completed steps of a cache by their start, oldest first.
 
         Args:
-            day: whether to go back by a day instead of an hour.
-            since: the time of a reset: only steps that began after it are returned.
+            day: whether to go back a day instead of an hour.
+            since: the time of a reset. Steps that began earlier are left out.
         """
         seconds, kept = (LONG_STEP, DAY) if day else (STEP, HOUR)
         found: dict[int, Row] = {}
@@ -212,7 +212,7 @@ class Site:
         return seconds, {start: _step(found[start], seconds) for start in sorted(found) if start >= since}
 
     def recent(self) -> dict[str, dict[int, Glance]]:
-        """What each cache counted in the steps of the last ten minutes that are over, by their start, oldest first."""
+        """Return the completed steps of the last ten minutes for each cache, by their start, oldest first."""
         found: dict[str, dict[int, Glance]] = {}
 
         def add_steps(name: str, new: Mapping[int, Glance]) -> None:
@@ -236,7 +236,7 @@ class Site:
     def _recent(self, file: SiteFile, db: sqlite3.Connection) -> dict[str, dict[int, Glance]]:
         edge = self._edge_in(file, db)
         found: dict[int, dict[int, Glance]] = {}
-        # In the order of the table, which is that of time.
+        # The rows arrive in the order of the table, which is by time.
         for row in db.execute(
             f"SELECT cache, place, {', '.join(Glance._fields)} FROM counts"
             f" WHERE kind = {STEP} AND place >= ? AND place < ?",
@@ -247,14 +247,14 @@ class Site:
         return {bytes(name).decode(errors="surrogatepass"): found[number] for number, name in names if number in found}
 
     def _edge_in(self, file: SiteFile, db: sqlite3.Connection) -> int:
-        """The end of the last step that is complete, at the first look: all of a page's figures end there."""
+        """Return the end of the last complete step, found once: all figures of a page end there."""
         if file.path not in self._edges:
             living, _ = _processes(db, file)
             self._edges[file.path] = self._edge(each.published for each in living.values())
         return self._edges[file.path]
 
     def _edge(self, published: Iterable[float]) -> int:
-        """The end of the last step that is complete: each process at work has published since."""
+        """Return the end of the last complete step: every process at work has published since then."""
         at_work = [each for each in published if each > self.time - AT_WORK]
         return floor(min([self.time - SETTLED, *at_work]) / STEP) * STEP
 
@@ -313,23 +313,23 @@ class Site:
     # Events, requests, resets.
 
     def is_shared(self, name: str) -> bool:
-        """Whether the workers of the site notify each other about the cache ``name``."""
+        """Return whether the workers of the site share the figures of, and requests to, the cache ``name``."""
         own = [each.observer.publication for each in self.own if each.name == name]
         return None not in own and bool(self.files)
 
     def saved_at(self, name: str) -> float | None:
-        """When a process last saved the cache ``name``, in seconds since 1970; None if none has."""
+        """Return when a process last saved the cache ``name``, in seconds since 1970; None if none has."""
         keepers = {each.keeper.directory: each.keeper for each in self.own if each.name == name and each.keeper}
         times = []
         for keeper in keepers.values():
             for path in keeper.snapshots()[:1]:
-                # Replaced at this moment.
+                # Another process may have replaced the file since it was listed.
                 with suppress(OSError):
                     times.append(path.lstat().st_mtime)
         return max(times, default=None)
 
     def events(self, most: int) -> list[Event]:
-        """The recent events, newest first."""
+        """Return the recent events, newest first."""
         found = [event for file in self.files for event in file.read(partial(events_in, most=most), list[Event])]
         for each in self.own:
             if each.observer.publication is None:
@@ -337,7 +337,7 @@ class Site:
         return sorted(found, key=lambda event: event.at, reverse=True)[:most]
 
     def note(self, kind: str, by: str, name: str | None = None) -> None:
-        """An operator did something to the cache ``name``, or to all: note it as an event, if that is possible."""
+        """Note an operator's action on the cache ``name``, or on all caches, as an event, if that is possible."""
         event = Event.of(kind, SystemClock.time(), cache=name, subject=by)
         for file in self.files:
             with suppress(OSError, FileUnusable):
@@ -354,27 +354,27 @@ class Site:
             The token of the request in each database.
 
         Raises:
-            OSError, FileUnusable: the workers cannot be asked.
+            OSError, FileUnusable: if the workers cannot be asked.
         """
         own = [each for each in self.own if each.name == name]
         files = Site(own).files if own else self.files
         return {file: file.write(lambda db: add_request(db, encoded(name), action)) for file in files}
 
     def reset(self, name: str | None = None) -> None:
-        """Have the figures start from zero, for all readers.
+        """Reset the figures to zero, for all readers.
 
         Args:
-            name: of the cache; None for all.
+            name: the name of the cache; None for all caches.
 
         Raises:
-            OSError, FileUnusable: it cannot be noted.
+            OSError, FileUnusable: if the reset cannot be stored.
         """
         where, given = ("cache > 0", ()) if name is None else (_OF_NAME, (encoded(name),))
         now = SystemClock.time()
 
         def reset(db: sqlite3.Connection) -> None:
             for kind, base in ((TOTAL, RESET), (WORKER, WORKER_RESET)):
-                # What a killed worker has counted is what it published, so that is what the reset starts from.
+                # The published counts are the base, since the unpublished counts of a killed worker are lost.
                 db.execute(
                     f"INSERT OR REPLACE INTO counts SELECT {base}, place, cache, {', '.join(NUMBERS)}"
                     f" FROM counts WHERE kind = {kind} AND {where}",
@@ -400,7 +400,7 @@ _HOW: Final = {name: f"{how.__name__}({name})" for name, how in TOGETHER.items()
 _TOGETHER: Final = ", ".join(
     _HOW.get(name, f"CASE WHEN count({name}) = count(*) THEN sum({name}) END") for name in GAUGES_OF_WORKER
 )
-"""The gauges of several workers: a sum is null if one of them is."""
+"""Combines the gauges of several workers. A sum is null if one of them is."""
 
 
 class _Process(NamedTuple):
@@ -414,7 +414,7 @@ class _Process(NamedTuple):
 
 
 def _processes(db: sqlite3.Connection, file: SiteFile) -> tuple[dict[int, _Process], list[int]]:
-    """The processes that live, and the others."""
+    """Return the living processes by their number, and the numbers of the others."""
     living, dead = {}, []
     for process, *row in db.execute(f"SELECT id, {', '.join(_Process._fields)} FROM processes"):
         if lives(file.alive(process)):
@@ -438,7 +438,7 @@ def _reset_at(db: sqlite3.Connection) -> list[float]:
 
 
 def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[tuple[Sum, dict[str, Any]]]:
-    """What each living process has of a cache, and what there is to say of the process."""
+    """Return the figures of a cache in each living process, and the facts about the process."""
     living, _ = _processes(db, file)
     counts: dict[int, dict[int, Row]] = {WORKER: {}, WORKER_RESET: {}}
     for kind, process, *row in db.execute(
@@ -460,7 +460,7 @@ def _workers_in(file: SiteFile, name: str, db: sqlite3.Connection) -> list[tuple
 
 
 def own_figures(caches: Iterable[ObservedCache], spelled: Callable[[str], str] = str) -> list[CacheFigures]:
-    """The figures of ``caches`` in this process only, by ``spelled(name)``."""
+    """Return the figures of ``caches`` in this process only, sorted by ``spelled(name)``."""
     found: dict[str, Sum] = {}
     for each in caches:
         _add_own(found, each, spelled)
@@ -468,17 +468,17 @@ def own_figures(caches: Iterable[ObservedCache], spelled: Callable[[str], str] =
 
 
 def _add_own(found: dict[str, Sum], cache: ObservedCache, spelled: Callable[[str], str]) -> None:
-    # It may have been closed since it was listed.
+    # The cache may have been closed since it was listed.
     with suppress(CacheClosed):
         one = _alone(cache)
         found.setdefault(spelled(cache.name), Sum()).add(one)
 
 
 def _alone(cache: ObservedCache) -> Sum:
-    """The figures of a cache in this process only.
+    """Return the figures of a cache in this process only.
 
     Raises:
-        CacheClosed: the cache was closed.
+        CacheClosed: if the cache is closed.
     """
     if cache.is_closed:
         raise CacheClosed(f"the cache {cache.name!r} was closed")

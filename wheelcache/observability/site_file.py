@@ -1,23 +1,24 @@
-"""The database through which the processes of a site share their figures: one file of SQLite in a private directory.
+"""The database through which the processes of a site share their figures: an SQLite file in a private directory.
 
-Each process adds what it counted to the rows of all, so the end of a process changes nothing, and reading is a few
-queries. ``tables`` has the tables.
+All processes add their counts to shared rows, so the end of a process changes nothing, and reading takes a few queries.
+``tables`` defines the tables.
 
 Decisions:
 
-- The file is opened for each publication and each reading (0.2 ms), and no connection is carried over a fork. A fork
-  while another thread is inside SQLite would hang the child at its first use of SQLite, also by Django's database:
-  ``USE`` is held during each use, and by the fork hook.
+- Each publication and each reading opens the file (0.2 ms), and no connection survives a fork. If a process forked
+  while another thread was inside SQLite, the child would hang at its first use of SQLite, even by Django's database.
+  Therefore ``USE`` is held during each use, and by the fork hook.
 - ``journal_mode=TRUNCATE``. WAL fails at cold starts and on a small tmpfs, and takes 4 MB more.
 - SQLite's own waiting blocks a whole gevent process, so the timeout is 0 and Python retries. Writers wait for a lock on
-  a file of its own before they open the database: a try costs microseconds, where opening the database in vain took as
-  much of the processor as writing, and twenty processes that tried at once kept each other from ever writing.
-- A file that is damaged or foreign is replaced under an exclusive lock on another file. Publishers and readers share
-  that lock, as SQLite must not see the journal of one file beside another.
-- The name of the file has the number of the schema, which follows from the columns: processes of two versions do not
-  meet, and a column more needs no migration.
-- A process that lives has a locked file of its own. It is not SQLite's: opening and closing that in any other way would
-  drop the locks of the process.
+  a separate file before they open the database. An attempt to lock costs microseconds; a failed attempt to open the
+  database costs as much CPU time as writing, and twenty processes that tried together prevented each other from
+  writing at all.
+- A damaged or foreign file is replaced under an exclusive lock on another file. Publishers and readers share that lock,
+  because SQLite must not find the journal of the old file next to the new file.
+- The name of the file contains the number of the schema, which is computed from the columns. Processes of two versions
+  use different files, so a new column needs no migration.
+- Each living process holds a lock on a file of its own. This cannot be the database: a process that opens and closes
+  an SQLite file without SQLite drops its locks on it.
 """
 
 from __future__ import annotations
@@ -57,42 +58,43 @@ if sys.platform != "win32":
 T = TypeVar("T")
 
 OLDEST: Final = (3, 24)
-"""The first version of SQLite with an UPSERT."""
+"""The first version of SQLite that supports UPSERT."""
 
 PATIENCE: Final = 0.5
-"""Seconds that a publisher waits for others: the wheel thread waits with it. A publication holds the file for 2 ms."""
+"""Seconds that a publisher waits for others. It blocks the wheel thread. A publication holds the file for 2 ms."""
 
 READ_PATIENCE: Final = 2.0
-"""Seconds that a reader waits for others. There is no later try."""
+"""Seconds that a reader waits for others. It does not retry later."""
 
 COMMIT_PATIENCE: Final = 0.1
-"""Seconds that a commit waits for readers, each of which takes 10 ms at most. Nothing else of the process waits."""
+"""Seconds that a commit waits for readers, each of which takes 10 ms at most. Other threads of the process go on."""
 
 NAME: Final = f"figures-{VERSION:08x}.sqlite3"
 LOCK: Final = "lock"
 
 QUEUE: Final = "queue"
-"""The file that a writer locks before it opens the database. It is held while waiting for readers, ``USE`` is not."""
+"""The file that a writer locks before it opens the database. It keeps this lock, but not ``USE``, while it waits for
+readers."""
 
 ALIVE: Final = ".alive"
-"""The suffix of the files whose locks tell which processes live."""
+"""The suffix of the files whose locks show which processes live."""
 
 
 class _Use:
-    """The right to use SQLite, one thread of the process at a time. A member of ``lifecycle.HELD``."""
+    """The right to use SQLite, for one thread of the process at a time. A member of ``lifecycle.HELD``."""
 
     def __init__(self) -> None:
-        # Re-entrant: a signal handler may fork in the middle.
+        # Re-entrant, because a signal handler may fork during a use.
         self._lock: Lazy[Any] = Lazy(lambda: threading.RLock())
         self._is_held = False
 
     @property
     def lock(self) -> Any:
-        """The lock itself, for ``with``: an exception may come between the lines of a method that acquires it."""
+        """The lock itself, for ``with``: an asynchronous exception could interrupt a method that acquires it."""
         return self._lock.get()
 
     def is_free(self) -> bool:
-        """Whether no thread uses SQLite, as far as this one can tell without waiting."""
+        """Return whether no thread uses SQLite. This does not wait, so the answer may be outdated when it returns."""
         lock = self._lock.get()
         if lock._is_owned() or not lock.acquire(blocking=False):
             return False
@@ -109,7 +111,7 @@ class _Use:
             self._is_held = False
             self._lock.forget()
         elif self._is_held:
-            # No call between the two lines, hence no asynchronous exception.
+            # There is no call between these two lines, hence no asynchronous exception.
             self._is_held = False
             lock.release()
 
@@ -127,9 +129,10 @@ class Damaged(Exception):
 
 
 def check_sqlite() -> None:
-    """
+    """Check that SQLite is present and new enough.
+
     Raises:
-        FileUnusable: figures cannot be shared without SQLite, or with one that is too old.
+        FileUnusable: if it is not, so that figures cannot be shared.
     """
     if sys.platform == "win32":
         raise FileUnusable(f"sharing figures between processes {NEEDS_UNIX}")
@@ -148,10 +151,10 @@ class SiteFile:
     """The database of a site.
 
     Args:
-        directory: made, with mode 0700, if it does not exist; its parent must exist.
+        directory: the directory of the site. It is made with mode 0700 if it does not exist; its parent must exist.
 
     Raises:
-        FileUnusable: the directory is not this user's, or others may use it; or there is no SQLite.
+        FileUnusable: if the directory belongs to another user, if others may use it, or if there is no SQLite.
     """
 
     __slots__ = ("directory", "path")
@@ -163,23 +166,23 @@ class SiteFile:
         self.path = directory / NAME
 
     def alive(self, process: int) -> Path:
-        """The file that a process has locked while it lives."""
+        """Return the path of the file that a process keeps locked while it lives."""
         return self.directory / f"{process:012x}{ALIVE}"
 
     def make_again(self) -> None:
-        """Make the directory again if it was removed while it was used.
+        """Make the directory again if it was removed while in use.
 
         Raises:
-            FileUnusable: as the constructor.
+            FileUnusable: as for the constructor.
         """
         make_private_again(self.directory)
 
     def write(self, change: Callable[[sqlite3.Connection], T], patience: float = PATIENCE) -> T:
-        """Return ``change(connection)``, which is called in a transaction. It may be called several times.
+        """Call ``change(connection)`` in a transaction, and return its result. It may be called several times.
 
         Raises:
-            FileUnusable: the file cannot be written. Nothing was changed.
-            FileLocked: others hold it for longer than ``patience`` seconds. Nothing was changed.
+            FileUnusable: if the file cannot be written. Nothing was changed.
+            FileLocked: if others hold the file for longer than ``patience`` seconds. Nothing was changed.
         """
         until = SystemClock.steady() + patience
         if not self.directory.exists():
@@ -199,10 +202,10 @@ class SiteFile:
                 raise FileUnusable(f"{self.path} cannot be used: {error}") from error
 
     def read(self, query: Callable[[sqlite3.Connection], T], default: Callable[[], T]) -> T:
-        """Return ``query(connection)``; ``default()`` if there is no file that can be read. Nothing is written.
+        """Return ``query(connection)``, or ``default()`` if there is no readable file. This writes nothing.
 
         Raises:
-            FileLocked: another process has held the file for too long.
+            FileLocked: if another process holds the file for too long.
         """
         if not self.path.exists():
             return default()
@@ -214,7 +217,7 @@ class SiteFile:
     def _insist(self, until: float, step: Callable[[], T]) -> T:
         while True:
             try:
-                # Never while waiting: a fork waits for it.
+                # Not held during the pause, because a fork waits for it.
                 with USE.lock, locked_file(self.directory / LOCK, 0.0, shared=True):
                     return step()
             except (Busy, FileUnusable) as error:
@@ -236,21 +239,22 @@ class SiteFile:
             try:
                 return query(connection)
             except (LookupError, TypeError, ValueError) as error:
-                # SQLite checks pages, not rows: in a damaged file they may belong to nothing.
+                # SQLite checks pages but not rows, which may be inconsistent in a damaged file.
                 raise Damaged(f"{self.path} has malformed rows: {error!r}") from error
 
         with closing(self._connect()) as connection:
             return _checked(read, self.path)
 
     def _connect(self) -> sqlite3.Connection:
-        """
+        """Open the database.
+
         Raises:
-            FileNotFoundError, Damaged, Busy, OSError
+            FileNotFoundError, Damaged, Busy, OSError: if that fails.
         """
         import sqlite3
 
         self._check_file()
-        # A reader that finds the journal of a killed writer rolls it back, for which it must be able to write.
+        # Readers open the file for writing too: one that finds the journal of a killed writer rolls it back.
         connection = sqlite3.connect(f"file:{_quoted(self.path)}?mode=rw", timeout=0.0, isolation_level=None, uri=True)
         try:
             _checked(lambda: _prepare(connection), self.path)
@@ -266,7 +270,7 @@ class SiteFile:
             raise Damaged(str(error)) from error
 
     def _replace_if_damaged(self) -> None:
-        """Called under the exclusive lock: nobody else has the file open."""
+        """Replace the database if it is damaged. The caller holds the exclusive lock, so no other process uses it."""
         import sqlite3
 
         with suppress(FileNotFoundError, Damaged):
@@ -274,7 +278,7 @@ class SiteFile:
                 problem = _checked(lambda: connection.execute("PRAGMA quick_check(1)").fetchone()[0], self.path)
                 tables = connection.execute("SELECT count(*) FROM sqlite_master WHERE type = 'table'").fetchone()[0]
             if problem == "ok" and tables == SCHEMA.count("CREATE TABLE"):
-                # Another process was first.
+                # Another process has already replaced it.
                 return
         for path in (self.path, Path(f"{self.path}-journal")):
             try:
@@ -282,7 +286,7 @@ class SiteFile:
             except OSError as error:
                 raise FileUnusable(f"{path} cannot be replaced: {error}") from error
         try:
-            # SQLite would let others read it, with some umasks. Its journal gets the same mode.
+            # With some umasks, SQLite would create a file that others may read. The journal inherits this mode.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         except OSError as error:
             raise FileUnusable(f"{self.path} cannot be made: {error}") from error
@@ -297,7 +301,7 @@ class SiteFile:
 
 
 def lives(path: Path) -> bool:
-    """Whether a process has a lock on its file. One that was stopped lives."""
+    """Return whether a living process holds the lock on ``path``. A stopped process still lives."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -319,7 +323,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
     if version != VERSION:
         raise Damaged(f"it has the version {version}")
     connection.execute("PRAGMA journal_mode = TRUNCATE")
-    # A process that is killed damages nothing. After a loss of power the file may be replaced.
+    # Without syncing, a killed process damages nothing; a loss of power may, and then the file is replaced.
     connection.execute("PRAGMA synchronous = OFF")
 
 
@@ -328,7 +332,7 @@ def _commit(connection: sqlite3.Connection, change: Callable[[sqlite3.Connection
     connection.execute("BEGIN IMMEDIATE")
     result = change(connection)
     if process != os.getpid():
-        # Closing the connection writes nothing to the database, as all changes are in memory until the commit.
+        # Closing the connection writes nothing, because all changes are in memory until the commit.
         raise Failed("a signal handler forked during the transaction, which is the parent's")
     until = SystemClock.steady() + COMMIT_PATIENCE
     while True:
@@ -343,10 +347,10 @@ def _commit(connection: sqlite3.Connection, change: Callable[[sqlite3.Connection
 
 
 def _checked(step: Callable[[], T], path: Path) -> T:
-    """Return ``step()``, with its errors translated.
+    """Return ``step()``, and translate the exceptions of SQLite.
 
     Raises:
-        Busy, Damaged, FileUnusable
+        Busy, Damaged, Failed: for the exceptions of SQLite.
     """
     import sqlite3
 

@@ -1,15 +1,19 @@
-"""Snapshots in a terminal: what ``manage.py wheelcache save|load|inspect`` and ``flask wheelcache ...`` share.
+"""Manage snapshots from a terminal. ``manage.py wheelcache save|load|inspect`` and ``flask wheelcache ...`` share this.
 
-The workers save and load, when they are asked to. Nothing here uses a cache, so nothing is loaded into the process of
-the command, and nothing saved when it exits; and no record is unpickled, which would run what is in it.
+The commands ask the workers to save or load. The process of the command never uses a cache, so it loads no snapshot and
+saves none at its exit. It unpickles no record either, since unpickling could run code from the file.
 
-As JSON ``inspect`` prints one document:
+``inspect --json`` prints one document. Times are in seconds since 1970. More keys may be added.
 
-- ``at``: when it was made, in seconds since 1970.
-- ``caches``: of each its ``name``, the ``directory``, and ``snapshots``, newest first, with ``file``, a path;
-  ``bytes``; ``set_aside``, whether it was refused and renamed; ``state``, "whole", "damaged" or "refused", and the
-  ``reason`` for that, or null; and ``saved_at``, in seconds since 1970, ``entries``, how many good records there are,
-  and whether it is ``signed``: null if it is refused. There may be more keys one day.
+- ``at``: when the document was made.
+- ``caches``: a list with an object for each cache: ``name``, ``directory`` and ``snapshots``, newest first. A snapshot
+  has these keys:
+
+  - ``file``: its path.
+  - ``bytes``: the size of the file.
+  - ``set_aside``: whether a worker refused the file and renamed it.
+  - ``state``: "whole", "damaged" or "refused"; and ``reason``, or null.
+  - ``saved_at``, ``entries`` (the number of good records) and ``signed``. They are null if the file is refused.
 """
 
 from __future__ import annotations
@@ -48,25 +52,23 @@ if TYPE_CHECKING:
 PATIENCE: Final = 60.0
 """Seconds that ``save`` waits for the workers."""
 
-LOOK: Final = 0.2
-"""Seconds between looks at what they did."""
+POLL_INTERVAL: Final = 0.2
+"""Seconds between two looks for new snapshots."""
 
-CLOCKS: Final = 2.0
-"""Seconds by which the time of a file may be before that of the reader: file systems have clocks of their own."""
+CLOCK_SKEW: Final = 2.0
+"""Seconds by which the clock of a file system may be behind that of the reader."""
 
 STEP: Final = 1000
-"""Records between two moves of a progress bar."""
-
-ACTIONS: Final = ("save", "load", "inspect")
+"""Records between two updates of a progress bar."""
 
 
 class Undone(Exception):
-    """What was asked for was not done, or not by all, as the message says."""
+    """An action was not carried out, or not by all workers, for the reason in the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A cache that has a place for snapshots."""
+    """A cache that has a directory for snapshots."""
 
     name: str
     keeper: Autosave
@@ -79,7 +81,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A snapshot that is there, as far as can be said without loading it. See above."""
+    """A snapshot file, and the facts that can be read without loading it. See the keys above."""
 
     file: Path
     bytes: int
@@ -92,35 +94,35 @@ class Found:
 
 
 def check(action: str, *, watch: float | None, as_json: bool) -> None:
-    """Whether options that figures have make sense for one of ``ACTIONS``.
+    """Check that the options are allowed for ``action``.
 
     Raises:
-        Undone: they don't.
+        Undone: if they are not.
     """
     if watch is not None:
-        raise Undone(f"--watch is for the figures: leave it out of {action}.")
+        raise Undone(f"--watch is only for the figures: leave it out of {action}.")
     if as_json and action != "inspect":
-        raise Undone(f"--json is for the figures and inspect: leave it out of {action}.")
+        raise Undone(f"--json is only for the figures and inspect: leave it out of {action}.")
 
 
 def save(caches: Iterable[ObservedCache], option: str, out: TextIO, *, patience: float = PATIENCE) -> None:
-    """Have all workers save, wait until they have, and print what is there then.
+    """Ask all workers to save, wait until they have, and print the new snapshots.
 
     Args:
-        caches: those of the site.
-        option: what says where snapshots are, as the user writes it.
-        out: where to.
+        caches: the caches of the site.
+        option: the name of the option that sets the directory of snapshots, as the user writes it.
+        out: the output.
         patience: seconds to wait.
 
     Raises:
-        Undone: there is no worker to ask, or one has not saved in time.
+        Undone: if there is no worker to ask, or if a worker does not save in time.
     """
     caches = list(caches)
     kept = _kept(caches, option)
     asked_at = SystemClock.time()
     asked = {each: _workers(caches, each.name) for each in _ask(SAVE, kept, caches)}
-    _say_who_rests(asked, "saves", out)
-    expected = {each: {worker.worker for worker in workers if not _rests(worker)} for each, workers in asked.items()}
+    _report_idle(asked, "save", out)
+    expected = {each: {worker.worker for worker in workers if not _is_idle(worker)} for each, workers in asked.items()}
     _wait(caches, expected, asked_at, patience)
     missing = []
     for each, workers in expected.items():
@@ -132,7 +134,7 @@ def save(caches: Iterable[ObservedCache], option: str, out: TextIO, *, patience:
         if len(files) < len(workers):
             pids = _listed(worker.pid for worker in asked[each] if worker.worker in workers)
             missing.append(
-                f"Of the {len(workers)} workers of the cache {each.name!r}, {pids}, {len(files)} saved it within "
+                f"Only {len(files)} of the {len(workers)} workers of the cache {each.name!r} ({pids}) saved it within "
                 f"{patience:g} seconds. The log of the others may say why."
             )
     if missing:
@@ -140,41 +142,43 @@ def save(caches: Iterable[ObservedCache], option: str, out: TextIO, *, patience:
 
 
 def load(caches: Iterable[ObservedCache], option: str, out: TextIO) -> None:
-    """Have all workers load the newest snapshot, which takes them seconds, and print which of them loads what.
+    """Ask all workers to load the newest snapshot, and print which worker will load which file.
+
+    The workers begin within seconds. This does not wait for them.
 
     Raises:
-        Undone: there is no worker to ask, or nothing to load.
+        Undone: if there is no worker to ask, or no snapshot to load.
     """
     caches = list(caches)
     kept = _kept(caches, option)
     newest = {each: _newest(each) for each in kept}
     if not any(newest.values()):
         places = " and ".join(dict.fromkeys(str(each.keeper.directory) for each in kept))
-        raise Undone(f"There is no snapshot to load in {places}: inspect shows what is there.")
+        raise Undone(f"There is no snapshot to load in {places}. Run inspect to list the files.")
     asked = {each: _workers(caches, each.name) for each in _ask(LOAD, [each for each in kept if newest[each]], caches)}
-    _say_who_rests(asked, "loads", out)
+    _report_idle(asked, "load", out)
     for each, workers in asked.items():
         path, saved_at = newest[each] or (Path(), 0.0)
-        pids = _listed(worker.pid for worker in workers if not _rests(worker))
+        pids = _listed(worker.pid for worker in workers if not _is_idle(worker))
         if pids:
             out.write(
-                f"The cache {each.name!r}: {pids} will begin within {INTERVAL:g} seconds to load {path}, saved "
-                f"{_age(saved_at)} ago. What they have already stays.\n"
+                f"The cache {each.name!r}: {pids} will begin to load {path} within {INTERVAL:g} seconds. It was saved "
+                f"{_age(saved_at)} ago. Present entries are kept.\n"
             )
 
 
 def inspect(
     caches: Iterable[ObservedCache], option: str, out: TextIO, *, as_json: bool = False, styled: bool = True
 ) -> None:
-    """Print which snapshots there are, and whether they are whole. Nothing is changed, and nothing unpickled.
+    """Print the snapshots, and whether they are whole. This changes no file and unpickles nothing.
 
     Args:
-        as_json: print the document above instead of a table.
-        styled: whether some of it may be bold.
+        as_json: print the document described above instead of a table.
+        styled: whether the table may use bold text.
 
     Raises:
-        Undone: no cache has the option.
-        Unshowable: there is no rich, which only a table needs.
+        Undone: if no cache has the option.
+        Unshowable: if a table is wanted and rich is not installed.
     """
     kept = _kept(caches, option)
     console = None if as_json else console_for(out, styled)
@@ -199,27 +203,27 @@ def inspect(
     console.print(shown)
 
 
-# Below: whom to ask, and what they did.
+# Below: asking workers, and waiting for them.
 
 
 def _kept(caches: Iterable[ObservedCache], option: str) -> list[Kept]:
-    """Once each: caches of one name and place share their snapshots."""
+    """Return the caches that have snapshots. Caches with the same name and directory share them, so they count once."""
     found: dict[tuple[str, Path], Kept] = {}
     for cache in caches:
         if cache.keeper is not None:
             is_published = cache.observer.publication is not None
             found.setdefault((cache.name, cache.keeper.directory), Kept(cache.name, cache.keeper, is_published))
     if not found:
-        raise Undone(f"No cache has a place for snapshots: the option {option} says where.")
+        raise Undone(f"No cache has snapshots: set the option {option} to a directory.")
     return list(found.values())
 
 
 def _ask(action: str, kept: Sequence[Kept], caches: Sequence[ObservedCache]) -> list[Kept]:
-    """Those of ``kept`` that a worker has, which was asked."""
+    """Ask the workers for ``action``, and return the members of ``kept`` for which there are workers."""
     silent = [each for each in kept if not each.is_published]
     if silent:
         names = " and ".join(repr(each.name) for each in silent)
-        raise Undone(f"The figures of {names} are not published, and that is how workers are asked for anything.")
+        raise Undone(f"The workers of {names} cannot be asked, because they do not publish figures.")
     asked = [each for each in kept if _workers(caches, each.name)]
     if not asked:
         raise Undone(nothing_found(caches))
@@ -234,20 +238,20 @@ def _workers(caches: Sequence[ObservedCache], name: str) -> list[WorkerFigures]:
     return Site(caches, Own.NONE).workers(name)
 
 
-def _rests(worker: WorkerFigures) -> bool:
-    """Whether nothing is in the cache and no caller asks for it: then it does not look whether it is asked, either."""
+def _is_idle(worker: WorkerFigures) -> bool:
+    """Return whether the cache is empty and unused in a worker. Such a worker does not look for requests either."""
     return worker.stats.size == 0 and worker.published < SystemClock.time() - 3 * INTERVAL
 
 
-def _say_who_rests(asked: Mapping[Kept, Sequence[WorkerFigures]], does: str, out: TextIO) -> None:
+def _report_idle(asked: Mapping[Kept, Sequence[WorkerFigures]], action: str, out: TextIO) -> None:
     for each, workers in asked.items():
-        pids = _listed(worker.pid for worker in workers if _rests(worker))
+        pids = _listed(worker.pid for worker in workers if _is_idle(worker))
         if pids:
-            out.write(f"The cache {each.name!r} is empty in {pids}, and not in use: that {does} nothing.\n")
+            out.write(f"The cache {each.name!r} is empty and not in use in {pids}, which will {action} nothing.\n")
 
 
 def _wait(caches: Sequence[ObservedCache], expected: Mapping[Kept, set[int]], since: float, patience: float) -> None:
-    """Until there is a new snapshot of every worker that was asked and still lives, or ``patience`` is over."""
+    """Wait until every worker that was asked and still lives has saved, at most ``patience`` seconds."""
     deadline = SystemClock.steady() + patience
     with _bar("snapshots", sum(map(len, expected.values()))) as show:
         while True:
@@ -256,18 +260,18 @@ def _wait(caches: Sequence[ObservedCache], expected: Mapping[Kept, set[int]], si
             if all(done[each] >= len(workers) for each, workers in expected.items()):
                 return
             for each, workers in expected.items():
-                # A worker that exits saves as well, or is lost.
+                # Do not wait for workers that have exited.
                 workers &= {worker.worker for worker in _workers(caches, each.name)}
             if SystemClock.steady() > deadline:
                 return
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
 
 
 def _saved_since(kept: Kept, since: float) -> list[Path]:
-    """The whole ones need not be told from those that are damaged: nothing is renamed before all is written."""
+    """Return the snapshots saved after ``since``. They are complete: a worker renames a file after writing it."""
     found = []
     for path in kept.keeper.snapshots():
-        if _changed(path) < since - CLOCKS:
+        if _changed(path) < since - CLOCK_SKEW:
             break
         saved_at = _saved_at(kept, path)
         if saved_at is not None and saved_at >= since:
@@ -284,26 +288,26 @@ def _newest(kept: Kept) -> tuple[Path, float] | None:
 
 
 def _saved_at(kept: Kept, path: Path) -> float | None:
-    """None if it is not there, or refused."""
+    """Return when a snapshot was saved, in seconds since 1970; None if the file is missing or refused."""
     with suppress(FileNotFoundError, SnapshotRefused), open_snapshot(path, KIND, kept.secret) as snapshot:
         return _time_in(snapshot.header)
     return None
 
 
-# Below: what there is.
+# Below: reading the files.
 
 
 def _files(kept: Kept) -> list[Path]:
-    """Newest first; those that were refused last."""
+    """Return the snapshots of a cache, newest first, followed by the files that were set aside."""
     aside = kept.keeper.directory.glob(f"{stem_of(kept.name)}.*{SUFFIX}{ASIDE}")
     return [*kept.keeper.snapshots(), *sorted(aside, key=_changed, reverse=True)]
 
 
 def _found(kept: Kept, path: Path, show: Callable[[float], object] = lambda done: None) -> Found | None:
-    """None if it has gone meanwhile.
+    """Return the facts about a snapshot file; None if the file no longer exists.
 
     Args:
-        show: called with how many bytes have been read.
+        show: called with the number of bytes read so far.
     """
     size, aside = _bytes_of(path), path.name.endswith(ASIDE)
     try:
@@ -352,7 +356,7 @@ def _changed(path: Path) -> float:
         return 0.0
 
 
-# Below: how it is written.
+# Below: the output.
 
 
 def _document(found: Mapping[Kept, Sequence[Found]]) -> dict[str, Any]:
@@ -424,14 +428,18 @@ def _age(at: float) -> str:
 
 
 def _listed(pids: Iterable[int]) -> str:
-    """In the order of the workers; a process may have several caches of a name."""
+    """Return the numbers of the processes in their order, each once: a process may have several caches of a name."""
     unique = list(dict.fromkeys(pids))
     return f"process{'es' if len(unique) > 1 else ''} {', '.join(map(str, unique))}" if unique else ""
 
 
 @contextmanager
 def _bar(what: str, total: float) -> Iterator[Callable[[float], object]]:
-    """What is called with how much is done. A bar shows it on stderr, if that is a terminal and there is rich."""
+    """Show a progress bar on stderr if that is a terminal and rich is installed.
+
+    Yields:
+        A function that receives the amount that is done.
+    """
     try:
         from rich.console import Console
         from rich.progress import Progress

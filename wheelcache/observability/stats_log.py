@@ -1,4 +1,4 @@
-"""The lines on the log: the core of a process, and how a cache performs, in the manner of go-zero's ``cacheStat``."""
+"""Log the core of a process, and the performance of a cache in the manner of go-zero's ``cacheStat``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wheelcache.stats import Stats
 logger = logging.getLogger("wheelcache.stats")
 
 _UNLOGGED: Final = iter((f"{REPORT}. {HOW_TO_CHANGE}",))
-"""Has one item. The interpreter gives it to one thread only."""
+"""An iterator with one item, so that only one thread receives it."""
 
 
 def log_core() -> None:
@@ -23,13 +23,13 @@ def log_core() -> None:
 
 
 class StatsLog:
-    """A line for every interval with traffic, with the figures of that interval. A job of ``periodic_jobs``.
+    """Logs the figures of every interval with traffic. A job of ``periodic_jobs``.
 
     Args:
-        name: of the cache.
-        interval: seconds between lines.
-        clock: seconds.
-        stats: tells the figures up to now.
+        name: the name of the cache.
+        interval: seconds between two lines.
+        clock: the clock of the cache, in seconds.
+        stats: returns the figures since the start.
     """
 
     __slots__ = ("_clock", "_last", "_name", "_stats", "_then", "period")
@@ -75,4 +75,4 @@ class StatsLog:
         self._last = Stats()
 
     def close(self) -> None:
-        """There is nothing to let go."""
+        """Do nothing: the log holds no resources."""

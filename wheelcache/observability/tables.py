@@ -1,17 +1,19 @@
 """The tables of a site's database, and the rows that a publication adds to them.
 
-- ``counts``: all that is counted, in rows of one shape that are added up. The ``kind`` of a row says over which time:
-  ``TOTAL``, since the file was made; the seconds of a step, whose start is ``place``; ``WORKER``, by one process, whose
-  number is ``place``. ``RESET`` and ``WORKER_RESET`` have what the others had when the figures were reset.
-- ``caches``: the names, the settings that were published last, and since when there are counts.
-- ``processes``: those that publish. ``seq`` is the number of the last publication: a process whose commit was
-  interrupted finds out by it whether it took place.
-- ``workers``: each cache in each process, with its gauges.
-- ``resets``: when the figures of a cache were reset; cache 0 is for all.
+- ``counts``: all counts, in rows of equal shape that can be added up. ``kind`` is the period of a row: ``TOTAL``, since
+  the file was made; the seconds of a step, whose start is in ``place``; or ``WORKER``, the life of one process, whose
+  number is in ``place``. ``RESET`` and ``WORKER_RESET`` rows are copies of the ``TOTAL`` and ``WORKER`` rows at the
+  time of a reset.
+- ``caches``: the names, the settings that were published last, and the time since which there are counts.
+- ``processes``: the processes that publish. ``seq`` is the number of the last publication. From it, a process whose
+  commit was interrupted finds out whether the commit succeeded.
+- ``workers``: the gauges of each cache in each process.
+- ``resets``: the time when the figures of a cache were reset. Cache 0 stands for all caches.
 - ``events``: recent events. ``requests``: the last request of each action on each cache.
 
-Whoever opens the file parses all of the schema: 50 us for a table with a column for each count, so there is one, and
-its columns have no types. Its rows are in the order of time, so that a publication writes 3 pages instead of 50.
+A process that opens the file parses the whole schema. A table with a column for each count takes 50 us, so there is one
+such table, and its columns have no types. Its rows are ordered by time, so that a publication writes 3 pages instead of
+50.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ STEP: Final = 10
 HOUR: Final = 3600
 DAY: Final = 86_400
 LONG_STEP: Final = 300
-"""Seconds of the steps to which those that are older than an hour are added."""
+"""Seconds of the longer steps, to which steps older than an hour are added."""
 
 TOTAL: Final = 0
 RESET: Final = 1
@@ -39,8 +41,8 @@ WORKER: Final = 2
 WORKER_RESET: Final = 3
 
 LEVELS: Final = ("entries", "memory", "started")
-"""What a step has in addition to the counts: entries and bytes at its end, times its seconds, so that steps of any
-length can be added up; and the workers that began in it."""
+"""The columns of a step in addition to the counts: entries and bytes at its end, multiplied by its seconds so that
+steps of any length can be added up; and the number of workers that started during the step."""
 
 NO_LEVELS: Final = (0,) * len(LEVELS)
 
@@ -55,11 +57,10 @@ SETTINGS: Final = ("max_entries", "max_weight", "weighs_bytes", "has_store")
 MINUTE: Final = (*(f"minute_{name}" for name in LOOKUPS), "minute_seconds")
 
 GAUGES_OF_WORKER: Final = (*GAUGES, *MINUTE, "memory", "lag", *SETTINGS)
-"""A cache in one process, as it is now."""
-
+"""The present state of a cache in one process."""
 
 SETTINGS_OF_WORKER: Final = slice(-len(SETTINGS), None)
-"""Where ``SETTINGS`` are in ``GAUGES_OF_WORKER``."""
+"""The position of ``SETTINGS`` in ``GAUGES_OF_WORKER``."""
 
 PUBLISHED: Final = "UPDATE caches SET published = ? WHERE id IN"
 
@@ -92,19 +93,22 @@ _MOST: Final = 1 << 62
 
 
 def storable(number: Any) -> Any:
-    """Return ``number``, as a float if it is too great for SQLite: weights, and sums of them."""
+    """Return ``number``, or a float if it is too great for SQLite, as weights and their sums may be."""
     return float(number) if number is not None and number >= _MOST else number
 
 
 def encoded(name: str) -> bytes:
-    """Return the name of a cache as the database has it: with any characters, including those that no text may have."""
+    """Return the name of a cache as it is stored: as bytes, because SQLite accepts no lone surrogates in a text."""
     return name.encode(errors="surrogatepass")
 
 
 def add_counts(db: sqlite3.Connection, rows: Sequence[tuple[float, ...]]) -> None:
-    """Add rows of a kind, a place, a cache and ``NUMBERS`` to those of the database.
+    """Add rows to those of the database with the same kind, place and cache.
 
-    Few of the columns have anything to add, and a statement takes a microsecond for each that it names.
+    Only columns with new counts are named, because most have none, and each named column costs a microsecond.
+
+    Args:
+        rows: a kind, a place, a cache and ``NUMBERS``.
     """
     if not rows:
         return
@@ -122,7 +126,7 @@ def add_counts(db: sqlite3.Connection, rows: Sequence[tuple[float, ...]]) -> Non
 
 
 def put(db: sqlite3.Connection, table: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Put whole rows into a table, in place of those with the same key."""
+    """Put whole rows into a table, and replace rows with the same key."""
     rows = list(rows)
     if rows:
         db.executemany(f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
@@ -134,9 +138,10 @@ def cache_ids(
     """Return the numbers of caches by their names, and store their settings.
 
     Args:
-        settings: by the names, in the order of ``SETTINGS``.
-        started: when this process was started, in seconds since 1970.
-        step: the first that is published now.
+        settings: the values of ``SETTINGS``, by the name of the cache.
+        started: the time when this process was started, in seconds since 1970.
+        step: the start of the first step in this publication.
+        now: the time of this publication, in seconds since 1970.
     """
     columns = f"since, first_step, {', '.join(SETTINGS)}"
     known = {name: (number, *rest) for name, number, *rest in db.execute(f"SELECT name, id, {columns} FROM caches")}

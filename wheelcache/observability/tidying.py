@@ -1,4 +1,4 @@
-"""Removes from a site what killed processes have left, and what is too old. Each process does it once a minute."""
+"""Remove the remains of killed processes, and outdated rows, from a site. Each process does this once a minute."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     import sqlite3
 
 NAMES: Final = 1000
-"""Caches without a living worker that are kept; those that were published longest ago go first."""
+"""Number of caches without a living worker that are kept; those with the oldest publications are removed first."""
 
 LEFT_OVER: Final = 60.0
-"""Seconds after which the file of a process that has no lock on it is removed, if the process never published."""
+"""Seconds after which an unlocked file of a process that never published is removed."""
 
 
 def tidy(db: sqlite3.Connection, file: SiteFile, own: int) -> None:
-    """Do so within a transaction. What it removes is an event, if it is a process.
+    """Remove them within a transaction, and note an event for each killed process.
 
     Args:
-        own: the process that does it.
+        own: the number of this process.
     """
     found = db.execute("SELECT id, pid, started, published FROM processes").fetchall()
     dead = [each for each in found if each[0] != own and not lives(file.alive(each[0]))]
@@ -54,7 +54,7 @@ _LEFT: Final = (
 
 def _shorten_steps(db: sqlite3.Connection, time: float) -> None:
     """Add the steps that are older than an hour to longer ones, and drop those that no chart shows."""
-    # A chart ends some seconds ago.
+    # Allow for charts that end some seconds ago.
     old = f"kind = {STEP} AND place < {time - HOUR - LONG_STEP!r}"
     if db.execute(f"SELECT 1 FROM counts WHERE {old} LIMIT 1").fetchone():
         sums = ", ".join(f"sum({name})" for name in NUMBERS)
@@ -71,7 +71,7 @@ def _shorten_steps(db: sqlite3.Connection, time: float) -> None:
 
 
 def _remove_files(file: SiteFile, living: Collection[int]) -> None:
-    """Remove the files of processes that are gone, and databases of other versions that nobody uses."""
+    """Remove the files of processes that have ended, and databases of other versions that are not in use."""
     kept = {file.alive(process).name for process in living}
     time = SystemClock.time()
     for path in file.directory.iterdir():

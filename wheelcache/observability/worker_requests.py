@@ -1,11 +1,11 @@
-"""What operators ask of the workers of a site: to clear a cache, to save it, to load it.
+"""Pass requests of operators to the workers of a site: to clear, save or load a cache.
 
-The dashboard and the commands put a request into the database where the workers publish their figures. Each worker sees
-it with its next publication, and runs it. Nothing else runs a request: neither a scrape nor the dashboard nor a command
-that shows figures.
+The dashboard and the commands put a request into the database where the workers publish their figures. Each worker
+finds it with its next publication, and runs it. Nothing else runs a request: neither a scrape, nor the dashboard, nor a
+command that shows figures.
 
-A request is for the workers that live when it is made. At its first look, a worker passes over the requests from before
-its cache was made, or its process was forked.
+A request is for the workers that live when it is made. When a worker reads requests for the first time, it ignores
+those from before its cache was made or its process was forked.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 CLEAR: Final = "clear"
 SAVE: Final = "save"
 LOAD: Final = "load"
-"""The actions that can be asked for."""
+"""The actions that can be requested."""
 
 Requests = Mapping[bytes, Mapping[str, tuple[str, float]]]
-"""By the encoded name of the cache and by action, the last request: a token that distinguishes it from all others, and
-when it was made, in seconds since 1970."""
+"""The last request by the encoded name of the cache and by action: a token that distinguishes it from all others, and
+its time in seconds since 1970."""
 
 
 def add_request(db: sqlite3.Connection, name: bytes, action: str) -> str:
-    """Ask all workers that live now for ``action`` on the cache of that encoded name, within a transaction.
+    """Ask all living workers for ``action`` on the cache with the encoded ``name``, within a transaction.
 
     Returns:
         The token of the request.
     """
-    # Not a count, which would start again with a new database, and repeat.
+    # Not a count, which would start again, and repeat, in a new database.
     token = secrets.token_hex(8)
     db.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?, ?)", (name, action, token, SystemClock.time()))
     return token
@@ -52,7 +52,7 @@ class WorkerRequests:
     """Runs the requests to one cache of this process.
 
     Args:
-        name: of the cache, encoded.
+        name: the encoded name of the cache.
         actions: the function that runs a request, by action.
     """
 
@@ -64,22 +64,22 @@ class WorkerRequests:
         self.start_over()
 
     def start_over(self) -> None:
-        """At first, and in the child of a fork, for which requests to its parent are not."""
+        """Set the initial state, also in the child of a fork, which ignores the requests to its parent."""
         self._begun = False
         self._done: dict[str, str] = {}
         self._wanted: list[str] = []
         self._since: float | None = SystemClock.time()
 
     def begin(self) -> None:
-        """The cache is written to, for the first time or after it was empty and unused."""
+        """Start to accept requests: the cache is written to for the first time, or after it was empty and unused."""
         if self._begun:
-            # A request in between is not for what the cache holds from now on.
+            # Earlier requests do not apply to the new entries.
             self._since = SystemClock.time()
             self._wanted.clear()
         self._begun = True
 
     def note(self, requests: Requests) -> None:
-        """Find out which of ``requests`` are new. Runs none."""
+        """Note which of ``requests`` are new, without running them."""
         since, self._since = self._since, None
         for action, (token, at) in requests.get(self._name, {}).items():
             if action in self._actions and self._done.get(action) != token:
@@ -88,10 +88,10 @@ class WorkerRequests:
                     self._wanted.append(action)
 
     def note_done(self, action: str, token: str) -> None:
-        """The request ``token`` was run here already."""
+        """Note that the request ``token`` has already been run in this process."""
         self._done[action] = token
 
     def run(self) -> None:
-        """Run what was found."""
+        """Run the new requests."""
         while self._wanted:
             self._actions[self._wanted.pop(0)]()

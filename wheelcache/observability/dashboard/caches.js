@@ -1,17 +1,17 @@
-/** The table of all caches: a line each, with the last ten minutes as sparklines. */
+/** The table of all caches, with a row for each, and sparklines of the last ten minutes. */
 
 import { SortedTable, byId, fillBar, node, set, svg, write } from "./nodes.js";
 import { NOTHING, bytes, count, percent, plural, rate, unless } from "./words.js";
 
-const FEW = 8; // caches: of more there is a filter
-const [WIDE, HIGH] = [60, 20]; // of a sparkline, in units of its own
+const FEW = 8; // caches; above this number, a filter is shown
+const [WIDE, HIGH] = [60, 20]; // the size of a sparkline, in its own units
 
 const fullness = ({ total }) => Math.max(total.entries / (total.max_entries ?? Infinity),
   (total.bytes ?? 0) / (total.max_bytes ?? Infinity));
-/** The share of look-ups that the cache answered, or for one with a store behind, that either of them did. */
+/** The share of look-ups that the cache, or the store behind it, answered. */
 const ratioNow = ({ now, store }) => (!now.requests_per_second ? null : store ? now.answered_ratio : now.hit_ratio);
 
-/** The columns: the name of the figure, the number that sorts it, its text, and what else there is in the cell. */
+/** The columns: the name of the figure, the value to sort by, the text, and any sparkline or bar in the cell. */
 const COLUMNS = [
   { key: "name", value: (cache) => cache.name },
   { key: "hit_ratio", value: (cache) => ratioNow(cache) ?? -1, text: (cache) => unless(ratioNow(cache), percent),
@@ -31,7 +31,7 @@ const COLUMNS = [
   { key: "workers", value: (cache) => cache.worker_count, text: (cache) => count(cache.worker_count) },
 ];
 
-/** The points of a line, and of the band that is stacked on it; values are shares of ``most``. */
+/** Returns the paths of a line, and of the band that is stacked on it. Values are drawn as shares of ``most``. */
 function sparkline(lines, most) {
   const length = lines[0].length;
   const floors = Array(length).fill(0);
@@ -43,7 +43,7 @@ function sparkline(lines, most) {
       const x = (WIDE * step) / (length - 1);
       const isFirst = values[step - 1] === null || step === 0;
       edge += `${isFirst ? "M" : "L"}${x.toFixed(1)},${y(floors[step] + value)}`;
-      // A bar for each step: a band that ends anywhere, without a hole where one begins.
+      // One bar for each step, so that a band may begin and end at any step without leaving a hole.
       area += `M${x.toFixed(1)},${y(floors[step])}V${y(floors[step] + value)}`;
       floors[step] += value;
     });
@@ -91,7 +91,7 @@ export class Overview {
     this.table.show(found.map((cache) => [cache.name, cache]));
     for (const cache of found) this.fill(this.table.rows.get(cache.name), cache);
     for (const { key, value, isFolded } of COLUMNS) {
-      // A column of zeros says nothing.
+      // Hide a column that has only zeros.
       this.root.toggleAttribute(`data-without-${key}`, Boolean(isFolded) && !caches.some((cache) => value(cache) > 0));
     }
   }

@@ -1,17 +1,17 @@
 /**
- * The charts of a cache: one grid, with one time axis, one pointer and the same marks in all of them.
+ * The charts of a cache: a grid in which all charts have the same time axis, pointer and marks.
  *
- * The margins are those of the widest label in the grid, so that a moment is at the same place in each column.
+ * The widest label in the grid determines the margins, so that a moment has the same position in each column.
  */
 
 import { announce, fillTable, node, part, set, stamp, svg, write } from "./nodes.js";
 import { NOTHING, bytePower, bytes, clock, compact, count, duration, milliseconds, minute, percent, percentile, plural,
   rate, threeDigits, unless } from "./words.js";
 
-const GAP = 2.5; // steps: a line does not bridge more
-const FRESH = 6; // steps: the last one that every worker has reached is no older
-const SHORTEST = 600; // seconds on the time axis; a young history must not look like an old one
-const NARROWEST = 17; // rem of a chart
+const GAP = 2.5; // steps that a line may bridge
+const FRESH = 6; // steps; an older last step is not shown as the present one
+const SHORTEST = 600; // seconds of the time axis at least, so that a short history does not look like a long one
+const NARROWEST = 17; // rem, the least width of a chart
 const TABLE_ROWS = 60;
 const MARKED = { cleared: "Cleared", reset: "Figures reset", killed: "Ended abruptly:" };
 
@@ -36,14 +36,14 @@ const SPECS = [
     series: [{ field: "store_read_ms", label: "Reads" }, { field: "store_write_ms", label: "Writes" }] },
 ];
 
-/** 1, 2 or 5 times a power of ten, not below ``n``. */
+/** Returns the least number from ``n`` that is 1, 2 or 5 times a power of ten. */
 function niceCeiling(n) {
   if (!(n > 0)) return 1;
   const power = 10 ** Math.floor(Math.log10(n));
   return power * [1, 2, 5, 10].find((step) => n <= step * power * (1 + 1e-9));
 }
 
-/** The same in the unit that ``bytes`` writes. */
+/** Does the same in the unit that ``bytes`` uses. */
 function niceBytes(n) {
   const unit = 1024 ** bytePower(n);
   return unit * niceCeiling(n / unit);
@@ -54,7 +54,7 @@ export class Charts {
   constructor(root, cacheName) {
     this.root = part(root, "charts");
     this.table = part(root, "chart-table");
-    this.pointed = null; // the end of the step that the pointer is at
+    this.pointed = null; // the end of the step under the pointer
     this.charts = [...SPECS.map((spec) => new TimeChart(spec, this)), new Histogram(this)];
     this.root.append(...this.charts.map((chart) => chart.figure));
     write(this.table.querySelector("caption"), `Charts of ${cacheName}`);
@@ -74,7 +74,7 @@ export class Charts {
     this.cache = cache;
     this.end = now;
     this.start = Math.max(now - span, Math.min(at[0] ?? now, now - SHORTEST));
-    // What no worker has added to for a while is no figure of now.
+    // If no worker has added to the history for a while, its last step is not the present one.
     this.isNow = now - (at.at(-1) ?? 0) <= FRESH * this.history.step;
     this.marks = this.findMarks(events).filter((mark) => mark.at >= this.start);
     if (!at.includes(this.pointed)) this.pointed = null;
@@ -83,10 +83,10 @@ export class Charts {
     this.fillTable();
   }
 
-  /** Where workers began, and events that change what the lines show. */
+  /** Returns marks for the starts of workers, and for events that explain changes of the lines. */
   findMarks(events) {
     const { at, step, started } = this.history;
-    const began = at.flatMap((time, i) => (started?.[i] ? [[time, "began", `${plural(started[i], "worker")} began`]] : []));
+    const began = at.flatMap((time, i) => (started?.[i] ? [[time, "began", `${plural(started[i], "worker")} started`]] : []));
     const mine = events.filter((event) => MARKED[event.kind] && [null, this.cache.name].includes(event.cache));
     const others = mine.map((event) => [event.at, event.kind, `${MARKED[event.kind]} ${event.text}`]);
     const endOf = (time) => at.find((end) => time <= end && time > end - step) ?? time;
@@ -110,7 +110,7 @@ export class Charts {
     this.point(this.pointed);
   }
 
-  /** As many columns as fill all rows, up to ``most``. Where none do, the first chart fills the gap. */
+  /** Chooses a number of columns up to ``most`` that fills all rows. If there is none, the first chart is widened. */
   arrange(shown, most) {
     const columns = [most, most - 1].find((n) => n > 0 && shown.length % n === 0) ?? most;
     this.root.style.setProperty("--columns", columns);
@@ -132,7 +132,7 @@ export class Charts {
       chart.spec.series.length > 1 ? `${chart.spec.title}: ${one.label.toLowerCase()}` : chart.spec.title)));
     this.table.querySelector("thead tr").replaceChildren(
       ...["Time", ...heads].map((head) => node("th", { scope: "col" }, head)));
-    // The newest first, thinned out to the last step of each span, so that rows do not change as time goes by.
+    // The newest first. Only the last step of each span is kept, so that rows do not change as time passes.
     const span = step * Math.ceil(Math.max(1, (at.at(-1) - at[0]) / step / TABLE_ROWS));
     const kept = [...at.keys()].filter((i) => Math.floor(at[i] / span) !== Math.floor(at[i + 1] / span));
     const rows = kept.reverse().slice(0, TABLE_ROWS).map((i) => [clock(at[i]),
@@ -156,7 +156,7 @@ class Plot {
     this.svg.addEventListener("keydown", (event) => this.walk(event));
   }
 
-  /** Arrow keys go from point to point; what they point at is announced, because the listener asked for it. */
+  /** Moves from point to point with the arrow keys, and announces the point. */
   walk(event) {
     const keys = this.points();
     const at = keys.indexOf(this.pointed());
@@ -180,7 +180,7 @@ class Plot {
     return this.layout.top + this.layout.innerHeight * (1 - (value - floor) / (top - floor));
   }
 
-  /** The labels of the lines, at the bottom, the middle and the top. */
+  /** Returns the labels of the lines at the bottom, the middle and the top. */
   labels() {
     const { top, floor, format } = this.range;
     return [0, 0.5, 1].map((share) => format(floor + (top - floor) * share));
@@ -203,7 +203,7 @@ class Plot {
     return svg("line", { class: kind, x1: x, x2: x, y1: this.layout.top, y2: this.layout.top + this.layout.innerHeight });
   }
 
-  /** Puts the chart into place, with the line that marks the point; or with words if there is nothing to draw. */
+  /** Shows the drawn elements and the cursor, or a text if there is nothing to draw. */
   put(drawn, isEmpty) {
     const { left, inner, top, innerHeight } = this.layout;
     const middle = { class: "nothing", x: left + inner / 2, y: top + innerHeight / 2 + 4, "text-anchor": "middle" };
@@ -258,22 +258,22 @@ class TimeChart extends Plot {
     return this.history[series.field] ?? [];
   }
 
-  /** The series that are drawn: an optional one only if it has anything but zeros. */
+  /** Returns the series that are drawn. An optional series is drawn unless it has only zeros. */
   drawn() {
     return this.spec.series.filter((one) => !one.optional || this.values(one).some(Boolean));
   }
 
-  /** The values that the axis spans. */
+  /** Returns the values within the time axis. */
   inView(series) {
     return this.values(series).filter((value, i) => value !== null && value !== undefined && this.history.at[i] >= this.grid.start);
   }
 
-  /** With the label of its series, where there is more than one. */
+  /** Prefixes the label of the series, if there is more than one. */
   named(series, text) {
     return this.drawn().length > 1 ? `${series.label} ${text}` : text;
   }
 
-  /** The gist, for readers that do not see the lines. */
+  /** Writes a summary for screen readers. */
   describeAll() {
     const { at, step } = this.history;
     const said = this.drawn().map((one) => {
@@ -290,8 +290,8 @@ class TimeChart extends Plot {
     set(this.svg, { "aria-label": `${this.spec.title}${span}: ${said.join("; ")}` });
   }
 
-  /** Writes the values of a step into the legend; of the last one for null. */
-  tell(at) {
+  /** Writes the values of a step into the legend, or those of the last step for null. */
+  updateLegend(at) {
     const place = at === null ? this.history.at.length - 1 : this.history.at.indexOf(at);
     const isKnown = at !== null || this.grid.isNow;
     write(this.when, at !== null ? clock(at) : isKnown ? `last ${duration(this.history.step)}` : "");
@@ -308,14 +308,14 @@ class TimeChart extends Plot {
     return this.grid.pointed;
   }
 
-  /** Has all charts point at a step, and this one say what happened then. */
+  /** Points all charts at a step, and shows in this chart which events happened during it. */
   choose(at) {
     this.isPointed = at !== null;
     this.grid.point(at);
   }
 
   pointAt(at) {
-    this.tell(at);
+    this.updateLegend(at);
     if (!this.cursor) return;
     this.tooltip.hidden = true;
     set(this.cursor, { visibility: at === null ? "hidden" : "visible" });
@@ -349,7 +349,7 @@ class TimeChart extends Plot {
     const { known, limit } = this.range;
     const marks = this.grid.marks.map((mark) => this.upright(`mark ${mark.kind}`, this.x(mark.at)));
     const drawn = [...this.levels(), ...this.hours(), ...marks];
-    const bases = this.history.at.map(() => 0); // of what is stacked next
+    const bases = this.history.at.map(() => 0); // of the series that is stacked next
     this.drawn().forEach((one) => {
       const i = this.spec.series.indexOf(one);
       const runs = this.runs(this.values(one), bases);
@@ -368,10 +368,10 @@ class TimeChart extends Plot {
     this.put(drawn, !known.length);
   }
 
-  /** The values from bottom to top. A ratio near its ceiling is drawn as if through a lens: 99.7% beside 97%. */
+  /** Returns the range of the axis. Ratios near the ceiling are magnified, so that 99.7% and 97% look different. */
   scale() {
     const { axis, ceiling, ceilingOf = niceCeiling, lenses = [], stacked } = this.spec;
-    // What is stacked on the first series is above it.
+    // The other series are stacked on the first one, which therefore determines the floor.
     const known = this.drawn().slice(0, stacked ? 1 : undefined).flatMap((one) => this.inView(one));
     const most = known.reduce((a, b) => Math.max(a, b), 0);
     const least = known.reduce((a, b) => Math.min(a, b), Infinity);
@@ -381,7 +381,7 @@ class TimeChart extends Plot {
     return { known, limit, top, floor, format: axis };
   }
 
-  /** The runs of steps that follow each other and have values, as lists of [x, y, y of the base]. */
+  /** Returns runs of consecutive steps that have values, as lists of [x, y, y of the base]. */
   runs(values, bases) {
     const runs = [];
     let before = null;
@@ -395,7 +395,7 @@ class TimeChart extends Plot {
     return runs;
   }
 
-  /** At most four marks at round minutes of the viewer's clock. */
+  /** Returns at most four marks, at round minutes of the viewer's time zone. */
   hours() {
     const { left, inner, top, innerHeight, height, character } = this.layout;
     const { start, end } = this.grid;
@@ -414,7 +414,7 @@ class TimeChart extends Plot {
   }
 }
 
-/** How long loads took, as bars of buckets, with estimates of three percentiles. */
+/** The durations of loads as a histogram, with estimates of three percentiles. */
 class Histogram extends Plot {
   constructor(grid) {
     super({ key: "load_buckets", title: "Times of loads, last hour", nothing: "No miss was followed by a set" }, grid);

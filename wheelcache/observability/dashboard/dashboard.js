@@ -1,4 +1,4 @@
-/** The dashboard's page: it asks for the figures every few seconds, shows them, and has its buttons. */
+/** The dashboard's page: requests the figures every few seconds, shows them, and handles the buttons. */
 
 import { Overview } from "./caches.js";
 import { Details } from "./details.js";
@@ -7,18 +7,18 @@ import { clock, duration, moment, plural } from "./words.js";
 
 const config = JSON.parse(byId("config").textContent);
 
-const LONGEST_WAIT = 60; // seconds between two attempts while the figures cannot be had
+const LONGEST_WAIT = 60; // seconds between two attempts while requests fail
 const ANSWER_WITHIN = 10; // seconds
-const TOAST = 15; // seconds that a message stays which needs no answer
+const TOAST = 15; // seconds for which a message about success is shown
 const SHORT_LIST = 3; // events, unless there is an incident or the reader asks for all
-const SPAN_TO_NAME = 60; // seconds
+const SPAN_TO_NAME = 60; // seconds from which an event also shows its first occurrence
 
 const poll = { timer: 0, asking: false, again: false, refresh: 3, failures: 0, received: 0, problem: null };
 const view = { figures: null, selected: null, details: null, allEvents: null };
 
 // --- the server
 
-/** An answer that could not be had, in words for the reader of the page. */
+/** A failed request, with a message for the user of the page. */
 class Failure extends Error {
   constructor(message, { login = false } = {}) {
     super(message);
@@ -26,7 +26,7 @@ class Failure extends Error {
   }
 }
 
-/** The JSON at ``url``. A redirect is not followed: it leads to a login page, which is no answer. */
+/** Requests the JSON at ``url``. A redirect is not followed, because it leads to a login page. */
 async function ask(url, options = {}) {
   let response;
   try {
@@ -46,12 +46,12 @@ async function ask(url, options = {}) {
   throw new Failure(answer?.error ?? status);
 }
 
-/** Asks for the figures, shows them or says why not, and arranges the next time. A hidden page asks nothing. */
+/** Requests the figures, shows them or an error, and schedules the next request. A hidden page requests nothing. */
 async function refresh() {
   clearTimeout(poll.timer);
   if (document.hidden) return;
   if (poll.asking) {
-    poll.again = true; // another cache was selected meanwhile
+    poll.again = true; // another cache was selected during the request
     return;
   }
   poll.asking = true;
@@ -61,7 +61,7 @@ async function refresh() {
     fresh();
   } catch (error) {
     if (!(error instanceof Failure)) console.error(error);
-    old(error instanceof Failure ? error : new Failure("this page could not show them"));
+    old(error instanceof Failure ? error : new Failure("this page could not display the figures"));
   }
   poll.asking = false;
   const wait = Math.min(Math.max(LONGEST_WAIT, poll.refresh), poll.refresh * 2 ** poll.failures);
@@ -71,7 +71,7 @@ async function refresh() {
 
 const chosenSpan = () => Number(byId("span").value); // seconds
 
-/** Workers and history are sent of the selected cache. At first the server decides which that is. */
+/** The query for the workers and history of the selected cache. At first, the server selects one. */
 function query() {
   const wanted = view.selected ?? named();
   const asked = wanted === null ? [] : [["details", wanted]];
@@ -100,10 +100,10 @@ function select(name, { byReader = false } = {}) {
 /** The name of the cache in the address of the page, if there is one. */
 const named = () => new URLSearchParams(location.hash.slice(1)).get("cache");
 
-/** Selects the cache whose details the server sent: of the address, or of its choice. */
+/** Selects the cache whose details the server sent: the one in the address, or the server's choice. */
 function selectFirst(caches) {
   const first = caches.find((cache) => cache.workers) ?? caches[0];
-  poll.again = !first.workers; // the address names a cache that there is not
+  poll.again = !first.workers; // the address names an unknown cache
   select(first.name);
 }
 
@@ -137,7 +137,7 @@ function showCaches() {
   if (cache) view.details.show(cache, view.figures, chosenSpan());
 }
 
-/** The first line states the worst problem, or that there is none; the other problems follow. */
+/** Shows the worst problem, or that there is none, in the first line, and the other problems below. */
 function showProblems({ headline, problems }) {
   const state = problems.length ? "bad" : "good";
   if (byId("status").dataset.state !== state) announce(headline);
@@ -156,11 +156,11 @@ function showProblems({ headline, problems }) {
   document.title = `${mark}Caches of ${view.figures.title} – wheelcache`;
 }
 
-const KINDS = { cleared: "Cleared", reset: "Figures reset", save: "Save asked for", load: "Load asked for",
+const KINDS = { cleared: "Cleared", reset: "Figures reset", save: "Save requested", load: "Load requested",
   "load failed": "Load failed", started: "Started", exited: "Exited", killed: "Ended abruptly" };
-const OF_ALL = new Set(["cleared", "reset"]); // if no cache is named
+const OF_ALL = new Set(["cleared", "reset"]); // events that concern all caches if they name none
 
-/** The recent events, newest first: all of them during an incident, otherwise a few until the reader asks for all. */
+/** Shows the recent events, newest first: all of them during an incident, otherwise a few until the user wants all. */
 function showEvents({ events, problems, at }) {
   const showsAll = view.allEvents ?? problems.length > 0;
   const shown = showsAll ? events : events.slice(0, SHORT_LIST);
@@ -177,7 +177,7 @@ function showEvents({ events, problems, at }) {
   const more = byId("events-more");
   more.hidden = events.length <= SHORT_LIST;
   set(more, { "aria-expanded": showsAll });
-  write(more, showsAll ? "Show the latest only" : `Show all ${events.length}`);
+  write(more, showsAll ? "Show only the latest" : `Show all ${events.length}`);
 }
 
 function fresh() {
@@ -199,18 +199,18 @@ function old(failure) {
   if (isNew) announce(byId("banner-text").textContent);
 }
 
-/** The banner counts the seconds but is no live region: the announcer says it once. */
+/** The banner counts the seconds. It is not a live region; the announcer reads its text once. */
 function showAge() {
   if (!poll.problem) return;
   const age = Math.round((performance.now() - poll.received) / 1000);
   const figures = poll.received ? `Figures are ${age < 120 ? `${age} s` : duration(age)} old` : "No figures yet";
-  const of = view.figures && poll.received ? `, of ${clock(view.figures.at)}` : "";
-  write(byId("banner-text"), `${figures}${of}: ${poll.problem.message}.`);
+  const time = view.figures && poll.received ? `, of ${clock(view.figures.at)}` : "";
+  write(byId("banner-text"), `${figures}${time}: ${poll.problem.message}.`);
 }
 
 // --- actions
 
-/** Whether the reader says yes. Escape and Cancel say no; the browser gives the focus back to the button. */
+/** Resolves to whether the user confirms. Escape and Cancel decline; the browser returns the focus to the button. */
 function confirmed(heading, text, verb) {
   const dialog = byId("confirm");
   write(byId("confirm-heading"), heading);
@@ -223,7 +223,7 @@ function confirmed(heading, text, verb) {
   });
 }
 
-/** Posts, and shows the answer. The button is not disabled meanwhile, which would lose the focus. */
+/** Posts a request, and shows the answer. The button is not disabled during the request, as it would lose the focus. */
 async function post(button, url, fields) {
   if (button.ariaBusy === "true") return;
   button.ariaBusy = "true";
@@ -240,7 +240,7 @@ async function post(button, url, fields) {
   }
 }
 
-/** The toast stays in the tree while it is empty: a live region that appears with its text may not be read. */
+/** Shows a message. The empty toast stays in the tree, since a live region that appears with its text may not be read. */
 function say(text, kind) {
   clearTimeout(poll.toast);
   if (text && kind === "done") poll.toast = setTimeout(() => say("", ""), TOAST * 1000);
@@ -257,8 +257,7 @@ async function clearCache(button, { name, clear_effect: effect, total }) {
 const saveCache = (button, { name }) => post(button, config.save, { cache: name });
 
 async function resetFigures() {
-  const text = "The figures on this page start from zero, for everybody who looks at it. "
-    + "Metrics for Prometheus are not touched.";
+  const text = "The figures on this page will start from zero for all users. Metrics for Prometheus are not affected.";
   if (await confirmed("Reset figures?", text, "Reset figures")) post(byId("reset"), config.reset, {});
 }
 

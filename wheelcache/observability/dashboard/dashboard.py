@@ -1,8 +1,8 @@
-"""The page that shows the figures of a site's caches, and its buttons; a framework only carries it.
+"""The dashboard: a page that shows the figures of a site's caches, and its buttons, independent of the framework.
 
-The framework answers ``GET`` of the page itself, of ``figures.json`` and of the names in ``ASSETS``, and ``POST`` of
-``clear``, ``save`` and ``reset``, all under one prefix that ends with a slash. It checks the ``Permission`` of the user
-for each request, and for a ``POST`` also the token that the page was made with.
+The framework answers ``GET`` requests for the page, for ``figures.json`` and for the names in ``ASSETS``, and ``POST``
+requests for ``clear``, ``save`` and ``reset``, all under one prefix that ends with a slash. It checks the
+``Permission`` of the user for each request, and for a ``POST`` request also the token in the page.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ASSETS: Final = {
     "icon.svg": "image/svg+xml",
     **{f"{name}.js": "text/javascript" for name in _SCRIPTS},
 }
-"""The files beside the page, and their types. They are in UTF-8."""
+"""The files that the page loads, and their media types. Texts are encoded in UTF-8."""
 
 HEADERS: Final = {
     "Cache-Control": "private, no-store",
@@ -49,13 +49,14 @@ HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-"""Of every answer."""
+"""The headers of every response."""
 
 LATEST_EVENTS: Final = 30
-"""Those that the page shows. All that are kept would be 25 KB, every three seconds."""
+"""Number of events that the page shows. All stored events would take 25 KB, every three seconds."""
 
 WITHIN: Final = 2 * INTERVAL
-"""Seconds to a clear in another process: it looks for one every ``INTERVAL``, up to a tick late, which is no longer."""
+"""Seconds within which another process clears its cache. It looks for requests every ``INTERVAL``, up to one tick late,
+and a tick is not longer."""
 
 _FOLDER: Final = files("wheelcache.observability.dashboard")
 
@@ -78,16 +79,17 @@ class NotPublished(RuntimeError):
     """The caches do not publish their figures, so nothing can be noted for all pages."""
 
     def __str__(self) -> str:
-        return "These caches do not publish their figures, so a reset cannot be noted for all who look at them"
+        return "These caches do not publish their figures, so they cannot be reset for all users"
 
 
 class Dashboard:
-    """What the page shows and does.
+    """Provides the content of the page, and runs its actions.
 
     Args:
-        title: of the page.
-        caches: tells the caches of the site in this process.
-        settings: tells those of the cache of a name, each as name, value, whether that is the default, and meaning.
+        title: the title of the page.
+        caches: returns the caches of the site in this process.
+        settings: returns the settings of the cache with a given name: name, value, whether it is the default, and
+            meaning.
     """
 
     def __init__(
@@ -101,11 +103,11 @@ class Dashboard:
         self._settings = settings
 
     def page(self, token_header: str, token: str, home: str = "/", *, may_operate: bool) -> str:
-        """Return the page, in HTML.
+        """Return the page in HTML.
 
         Args:
-            token_header, token: the header that its ``POST`` requests must have, and its value.
-            home: the address of the site's first page.
+            token_header, token: the name and value of the header that ``POST`` requests must have.
+            home: the address of the site's home page.
             may_operate: whether the page shows its buttons.
         """
         config = {
@@ -117,7 +119,7 @@ class Dashboard:
             "token_header": token_header,
             "token": token,
         }
-        # In a script element nothing is markup but what begins with this.
+        # In a script element, only "<" can begin markup.
         encoded = json.dumps(config).replace("<", "\\u003c")
         return Template(asset("page.html").decode()).safe_substitute(
             title=html.escape(self._title),
@@ -127,17 +129,17 @@ class Dashboard:
         )
 
     def figures(self, details: Collection[str] | None = None, span: str = "hour") -> dict[str, Any]:
-        """What the page shows, to be sent as JSON.
+        """Return the content of the page, as a JSON document.
 
         Args:
             details: the names of the caches whose workers and history are wanted; None for the first one.
-            span: of the history: "day", or what is taken for "hour".
+            span: the period of the history: "day"; any other value selects an hour.
         """
         site = Site(self._caches())
         recent, events = site.recent(), site.events(LATEST_EVENTS)
         found = problems(site.caches, recent, events, {each.name for each in site.own}, site.time)
         order = {each.cache: place for place, each in reversed(list(enumerate(found)))}
-        # Those with problems come first, the worst of them before the others.
+        # Caches with problems come first, beginning with the worst.
         figures = sorted(site.caches, key=lambda each: order.get(each.name, len(found)))
         if details is None:
             details = [each.name for each in figures[:1]]
@@ -165,38 +167,38 @@ class Dashboard:
         }
 
     def clear(self, name: str, by: str) -> str:
-        """Clear a cache in all processes. What was done, in a sentence.
+        """Clear a cache in all processes, and return a sentence that says so.
 
         Args:
-            by: who did it, for the recent events.
+            by: the name of the operator, for the recent events.
 
         Raises:
-            UnknownCache: no process has it.
-            FileUnusable, OSError: the other processes cannot be told.
+            UnknownCache: if no process has the cache.
+            FileUnusable, OSError: if the other processes cannot be asked.
         """
 
         def clear(cache: ObservedCache) -> None:
             cache.parts.clear_for(None)
             if cache.observer.publication is not None:
-                # The page shows it immediately.
+                # Publish, so that the page shows the effect immediately.
                 cache.observer.publication.run_now()
 
-        return f"Cleared {name}. {self._have_done(CLEAR, name, clear, CLEARED, by)}"
+        return f"Cleared {name}. {self._run_everywhere(CLEAR, name, clear, CLEARED, by)}"
 
     def save(self, name: str, by: str) -> str:
-        """Have all processes save a cache, which takes them seconds. What was done, in a sentence.
+        """Ask all processes to save a cache, which takes seconds, and return a sentence that says so.
 
         Args:
-            by: who asked, for the recent events.
+            by: the name of the operator, for the recent events.
 
         Raises:
-            UnknownCache: no process has it.
-            NotKept: it has no snapshots.
-            FileUnusable, OSError: the other processes cannot be told.
+            UnknownCache: if no process has the cache.
+            NotKept: if the cache has no snapshots.
+            FileUnusable, OSError: if the other processes cannot be asked.
         """
         site = Site(self._caches())
-        if not _is_kept(name, site.own):
-            # Which of the two it is takes a look at the figures of all workers.
+        if not _has_snapshots(name, site.own):
+            # An unknown cache is a different error.
             _named(name, site)
             raise NotKept(name)
 
@@ -204,17 +206,17 @@ class Dashboard:
             if cache.keeper is not None:
                 cache.keeper.run()
 
-        return f"{name} is being saved. {self._have_done(SAVE, name, save, SAVE, by)}"
+        return f"{name} is being saved. {self._run_everywhere(SAVE, name, save, SAVE, by)}"
 
     def reset(self, by: str) -> str:
-        """Have the figures start from zero, on all pages. What was done, in a sentence.
+        """Reset the figures to zero on all pages, and return a sentence that says so.
 
         Args:
-            by: who did it, for the recent events.
+            by: the name of the operator, for the recent events.
 
         Raises:
-            NotPublished: there is nowhere to note it.
-            FileUnusable, OSError: it cannot be noted.
+            NotPublished: if the caches do not publish their figures.
+            FileUnusable, OSError: if the reset cannot be stored.
         """
         site = Site(self._caches())
         if not site.files:
@@ -226,8 +228,14 @@ class Dashboard:
         site.note(RESET, by)
         return "The figures start from zero."
 
-    def _have_done(self, action: str, name: str, act: Callable[[ObservedCache], object], event: str, by: str) -> str:
-        """Ask all processes for ``action`` on a cache, and call ``act`` for those here. Where it takes effect."""
+    def _run_everywhere(
+        self, action: str, name: str, act: Callable[[ObservedCache], object], event: str, by: str
+    ) -> str:
+        """Ask all processes for ``action`` on a cache, and call ``act`` in this process.
+
+        Returns:
+            A sentence that says where the action takes effect.
+        """
         site = Site(self._caches())
         figures = _named(name, site)
         effect = _effect(figures, site)
@@ -243,7 +251,7 @@ class Dashboard:
 
 
 def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
-    """The status and the JSON that answer a request for the figures, or for one of the actions.
+    """Return the status and the JSON of the response to a request for the figures or for an action.
 
     Args:
         figures_or_message: calls the method of ``Dashboard``.
@@ -260,14 +268,15 @@ def answer(figures_or_message: Callable[[], Any]) -> tuple[int, dict[str, Any]]:
 
 
 def asset(name: str) -> bytes:
-    """A file of the page."""
+    """Return the content of a file that the page loads."""
     return _FOLDER.joinpath(name).read_bytes()
 
 
 def _named(name: str, site: Site) -> CacheFigures:
-    """
+    """Return the figures of the cache ``name``.
+
     Raises:
-        UnknownCache: no process has it.
+        UnknownCache: if no process has the cache.
     """
     for each in site.caches:
         if each.name == name:
@@ -275,13 +284,13 @@ def _named(name: str, site: Site) -> CacheFigures:
     raise UnknownCache(name)
 
 
-def _is_kept(name: str, own: Iterable[ObservedCache]) -> bool:
-    """Whether there are snapshots of a cache."""
+def _has_snapshots(name: str, own: Iterable[ObservedCache]) -> bool:
+    """Return whether snapshots of a cache are configured."""
     return any(each.keeper is not None for each in own if each.name == name)
 
 
 def _effect(figures: CacheFigures, site: Site) -> str:
-    """In which processes a clear takes effect."""
+    """Return a sentence that says in which processes an action takes effect."""
     if not site.is_shared(figures.name):
         return (
             f"Takes effect in worker {os.getpid()} only: the workers of this site do not share figures, so other "
@@ -293,7 +302,7 @@ def _effect(figures: CacheFigures, site: Site) -> str:
     if len(pids) > 8:
         return f"Takes effect in all {len(pids) + 1} workers of this machine, within {WITHIN:g} seconds."
     return (
-        f"Takes effect in worker {os.getpid()} at once, and in {' and '.join(map(str, pids))} within "
+        f"Takes effect in worker {os.getpid()} immediately, and in {' and '.join(map(str, pids))} within "
         f"{WITHIN:g} seconds."
     )
 
@@ -314,13 +323,13 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
 
 
 def _latest_steps(recent: Mapping[str, Mapping[int, Glance]]) -> range:
-    """The starts of the steps in the sparklines, which are those of all caches."""
+    """Return the starts of the steps in the sparklines, which are the same for all caches."""
     last = max((start for steps in recent.values() for start in steps), default=0)
     return range(last - RECENTLY + STEP, last + STEP, STEP)
 
 
 def _glance(steps: Sequence[Glance | None]) -> dict[str, Any]:
-    """Return the values of the sparklines, with None where the cache was not there, and the sums of the last minute."""
+    """Return the values of the sparklines, with None for steps without the cache, and the sums of the last minute."""
     last_minute = [each for each in steps[-MINUTE:] if each is not None]
     answered_ratio, stale_ratio, requests_per_second = zip(*map(_ratios, steps), strict=True)
     return {
@@ -352,7 +361,7 @@ def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
         shown = hour
     return {
         "saved": site.saved_at(name),
-        "can_save": _is_kept(name, site.own),
+        "can_save": _has_snapshots(name, site.own),
         "workers": [_worker(each) for each in site.workers(name)],
         "cores": list(figures.cores),
         "history": {
@@ -395,7 +404,7 @@ HISTORY: Final[dict[str, Callable[[Any, int], float | None]]] = {
     "store_write_ms": _of_store("write"),
     "started": lambda step, _: step.started,
 }
-"""What the charts draw: a value for each step, with its seconds; None where there is nothing to draw."""
+"""The lines of the charts: functions of a step and its length in seconds. None leaves a gap."""
 
 
 def _share(count: float, step: Any) -> float | None:
@@ -404,7 +413,7 @@ def _share(count: float, step: Any) -> float | None:
 
 
 def _times(steps: Iterable[Step]) -> dict[str, Any]:
-    """How long loads, and reads of the store, took."""
+    """Return the durations of loads and of reads of the store, as buckets."""
     sums = tuple(map(sum, zip(*steps, strict=True)))
     stats = Stats.of(sums[len(LEVELS) :] if sums else NOTHING)
     return {

@@ -1,11 +1,11 @@
-/** All figures of one cache: those of now, the charts, the totals, the store behind it, its workers and its settings. */
+/** All figures of one cache: the present state, charts, totals, the store behind it, workers and settings. */
 
 import { Charts } from "./charts.js";
 import { SortedTable, fillBar, fillRow, fillTable, node, part, set, stamp, write } from "./nodes.js";
 import { NOTHING, bytes, count, duration, milliseconds, moment, percent, percentile, plural, rate, unless } from "./words.js";
 
-const OPEN_UP_TO = 8; // workers: a longer table starts closed
-const ALONE = "Each worker shows only itself, because figures are not shared: another one may answer next";
+const OPEN_UP_TO = 8; // workers; a longer table starts closed
+const ALONE = "Each worker shows only itself, because figures are not shared: another worker may answer next";
 const COUNTS = ["requests", "hits", "misses", "puts", "stale_hits", "coalesced", "loads", "load_failures", "load_timeouts",
   "refreshes", "refreshes_dropped"];
 const ZEROS = new Set(["0", "0 s", "0 B", NOTHING, `${NOTHING} · ${NOTHING}`]);
@@ -14,7 +14,7 @@ const THREADS = ["running", "parked", "not started", "refused"];
 const ratioNow = (now) => (now.requests_per_second ? unless(now.hit_ratio, percent) : NOTHING);
 const totalRatio = (total) => (total.requests ? percent(total.hit_ratio) : NOTHING);
 
-/** The numbers that sort the columns of the workers. */
+/** The numbers by which the columns of the workers are sorted. */
 const WORKER_VALUES = [
   (worker) => worker.pid,
   (worker) => worker.started,
@@ -28,18 +28,18 @@ const WORKER_VALUES = [
   (worker) => worker.lag,
 ];
 
-/** How far from the median of all workers a figure may be, by its column: ratios, a second, entries, seconds. */
+/** The distance from the median of all workers that is ordinary, by column: ratios, a second, entries, seconds. */
 const ORDINARY = new Map([[3, () => 0.1], [5, (median) => Math.max(1, median / 2)],
   [7, (median) => Math.max(100, median / 2)], [9, () => 1]]);
-const ENOUGH = 4; // workers: among fewer, none is the odd one
-const SETTLED = 60; // seconds: a worker that has just begun is unlike the others
-const MANY = 0.5; // look-ups a second: a hit ratio of fewer in a minute is chance
+const ENOUGH = 4; // workers; among fewer, there are no outliers
+const SETTLED = 60; // seconds; a worker that has just started differs from the others
+const MANY = 0.5; // look-ups a second; a hit ratio of fewer in a minute is not significant
 
 const middle = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
 
 /**
- * The workers that are unlike the others, by pid, with "▲" or "▼" by column: further from the median than is ordinary,
- * and than four times the median of all distances, so that a figure that spreads widely marks none.
+ * Returns the outliers among the workers by pid, with "▲" or "▼" by column. An outlier is further from the median than
+ * is ordinary, and than four times the median distance, so that a widely spread figure has no outliers.
  */
 function findOutliers(workers, at) {
   const found = new Map();
@@ -61,8 +61,8 @@ function findOutliers(workers, at) {
 
 export class Details {
   /**
-   * @param {string} name of the cache
-   * @param {Object} site has ``mayOperate``, and the functions ``clear`` and ``save``, which receive the button and these
+   * @param {string} name the name of the cache
+   * @param {Object} site ``mayOperate``, and the functions ``clear`` and ``save`` of a button and the cache's figures
    */
   constructor(name, site) {
     this.name = name;
@@ -92,7 +92,7 @@ export class Details {
     this.root.remove();
   }
 
-  /** Workers and history come only with the answers to requests that asked for them. */
+  /** Shows the figures. Workers and history are present only in answers to requests that name the cache. */
   show(cache, { at, since, events }, span) {
     this.cache = cache;
     this.buttons.clear.hidden = !this.site.mayOperate;
@@ -141,14 +141,14 @@ export class Details {
     this.showMeter("bytes", total.bytes, total.max_bytes, bytes, total.bytes_are_estimated);
   }
 
-  /** The head of the page says when all caches were reset together. */
+  /** Returns since when the cache has counted. The top of the page shows when all caches were reset together. */
   sinceWhen(since, at) {
     const { reset_at: reset } = this.cache;
     if (reset === null) return "since start";
     return reset === since ? "since reset" : `since reset at ${moment(reset, at)}`;
   }
 
-  /** The bound is one of each worker: a site of three has three times as much room. */
+  /** Returns the bound of each worker: a site of three workers has three times as much room. */
   inWorkers(field, format) {
     const bounds = this.cache.workers.map((worker) => worker.total[field]);
     if (bounds.length < 2) return "";
@@ -175,7 +175,7 @@ export class Details {
     for (const name of COUNTS) this.write(name, count(total[name]));
     this.write("load_seconds", duration(total.load_seconds));
     this.showTimes("load", times, "loads");
-    // As if each hit had been a load of the mean time.
+    // Assume that each hit saved a load of average duration.
     const loads = total.loads + total.load_failures;
     this.write("saved_seconds", loads ? `≈${duration(total.hits * total.load_seconds / loads)}` : NOTHING);
     const sum = Object.values(total.removals).reduce((a, b) => a + b, 0);
@@ -187,7 +187,7 @@ export class Details {
     this.figures.get("evicted_bytes").parentElement.toggleAttribute("data-absent", total.evicted_bytes === null);
   }
 
-  /** The percentiles of the last minute and hour. */
+  /** Shows the percentiles of the last minute and hour. */
   showTimes(figure, times, calls) {
     for (const p of [50, 90, 99]) {
       this.write(`${figure}_p${p}`, `${percentile(times.minute[calls], p / 100)} · ${percentile(times.hour[calls], p / 100)}`);
@@ -213,13 +213,13 @@ export class Details {
     part(this.root, "tracking").toggleAttribute("data-absent", !trackers);
   }
 
-  /** A state of workers, marked where it is a ``bad`` one in some of them. */
+  /** Shows a state of the workers, marked if it is bad in some of them. */
   mark(figure, bad, workers, word, good) {
     this.write(figure, bad ? `${word} in ${count(bad)} of ${plural(workers, "worker")}` : good);
     set(this.figures.get(figure), { "data-state": bad ? "bad" : "good" });
   }
 
-  /** Names the rows of zeros in one line instead of showing them. */
+  /** Lists the names of rows with zeros in one line, instead of showing the rows. */
   foldZeros() {
     for (const list of this.root.querySelectorAll(".totals dl")) {
       const rows = [...list.querySelectorAll("div:not([data-absent], .head)")];

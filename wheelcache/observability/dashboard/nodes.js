@@ -1,5 +1,5 @@
 /**
- * Nodes of the page: made once and updated in place, so that a refresh takes neither the focus nor a selection.
+ * Nodes of the page. They are made once and updated in place, so that a refresh keeps the focus and any selection.
  *
  * Names come from users: they are written with textContent and setAttribute, never parsed as markup. Styles are set
  * through the CSSOM alone, because the page runs under a CSP without 'unsafe-inline'.
@@ -9,7 +9,7 @@ export const byId = (id) => document.getElementById(id);
 export const part = (root, name) => root.querySelector(`[data-part="${name}"]`);
 export const stamp = (id) => byId(id).content.firstElementChild.cloneNode(true);
 
-/** Writes only a text that differs: an untouched text node keeps a selection, and costs no layout. */
+/** Writes a text if it differs. An unchanged text node keeps its selection and needs no layout. */
 export function write(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -29,14 +29,14 @@ export function node(tag, attributes = {}, text = "", namespace = "http://www.w3
 
 export const svg = (tag, attributes, text) => node(tag, attributes, text, "http://www.w3.org/2000/svg");
 
-/** Gives ``parent`` the ``wanted`` children in their order and moves only those that are elsewhere: moving blurs. */
+/** Gives ``parent`` the ``wanted`` children in this order. Nodes in the right place are not moved: that loses the focus. */
 export function arrange(parent, wanted) {
   const kept = new Set(wanted);
   for (const child of [...parent.children]) if (!kept.has(child)) child.remove();
   wanted.forEach((child, i) => parent.children[i] === child || parent.insertBefore(child, parent.children[i] ?? null));
 }
 
-/** Fills a table's body with rows of texts; the first of each heads its row. Rows are used again by their place. */
+/** Fills the body of a table with rows of texts, and reuses existing rows. The first text of a row is its header. */
 export function fillTable(body, rows) {
   while (body.rows.length > rows.length) body.lastElementChild.remove();
   rows.forEach((texts, i) => fillRow(body.rows[i] ?? body.insertRow(), texts));
@@ -55,16 +55,16 @@ export function fillBar(bar, share) {
   bar.style.inlineSize = `${(Math.min(1, Math.max(0, share || 0)) * 100).toFixed(1)}%`;
 }
 
-/** Has a screen reader read the text once, without a place on the page. */
+/** Makes a screen reader read the text once. It is not visible on the page. */
 export function announce(text) {
   byId("announcer").textContent = text;
 }
 
-/** A table that its heads sort: by texts from A on, by numbers from the greatest on, in reverse at a second click. */
+/** A table that is sorted by a click on a header: texts from A to Z, numbers in descending order; reversed by a second. */
 export class SortedTable {
   /**
-   * @param {Element} root with the table
-   * @param {Function[]} values return the number, or text, by which a column sorts an item
+   * @param {Element} root the element that contains the table
+   * @param {Function[]} values for each column, returns the number or text by which an item is sorted
    * @param {Function} make returns the row of a new item
    */
   constructor(root, values, make) {
@@ -74,7 +74,7 @@ export class SortedTable {
     this.heads.forEach((head, column) => head.firstElementChild.addEventListener("click", () => this.sortBy(column)));
   }
 
-  /** At a third click the order is again that in which the server sent the items. */
+  /** Sorts by a column. A third click restores the order in which the server sent the items. */
   sortBy(column) {
     if (column !== this.column) [this.column, this.reversed] = [column, false];
     else if (!this.reversed) this.reversed = true;

@@ -1,7 +1,7 @@
 """The two permissions of the dashboard, and the values by which a site's own guard grants them.
 
-The buttons are on the page of the figures, so a user who may operate may also view: in the same way, "change" includes
-"view" in Django's admin.
+The buttons are on the page that shows the figures, so the permission to operate includes the permission to view, just
+as "change" includes "view" in Django's admin.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Permission(StrEnum):
     """A permission to use the dashboard. In Django, its app label is ``wheelcache``."""
 
     VIEW_FIGURES = "view_figures"
-    """See the page, but none of its buttons."""
+    """View the page, without its buttons."""
 
     OPERATE = "operate"
-    """See the page, and clear, save and reset."""
+    """View the page, and use its buttons: clear, save and reset."""
 
 
 def granted_by(verdict: object) -> Permission | None:

@@ -1,4 +1,4 @@
-/** Numbers, times and plurals as the page writes them. */
+/** Formats numbers, times and plurals for the page. */
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
@@ -22,7 +22,7 @@ export const milliseconds = (ms) => (ms >= 1000 ? duration(ms / 1000)
 export const clock = (at) => seconds.format(new Date(at * 1000));
 export const minute = (at) => minutes.format(new Date(at * 1000));
 
-/** 0.9996 is not "100%": only a ratio without a miss says so, and only one without a hit says "0%". */
+/** Formats a ratio. Only a ratio without a miss is "100%", and only one without a hit is "0%"; 0.9996 is "99.9%". */
 export function percent(ratio) {
   if (ratio === 0 || ratio === 1) return `${ratio * 100}%`;
   return `${Math.min(99.9, Math.max(0.1, ratio * 100)).toFixed(1)}%`;
@@ -41,13 +41,13 @@ export function bytes(n) {
   return `${threeDigits(n / 1024 ** power)} ${["B", "KiB", "MiB", "GiB", "TiB"][power]}`;
 }
 
-/** A moment in the viewer's time; with the day if that is not the day of ``now``. */
+/** Formats a moment in the viewer's time zone, with the day unless it is the day of ``now``. */
 export function moment(at, now) {
   const [then, today] = [new Date(at * 1000), new Date(now * 1000)];
   return then.toDateString() === today.toDateString() ? clock(at) : `${days.format(then)}, ${clock(at)}`;
 }
 
-/** Estimates a percentile as Prometheus' histogram_quantile does: a bucket is even inside, and open at the outer bounds. */
+/** Estimates a percentile as Prometheus' histogram_quantile does: values are spread evenly within a bucket. */
 export function percentile({ bounds, counts }, share) {
   const sum = counts.reduce((a, b) => a + b, 0);
   if (!sum) return NOTHING;

@@ -1,4 +1,4 @@
-"""``manage.py wheelcache``: the figures of the caches of this site, across its workers, and their snapshots."""
+"""``manage.py wheelcache``: show the figures of this site's caches across its workers, or manage their snapshots."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from wheelcache.observability import console, operator_commands
 
 
 class Command(BaseCommand):
-    help = "Show the figures of the caches, of all workers of this site on this machine; or manage their snapshots."
-    # It is for a site that runs.
+    help = "Show the figures of the caches, over all workers of this site on this machine, or manage their snapshots."
+    # The command is for a site that is already running.
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        # No subparsers: Django's own options would have to come before them.
+        # With subparsers, Django's own options would have to precede the action.
         parser.add_argument(
             "action",
             nargs="?",
             choices=tuple(operator_commands.ACTIONS),
-            help="have all workers save their entries now, or load the newest snapshot beside what they have; "
-            "inspect the snapshots there are; have all workers clear their entries; or have the figures start from "
-            "zero. Without it, the figures",
+            help="save: all workers save their entries. load: all workers load the newest snapshot, in addition to "
+            "their entries. clear: all workers clear their entries. reset: the figures start from zero. inspect: list "
+            "the snapshots. Without an action, the figures are shown",
         )
-        parser.add_argument("--cache", metavar="NAME", help="of clear and reset: which one, all if not given")
-        parser.add_argument("--json", action="store_true", help="print one document for programs, instead of a table")
+        parser.add_argument("--cache", metavar="NAME", help="the cache to clear or reset (default: all caches)")
+        parser.add_argument("--json", action="store_true", help="print a JSON document instead of a table")
         parser.add_argument(
             "--watch",
             nargs="?",
             type=_seconds,
             const=console.WATCH,
             metavar="SECONDS",
-            help=f"look again every so many seconds, by default {console.WATCH:g}, until Ctrl-C",
+            help=f"update the table every SECONDS (default: {console.WATCH:g}) until Ctrl-C",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             caches = engines()
         except ImproperlyConfigured as error:
-            # A snapshot directory of another user's, say: the command may run as another user than the site.
+            # For instance, the snapshot directory belongs to the user that runs the site, not to this user.
             raise CommandError(str(error)) from None
         if not caches:
             raise CommandError("None of CACHES is a cache of wheelcache.django_backend.")
-        # Rich ends its lines itself.
+        # Rich writes the line endings itself.
         self.stdout.ending = ""
         given = {"name": options["cache"], "watch": options["watch"], "as_json": options["json"]}
         styled = not options["no_color"]
