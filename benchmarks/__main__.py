@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: everything, in one run; tables at the end, and results.json beside this file."""
+"""``python -m benchmarks`` measures everything in one run, prints tables, and writes results.json next to this file."""
 
 import argparse
 from collections.abc import Callable
@@ -32,7 +32,7 @@ Measurement = Callable[[Step], Section]
 
 
 def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
-    """Of each subject: how many steps it takes, and what measures it."""
+    """Return, for each subject, its number of steps and the function that measures it."""
     return {
         "django": (django_rows.STEPS, django_rows.measure),
         "flask": (flask_rows.STEPS, flask_rows.measure),
@@ -49,15 +49,15 @@ def measurements(executor: Executor) -> dict[str, tuple[int, Measurement]]:
 
 
 def main() -> None:
-    # A process for each figure that another measurement's memory or threads could touch.
+    # Figures that the memory or the threads of another measurement could affect have a process each.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as executor:
         subjects = measurements(executor)
-        parser = argparse.ArgumentParser(prog="python -m benchmarks", description="wheelcache beside its peers")
-        parser.add_argument("--only", nargs="+", choices=subjects, help="these subjects, and no results.json")
+        parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Compare wheelcache with its peers.")
+        parser.add_argument("--only", nargs="+", choices=subjects, help="measure only these, and write no results.json")
         chosen = parser.parse_args().only
         console = Console()
         if not console.is_terminal:
-            # In a file or a log, where rich would take 80.
+            # The output is a file or a log, for which rich would assume 80.
             console.width = 120
         sections = []
         columns = (

@@ -1,7 +1,7 @@
-"""Django's cache API: wheelcache beside Django's own LocMemCache and DummyCache.
+"""Django's cache API: wheelcache compared with Django's LocMemCache and DummyCache.
 
 Each backend object is looked up once and called by its bound method, not through the ``cache`` proxy, which would add
-the same to all; what that adds is a measurement of its own. A round is 1,000 calls over 100 keys.
+the same time to all; the cost of the proxy is measured separately. A round is 1,000 calls over 100 keys.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ ROUNDS = 100
 ASYNC_CALLS = 100
 """LocMemCache goes to a thread and back for each."""
 BATCH_CALLS = 10
-"""Of 100 keys each."""
+"""Calls with 100 keys each."""
 MAX_ENTRIES = 10_000
 STEPS = 12 * ROUNDS
 
@@ -53,7 +53,7 @@ number_keys = [f"{key}:visits" for key in keys]
 
 
 class Floor:
-    """The least a ``get`` can do in Python: prefix + key, and one look-up in a dict."""
+    """The minimum for a ``get`` in Python: prefix + key, and one look-up in a dict."""
 
     def __init__(self) -> None:
         self._prefix = ":1:"
@@ -70,7 +70,7 @@ def measure(step: Step) -> Section:
     for cache in (ours, waiting, locmem):
         cache.set_many(dict.fromkeys(keys, VALUE))
         cache.set_many(dict.fromkeys(dict_keys, DICT))
-    # Not the dicts: a key of the one kind shares a slot with one of the other, and would be missed ever after.
+    # Without the dicts: a key with a dict shares a slot with a key with a string, which would be missed from then on.
     coherent.set_many(dict.fromkeys(keys, VALUE))
 
     gets = interleaved(
@@ -85,7 +85,7 @@ def measure(step: Step) -> Section:
         ROUNDS,
         step,
     )
-    # The attribute is looked up at every call, as code does.
+    # These look up the attribute at every call, as the code of a site does.
     ways = interleaved(
         [
             Contender(HELD, calling(lambda key: ours.get(key)), _repeated(keys)),
@@ -101,7 +101,8 @@ def measure(step: Step) -> Section:
         step,
     )
     pairs = [(key, VALUE) for key in keys]
-    # With FILL_WAIT too: what was set often lies farther apart in memory, and an aget that hits is 80 ns slower for it.
+    # Set the keys of FILL_WAIT as often: values that were set often are farther apart in memory, which makes a hit of
+    # aget 80 ns slower.
     sets = interleaved(
         [
             Contender(name, calling_with_two(cache.set), _repeated(pairs))
@@ -226,7 +227,7 @@ def _add(first: int, second: int) -> int:
 
 
 def configure_django(**aliases: dict[str, Any]) -> None:
-    """Settings without a project: nothing but CACHES."""
+    """Configure Django without a project, with CACHES only."""
     if not settings.configured:
         settings.configure(CACHES=aliases)
         django.setup()
@@ -268,7 +269,7 @@ def _repeated(items: Sequence[Any], calls: int = CALLS) -> Callable[[], Sequence
 
 
 def _filled(name: str, alias: str) -> Contender:
-    """A cache with MAX_ENTRIES entries, and a key it has not seen for each call."""
+    """Return a contender that sets a new key at each call, in a cache that has MAX_ENTRIES entries."""
     cache = caches[alias]
     new: Iterator[tuple[str, str]] = ((f"visitor:{number}:profile", VALUE) for number in count())
     for key, value in islice(new, MAX_ENTRIES):

@@ -1,8 +1,8 @@
-"""The engine beside libraries of its kind.
+"""The engine compared with similar libraries.
 
-``cachetools.TTLCache`` is not safe under threads, so it is used as its documentation says, under a lock. The others,
-of which cachebox, moka-py and (in part) theine are written in Rust, are safe as they are. All hold 10,000 entries at
-most, with a TTL of 300 s.
+``cachetools.TTLCache`` is not thread-safe, so it is used under a lock, as its documentation recommends. The others are
+thread-safe; cachebox, moka-py and (in part) theine are written in Rust. All hold at most 10,000 entries, with a TTL of
+300 s.
 """
 
 import threading
@@ -44,7 +44,7 @@ Set = Callable[[str, Any], object]
 
 
 class LockedTTLCache:
-    """``cachetools.TTLCache`` as threads may use it."""
+    """``cachetools.TTLCache`` in a form that threads may use."""
 
     def __init__(self, max_entries: int, ttl: float) -> None:
         self._entries: cachetools.TTLCache[str, Any] = cachetools.TTLCache(max_entries, ttl)
@@ -60,7 +60,7 @@ class LockedTTLCache:
 
 
 class TheineWithTTL:
-    """theine takes the TTL with each call; the others got theirs when they were made."""
+    """theine receives the TTL at each call; the others received it when they were made."""
 
     def __init__(self, max_entries: int, ttl: float) -> None:
         cache: theine.Cache[str, Any] = theine.Cache(max_entries)
@@ -70,7 +70,7 @@ class TheineWithTTL:
 
 
 def make_all(max_entries: int) -> dict[str, tuple[Get, Set]]:
-    """A new cache of every kind: how to get and how to set."""
+    """Return the ``get`` and the ``set`` of a new cache of every kind."""
     return {name: make(max_entries) for name, make in MAKERS.items()}
 
 
@@ -143,7 +143,7 @@ def measure(step: Step) -> Section:
         for peer, timing in timings.items():
             if peer != OURS:
                 target = targets.get(peer)
-                # The mean where work is put off and done now and then.
+                # The mean, if a contender defers work and does it occasionally.
                 if timings is new_sets:
                     rows.append(faster(what, timings[OURS].mean, peer, timing.mean, target))
                 else:
@@ -180,7 +180,7 @@ def measure(step: Step) -> Section:
 
 
 def _batches(step: Step) -> tuple[dict[str, Timing], dict[str, Timing]]:
-    """``get_many`` and ``set_many`` beside the loop that they replace."""
+    """Compare ``get_many`` and ``set_many`` with the loops that they replace."""
     cache = Cache("batches", max_entries=MAX_ENTRIES, ttl=TTL)
     keys = [f"user:{number}:profile" for number in range(BATCH_KEYS)]
     values = dict.fromkeys(keys, VALUE)

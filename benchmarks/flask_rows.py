@@ -1,8 +1,8 @@
-"""Flask-Caching's backends: wheelcache beside SimpleCache, and what a memoized call costs with either.
+"""Flask-Caching's backends: wheelcache compared with SimpleCache, and the cost of a memoized call with each.
 
-Of a memoized call that hits, most is Flask-Caching's own: it makes a key from the arguments and looks up a version. How
-much, a backend tells that does nothing but one look-up in a dict. Our ``Cache`` replaces that part. A cached view is
-called through ``wsgi_app``, as is the same view without a decorator in the same app.
+Most of the time of a memoized call that hits is spent in Flask-Caching, which makes a key from the arguments and looks
+up a version. A backend that does only one look-up in a dict shows how much. Our ``Cache`` replaces that part. A cached
+view is called through ``wsgi_app``, and so is the same view without a decorator in the same app.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ CALLS = 1_000
 ROUNDS = 60
 THRESHOLD = 10_000
 FULL_CALLS = 10
-"""SimpleCache sorts its 10,000 entries for each, some milliseconds."""
+"""SimpleCache sorts its 10,000 entries at each call, which takes some milliseconds."""
 MEMOIZED_CALLS = 100
 VIEW_CALLS = 50
 STEPS = 5 * ROUNDS
@@ -48,7 +48,7 @@ keys = [f"user:{number}:profile" for number in range(KEYS)]
 
 
 class DictBackend(BaseCache):
-    """The least a backend can do: one look-up in a dict. Nothing expires, nothing is bounded or copied."""
+    """The minimum for a backend: one look-up in a dict, without expiry, limits or copies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def _reading(name: str, value: Any) -> Contender:
 
 
 def _filling(name: str) -> Contender:
-    """A backend at its threshold, and a key it has not seen for each call."""
+    """Return a contender that sets a new key at each call, in a backend at its threshold."""
     backend = _backend(name)
     new: Iterator[tuple[str, str]] = ((f"visitor:{number}:profile", VALUE) for number in count())
     for key, value in islice(new, THRESHOLD + 1):
@@ -165,7 +165,7 @@ def _filling(name: str) -> Contender:
 
 
 def _memoizing(name: str, cache_type: str, kind: type[Cache] = Cache) -> Contender:
-    """A memoized function of one argument in a real app, whose context is open around a round."""
+    """Return a memoized function of one argument in a real app. A round runs within one app context."""
     app = Flask(name)
     cache = kind(app, config={"CACHE_TYPE": cache_type})
 
@@ -184,7 +184,8 @@ def _memoizing(name: str, cache_type: str, kind: type[Cache] = Cache) -> Contend
 
 
 def _viewing() -> list[Contender]:
-    """A view that our Cache caches, the same without a decorator, and in another app cached by Flask-Caching."""
+    """Return a view cached by our Cache, the same view without a decorator, and one of another app cached by
+    Flask-Caching."""
     app, other = Flask("views"), Flask("other views")
     ours = flask_backend.Cache(app, config={"CACHE_TYPE": WHEEL_CACHE})
     theirs = Cache(other, config={"CACHE_TYPE": "SimpleCache"})

@@ -1,7 +1,7 @@
-"""A call of a memoized function that hits: the engine's ``memoize`` beside other decorators of its kind.
+"""Calls of a memoized function that hit: the engine's ``memoize`` compared with similar decorators.
 
-All memoize a function of two arguments, which are given by position. ``functools.lru_cache`` is the floor: it is
-written in C, and nothing in it expires.
+All memoize a function of two arguments, which are passed by position. ``functools.lru_cache`` is the minimum: it is
+written in C and has no expiry.
 """
 
 import threading
@@ -56,7 +56,7 @@ def measure(step: Step) -> Section:
 
 
 def _flask_caching() -> Round:
-    """In a real app, whose context is open around a round."""
+    """Return a memoized function in a real app. A round runs within one app context."""
     app = Flask("memoize")
     cache = FlaskCache(
         app, config={"CACHE_TYPE": "SimpleCache", "CACHE_THRESHOLD": MAX_ENTRIES, "CACHE_DEFAULT_TIMEOUT": TTL}

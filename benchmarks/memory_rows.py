@@ -1,8 +1,8 @@
-"""Memory an entry, and what is left when all have expired.
+"""The memory per entry, and the memory that remains when all entries have expired.
 
-Every figure comes from a process of its own. ``tracemalloc`` counts what Python allocated, to the byte, and sees
-nothing of what Rust allocates; the resident memory of the process, in another process without ``tracemalloc``, sees
-everything, in pages. Keys and values are distinct and belong to the cache alone.
+Every figure comes from a process of its own. ``tracemalloc`` counts the allocations of Python to the byte, but not the
+allocations of Rust. The resident memory, of another process without ``tracemalloc``, includes everything, in pages.
+Keys and values are distinct, and only the cache refers to them.
 """
 
 import gc
@@ -83,7 +83,7 @@ def measure(executor: Executor, step: Step) -> Section:
 
 
 def traced_bytes(name: str) -> float:
-    """Bytes an entry by ``tracemalloc``. In a process of its own."""
+    """Return the bytes per entry by ``tracemalloc``. Run this in a new process."""
     set_ = _setter(name)
     gc.collect()
     tracemalloc.start()
@@ -95,7 +95,7 @@ def traced_bytes(name: str) -> float:
 
 
 def resident_bytes(name: str) -> float | None:
-    """Bytes an entry by the growth of the process; None where the system doesn't tell. In a process of its own."""
+    """Return the bytes per entry by the growth of the process; None if it is unknown. Run this in a new process."""
     if not STATM.exists():
         return None
     set_ = _setter(name)
@@ -107,7 +107,7 @@ def resident_bytes(name: str) -> float | None:
 
 
 def bytes_after_expiry() -> tuple[int, int]:
-    """The most that a million entries took, and what is left when the clock has passed their TTLs."""
+    """Return the peak memory of a million entries, and the memory that remains after their TTLs."""
     clock = ManualClock()
     cache = Cache("expiring", max_entries=EXPIRING, ttl=300, clock=clock)
     gc.collect()
@@ -123,7 +123,7 @@ def bytes_after_expiry() -> tuple[int, int]:
 
 
 def _setter(name: str) -> Callable[[str, Any], object]:
-    """The ``set`` of a new cache that has set once, so that what it makes on its first write is there."""
+    """Return the ``set`` of a new cache, which was called once so that the objects of the first write exist."""
     configure_django(default=wheel_alias("default", 2 * ENTRIES), locmem=locmem_alias("default", 2 * ENTRIES))
     set_: Callable[[str, Any], object]
     if name == OURS:

@@ -1,7 +1,7 @@
-"""What a million entries do to the rest of the process: garbage collections, ``clear``, and the table that grows.
+"""The effect of a million entries on the rest of the process: garbage collections, ``clear``, and a growing table.
 
-Each figure comes from a process of its own, in CPU time of the thread; the longest ``set`` is the least of three
-fillings, since what else runs on the machine only adds to it.
+Each figure comes from a process of its own, in CPU time of the thread. The longest ``set`` is the minimum of three
+runs, since other work on the machine can only add to it.
 """
 
 import gc
@@ -50,10 +50,10 @@ def measure(executor: Executor, step: Step) -> Section:
 
 
 def collect_and_clear(*, ours: bool) -> tuple[float, float]:
-    """Milliseconds of ``gc.collect()`` and of ``clear()``. In a process of its own."""
+    """Return the milliseconds of ``gc.collect()`` and of ``clear()``. Run this in a new process."""
     configure_django(default=locmem_alias("million", 2 * ENTRIES))
     gc.collect()
-    # What else the process has is not the cache's.
+    # Exclude the other objects of the process.
     gc.freeze()
     if ours:
         cache = Cache("million", max_entries=ENTRIES, ttl=300)
@@ -70,7 +70,7 @@ def collect_and_clear(*, ours: bool) -> tuple[float, float]:
 
 
 def longest_set() -> float:
-    """Milliseconds. In a process of its own."""
+    """Return the milliseconds of the longest ``set``. Run this in a new process."""
     gc.disable()
     return min(_longest_set() for _ in range(FILLINGS)) / MILLISECOND
 

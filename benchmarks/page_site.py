@@ -33,7 +33,7 @@ HEADERS = [
     (b"age", b"0"),
     (b"cache-status", b"wheelcache; hit; ttl=3600"),
 ]
-"""Those of a hit of ours."""
+"""The headers of a hit of wheelcache."""
 
 WSGI_HEADERS = as_text(HEADERS)
 

@@ -1,19 +1,20 @@
-"""How long a reader stands still while 500,000 entries expire in one tick, and while 1,000,000 are saved.
+"""The longest pause of a reader while 500,000 entries expire in one tick, and while 1,000,000 entries are saved.
 
-A real cache, a real wheel thread, jitter 0: every entry is set to expire at the same instant. One thread reads on
-without a break, in turns a key that is there and one that isn't, and keeps the longest time between two of its calls,
-from before the expiry until after.
+A real cache and wheel thread, with jitter 0: every entry expires at the same instant. One thread reads all the time,
+alternating between an existing and a missing key, and records the longest time between two of its calls, from before
+the expiry until after it.
 
-Beside it: the same with a budget without end, so that the wheel thread does all 500,000 under one hold of the lock;
-and the longest pause of the same reader, before anything expires, beside a thread that only computes for 0.5 ms at a
-time and then gives way, which is what the interpreter and the machine do to any two threads.
+This is compared with two others. In the first, the budget is unlimited, so that the wheel thread expires all 500,000
+entries while it holds the lock once. The second is the longest pause of the same reader before anything expires, while
+another thread computes for 0.5 ms at a time and then yields, as the interpreter and the machine cause for any two
+threads.
 
-The saving of a million entries, some in the order of their setting and some used at random, so that their places in
-memory have no order: the same reader, from before it begins until it is done, and how long it takes, beside that reader
-and without, and to load them again, with a secret and without.
+The saved million entries are partly in the order in which they were set, and partly used at random, so that they are
+in no order in memory. The same reader runs from the beginning of the saving to its end. Also measured are the time to
+save the entries, with and without that reader, and to load them, with and without a secret.
 
-``sys.setswitchinterval`` is left at its default of 5 ms. The garbage collector is run and what it found frozen before
-the reader starts, in both, since a full collection with so many objects would be a pause of its own.
+``sys.setswitchinterval`` is left at its default of 5 ms. Before the reader starts, the garbage collector is run and its
+objects are frozen, since a full collection with so many objects would cause a pause itself.
 """
 
 import gc
@@ -42,26 +43,26 @@ FILL_SECONDS = 3.0
 CONTROL_SECONDS = 1.5
 
 BATCH_SECONDS = 0.0005
-"""About what a batch of the wheel thread takes."""
+"""The approximate duration of a batch of the wheel thread."""
 
 
 BATCHED_ADVANCE = WheelDriver.advance
 
 
 def advance_unbatched(driver: WheelDriver, now: float, budget: int = EXPIRING) -> None:
-    """In place of ``WheelDriver.advance``: all that is due, under one hold of the lock."""
+    """Replace ``WheelDriver.advance``: expire all entries that are due while holding the lock once."""
     BATCHED_ADVANCE(driver, now, 2 * EXPIRING)
 
 
 @dataclass(frozen=True, slots=True)
 class Pauses:
-    """One trial, in milliseconds.
+    """The figures of one trial, in milliseconds.
 
     Attributes:
-        control: the reader's longest pause beside a thread that has nothing to do with the cache.
-        longest: its longest while entries expired.
-        longest_hit, longest_miss: that, by kind of call.
-        expiry: how long it took until all were gone.
+        control: the longest pause of the reader while a thread runs that does not use the cache.
+        longest: its longest pause while entries expired.
+        longest_hit, longest_miss: the same, by kind of call.
+        expiry: the time until all entries were removed.
     """
 
     control: float
@@ -73,12 +74,13 @@ class Pauses:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """One trial.
+    """The figures of one trial.
 
     Attributes:
-        longest: the reader's longest pause while all was saved, in milliseconds.
-        longest_hit, longest_miss: that, by kind of call.
-        beside_reader, alone, load: seconds, to save beside the reader, without it, and to load.
+        longest: the longest pause of the reader while the entries were saved, in milliseconds.
+        longest_hit, longest_miss: the same, by kind of call.
+        beside_reader, alone, load: the seconds to save the entries with the reader, to save them without it, and to
+            load them.
     """
 
     longest: float
@@ -90,7 +92,7 @@ class Saving:
 
 
 class Reader(threading.Thread):
-    """Reads a key that is there and one that isn't, in turns, until it is told to stop."""
+    """Reads an existing and a missing key by turns, until ``stop``."""
 
     def __init__(self, cache: Cache) -> None:
         super().__init__(daemon=True)
@@ -118,7 +120,7 @@ class Reader(threading.Thread):
 
 def measure(executor: Executor, step: Step) -> Section:
     trials: dict[str, list[Pauses]] = {"batched": [], "unbatched": []}
-    # In turns, as everywhere.
+    # The trials take turns, as in all measurements.
     for _ in range(TRIALS):
         for name, each in trials.items():
             each.append(executor.submit(mass_expiry, batched=name == "batched").result())
@@ -211,7 +213,7 @@ def measure(executor: Executor, step: Step) -> Section:
 
 
 def mass_expiry(*, batched: bool) -> Pauses:
-    """One trial, in a process of its own."""
+    """Run one trial of the expiry. Run this in a new process."""
     with patch.object(WheelDriver, "advance", BATCHED_ADVANCE if batched else advance_unbatched):
         return _mass_expiry()
 
@@ -236,7 +238,7 @@ def _mass_expiry() -> Pauses:
     while len(cache) > 1:
         time.sleep(0.02)
     gone = time.monotonic()
-    # The table is rebuilt, the last batch's entries are freed.
+    # Until the table is rebuilt and the entries of the last batch are freed.
     time.sleep(0.2)
     reader.stop()
     return Pauses(
@@ -249,7 +251,7 @@ def _mass_expiry() -> Pauses:
 
 
 def save_and_load(*, signed: bool) -> Saving:
-    """One trial, in a process of its own."""
+    """Run one trial of saving and loading. Run this in a new process."""
     secret = "a secret" if signed else None
     cache = Cache("saved", log_interval=None, sample_interval=None)
     cache.set("there", "value", None)
@@ -299,7 +301,8 @@ def _compute_in_batches(seconds: float) -> None:
 
 
 def _filled() -> tuple[Cache, float]:
-    """A cache of which all entries but one are due at one instant, in the middle of a tick, and when that is."""
+    """Return a cache in which all entries but one expire at the same instant, in the middle of a tick, and that
+    instant."""
     seconds = FILL_SECONDS
     while True:
         cache = Cache("pause", jitter=0.0, interval=1.0)
@@ -311,6 +314,6 @@ def _filled() -> tuple[Cache, float]:
                 break
         else:
             return cache, deadline
-        # A slow machine: once more, with more time.
+        # The machine is slow: try again with more time.
         cache.close()
         seconds *= 2

@@ -1,4 +1,4 @@
-"""What was measured, as rich tables for people and as JSON for programs."""
+"""Reports the measurements, as rich tables for people and as JSON for programs."""
 
 import json
 import platform
@@ -38,7 +38,7 @@ PEERS = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a row must reach."""
+    """The target of a row."""
 
     bound: float
     at_least: bool
@@ -49,12 +49,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """wheelcache beside one peer.
+    """A comparison of wheelcache with one peer.
 
     Attributes:
-        ours, theirs: figures in ``unit``; None for a peer of which there is none.
-        peer: the peer, or whatever else the figure is beside.
-        measured: what the target is about, in ``measured_unit``.
+        ours, theirs: figures in ``unit``; None if the peer has no figure.
+        peer: the name of the peer, or of another figure to compare with.
+        measured: the figure that the target limits, in ``measured_unit``.
     """
 
     what: str
@@ -75,7 +75,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Rows on one subject, how they were measured, and every figure behind them."""
+    """The rows on one subject, the method of measurement, and all figures that the rows summarize."""
 
     title: str
     method: str
@@ -84,24 +84,24 @@ class Section:
 
 
 def by_core(*, compiled: T, python: T | None = None) -> T | None:
-    """What is wanted of the core that runs."""
+    """Return the target for the core that runs."""
     return compiled if IMPLEMENTATION == "compiled" else python
 
 
 def faster(what: str, ours: float, peer: str, theirs: float, at_least: float | None = None, unit: str = "ns") -> Row:
-    """How many times ``ours`` goes into ``theirs``: at least so often, if there is a target."""
+    """Return a row with the ratio of ``theirs`` to ``ours``, which must be at least ``at_least``."""
     target = None if at_least is None else Target(at_least, at_least=True)
     return Row(what, ours, peer, theirs, unit, theirs / ours, "x", target)
 
 
 def costlier(what: str, ours: float, peer: str, theirs: float, at_most: float | None = None, unit: str = "ns") -> Row:
-    """How many times ``theirs`` goes into ``ours``: at most so often, if there is a target."""
+    """Return a row with the ratio of ``ours`` to ``theirs``, which must be at most ``at_most``."""
     target = None if at_most is None else Target(at_most, at_least=False)
     return Row(what, ours, peer, theirs, unit, ours / theirs, "x its cost", target)
 
 
 def print_sections(console: Console, sections: Iterable[Section]) -> None:
-    """A table for each section, and how many targets were reached."""
+    """Print a table for each section, and the number of reached targets."""
     reached = []
     for section in sections:
         table = Table(
@@ -113,7 +113,7 @@ def print_sections(console: Console, sections: Iterable[Section]) -> None:
         )
         table.add_column("what", max_width=44)
         table.add_column("wheelcache", justify="right", no_wrap=True)
-        table.add_column("beside", max_width=30)
+        table.add_column("compared with", max_width=30)
         table.add_column("its figure", justify="right", no_wrap=True)
         table.add_column("ratio", justify="right", no_wrap=True)
         table.add_column("target", justify="right", no_wrap=True)
@@ -138,7 +138,7 @@ def print_sections(console: Console, sections: Iterable[Section]) -> None:
 
 
 def write_json(path: Path, sections: Iterable[Section]) -> None:
-    """Everything in one file: rows, the figures behind them, and what they were measured with."""
+    """Write the rows, the figures that they summarize, and the versions and the machine to one file."""
     document = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": sys.version,

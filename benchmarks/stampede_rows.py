@@ -1,17 +1,17 @@
-"""What happens when a hot key expires under 64 threads.
+"""Measures what happens if a hot key expires while 64 threads read it.
 
-The threads read one key, each some 10 ms after its last read, so that the machine idles. A thread that has to compute
-the value calls a loader that sleeps for 20 ms, as one that waits for a database does. Unlike a database it is no slower
-when 64 call it at once: what a stampede does to the waiters is not in the times, only in the calls.
+Each thread reads the key some 10 ms after its last read, so that the machine is mostly idle. A thread that must compute
+the value calls a loader that sleeps for 20 ms, like a loader that waits for a database. Unlike a database, it is not
+slower for 64 concurrent calls. So the load that a stampede causes shows in the number of calls only, not in the times.
 
-Some 2 % of the reads meet an expiry, so the 99th percentile is what half of the readers that meet one wait at least.
-One expiry is one burst of loader calls: a call that comes so late that the value must have been there meanwhile begins
-the next. With ``refresh_ahead`` nothing expires, and a burst is a refresh.
+Some 2 % of the reads meet an expiry, so half of these wait for at least the 99th percentile. An expiry causes one burst
+of loader calls. A call that comes so late that the value must have been stored in between begins the next burst. With
+``refresh_ahead`` nothing expires, and a burst is a refresh.
 
-A round is some expiries of one contender, on a key that no contender had before. All keep the TTL to the millisecond,
-ours with a jitter of 0. Which peer stands beside which contender goes by what a reader gets while the value is
-computed: ``take``, cachetools and Django make the reader wait or compute, too; ``grace`` and dogpile.cache serve the
-expired value, the latter but for the one reader that computes.
+A round is some expiries of one contender, on a key that no contender had before. All use the exact TTL, ours with a
+jitter of 0. The peers are chosen by the result for a reader while the value is computed: ``take``, cachetools and
+Django make the reader wait, or compute the value as well; ``grace`` and dogpile.cache serve the expired value, dogpile
+except to the reader that computes.
 """
 
 import gc
@@ -71,7 +71,7 @@ Read = Callable[[str], Any]
 
 
 class Loader:
-    """Takes its time, and remembers when it was called."""
+    """A slow loader that records the times of its calls."""
 
     def __init__(self) -> None:
         self.called: list[float] = []
@@ -87,11 +87,11 @@ class Loader:
 
 @dataclass(frozen=True, slots=True)
 class Stampede:
-    """One round of one contender.
+    """The figures of one round of one contender.
 
     Attributes:
-        calls: of the loader, for each expiry.
-        p99, longest: milliseconds of a read.
+        calls: the calls of the loader per expiry.
+        p99, longest: the milliseconds of a read.
     """
 
     expiries: int
@@ -102,7 +102,7 @@ class Stampede:
 
 
 def measure(step: Step) -> Section:
-    # What refreshes in the background closes Django's database connections afterwards, of which there are none.
+    # A background refresh closes Django's database connections afterwards, so Django needs settings.
     configure_django()
     loader = Loader()
     contenders = [(name, make(loader)) for name, make in MAKERS.items()]
@@ -127,7 +127,7 @@ def measure(step: Step) -> Section:
                 yield faster(f"{what}, {ours}", measured, peer, median(peer, figure), unit=unit)
 
     def peers_within(figure: str, margin: float) -> str:
-        """The peers that do as well, which no reader of the table has to look for."""
+        """Return the peers that perform as well, so that readers need not search the table for them."""
         equals = [
             peer
             for peer in dict.fromkeys(chain.from_iterable(BESIDE.values()))
@@ -152,11 +152,11 @@ def measure(step: Step) -> Section:
 
 
 def stampede(read: Callable[[], Any], loader: Loader) -> Stampede:
-    """One round: all threads read until the last of the expiries is over."""
+    """Run one round: all threads read until the end of the last expiry."""
     ready = threading.Barrier(THREADS)
 
     def read_on(seed: int) -> list[int]:
-        """The nanoseconds of each read."""
+        """Read until the end of the round. Return the nanoseconds of each read."""
         think = random.Random(seed).uniform
         taken = []
         ready.wait()
@@ -200,7 +200,7 @@ def _wheel(location: str, **options: Any) -> BaseCache:
 
 
 def _getting_and_setting(cache: BaseCache, load: Load) -> Read:
-    """Code that knows nothing but Django's cache API."""
+    """Return a read that uses Django's cache API only."""
 
     def read(key: str) -> Any:
         value = cache.get(key)

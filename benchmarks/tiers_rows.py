@@ -1,11 +1,11 @@
-"""A near cache in front of Redis: Django's TieredCache beside Django's own RedisCache, and others, on the loopback.
+"""A near cache in front of Redis: Django's TieredCache compared with Django's RedisCache and others, on the loopback.
 
-A redis-server of its own, on a free port, nothing on disk. On a real network a hit costs the same and a miss more, so
-the first ratio is the least that it will be.
+A new redis-server runs on a free port and stores nothing on disk. On a real network, a hit costs the same and a miss
+costs more, so the first ratio is the smallest that is possible.
 
-What is read is in Redis all the time. A miss is a read of a key whose copy has been dropped, which is not in the time.
-redis-py's client-side cache is beside both: it copies what a client read, too, as bytes, and is the client's, so its
-figures are without Django's keys and without pickle.
+All keys are in Redis all the time. A miss is a read of a key whose copy was dropped; the time for that is not included.
+Both are also compared with redis-py's client-side cache, which copies the values of a client as bytes. It belongs to
+the client, so its figures do not include Django's keys and pickle.
 """
 
 import shutil
@@ -31,7 +31,7 @@ KEYS = 200
 ROUNDS = 60
 STEPS = 4 * ROUNDS
 PATIENCE = 10.0
-"""Seconds until the server must answer, and until it must have said that it will tell of writes."""
+"""Seconds until the server must answer, and until it must report writes."""
 
 OURS = "TieredCache"
 DJANGO = "Django's RedisCache"
@@ -48,20 +48,20 @@ def measure(step: Step) -> Section:
     if shutil.which("redis-server") is None:
         return Section("Tiers", "Not measured: there is no redis-server in the PATH.", [], {})
     configure_django()
-    # It refuses servers before 7.4, although 6.0 has all that is used of it here.
+    # redis-py refuses servers before 7.4, although 6.0 has all features that are used here.
     CacheProxyConnection.MIN_ALLOWED_VERSION = "6.0.0"
     with ExitStack() as stack:
         port = stack.enter_context(_redis_server())
         stack.enter_context(override_settings(CACHES=_aliases(port)))
         client = stack.enter_context(redis.Redis(port=port, protocol=3, cache_config=CacheConfig(max_size=10 * KEYS)))
         tiered = caches["tiered"]
-        _wait_until_told(tiered)
+        _wait_until_trusted(tiered)
         figures = {}
         for kind, value in VALUES.items():
             keys = [f"user:{number}:{kind}" for number in range(KEYS)]
             caches["redis"].set_many(dict.fromkeys(keys, value))
             caches["django-redis"].set_many(dict.fromkeys(keys, value))
-            time.sleep(0.2)  # What is told of these is not to drop copies later.
+            time.sleep(0.2)  # The invalidations of these writes must not drop copies later.
             for what, drops in (("hit", False), ("miss", True)):
                 figures[f"{what}, {kind}"] = interleaved(_contenders(keys, tiered, client, drops), ROUNDS, step)
         tiered.store.level.start_tracking.__self__.stop()
@@ -103,7 +103,7 @@ def _contenders(keys: Sequence[str], tiered: Any, client: redis.Redis, drops: bo
 
 
 def _calling_made(get: Callable[[str], object], made: dict[str, str]) -> Callable[[Sequence[str]], int]:
-    """Rounds of ``get`` of the keys as Redis has them, which are made beforehand."""
+    """Return rounds of ``get`` with the complete keys of Redis, which are made before the rounds."""
     call = calling(get)
     return lambda keys: call([made[key] for key in keys])
 
@@ -132,7 +132,7 @@ def _aliases(port: int) -> dict[str, dict[str, Any]]:
             "LOCATION": f"redis://127.0.0.1:{port}/0",
             "TIMEOUT": None,
         },
-        # In another database: its values are pickled in another way.
+        # In another database, since its values are pickled differently.
         "django-redis": {
             "BACKEND": "django_redis.cache.RedisCache",
             "LOCATION": f"redis://127.0.0.1:{port}/1",
@@ -148,7 +148,7 @@ def _aliases(port: int) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def _redis_server() -> Iterator[int]:
-    """A redis-server of its own; its port."""
+    """Run a redis-server, and yield its port."""
     with tempfile.TemporaryDirectory() as directory:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -171,10 +171,10 @@ def _answers(client: redis.Redis) -> bool:
         return False
 
 
-def _wait_until_told(tiered: Any) -> None:
-    # The first read starts it.
+def _wait_until_trusted(tiered: Any) -> None:
+    # The first read starts the tracking.
     tiered.get("first")
-    _wait_until(lambda: tiered.store.level.trusted, "Redis tells of writes")
+    _wait_until(lambda: tiered.store.level.trusted, "Redis reports writes")
 
 
 def _wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -1,9 +1,9 @@
-"""Rounds that take turns, and what they add up to.
+"""Measures contenders in rounds that take turns, and summarizes the rounds.
 
-A round is some hundred calls of one contender, so short that a noisy neighbour hits a few rounds and not a contender.
-Each round of the measurement runs one of every contender, in an order shuffled anew. The garbage collector is off
-meanwhile, as in ``timeit``. The loop around the calls is in every figure; nothing is subtracted. Time is the CPU time
-of the thread, so other work on the machine adds little; where calls wait for other threads, it is elapsed time.
+A round is some hundred calls of one contender. It is so short that a noisy neighbour affects a few rounds and not a
+contender. Each round of the measurement runs a round of every contender, in a new random order. Meanwhile, the garbage
+collector is off, as in ``timeit``. Every figure includes the loop around the calls; nothing is subtracted. Time is the
+CPU time of the thread, so other work on the machine adds little. If calls wait for other threads, it is elapsed time.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ from typing import Any, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., Any])
 
 WARM_UP_ROUNDS = 5
-"""Not counted: CPython fits its bytecode to what it meets, and caches fill."""
+"""Rounds that do not count: CPython specializes its bytecode, and caches fill."""
 
 Step = Callable[[], None]
-"""Tells the progress bar that one more round is done."""
+"""Advances the progress bar by one round."""
 
 Round = Callable[[Sequence[Any]], int]
-"""Makes one call for each argument; returns the nanoseconds that took."""
+"""Makes one call for each argument. Returns the nanoseconds of all calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What is measured.
+    """One of the compared implementations.
 
     Attributes:
-        arguments: makes a round's arguments; its time does not count.
+        arguments: makes the arguments of a round; its time does not count.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Nanoseconds a call: what the rounds of one contender add up to."""
+    """The nanoseconds per call, from all rounds of one contender."""
 
     median: float
     mean: float
@@ -53,23 +53,23 @@ class Timing:
 
 
 def calling(call: Callable[[Any], object]) -> Round:
-    """Rounds of ``call(argument)``."""
+    """Return rounds of ``call(argument)``."""
     return partial(_own_bytecode(_call_each), call)
 
 
 def calling_with_two(call: Callable[[Any, Any], object]) -> Round:
-    """Rounds of ``call(first, second)``; the arguments are pairs."""
+    """Return rounds of ``call(first, second)``; the arguments are pairs."""
     return partial(_own_bytecode(_call_each_with_two), call)
 
 
 def awaiting(call: Callable[[Any], Awaitable[object]], runner: asyncio.Runner) -> Round:
-    """Rounds of ``await call(argument)``, each round one coroutine. The clock runs inside it."""
+    """Return rounds of ``await call(argument)``. Each round is one coroutine, which measures the time."""
     await_each = _own_bytecode(_await_each)
     return lambda arguments: runner.run(await_each(call, arguments))
 
 
 def interleaved(contenders: Sequence[Contender], rounds: int, step: Step) -> dict[str, Timing]:
-    """Measure ``rounds`` rounds of every contender, taking turns; a ``step`` after each."""
+    """Measure ``rounds`` rounds of every contender by turns. Call ``step`` after each."""
     shuffled = random.Random(0)
     order = list(contenders)
     taken: dict[str, list[float]] = {contender.name: [] for contender in contenders}
@@ -98,7 +98,8 @@ def _timing(nanoseconds: list[float]) -> Timing:
 
 
 def _own_bytecode(function: F) -> F:
-    """A copy: CPython fits the bytecode of a loop to the first that is called in it, which slows down the others."""
+    """Return a copy of ``function``. CPython specializes the bytecode of a loop for the first contender, which slows
+    down the others."""
     assert isinstance(function, FunctionType)
     return cast(F, FunctionType(function.__code__.replace(), function.__globals__))
 

@@ -1,9 +1,9 @@
-"""Rounds or a hierarchy: ``python -m benchmarks.wheel_design`` measures what ``TimingWheel``'s docstring states.
+"""Rounds or a hierarchy: ``python -m benchmarks.wheel_design`` measures the figures in ``TimingWheel``'s docstring.
 
-200,000 timers wait, their delays spread evenly up to 5 minutes, an hour, a day or 30 days. For a simulated hour, 3,600
-ticks of 1 s, both wheels are advanced tick by tick, in turns. A timer that comes out is scheduled again with another
-delay from the same range, so the number stays. Counted is the time in ``advance`` alone, its mean over the hour; the
-garbage collector is off.
+200,000 timers wait, with delays spread evenly up to 5 minutes, an hour, a day or 30 days. For a simulated hour, 3,600
+ticks of 1 s, both wheels are advanced tick by tick, by turns. A timer that expires is scheduled again with another
+delay from the same range, so their number is constant. A figure is the mean time of ``advance`` over the hour, with the
+garbage collector off.
 """
 
 import gc
@@ -34,9 +34,10 @@ class Wheel(Protocol):
 
 
 class RoundsWheel:
-    """Scheme 6 of Varghese & Lauck: one ring of slots; a timer beyond it waits in its slot for its round.
+    """Scheme 6 of Varghese & Lauck: one ring of slots. A timer with a longer delay waits in its slot for its round.
 
-    The slots are linked through the timers, as in ``TimingWheel``, and a visit compares each timer's time with now.
+    The slots are linked through the timers, as in ``TimingWheel``, and a visit compares the time of each timer with the
+    current time.
     """
 
     def __init__(self, interval: float, slots: int, now: float) -> None:

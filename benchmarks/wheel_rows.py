@@ -1,14 +1,14 @@
-"""Setting and cancelling one timer among a thousand and among a million, by the calls that users make.
+"""Measures setting and cancelling one timer among a thousand and among a million, through the public API.
 
-One operation cancels the timer of a key picked at random and sets it again, due in 2 to 62 minutes, so that as many
-stay pending and none falls due meanwhile.
+One operation cancels the timer of a random key and sets it again, due in 2 to 62 minutes. So the number of timers is
+constant, and no timer expires during the measurement.
 
-At 1,000 and 1,000,000 timers ``Timers`` executes the same number of bytecodes, which is counted. The rest of the
-difference is memory: in a large wheel, a timer's neighbours are not in the processor's cache.
+At 1,000 and 1,000,000 timers, ``Timers`` executes the same number of bytecodes, which is counted. The remaining
+difference is memory: in a large wheel, the neighbours of a timer are not in the processor's cache.
 
-The peers keep cancelled timers in their heap and clear them out now and then, so the figure that counts for them is the
-mean over as many operations as there are timers, which has one whole clear-out in it. ``Timers`` can be called by any
-thread, the peers by one.
+The peers keep cancelled timers in their heap and remove them occasionally. So their relevant figure is the mean over as
+many operations as there are timers, which includes one complete removal. Any thread can call ``Timers``; only one
+thread can call the peers.
 """
 
 import asyncio
@@ -48,14 +48,14 @@ Operation = tuple[int, float]
 
 
 def operations(timers: int) -> Iterator[Operation]:
-    """The same random delays whatever the number of timers."""
+    """Yield operations with random delays, which are the same for every number of timers."""
     victims, delays = random.Random(1), random.Random(2)
     while True:
         yield int(victims.random() * timers), delays.uniform(SOONEST, LATEST)
 
 
 class TimersOf:
-    """``Timers`` with so many timers."""
+    """``Timers`` with ``size`` timers."""
 
     def __init__(self, size: int) -> None:
         self._timers = Timers(INTERVAL, _never, clock=ManualClock())
@@ -83,7 +83,8 @@ class HeapEntry:
 
 
 class Heap:
-    """Timers by key in a heap, cancelled by a mark. When more than half are, it is rebuilt without them, as in asyncio.
+    """Timers by key in a heap, cancelled by a mark. If more than half are cancelled, the heap is rebuilt without them,
+    as in asyncio.
 
     The items are tuples (due, number, entry), which C compares.
     """
@@ -112,7 +113,7 @@ class Heap:
 
 
 class HeapOf:
-    """A heap with so many timers."""
+    """A heap with ``size`` timers."""
 
     def __init__(self, size: int) -> None:
         self._heap = Heap()
@@ -129,7 +130,8 @@ class HeapOf:
 
 
 class LoopOf:
-    """An event loop with so many pending ``call_later``. After each round it runs once, which is when it clears out."""
+    """An event loop with ``size`` pending ``call_later``. It runs once after each round, and then removes cancelled
+    timers."""
 
     def __init__(self, runner: asyncio.Runner, size: int) -> None:
         self._runner = runner
@@ -151,7 +153,7 @@ class LoopOf:
 
 
 def executed_bytecodes(work: Callable[[Sequence[Operation]], object], batch: Sequence[Operation]) -> float:
-    """Bytecodes an operation, counted one by one as the interpreter executes them."""
+    """Return the bytecodes per operation, counted one by one as the interpreter executes them."""
     executed = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -200,17 +202,17 @@ def measure(step: Step) -> Section:
             CYCLE_ROUNDS,
             step,
         )
-        # Before the loop closes: its million handles go at once instead of one by one.
+        # Before the loop closes, so that its million handles are freed together instead of one by one.
         loop.handles.clear()
     step()
     what = "Timers, set + cancel at 1,000,000"
     return Section(
         "Timers",
-        f"Nanoseconds for one set and one cancel. Beside itself: median of {ROUNDS} interleaved rounds of "
-        f"{OPERATIONS:,}. Beside the others: mean of {CYCLE_ROUNDS:,} such rounds, so that their clear-out of "
-        "cancelled timers comes by once.",
+        f"Nanoseconds for one set and one cancel. Compared with itself: median of {ROUNDS} interleaved rounds of "
+        f"{OPERATIONS:,}. Compared with the others: mean of {CYCLE_ROUNDS:,} such rounds, which include one clear-out "
+        "of cancelled timers.",
         [
-            # Compiled, most of it is the memory: a timer's neighbours are not in the processor's cache.
+            # With the compiled core, most of the difference is memory: see the module's docstring.
             costlier(what, own[MANY_NAME].median, FEW_NAME, own[FEW_NAME].median),
             costlier(
                 "bytecodes executed for that", counted[MANY_NAME], FEW_NAME, counted[FEW_NAME], by_core(compiled=1), ""
@@ -242,8 +244,8 @@ def _shuffled(size: int) -> list[int]:
 
 
 def _never(key: int, value: object) -> None:
-    """Is not called: no timer falls due."""
+    """Do nothing. This is never called, since no timer expires."""
 
 
 def _nothing() -> None:
-    """What the handles of the loop would do, though none of them falls due."""
+    """Do nothing. This is the callback of the loop's timers, none of which expires."""

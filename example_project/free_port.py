@@ -6,7 +6,7 @@ import sys
 
 
 def main(port: str) -> str | None:
-    """What is wrong with the port, if anything is."""
+    """Return an error message, or None if the port can be used."""
     if not port.isdecimal() or not 1 <= int(port) <= 65535:
         return f"PORT must be a number from 1 to 65535, not {port!r}."
     try:

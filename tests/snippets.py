@@ -77,8 +77,8 @@ def make_project():
     names = ("compute_front_page", "compute_price", "compute_report", "load_rates", "load_user")
     functions = {name: lambda *args, name=name: name for name in names}
     make_module("shop", app=app, cache=cache, fetch_rates=fetch_rates, shared_task=lambda task: task, **functions)
+    make_module("shop.models", Product=type("Product", (), {}), compute_stock=len, **functions)
     make_module("shop.settings", CACHES=caches)
-    make_module("shop.models", Product=type("Product", (), {}), compute_stock=max, load_rates=fetch_rates)
     make_module("mysite", application=lambda environ, start_response: [])
     make_module("mysite.wsgi", pages=HTTPCache())
     make_module("mysite.accounts", account_of=lambda request: None)

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from tests.snippets import PAGES, snippets
-from wheelcache import option_table
 from wheelcache.core import IMPLEMENTATION
 
 ROOT = Path(__file__).parents[1]
@@ -86,89 +85,27 @@ def test_the_logging_snippet_silences_no_logger_that_is_there():
         before.handlers[:], before.level = kept
 
 
-WORDS_FOR_DEFAULTS = {
-    "CULL_FREQUENCY": "not given",
-    "FIGURES_DIR": "the site's own",
-    "figures_dir": "the app's own",
-    "name": "the app's",
-    "key_prefix": "the setting",
-    "L2": "",
-    "l2": "",
-    "l2_options": "`{}`",
-}
-"""Where the default is not what one may give, or the framework's settings have another."""
-
-POSITIONAL = {
-    "CACHE_THRESHOLD": "threshold",
-    "CACHE_DEFAULT_TIMEOUT": "default_timeout",
-    "CACHE_IGNORE_ERRORS": "ignore_delete_many_errors",
-}
-
-
-def rows_below(line):
-    """The cells of the table below a line of the README, but for those of its heading."""
-    below = (ROOT / "README.md").read_text().partition(f"{line}\n")[2].lstrip()
-    rows = below.partition("\n\n")[0].splitlines()
-    return [
-        [cell.strip() for cell in row.removeprefix("|").removesuffix("|").split("|")]
-        for row in rows
-        if not row.startswith("| ---")
-    ][1:]
-
-
-def has_default(options, name, cell):
-    """Whether a cell says what the default of an option is."""
-    if name in WORDS_FOR_DEFAULTS:
-        return cell == WORDS_FOR_DEFAULTS[name]
-    return options[name].check(name, ast.literal_eval(cell.strip("`"))) == options[name].default
-
-
-@pytest.mark.parametrize(
-    ("line", "options", "elsewhere"),
-    [
-        ("In `OPTIONS`:", option_table.DJANGO, set()),
-        ("In `CACHE_OPTIONS`:", option_table.FLASK, set(POSITIONAL.values())),
-    ],
-)
-def test_an_option_table_has_every_option_its_default_and_its_meaning(line, options, elsewhere):
-    rows = {cells[0].strip("`"): cells[1:] for cells in rows_below(line)}
-    assert set(rows) == set(options) - elsewhere
-    for name, (default, _, text) in rows.items():
-        assert has_default(options, name, default), name
-        assert text.startswith(options[name].meaning), name
-        assert options[name].meaning
-
-
-def test_flask_caching_s_settings_have_the_defaults_of_the_options_that_they_set():
-    rows = {cells[0].strip("`"): cells[1:] for cells in rows_below("Flask-Caching's own:")}
-    for setting, name in POSITIONAL.items():
-        default, text = rows[setting]
-        assert has_default(option_table.FLASK, name, default), setting
-        assert option_table.FLASK[name].meaning in text, setting
-
-
-@pytest.mark.parametrize(
-    ("column", "options", "elsewhere"),
-    [
-        (0, option_table.DJANGO_TIERED, set()),
-        (1, option_table.FLASK_TIERED, {"default_timeout", "ignore_delete_many_errors"}),
-    ],
-    ids=["Django", "Flask"],
-)
-def test_the_table_of_the_tiered_caches_has_every_option_its_default_and_its_meaning(column, options, elsewhere):
-    found = set()
-    for *spelled, default, text in rows_below("Flask-Caching: `TieredCache(cachelib.RedisCache(...), l1_timeout=60)`."):
-        names = re.findall(r"\w+", spelled[column])
-        found.update(names)
-        # Those in one row are described in the tables above.
-        for name in names if len(names) == 1 else ():
-            assert has_default(options, name, default), name
-            assert text.startswith(options[name].meaning), name
-    assert found == set(options) - elsewhere
-
-
 def test_the_reference_has_every_system_check():
     code = "".join(each.read_text() for each in (ROOT / "wheelcache" / "django_backend").glob("*.py"))
     page = (ROOT / "docs" / "reference" / "messages.md").read_text()
     in_page = re.findall(r"^\| `(wheelcache\.\w+)`", page, re.MULTILINE)
     assert set(re.findall(r"id=\"(wheelcache\.[EWI]\d+)", code)) == set(in_page)
+
+
+def texts_in_the_code():
+    for each in (ROOT / "wheelcache").rglob("*.py"):
+        for node in ast.walk(ast.parse(each.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+            elif isinstance(node, ast.JoinedStr):
+                yield "…".join(part.value for part in node.values if isinstance(part, ast.Constant))
+
+
+def test_the_log_lines_of_the_reference_are_in_the_code():
+    texts = [*texts_in_the_code()]
+    table = (ROOT / "docs" / "reference" / "messages.md").read_text().partition("| Line begins with |")[2]
+    cells = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+    lines = [line for cell in cells for line in re.findall(r"`(.+?)`", cell)]
+    assert len(lines) > 20
+    for line in lines:
+        assert any(all(part.strip() in text for part in line.split("…")) for text in texts), line

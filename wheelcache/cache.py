@@ -182,7 +182,11 @@ class Cache(CacheAccess):
         return self._writer.delete_many(keys)
 
     def delete_group(self, name: str) -> int:
-        """Delete every key that is a tuple whose first item is ``name``. Return how many were there."""
+        """Delete every key that is a tuple whose first item is ``name``, as those of a memoized function, in one step.
+
+        Return how many entries were in memory, as ``len`` counts them. A listener is notified of each before this
+        returns; without one, the wheel thread gives their memory back.
+        """
         return self.parts.delete_group(name)
 
     def clear(self) -> None:

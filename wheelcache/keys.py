@@ -65,6 +65,11 @@ def unwrap(key: Any) -> Any:
     return key.key if type(key) is KeyProxy else key
 
 
+def group_of(key: Any) -> str | None:
+    """Return the group of a key, as the caller wrote it: the name that a tuple begins with. None if it has none."""
+    return key[0] if type(key) is tuple and len(key) > 0 and type(key[0]) is str else None
+
+
 class KeyProxies:
     """The proxies in use: one for all keys that are equal. They live as long as an entry or a caller refers to them."""
 

@@ -1,7 +1,7 @@
 """Every option: its names in the engine, in Django and in Flask, its check, its default, and what it means.
 
 The arguments of ``Cache``, the options of both backends, the system checks and the errors of unknown options are made
-from ``TABLE``, and the option tables of README.md are checked against it.
+from ``TABLE``, and the documentation makes its option tables from it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Option:
         name: the argument of ``Cache``, and the name of an option that only backends have among the checked ones.
         taken_by: the classes that take it.
         check, default: see ``Spelling``.
-        meaning: the beginning of its description in README.md. Empty if only the engine has it: see ``Cache``.
+        meaning: its description in the documentation. Empty if only the engine has it: see ``Cache``.
         is_secret: whether its value is hidden from operators.
     """
 

@@ -1,4 +1,4 @@
-"""What the pages show, read from the database: plain values that can be cached."""
+"""Reads the figures of the pages from the database, as plain values that can be cached."""
 
 from heapq import nsmallest
 from typing import Any, Final
@@ -17,7 +17,7 @@ Figures = dict[str, Any]
 
 
 def world() -> Figures:
-    """The continents with their countries, what the cities add up to, and a map of the biggest."""
+    """Return the continents with their countries, the totals of the cities, and a map of the biggest cities."""
     countries = Country.objects.annotate(city_count=Count("cities"), urban_population=Sum("cities__population"))
     by_continent: dict[str, list[Country]] = {}
     for country in countries.order_by("-urban_population"):
@@ -36,7 +36,7 @@ def world() -> Figures:
 
 
 def country(found: Country) -> Figures:
-    """The aggregates of one country."""
+    """Return the aggregates of one country."""
     cities = City.objects.filter(country=found)
     totals = cities.aggregate(
         count=Count("id"),
@@ -53,7 +53,7 @@ def country(found: Country) -> Figures:
     return {
         "totals": totals,
         "density": found.population / found.area_km2 if found.area_km2 else None,
-        # Not of the country's own population: where that is the older count, it would be over 100 %.
+        # Not the share of the country's own population, which may be an older count: the share could exceed 100 %.
         "top_share": 100 * top / totals["people"] if totals["people"] else None,
         "biggest": biggest,
         "timezones": list(_timezones(cities)),
@@ -66,7 +66,7 @@ def country(found: Country) -> Figures:
 
 
 async def continent(code: str) -> Figures:
-    """The countries and time zones of a continent. Raises Continent.DoesNotExist."""
+    """Return the countries and time zones of a continent. Raise Continent.DoesNotExist if there is none."""
     found = await Continent.objects.aget(pk=code)
     cities = City.objects.filter(country__continent=found)
     countries = found.countries.annotate(
@@ -83,7 +83,7 @@ async def continent(code: str) -> Figures:
 
 
 def neighbours(city: City) -> list[tuple[float, City]]:
-    """The ten nearest cities within 500 km, as (km, city), nearest first."""
+    """Return the ten nearest cities within 500 km, as pairs (km, city), nearest first."""
     reach = NEIGHBOURHOOD_KM / KM_PER_DEGREE
     band = City.objects.filter(latitude__range=(city.latitude - reach, city.latitude + reach)).exclude(pk=city.pk)
     away = (
@@ -96,7 +96,7 @@ def neighbours(city: City) -> list[tuple[float, City]]:
 
 
 def city_distances() -> Distances:
-    """The distances of the thousand biggest cities from each other, all half a million of them."""
+    """Return a summary of the half a million distances between the thousand biggest cities."""
     return distances(_places(City.objects.all(), COMPARED_CITIES))
 
 
@@ -105,5 +105,5 @@ def _timezones(cities: QuerySet[City]) -> QuerySet[City, Figures]:
 
 
 def _places(cities: QuerySet[City], most: int) -> list[Place]:
-    """The biggest of ``cities``, at most ``most`` of them."""
+    """Return the biggest of ``cities``, at most ``most`` of them."""
     return [Place(*row) for row in cities.values_list("name", "latitude", "longitude", "population")[:most]]

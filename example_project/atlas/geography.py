@@ -1,4 +1,4 @@
-"""Distances on the globe, and maps of dots. Pure Python, and no database."""
+"""Distances on the globe, and maps of dots, in pure Python and without a database."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from typing import Final, NamedTuple
 
 EARTH_RADIUS_KM: Final = 6371.0088
 KM_PER_DEGREE: Final = 111.195
-"""Of latitude."""
+"""The length of a degree of latitude."""
 
 MAP_WIDTH: Final = 800
 
 
 class Place(NamedTuple):
-    """A point on the globe: its name, latitude and longitude in degrees, and the people who live there."""
+    """A point on the globe: its name, its latitude and longitude in degrees, and its population."""
 
     name: str
     latitude: float
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """What the distances between all pairs of some places come to, in kilometres."""
+    """A summary of the distances between all pairs of some places, in kilometres."""
 
     places: int
     pairs: int
@@ -51,7 +51,7 @@ class DotMap:
 
 
 def distance_km(latitude: float, longitude: float, other_latitude: float, other_longitude: float) -> float:
-    """The great-circle distance of two points in degrees, by the haversine formula."""
+    """Return the great-circle distance of two points in degrees, by the haversine formula."""
     phi, other_phi = radians(latitude), radians(other_latitude)
     across = sin((other_phi - phi) / 2) ** 2
     along = sin(radians(other_longitude - longitude) / 2) ** 2
@@ -59,7 +59,7 @@ def distance_km(latitude: float, longitude: float, other_latitude: float, other_
 
 
 def distances(places: Sequence[Place]) -> Distances:
-    """All pairs of ``places``, at least two, compared: a second for a thousand of them."""
+    """Compare all pairs of at least two ``places``. A thousand places take a second."""
     nearest = farthest = Pair(places[0], places[1], distance_km(*places[0][1:3], *places[1][1:3]))
     pairs, total = 0, 0.0
     for first, second in combinations(places, 2):
@@ -74,21 +74,21 @@ def distances(places: Sequence[Place]) -> Distances:
 
 
 def western_edge(longitudes: Iterable[float]) -> float:
-    """Where a map of these longitudes begins: east of the widest gap, so that the antimeridian does not split it."""
+    """Return the longitude where a map begins: east of the widest gap, so that the antimeridian does not split it."""
     ordered = sorted(longitudes)
     gaps = zip(ordered, [*ordered[1:], ordered[0]], strict=True)
     return max(gaps, key=lambda gap: (gap[1] - gap[0]) % 360)[1]
 
 
 def dot_map(places: Sequence[Place], west: float, margin: float = 12) -> DotMap:
-    """``places``, at least one, from the meridian ``west`` eastwards; degrees are as wide as at the map's middle."""
+    """Return a map of at least one place, from the meridian ``west`` eastwards. Its scale is that of its middle."""
     latitudes = [place.latitude for place in places]
     eastings = [(place.longitude - west) % 360 for place in places]
     middle = (max(latitudes) + min(latitudes)) / 2
     squeeze = cos(radians(middle))
     breadth = max((max(eastings) - min(eastings)) * squeeze, 0.5)
     depth = max(max(latitudes) - min(latitudes), breadth / 4)
-    # No map is much taller than it is wide.
+    # A map is at most three quarters as tall as it is wide.
     scale = (MAP_WIDTH - 2 * margin) / max(breadth, depth / 0.75)
     height = depth * scale + 2 * margin
     middle_easting = (max(eastings) + min(eastings)) / 2

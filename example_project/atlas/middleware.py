@@ -1,4 +1,4 @@
-"""How a page was served, and which countries its visitor has seen. Both work under WSGI and ASGI."""
+"""Middleware that shows how a page was served and remembers the countries that a visitor saw, for WSGI and ASGI."""
 
 from collections.abc import Awaitable, Callable
 from inspect import iscoroutinefunction
@@ -11,7 +11,7 @@ from django.utils.decorators import sync_and_async_middleware
 from django.utils.html import format_html
 
 SERVED: Final = b"<!-- served -->"
-"""Where the base template has the line put. Pages are cached with this in them, not with the line."""
+"""The base template has this in the place of the line. Pages are cached with it, and not with the line."""
 
 RECENT: Final = "recent_countries"
 RECENT_COUNTRIES: Final = 8
@@ -20,11 +20,11 @@ GetResponse: TypeAlias = Callable[[Any], HttpResponseBase] | Callable[[Any], Awa
 
 
 class AtlasRequest(HttpRequest):
-    """A request under ``served``.
+    """A request with the middleware ``served``.
 
     Attributes:
-        computed: what was computed for its response. Nothing, if all of it came from the cache, or from another request
-            that was computing it already.
+        computed: the names of the parts that were computed for its response. Empty if all of it came from the cache, or
+            from another request that was already computing it.
     """
 
     computed: list[str]
@@ -32,7 +32,7 @@ class AtlasRequest(HttpRequest):
 
 @sync_and_async_middleware
 def served(get_response: Any) -> GetResponse:
-    """Says in each page, and in the headers X-Cache and X-Duration-ms, where it came from and how long it took."""
+    """Show in each page, and in the headers X-Cache and X-Duration-ms, where it came from and how long it took."""
 
     def start(request: AtlasRequest) -> float:
         request.computed = []
@@ -55,16 +55,16 @@ def served(get_response: Any) -> GetResponse:
 
 @sync_and_async_middleware
 def recent_countries(get_response: Any) -> GetResponse:
-    """Keeps the codes of the countries that a visitor saw last in the session, newest first.
+    """Keep the codes of the countries that a visitor saw last in the session, newest first.
 
-    The country view must not do it: a page that looks at the session varies by cookie, and would be cached anew for
-    every visitor.
+    The country view must not do this: a page that reads the session varies by cookie, and would be cached separately
+    for every visitor.
     """
     if iscoroutinefunction(get_response):
 
         async def amiddleware(request: HttpRequest) -> HttpResponseBase:
             response = await get_response(request)
-            # Sessions are in memory, so this waits for nothing.
+            # Sessions are in memory, so this does not block.
             _remember(request, response)
             return response
 
@@ -84,7 +84,7 @@ def _stamp(response: HttpResponseBase, computed: list[str], started: float) -> H
     milliseconds = (perf_counter() - started) * 1000
     response.headers["X-Cache"] = "MISS" if computed else "HIT"
     response.headers["X-Duration-ms"] = f"{milliseconds:.2f}"
-    # cache_page lets browsers keep the page as long as it does; then no visitor would see it come from here.
+    # cache_page lets browsers keep the page as long as it does. Then no visitor would see it come from this cache.
     response.headers["Cache-Control"] = "private, no-cache"
     response.headers.pop("Expires", None)
     response.content = response.content.replace(SERVED, _line(computed, milliseconds).encode())

@@ -36,7 +36,7 @@ class Country(models.Model):
 
 
 class City(models.Model):
-    """A city, under its number in GeoNames."""
+    """A city. Its primary key is its number in GeoNames."""
 
     id = models.PositiveIntegerField(primary_key=True)
     name = models.CharField(max_length=80)

@@ -1,4 +1,4 @@
-"""The pages, each cached in another of Django's ways. What a page has to compute, it notes in ``request.computed``."""
+"""The pages, each of which uses another way of caching in Django. They note computed parts in ``request.computed``."""
 
 from django.conf import settings
 from django.core.cache import cache
@@ -14,7 +14,7 @@ from atlas.models import City, Continent, Country
 
 
 def home(request: AtlasRequest) -> HttpResponse:
-    """A cached fragment of a page that is otherwise the visitor's own."""
+    """Show a page with a cached fragment. The rest of it depends on the visitor."""
     if not City.objects.exists():
         return render(request, "atlas/empty.html", status=503)
 
@@ -30,14 +30,14 @@ def home(request: AtlasRequest) -> HttpResponse:
 
 @cache_page(settings.PAGE_SECONDS)
 def country(request: AtlasRequest, code: str) -> HttpResponse:
-    """A page that is cached whole, for all visitors together."""
+    """Show a page that is cached as a whole, for all visitors."""
     found = get_object_or_404(Country.objects.select_related("continent"), pk=code)
     request.computed.append("the country's figures")
     return render(request, "atlas/country.html", {"country": found, **figures.country(found)})
 
 
 def city(request: AtlasRequest, pk: int) -> HttpResponse:
-    """A row that is read afresh, and what is costly about it from the cache."""
+    """Show a row that is read each time, with its expensive parts from the cache."""
     found = get_object_or_404(City.objects.select_related("country__continent"), pk=pk)
 
     def neighbours() -> list[tuple[float, City]]:
@@ -56,7 +56,7 @@ def city(request: AtlasRequest, pk: int) -> HttpResponse:
 
 
 def statistics(request: AtlasRequest) -> HttpResponse:
-    """A statistic that takes most of a second. However many ask for it at once, one of them computes it."""
+    """Show a statistic that takes most of a second. Of several concurrent requests, one computes it."""
 
     def distances() -> Distances:
         request.computed.append("half a million distances")
@@ -66,7 +66,7 @@ def statistics(request: AtlasRequest) -> HttpResponse:
 
 
 async def continent(request: AtlasRequest, code: str) -> HttpResponse:
-    """An async view with an async loader. An unknown continent is not cached: a loader that raises stores nothing."""
+    """Show a continent, with an async loader. An unknown one is not cached: a loader that raises stores nothing."""
 
     async def load() -> figures.Figures:
         request.computed.append("the continent's figures")
@@ -81,6 +81,6 @@ async def continent(request: AtlasRequest, code: str) -> HttpResponse:
 
 @require_POST
 def empty_cache(request: AtlasRequest) -> HttpResponse:
-    """Empties the cache. It asks for no CSRF token: there is nothing to protect."""
+    """Empty the cache. This needs no CSRF token, since there is nothing to protect."""
     cache.clear()
     return redirect("home")

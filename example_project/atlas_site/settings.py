@@ -1,4 +1,4 @@
-"""Settings of the example site. They are for a developer's own machine."""
+"""Settings of the example site, for a developer's own machine."""
 
 import os
 from pathlib import Path
@@ -25,15 +25,15 @@ CACHES = {
         "TIMEOUT": 300,
         "OPTIONS": {
             "MAX_ENTRIES": int(os.environ.get("ATLAS_MAX_ENTRIES", "5000")),
-            # Of all requests for a page that expired, or for a part of one, one computes it. The others wait for it, at
-            # most so many seconds. For nothing else: a session that is missing is not filled by another request.
+            # Of concurrent requests for an expired page or fragment, one computes it. The others wait for it, at most
+            # this many seconds. Other keys have no wait: a missing session is not filled by another request.
             "FILL_WAIT": {"views.decorators.cache.": 5, "template.cache.": 5},
-            # A directory where the entries survive a restart, if there is one: make restart shows what that is worth.
-            # Not for the sessions below, of which those that were logged out might come back after a crash.
+            # A directory where the entries survive a restart, if there is one: make restart shows the effect. The
+            # sessions below have none, since a session that was logged out might come back after a crash.
             "SNAPSHOT": os.environ.get("ATLAS_SNAPSHOT") or None,
         },
     },
-    # Of their own, so that an operator that empties the other from its page stays logged in.
+    # A cache of their own, so that an operator who empties the other cache on the dashboard stays logged in.
     "sessions": {
         "BACKEND": "wheelcache.django_backend.WheelCache",
         "LOCATION": "sessions",
@@ -41,20 +41,20 @@ CACHES = {
     },
 }
 
-# Seconds that a page is kept. ``demo`` has fewer, and fewer entries, so that its figures show some leave.
+# Seconds that a page is kept. ``demo`` has fewer seconds and fewer entries, so that some entries leave.
 PAGE_SECONDS = int(os.environ.get("ATLAS_PAGE_SECONDS", "300"))
 
-# Sessions live in the cache alone, so the app that would make a table for them is not installed. That is for one
-# process: ``demo``, which starts two, has them in signed cookies.
+# Sessions are in the cache only, so the app that would make a table for them is not installed. This works for one
+# process: ``demo``, which starts two, keeps sessions in signed cookies.
 SESSION_ENGINE = os.environ.get("ATLAS_SESSION_ENGINE", "django.contrib.sessions.backends.cache")
 SESSION_CACHE_ALIAS = "sessions"
 
-# To the figures of the cache, for which make run has a user.
+# The login for the dashboard of the cache, for which make run creates a user.
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "wheelcache:dashboard"
 
-# The country pages are cached by a decorator on their view, inside all of these. So what these add, the line on how
-# the page was served and the visitor's session, is not part of what is cached and shared.
+# The country pages are cached by a decorator on their view, inside all middleware. So the additions of the middleware,
+# the line on how the page was served and the visitor's session, are not cached and shared.
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -83,7 +83,7 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 STATIC_URL = "static/"
 
-# wheelcache.stats has a line a minute on every cache that is in use.
+# wheelcache.stats logs a line per minute for every cache that is in use.
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,

@@ -4,6 +4,6 @@ from django.urls import include, path
 urlpatterns = [
     path("", include("atlas.urls")),
     path("login/", LoginView.as_view(template_name="atlas/login.html"), name="login"),
-    # For users with the permissions wheelcache.view_figures or wheelcache.operate.
+    # For users with the permission wheelcache.view_figures or wheelcache.operate.
     path("wheelcache/", include("wheelcache.django_backend.urls")),
 ]

@@ -22,7 +22,7 @@ from urllib.request import urlopen
 MACHINES = ("a", "b")
 WORKERS = 2
 WRITES = 20
-"""By each worker."""
+"""The number of writes by each worker."""
 START_SECONDS = 30.0
 
 
@@ -62,7 +62,7 @@ def delays_of(workers, writer, value):
     """Return, for each worker, the seconds from the end of the write until it saw the value."""
     with ThreadPoolExecutor(len(workers)) as pool:
         seen = [pool.submit(ask, address, f"see?value={value}") for address in workers.values()]
-        # All of them read by then, so each has a copy of the earlier value.
+        # All workers have begun to read by then, so each has a copy of the earlier value.
         time.sleep(0.05)
         written = ask(workers[writer], f"write?value={value}")["at"]
         return [max(0.0, each.result()["at"] - written) for each in seen]

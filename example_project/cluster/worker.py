@@ -18,7 +18,7 @@ settings.configure(
         "default": {
             "BACKEND": "wheelcache.django_backend.TieredCache",
             "LOCATION": "cluster",
-            # The workers of a machine share their figures in this directory; those of the other machine have another.
+            # The workers of a machine share their figures in this directory. The other machine has another directory.
             "OPTIONS": {"L2": "redis", "L1_TIMEOUT": 60, "FIGURES_DIR": os.environ["CLUSTER_MACHINE"]},
         },
         "redis": {
@@ -55,13 +55,13 @@ def read(request):
 
 
 def write(request):
-    """Set the value, and answer when that was done."""
+    """Set the value, and answer with the time at which that was done."""
     cache.set(KEY, request.GET["value"], None)
     return JsonResponse({"at": time.time(), "worker": os.getpid()})
 
 
 def see(request):
-    """Read until the value is there, and answer when that was; with status 504 if it does not come."""
+    """Read until the value arrives, and answer with the time of that, or with status 504 if it does not arrive."""
     until = time.time() + PATIENCE
     while time.time() < until:
         if cache.get(KEY) == request.GET["value"]:

@@ -1,4 +1,4 @@
-"""The atlas once more, in Flask: the same cities out of the same database, with the caching of Flask-Caching."""
+"""The atlas in Flask: the same cities from the same database, cached with Flask-Caching."""
 
 from flask_atlas.application import create_app
 

@@ -1,4 +1,4 @@
-"""The app factory and its settings. They are for a developer's own machine."""
+"""The app factory and its settings, for a developer's own machine."""
 
 import logging
 import os
@@ -17,16 +17,16 @@ EXAMPLE_PROJECT: Final = Path(__file__).resolve().parent.parent
 
 
 def create_app(settings: dict[str, Any] | None = None) -> Flask:
-    """An app with a cache of its own. ``settings`` come before the ones below."""
-    # The style sheet is the Django site's.
+    """Return an app with its own cache. ``settings`` override the settings below."""
+    # The style sheet belongs to the Django site.
     app = Flask("flask_atlas", static_folder=EXAMPLE_PROJECT / "atlas" / "static", static_url_path="/static")
     app.config.from_mapping(
         DATABASE=os.environ.get("ATLAS_DATABASE", EXAMPLE_PROJECT / "atlas.sqlite3"),
         CACHE_TYPE="wheelcache.flask_backend.WheelCache",
         CACHE_THRESHOLD=5000,
         CACHE_DEFAULT_TIMEOUT=300,
-        # A request for a page that another request is making waits for it, instead of making it once more. No page
-        # takes that long: the time is for one whose maker hangs.
+        # A request for a page that another request is making waits for it instead of making it again. No page takes
+        # that long: the time is a limit for a request that hangs.
         CACHE_OPTIONS={"fill_wait": 5},
     )
     app.config.from_mapping(settings)
@@ -43,9 +43,9 @@ def create_app(settings: dict[str, Any] | None = None) -> Flask:
 
 
 def _is_this_machine() -> bool:
-    """Whether a request may see the figures of the cache, and empty it: on a developer's machine it is the developer's.
+    """Return whether a request may see the figures of the cache and empty it: it comes from this machine.
 
-    No guard for a site that others use: behind a proxy all come from there. Ask for a login instead.
+    Do not use this guard for a public site: behind a proxy, all requests come from the proxy. Ask for a login instead.
     """
     return request.remote_addr in ("127.0.0.1", "::1")
 
@@ -55,12 +55,12 @@ def _thousands(number: float) -> str:
 
 
 def _empty(error: Exception) -> tuple[str, int]:
-    """The database is not there, has no tables, or nothing in them."""
+    """Return the page for a database that is missing, has no tables, or has no rows."""
     return render_template("empty.html", error=error), 503
 
 
 def _log_the_figures() -> None:
-    """wheelcache.stats has a line a minute on every cache that is in use."""
+    """Show the log of wheelcache.stats: a line per minute for every cache that is in use."""
     logger = logging.getLogger("wheelcache")
     logger.setLevel(logging.INFO)
     if not logger.handlers:

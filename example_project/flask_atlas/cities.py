@@ -1,4 +1,4 @@
-"""What the pages show, read from the database that the Django site filled: plain values that can be cached."""
+"""Reads the figures of the pages from the Django site's database, as plain values that can be cached."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ Figures = dict[str, Any]
 
 
 class NoCities(Exception):
-    """The database has none: they were not imported."""
+    """The database has no cities, since they were not imported."""
 
 
 class Near(NamedTuple):
-    """A city and how far it is."""
+    """A city and its distance."""
 
     km: float
     name: str
@@ -33,7 +33,10 @@ class Near(NamedTuple):
 
 
 def world() -> Figures:
-    """The continents with their countries, what the cities add up to, and a map of the biggest. Raises NoCities."""
+    """Return the continents with their countries, the totals of the cities, and a map of the biggest cities.
+
+    Raises NoCities.
+    """
     with _database() as database:
         totals = database.execute(
             "SELECT count(*) AS cities, count(DISTINCT country_id) AS countries, count(DISTINCT timezone) AS timezones,"
@@ -55,7 +58,7 @@ def world() -> Figures:
 
 
 def country(code: str) -> Figures | None:
-    """The aggregates of one country, or None."""
+    """Return the aggregates of one country, or None."""
     with _database() as database:
         found = database.execute(
             "SELECT country.*, continent.name AS continent FROM atlas_country country"
@@ -90,7 +93,7 @@ def country(code: str) -> Figures | None:
 
 
 def nearest(latitude: float, longitude: float, count: int) -> list[Near]:
-    """The ``count`` cities nearest to a point in degrees, by great circle, nearest first: all cities are compared.
+    """Return the ``count`` cities nearest to a point in degrees, by great circle, nearest first. Compare all cities.
 
     Raises NoCities.
     """
@@ -107,7 +110,7 @@ def nearest(latitude: float, longitude: float, count: int) -> list[Near]:
 
 
 def _places(database: sqlite3.Connection, where: str, arguments: list[str], most: int) -> list[Place]:
-    """The biggest cities, at most ``most`` of them."""
+    """Return the biggest cities, at most ``most`` of them."""
     rows = database.execute(
         f"SELECT name, latitude, longitude, population FROM atlas_city {where} ORDER BY population DESC LIMIT ?",
         [*arguments, most],
@@ -117,7 +120,7 @@ def _places(database: sqlite3.Connection, where: str, arguments: list[str], most
 
 @contextmanager
 def _database() -> Iterator[sqlite3.Connection]:
-    """A connection that cannot write. Raises sqlite3.OperationalError if there is no database."""
+    """Yield a connection that cannot write. Raise sqlite3.OperationalError if there is no database."""
     uri = Path(current_app.config["DATABASE"]).resolve().as_uri()
     with closing(sqlite3.connect(f"{uri}?mode=ro", uri=True)) as database:
         database.row_factory = sqlite3.Row

@@ -1,4 +1,4 @@
-"""The pages, each cached in another of Flask-Caching's ways. What a page has to compute, it notes in ``served``."""
+"""The pages, each of which uses another way of caching in Flask-Caching. They note computed parts in ``served``."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ pages: Final = Blueprint("pages", __name__, template_folder="templates")
 
 @pages.get("/")
 def world() -> str:
-    """A page with a cached fragment, which calls ``load_world`` when it has to be rendered."""
+    """Show a page with a cached fragment, which calls ``load_world`` if it must be rendered."""
     return render_template("world.html", load_world=load_world, spots=SPOTS)
 
 
@@ -37,7 +37,7 @@ def load_world() -> cities.Figures:
 @pages.get("/country/<string(length=2):code>")
 @cache.cached()
 def country(code: str) -> str:
-    """A page that is cached whole."""
+    """Show a page that is cached as a whole."""
     computed("the country's figures")
     figures = cities.country(code)
     if figures is None:
@@ -47,7 +47,7 @@ def country(code: str) -> str:
 
 @pages.get("/nearest")
 def nearest() -> str:
-    """A search whose result is memoized. Points are rounded to a hundredth of a degree, so that neighbours share it."""
+    """Show a search with a memoized result. Points are rounded to 0.01 degrees, so that close points share a result."""
     latitude, longitude = _degrees("lat", 90), _degrees("lon", 180)
     found = nearest_cities(latitude, longitude)
     return render_template("nearest.html", latitude=latitude, longitude=longitude, found=found, spots=SPOTS)
@@ -61,7 +61,7 @@ def nearest_cities(latitude: float, longitude: float) -> list[cities.Near]:
 
 @pages.post("/cache/empty")
 def empty_cache() -> Response:
-    """Empties the cache. It asks for no CSRF token: there is nothing to protect."""
+    """Empty the cache. This needs no CSRF token, since there is nothing to protect."""
     cache.clear()
     return redirect(url_for("pages.world"))
 

@@ -1,4 +1,4 @@
-"""How a page was served: in the page, and in the headers X-Cache and X-Duration-ms, as on the Django site."""
+"""Shows in each page, and in the headers X-Cache and X-Duration-ms, how it was served, as on the Django site."""
 
 from time import perf_counter
 from typing import Final
@@ -7,7 +7,7 @@ from flask import Flask, Response, g
 from markupsafe import Markup
 
 SERVED: Final = "<!-- served -->"
-"""Where the base template has the line put. Pages are cached with this in them, not with the line."""
+"""The base template has this in the place of the line. Pages are cached with it, and not with the line."""
 
 
 def init_app(app: Flask) -> None:

@@ -20,7 +20,7 @@ from wheelcache.coherence.shared_stamps import HEADER, MAGIC, SLOTS, SharedStamp
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime import private_files
 
-SIZE = (1 << 20) + 64
+SIZE = (3 << 19) + 64
 """Bytes of the file: a header, and two words for each of 65,536 slots."""
 
 

@@ -36,8 +36,11 @@ def http_cache_tests() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             unpacked = FETCHED / "npm"
-            options = ["--prefix", unpacked, "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]
-            subprocess.run(["npm", "install", *options, HTTP_CACHE_TESTS], check=True)
+            unpacked.mkdir(exist_ok=True)
+            # npm installs into the nearest folder with this file. With --prefix, it would not read the machine's npmrc.
+            (unpacked / "package.json").write_text("{}")
+            options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]
+            subprocess.run(["npm", "install", *options, HTTP_CACHE_TESTS], cwd=unpacked, check=True)
             unpacked.rename(folder)
     return folder / "node_modules" / "http-cache-tests"
 

@@ -33,6 +33,21 @@ class ModelEntry:
     weight: int
     slot: int
     seen: tuple | None
+    tags: dict
+
+    @property
+    def is_dropped(self):
+        """By this core: others' drops remove nothing until this core stores a value with the tag."""
+        return any(tag.is_dropped for tag in self.tags.values())
+
+
+@dataclass(eq=False)
+class ModelTag:
+    """A tag from one drop of it to the next."""
+
+    slot: int
+    moment: int
+    is_dropped: bool = False
 
 
 @dataclass
@@ -40,6 +55,7 @@ class ModelWatch:
     key: object
     seen: tuple | None
     wants_value: bool
+    began: int
     broken: bool = False
     value: object = MISSING
     is_open: bool = True
@@ -66,12 +82,59 @@ class Model:
         self.watches = []
         self.told = []
         self.used = set()
+        self.tags = {}
+        # The order of drops and the begins of watches.
+        self.events = 0
+        self.last_drops = {}
 
     def entry(self, key):
         return next((each for each in self.entries if each.key == key), None)
 
     def is_current(self, entry):
-        return self.stamps is None or self.stamps.table[entry.slot] == entry.seen[1]
+        return not self.has_dropped_tag(entry) and (
+            self.stamps is None or self.stamps.table[entry.slot] == entry.seen[1]
+        )
+
+    def has_dropped_tag(self, entry):
+        return entry.is_dropped or any(tag.moment != self.moment(tag.slot) for tag in entry.tags.values())
+
+    def moment(self, slot):
+        """When a tag with this slot was last dropped, as other processes see it."""
+        return 0 if self.stamps is None or self.stamps.tags is None else self.stamps.tags[slot]
+
+    def existing(self, key):
+        """An entry in any state that was not dropped with a tag."""
+        entry = self.entry(key)
+        return None if entry is None or self.has_dropped_tag(entry) else entry
+
+    def tagged(self, names):
+        """The tags of an entry that is stored, given as pairs of name and slot."""
+        for name, slot in names:
+            tag = self.tags.get(name)
+            if tag is None or tag.moment != self.moment(slot):
+                if tag is not None:
+                    tag.is_dropped = True
+                self.tags[name] = ModelTag(slot, self.moment(slot))
+        return {name: self.tags[name] for name, _ in names}
+
+    def place_of_drop(self, name, slot):
+        return name if self.stamps is None or self.stamps.tags is None else slot
+
+    def drop_tag(self, name, slot):
+        self.note_drop(self.place_of_drop(name, slot))
+        tag = self.tags.pop(name, None)
+        if tag is None:
+            return 0
+        tag.is_dropped = True
+        return sum(tag in entry.tags.values() for entry in self.entries)
+
+    def note_drop(self, place):
+        self.events += 1
+        self.last_drops[place] = self.events
+
+    def sweep(self):
+        for entry in [each for each in self.entries if each.is_dropped]:
+            self.remove(entry, DELETED)
 
     def is_live(self, entry):
         return entry is not None and entry.fresh_until > self.now and self.is_current(entry)
@@ -122,7 +185,21 @@ class Model:
         self.misses += self.live(key) is None
         return self.find(key, default)
 
-    def set(self, key, value, ttl, grace=0.0, weight=0, mode=ANY, expected=MISSING, watch=None, slot=0, seen=None):
+    def set(
+        self,
+        key,
+        value,
+        ttl,
+        grace=0.0,
+        weight=0,
+        mode=ANY,
+        expected=MISSING,
+        watch=None,
+        slot=0,
+        seen=None,
+        tags=(),
+        since=None,
+    ):
         fresh_until = inf if ttl is None else self.now + ttl
         expires_at = fresh_until + grace
         entry, live = self.entry(key), self.live(key)
@@ -146,6 +223,9 @@ class Model:
                 self.fresh_stamp(slot)
                 self.remove(live, REPLACED)
             return OUTDATED
+        began = since if watch is None else watch.began
+        if began is not None and any(self.last_drops.get(self.place_of_drop(*tag), 0) > began for tag in tags):
+            return OUTDATED if watch is None else CHANGED
         if ttl == KEEP:
             fresh_until, expires_at = entry.fresh_until, entry.expires_at
         if mode != RESTORE:
@@ -156,6 +236,7 @@ class Model:
             if entry is not None:
                 self.remove(entry, REPLACED)
             return TOO_HEAVY
+        held = entry.tags if mode == SAME else self.tagged(tags)
         if entry is not None:
             self.remove(entry, REPLACED)
         elif len(self.entries) >= self.max_entries:
@@ -165,7 +246,7 @@ class Model:
             seen = self.shown(slot)
         if self.stamps is None:
             seen = None
-        self.entries.append(ModelEntry(key, value, fresh_until, expires_at, weight, slot, seen))
+        self.entries.append(ModelEntry(key, value, fresh_until, expires_at, weight, slot, seen, held))
         self.used.add(key)
         self.puts += mode != RESTORE
         while self.weight > self.max_weight:
@@ -173,7 +254,8 @@ class Model:
         return STORED
 
     def watch(self, key, slot, wants_value):
-        watch = ModelWatch(key, self.shown(slot), wants_value)
+        self.events += 1
+        watch = ModelWatch(key, self.shown(slot), wants_value, self.events)
         self.watches.append(watch)
         return watch
 
@@ -243,4 +325,5 @@ class Model:
         detached = len(self.entries)
         self.counts[CLEARED] += detached
         self.entries = []
+        self.tags = {}
         return detached

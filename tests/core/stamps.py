@@ -10,6 +10,7 @@ class LocalStamps:
         if shared_with is None:
             self.table = memoryview(array("Q", [1] * slots))
             self.news = memoryview(array("Q", [1] * slots))
+            self.tags = None if first is None else memoryview(array("Q", [0] * slots))
         else:
-            self.table, self.news = shared_with.table, shared_with.news
+            self.table, self.news, self.tags = shared_with.table, shared_with.news, shared_with.tags
         self.first = first

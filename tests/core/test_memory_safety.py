@@ -79,6 +79,9 @@ def step_of(chance, clock, stamps=None, max_weight=None, **_):
             return lambda core, removed: len(core)
         case 3 if chance.random() < 0.02:
             return lambda core, removed: (core.clear(), drain(core))
+        case 3 if chance.random() < 0.1:
+            name = f"tag {chance.randrange(30)}"
+            return lambda core, removed: (core.drop_tag(name, 3), drain(core) if chance_to_sweep(name) else None)
         case 4:
             return lambda core, removed: [record[:2] for record in in_order(core, chance_to_stop=len(core) % 3)]
         case 5 | 6 | 7:
@@ -89,9 +92,15 @@ def step_of(chance, clock, stamps=None, max_weight=None, **_):
             return lambda core, removed: core.find(key, MISSING)
     value, ttl = chance.choice((key, [key], "x" * 50)), chance.choice((None, 1, 30, 500.5, 100_000))
     grace, weight = chance.choice((0.0, 0.0, 0.0, 7.0)), chance.randrange(30) if max_weight else 0
+    tags = tuple((f"tag {number}", 3) for number in chance.sample(range(30), chance.choice((0, 0, 0, 1, 2))))
     return lambda core, removed: (
-        core.set(key, value, ttl, grace, weight=weight, slot=slot_of(key), removed=removed) & ~2
+        core.set(key, value, ttl, grace, weight=weight, slot=slot_of(key), removed=removed, tags=tags) & ~2
     )
+
+
+def chance_to_sweep(name):
+    """Every other tag is swept by later steps."""
+    return name.endswith(("1", "3", "5", "7", "9"))
 
 
 def advance(core, removed):

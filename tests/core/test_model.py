@@ -32,6 +32,7 @@ from wheelcache.core.contract import (
     RemovalCause,
 )
 from wheelcache.core.python_core import PythonCore
+from wheelcache.core.tags import moment
 
 KEYS = st.integers(0, 7)
 VALUES = st.integers(0, 5)
@@ -43,6 +44,11 @@ SLOTS = 3
 
 def slot_of(key):
     return key % SLOTS
+
+
+# Names that cannot share a place in the table of drops, which is by their hashes.
+NAMES = sorted({hash(name) % 2: name for name in map(str, range(64))}.values())
+TAGS = st.lists(st.sampled_from([(name, slot) for slot, name in enumerate(NAMES)]), max_size=2, unique=True).map(tuple)
 
 
 class CoreAgainstModel(RuleBasedStateMachine):
@@ -87,10 +93,11 @@ class CoreAgainstModel(RuleBasedStateMachine):
         grace=GRACES,
         weight=WEIGHTS,
         mode=st.sampled_from([ANY, ANY, ABSENT, RESTORE]),
+        tags=TAGS,
     )
-    def set(self, key, value, ttl, grace, weight, mode):
+    def set(self, key, value, ttl, grace, weight, mode, tags):
         weight = weight if self.has_weights else 0
-        given = {"grace": grace, "weight": weight, "mode": mode, "slot": slot_of(key)}
+        given = {"grace": grace, "weight": weight, "mode": mode, "slot": slot_of(key), "tags": tags}
         waiting = len(self.model.told)
         outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
         assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
@@ -107,15 +114,37 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @rule(key=KEYS)
     def look_at_the_stamps(self, key):
-        self.seen[key] = self.model.shown(slot_of(key))
+        self.seen[key] = self.model.shown(slot_of(key)), moment(), self.model.events
+        self.model.events += 1
 
     @precondition(lambda self: self.seen)
-    @rule(data=st.data(), value=VALUES, ttl=TTLS)
-    def set_what_was_missed(self, data, value, ttl):
+    @rule(data=st.data(), value=VALUES, ttl=TTLS, tags=TAGS)
+    def set_what_was_missed(self, data, value, ttl, tags):
         key = data.draw(st.sampled_from(sorted(self.seen)))
-        given = {"seen": self.seen[key], "slot": slot_of(key)}
-        outcome = self.core.set(key, value, ttl, **given, removed=self.removed)
-        assert self.outcome(outcome) == self.model.set(key, value, ttl, **given)
+        seen, since, events = self.seen[key]
+        given = {"seen": seen, "slot": slot_of(key), "tags": tags}
+        outcome = self.core.set(key, value, ttl, **given, since=since, removed=self.removed)
+        assert self.outcome(outcome) == self.model.set(key, value, ttl, **given, since=events)
+
+    @rule(tag=st.sampled_from(range(len(NAMES))))
+    def drop_a_tag(self, tag):
+        name, slot = NAMES[tag], tag
+        assert self.core.drop_tag(name, slot) == self.model.drop_tag(name, slot)
+        if self.mine is not None and self.mine.tags is not None:
+            assert self.mine.tags[slot] > self.theirs.tags[slot]
+            self.theirs.tags[slot] = self.mine.tags[slot]
+
+    @precondition(lambda self: self.mine is not None and self.mine.tags is not None)
+    @rule(slot=st.sampled_from(range(len(NAMES))))
+    def another_process_drops_a_tag(self, slot):
+        self.mine.tags[slot] = self.theirs.tags[slot] = moment()
+        self.model.note_drop(slot)
+
+    @rule(budget=st.integers(1, 3))
+    def drain(self, budget):
+        while self.core.drain(budget, self.removed):
+            pass
+        self.model.sweep()
 
     @precondition(lambda self: self.mine is not None)
     @rule(slot=st.integers(0, SLOTS - 1), news=st.booleans())
@@ -132,14 +161,15 @@ class CoreAgainstModel(RuleBasedStateMachine):
         self.watches.append((watch, self.model.watch(key, slot_of(key), wants_value)))
 
     @precondition(lambda self: self.watches)
-    @rule(data=st.data(), value=VALUES, ttl=TTLS, exact=st.booleans())
-    def set_under_a_watch(self, data, value, ttl, exact):
+    @rule(data=st.data(), value=VALUES, ttl=TTLS, exact=st.booleans(), tags=TAGS)
+    def set_under_a_watch(self, data, value, ttl, exact, tags):
         # By number: what is drawn is kept, and a dropped watch has to be gone.
         watch, theirs = self.watches[data.draw(st.integers(0, len(self.watches) - 1))]
         key = watch.key
         seen = watch.seen if exact else None
-        outcome = self.core.set(key, value, ttl, watch=watch, slot=slot_of(key), seen=seen, removed=self.removed)
-        expected = self.model.set(key, value, ttl, watch=theirs, slot=slot_of(key), seen=seen)
+        given = {"slot": slot_of(key), "seen": seen, "tags": tags}
+        outcome = self.core.set(key, value, ttl, watch=watch, **given, removed=self.removed)
+        expected = self.model.set(key, value, ttl, watch=theirs, **given)
         assert self.outcome(outcome) == expected
 
     @precondition(lambda self: self.watches)
@@ -195,6 +225,9 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     @rule(budget=st.integers(1, 3))
     def advance(self, budget):
+        while self.core.drain(budget, self.removed):
+            pass
+        self.model.sweep()
         before = len(self.removed)
         due = self.model.due()
         while self.core.next_due <= self.clock.now:
@@ -246,13 +279,12 @@ class CoreAgainstModel(RuleBasedStateMachine):
 
     def told_of(self, entry):
         """An entry of the model, or a record, as a tuple."""
-        if hasattr(entry, "times"):
-            return (entry.key, entry.value, entry.times.fresh_until, entry.times.expires_at, entry.weight, entry.seen)
-        return (entry.key, entry.value, entry.fresh_until, entry.expires_at, entry.weight, entry.seen)
+        times = entry.times[:2] if hasattr(entry, "times") else (entry.fresh_until, entry.expires_at)
+        return (entry.key, entry.value, *times, entry.weight, entry.seen, sorted(entry.tags))
 
     @rule(key=KEYS, use=st.booleans())
     def peek(self, key, use):
-        record, entry = self.core.peek(key, use=use), self.model.entry(key)
+        record, entry = self.core.peek(key, use=use), self.model.existing(key)
         assert (record is None) == (entry is None)
         if entry is not None:
             assert self.told_of(record) == self.told_of(entry)
@@ -260,6 +292,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
             assert self.core.times(key) == record.times
             if use:
                 self.model.use(entry)
+        else:
+            assert self.core.times(key) is None
 
     @rule()
     def fork_into_the_child(self):
@@ -285,6 +319,8 @@ class CoreAgainstModel(RuleBasedStateMachine):
         assert core.keys() == [each.key for each in model.entries if model.is_live(each)]
         assert core.weight == model.weight <= model.max_weight
         counts = core.counts()
+        if any(each.is_dropped for each in model.entries):
+            assert core.next_due == -inf
         assert counts == (model.hits, model.misses, model.counts, model.puts, model.evicted_weight)
         assert sorted(self.removed, key=repr) == sorted(model.left, key=repr)
         earliest = min((each.expires_at for each in model.entries), default=inf)

@@ -43,8 +43,10 @@ OPERATIONS = {
     "set a key that is there": (lambda core, n: core.set(n % 40, n, 1 + n % 90), 1, 0),
     "set for ever": (lambda core, n: core.set(n % 40, n, None, removed=[]), 1, 0),
     "set in place of a value": (lambda core, n: core.set(n % 40, n, KEEP, mode=SAME, expected=core.find(n % 40)), 1, 1),
+    "set with tags": (lambda core, n: core.set(n % 40, n, 9, tags=(("red", 0), (f"{n % 3}", 0))), 1, 0),
+    "drop a tag": (lambda core, n: (core.drop_tag("red"), core.drain(20, [])), 0, 0),
     "touch": (lambda core, n: core.touch(n % 40, 1 + n % 70), 0, 0),
-    "get": (lambda core, n: core.find(n % 60), 0, 1),
+    "find": (lambda core, n: core.find(3 * (n % 13)), 0, 1),
     "delete": (lambda core, n: core.delete(n % 60, removed=[]), 0, 0),
     "evict": (lambda core, n: core.evict(2, [], size=30), 0, 0),
     "advance": (lambda core, n: core.advance(5, []), 0, 0),
@@ -125,7 +127,7 @@ def test_an_exception_at_any_point_leaves_no_lock_held_and_a_count_off_by_one_at
     for point in itertools.count(1):
         clock.now += 0.3
         for key in range(0, 40, 3):
-            core.set(key, key, 1 + point % 60, weight=3)
+            core.set(key, key, 1 + point % 60, weight=3, tags=(("red", 0),) if key % 2 else ())
         before = balance(core), requests(core)
         interrupted = False
         try:
@@ -147,6 +149,7 @@ FINALIZERS = {
     "set the same key": lambda core, n: [core.set(key, 0, 3, weight=7) for key in (n % 40, f"new {n}")],
     "delete the same key": lambda core, n: [core.delete(key) for key in (n % 60, f"new {n}")],
     "evict": lambda core, n: core.evict(size=1),
+    "drop the same tag": lambda core, n: (core.drop_tag("red"), core.drain()),
     "advance": lambda core, n: core.advance(),
     "clear": lambda core, n: core.clear(),
     "clear, and set the same key": lambda core, n: (core.clear(), core.set(n % 40, 0, 3, weight=7)),
@@ -168,7 +171,7 @@ def test_a_finalizer_may_call_the_core_at_any_point_of_a_step(make, clock, name,
         number = 50 * point
         clock.now += 0.3
         for key in range(0, 40, 3):
-            core.set(key, key, 1 + point % 60, weight=3)
+            core.set(key, key, 1 + point % 60, weight=3, tags=(("red", 0),) if key % 2 else ())
         called = []
 
         def act(number=number, called=called):
@@ -296,7 +299,8 @@ def test_threads_together_lose_no_count_and_break_no_bound(make, clock, together
                 case 0 | 1:
                     stored += bool(core.set(key, number, 1 + chance.random()) & STORED)
                 case 2 | 3:
-                    core.find(key)
+                    if core.find(key, MISSING) is MISSING:
+                        core.count(misses=1)
                     asked += 1
                 case _:
                     core.delete(key)

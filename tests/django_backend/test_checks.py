@@ -100,7 +100,7 @@ def test_an_option_beside_options_is_a_warning_that_names_it_and_its_alias(name,
     configured[name] = {**configured[name], option: 5}
     (warning,) = warnings_for(**configured)
     assert warning.id == "wheelcache.W002"
-    assert f"CACHES[{name!r}] has {option!r} beside its OPTIONS" in warning.msg
+    assert f"CACHES[{name!r}] has {option!r} next to its OPTIONS" in warning.msg
     assert "OPTIONS" in warning.hint
 
 
@@ -147,7 +147,7 @@ def test_manage_py_check_prints_the_warnings_once_the_app_is_installed():
     assert outcome.returncode == 1
     for line in (
         "(wheelcache.W001) The caches 'default' and 'other' have the same LOCATION ''",
-        "(wheelcache.W002) CACHES['default'] has 'MAX_ENTRIES' beside its OPTIONS",
+        "(wheelcache.W002) CACHES['default'] has 'MAX_ENTRIES' next to its OPTIONS",
         "(wheelcache.W005) Sessions are only in the cache 'default'",
     ):
         assert outcome.stderr.count(line) == 1

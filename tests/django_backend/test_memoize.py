@@ -206,7 +206,7 @@ def test_parameters_that_are_requests_are_an_error_at_import():
 
 def test_arguments_that_cannot_be_hashed_are_a_clear_error(site):
     load = memoize()(lambda rows: len(rows))
-    with pytest.raises(TypeError, match=r"make no key \(unhashable type: 'list'\); give memoize a key="):
+    with pytest.raises(TypeError, match=r"cannot be a key \(unhashable type: 'list'\); give memoize a key="):
         load([1])
     load = memoize(key=tuple)(lambda rows: len(rows))
     assert load([1, 2]) == 2
@@ -253,8 +253,8 @@ def test_wrong_arguments_of_the_decorator_are_errors_when_it_decorates():
         "by_language must be True or False": lambda: memoize(by_language="en"),
         "fail_safe needs grace": lambda: memoize(fail_safe=True),
         "load_timeout must be": lambda: memoize(load_timeout=-1),
-        "not the generator": lambda: memoize()(generator),
-        "goes below other decorators": lambda: memoize()(property(generator)),
+        "with reusable results, not the generator": lambda: memoize()(generator),
+        "below any other decorators": lambda: memoize()(property(generator)),
     }
     for message, decorate in wrong.items():
         with pytest.raises((TypeError, ValueError), match=message):

@@ -179,7 +179,7 @@ def test_a_coroutine_function_is_refused():
     async def receiver(**kwargs):
         pass
 
-    with pytest.raises(TypeError, match="no coroutine functions"):
+    with pytest.raises(TypeError, match="must not be coroutine functions"):
         entry_removed.connect(receiver)
     assert not entry_removed.receivers
 

@@ -10,16 +10,19 @@ import pytest
 from cachelib.serializers import BaseSerializer
 
 from tests.engines import noted
-from wheelcache import Cache, ManualClock
+from wheelcache import Cache, ManualClock, flask_backend
 from wheelcache.flask_backend import WheelCache, backend
 from wheelcache.runtime.request_scope import end_request
 
 BACKEND = "wheelcache.flask_backend.WheelCache"
 
+BEFORE_2_5 = tuple(map(int, version("Flask-Caching").split(".")[:2])) < (2, 5)
 OF_FLASK_CACHING_2_5 = pytest.mark.skipif(
-    tuple(map(int, version("Flask-Caching").split(".")[:2])) < (2, 5),
+    BEFORE_2_5,
     reason="Flask-Caching has this setting, or passes it on, from version 2.5 on",
 )
+# ``wheelcache.flask_backend.Cache``, which these tests import, needs Flask-Caching 2.5.
+collect_ignore = ["test_caching.py"] if BEFORE_2_5 else []
 
 
 class JSONSerializer(BaseSerializer):
@@ -72,3 +75,27 @@ def make_app():
         return app, cache
 
     return make_app
+
+
+@pytest.fixture
+def site(make_app):
+    """An app with our Cache: ``app, cache, backend``."""
+    app, cache = make_app(flask_backend.Cache())
+    with app.app_context():
+        yield app, cache, cache.cache
+
+
+@pytest.fixture(params=["memory", "tiered"])
+def any_site(request, make_app):
+    """The same, on either backend of the package."""
+    if request.param == "memory":
+        app, cache = make_app(flask_backend.Cache())
+    else:
+        app = flask.Flask(__name__)
+        app.debug = app.testing = True
+        options = {"jitter": 0, "log_interval": None, "l2": "SimpleCache"}
+        cache = flask_backend.Cache(
+            app, config={"CACHE_TYPE": f"{BACKEND.rpartition('.')[0]}.TieredCache", "CACHE_OPTIONS": options}
+        )
+    with app.app_context():
+        yield app, cache, cache.cache

@@ -1,4 +1,5 @@
-"""``wheelcache.flask_backend.Cache``: what its decorators do beyond Flask-Caching's own.
+"""``@memoize`` of ``wheelcache.flask_backend.Cache``, async functions, and other backends: what it does beyond
+Flask-Caching's own.
 
 Flask-Caching's own tests run on it in ``tests/conformance``.
 """
@@ -13,6 +14,7 @@ from flask_caching.backends import NullCache, SimpleCache
 from werkzeug.exceptions import NotFound
 
 from tests.engines import engine
+from tests.flask_backend.slow import Slow, in_app, together
 from tests.waiting import PATIENCE, THREADS, auntil_waiting, until, until_waiting
 from wheelcache.flask_backend import Cache, TieredCache
 
@@ -21,64 +23,6 @@ TIERED = "wheelcache.flask_backend.TieredCache"
 
 class Boom(Exception):
     pass
-
-
-class Slow:
-    """A function that counts its calls, and returns when the test lets it."""
-
-    def __init__(self, make_value=lambda number: f"value {number}"):
-        self.make_value = make_value
-        self.count = 0
-        self.may_return = threading.Event()
-
-    def __call__(self, *args):
-        self.count += 1
-        number = self.count
-        assert self.may_return.wait(PATIENCE)
-        value = self.make_value(number)
-        if isinstance(value, Exception):
-            raise value
-        return value
-
-
-@pytest.fixture
-def site(make_app):
-    """An app with our Cache: ``app, cache, backend``."""
-    app, cache = make_app(Cache())
-    with app.app_context():
-        yield app, cache, cache.cache
-
-
-@pytest.fixture(params=["memory", "tiered"])
-def any_site(request, make_app):
-    """The same, on either backend of the package."""
-    if request.param == "memory":
-        app, cache = make_app(Cache())
-    else:
-        app = flask.Flask(__name__)
-        app.debug = app.testing = True
-        options = {"jitter": 0, "log_interval": None, "l2": "SimpleCache"}
-        cache = Cache(app, config={"CACHE_TYPE": TIERED, "CACHE_OPTIONS": options})
-    with app.app_context():
-        yield app, cache, cache.cache
-
-
-def in_app(app, function, *args):
-    def call():
-        with app.app_context():
-            return function(*args)
-
-    return call
-
-
-def together(in_thread, app, function, slow, callers=8):
-    """The outcomes of callers of which one leads, in the order in which they came."""
-    leader = in_thread(in_app(app, function))
-    assert until(lambda: slow.count == 1)
-    waiters = [in_thread(in_app(app, function)) for _ in range(callers - 1)]
-    until_waiting(callers - 1)
-    slow.may_return.set()
-    return [leader, *waiters]
 
 
 # Memoized functions.
@@ -284,83 +228,6 @@ def test_a_function_may_recurse(site):
         return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
 
     assert fibonacci(30) == 832_040
-
-
-# Views.
-
-
-def test_a_view_runs_once_for_all_visitors_who_miss_it_together(any_site, in_thread):
-    app, cache, _ = any_site
-    slow = Slow()
-    app.add_url_rule("/<name>", "page", cache.cached(60)(lambda name: slow()))
-    leader = in_thread(lambda: app.test_client().get("/a").text)
-    assert until(lambda: slow.count == 1)
-    waiters = [in_thread(lambda: app.test_client().get("/a").text) for _ in range(7)]
-    until_waiting(7)
-    slow.may_return.set()
-    assert [each.result(PATIENCE) for each in (leader, *waiters)] == ["value 1"] * 8
-    assert [app.test_client().get(path).text for path in ("/a", "/b")] == ["value 1", "value 2"]
-
-
-def test_an_http_exception_reaches_the_visitors_who_waited(any_site, in_thread):
-    app, cache, _ = any_site
-    slow = Slow(lambda number: NotFound(f"gone {number}"))
-    app.add_url_rule("/a", "page", cache.cached(60)(lambda: slow()))
-    leader = in_thread(lambda: app.test_client().get("/a"))
-    assert until(lambda: slow.count == 1)
-    waiter = in_thread(lambda: app.test_client().get("/a"))
-    until_waiting()
-    slow.may_return.set()
-    answers = [leader.result(PATIENCE), waiter.result(PATIENCE), app.test_client().get("/a")]
-    assert {(answer.status_code, "gone 1" in answer.text) for answer in answers} == {(404, True)}
-
-
-def test_a_view_and_a_function_in_it_may_have_the_same_key(any_site):
-    """The key of both is the path. The view's own value is kept, as in Flask-Caching, where it is set last."""
-    app, cache, backend = any_site
-    runs = []
-    part = cache.cached(60)(lambda: "part")
-
-    def page():
-        runs.append(1)
-        return f"page with {part()}"
-
-    app.add_url_rule("/", "page", cache.cached(60)(page))
-    assert [app.test_client().get("/").text for _ in range(3)] == ["page with part"] * 3
-    assert len(runs) == 1
-    assert backend.get("view//") == "page with part"
-
-
-def test_a_response_may_have_a_timeout_of_its_own(make_app, clock):
-    app, cache = make_app(Cache())
-    runs = []
-
-    def page():
-        runs.append(1)
-        return flask_caching.CachedResponse(flask.make_response(str(len(runs))), timeout=10)
-
-    app.add_url_rule("/", "page", cache.cached(60)(page))
-    read = lambda: app.test_client().get("/").text  # noqa: E731
-    assert [read(), read()] == ["1", "1"]
-    clock.advance(10)
-    assert read() == "2"
-
-
-def test_a_hit_is_shown_if_asked_for(site):
-    app, cache, _ = site
-    app.add_url_rule("/", "page", cache.cached(60, response_hit_indication=True)(lambda: "page"))
-    assert [app.test_client().get("/").headers.get("hit_cache") for _ in range(3)] == [None, "True", "True"]
-
-
-def test_a_lease_is_neither_needed_nor_taken(make_app):
-    app, cache = make_app(Cache(), CACHE_OPTIONS={"fill_wait": 1000})
-    app.add_url_rule("/", "page", cache.cached(60, response_filter=lambda page: False)(lambda: "page"))
-    with app.app_context():
-        assert app.test_client().get("/").text == "page"
-        load = cache.memoize(60)(lambda: None)
-        load()
-        keys = ["flask_cache_view//", f"flask_cache_{load.make_cache_key(load.uncached)}"]
-        assert not any(map(engine(cache.cache).parts.is_leased, keys))
 
 
 # Async functions.

@@ -54,7 +54,7 @@ def test_two_caches_of_an_app_that_would_load_each_other_s_entries_are_an_error(
 
     flask_caching.Cache(app, config=config())
     flask_caching.Cache(app, config=config(name="other"))
-    with pytest.raises(ValueError, match=r"name must be another one .* not 'site' for two"):
+    with pytest.raises(ValueError, match=r"name must be different .* not 'site' for two"):
         flask_caching.Cache(app, config=config())
 
 

@@ -163,7 +163,7 @@ def test_a_redis_that_is_read_from_replicas_is_not_trusted_to_tell(make, caplog,
             self._read_client = empty_redis.client()
 
     make(ReadsFromReplicas(empty_redis.client()))
-    assert "what other processes write" in caplog.text
+    assert "is not notified of writes by other processes" in caplog.text
 
 
 def test_what_tells_is_not_logged(make, caplog, empty_redis):
@@ -264,9 +264,7 @@ def test_a_tiered_cache_is_no_second_level_and_a_made_one_takes_no_options(make_
     with pytest.raises(TypeError, match="l2_options must be left out"):
         make_app(cachelib.SimpleCache(), {"l2_options": {}})
     for option in ("l2_options", "l2_timeout"):
-        with pytest.raises(
-            TypeError, match=f"{option} must be left out where l2 is a cache that is made already, not 7"
-        ):
+        with pytest.raises(TypeError, match=f"{option} must be left out if l2 is a cache object, not 7"):
             make(**{option: 7})
     with pytest.raises(TypeError, match="CACHE_ARGS must be empty"):
         make_app(CACHE_ARGS=[500])

@@ -117,7 +117,7 @@ def test_calls_with_the_same_arguments_have_the_same_value_and_others_do_not(mem
 @pytest.mark.parametrize("call", [lambda f: f([]), lambda f: f(1, x={}), lambda f: f(1, *[set()])])
 def test_arguments_that_cannot_be_hashed_are_a_clear_error(cache, memoize, call):
     memoized = memoize()(lambda a, *args, **kwargs: 1)
-    clear = r"the arguments of .*\(\) make no key \(unhashable type: '(list|dict|set)'\); give memoize a key="
+    clear = r"the arguments of .*\(\) cannot be a key \(unhashable type: '(list|dict|set)'\); give memoize a key="
     for function in (memoized, memoized.cache_delete):
         with pytest.raises(TypeError, match=clear):
             call(function)
@@ -286,10 +286,13 @@ async def async_generator():
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        *((above(len), "takes a function, and goes below other decorators") for above in (classmethod, staticmethod)),
-        (property(len), "memoize takes a function, and goes below other decorators, not <"),
-        *((thing, "memoize takes a function") for thing in (5, "f", None, object())),
-        *((each, "not the generator") for each in (generator, async_generator, functools.partial(generator))),
+        *((above(len), "decorate a function, below any other decorators") for above in (classmethod, staticmethod)),
+        (property(len), "memoize must decorate a function, below any other decorators, not <"),
+        *((thing, "memoize must decorate a function") for thing in (5, "f", None, object())),
+        *(
+            (each, "with reusable results, not the generator")
+            for each in (generator, async_generator, functools.partial(generator))
+        ),
         (max, "give memoize a key="),
     ],
 )
@@ -305,7 +308,7 @@ def test_a_result_that_can_be_read_only_once_is_refused(cache):
 
     coroutine = work()
     for function in (lambda: generator(), lambda: coroutine):
-        with pytest.raises(TypeError, match="returns what can be read only once, and is no coroutine function"):
+        with pytest.raises(TypeError, match="is not a coroutine function, but its result can be read only once"):
             cache.memoize()(function)()
     coroutine.close()
     assert len(cache) == 0

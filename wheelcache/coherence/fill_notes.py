@@ -13,11 +13,18 @@ from typing import Any, Final
 
 from wheelcache.coherence.shared_stamps import canonical
 from wheelcache.core.contract import Seen
+from wheelcache.core.tags import moment
 from wheelcache.runtime.request_scope import current_scope
 
 FILL_WINDOW: Final = 10.0
 """Seconds. A ``set`` or ``add`` this soon after the same thread or task missed the key counts as a fill: it does not
 end the entries of other processes, and is not kept if one of them wrote the key meanwhile. A later one is news."""
+
+Answered = tuple[Seen | None, int]
+"""The miss that a write answers: what the stamps showed, and its moment."""
+
+NEWS: Final[Answered] = (None, 0)
+"""For a write that answers no miss."""
 
 PLAIN_LENGTH: Final = 256
 """Characters. A miss of a longer key, and of a key that is no string, is noted by its digest, of 16 bytes."""
@@ -39,15 +46,15 @@ class FillNotes:
 
     def missed(self, key: Any, seen: Seen) -> None:
         """``key`` was missed while the stamps showed ``seen``."""
-        current_scope().note_miss((self._identity, _noted(key)), (seen, self._clock()))
+        current_scope().note_miss((self._identity, _noted(key)), (seen, moment(), self._clock()))
 
-    def take(self, key: Any) -> Seen | None:
-        """What the stamps showed at the miss that a write of ``key`` answers. None if it is news. The note is gone."""
+    def take(self, key: Any) -> Answered:
+        """Return and forget the miss that a write of ``key`` answers."""
         note = current_scope().take_miss((self._identity, _noted(key)))
         if note is None:
-            return None
-        seen, missed_at = note
-        return seen if self._clock() - missed_at <= FILL_WINDOW else None
+            return NEWS
+        seen, since, missed_at = note
+        return (seen, since) if self._clock() - missed_at <= FILL_WINDOW else NEWS
 
     def forget(self) -> None:
         """The cache was cleared: what the running thread or task missed before is filled by no later ``set``."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, Final
 
-from wheelcache.coherence.fill_notes import FillNotes
+from wheelcache.coherence.fill_notes import NEWS, Answered, FillNotes
 from wheelcache.coherence.shared_stamps import Stamps
 from wheelcache.core.contract import Core, Seen, Watch
 from wheelcache.errors import CacheClosed, FileUnusable
@@ -76,19 +76,14 @@ class KeyStamps:
         if self._notes is not None and (seen := self.seen(key)) is not None:
             self._notes.missed(key, seen)
 
-    def noted(self, key: Any) -> Seen | None:
-        """What the stamps showed at the miss that a write of ``key`` answers; None if it is news. Forgotten now."""
-        return None if self._notes is None else self._notes.take(key)
+    def noted(self, key: Any) -> Answered:
+        """Return and forget the miss that a write of ``key`` answers; NEWS if it answers none."""
+        return NEWS if self._notes is None else self._notes.take(key)
 
     def forget_misses(self) -> None:
         """The cache was cleared."""
         if self._notes is not None:
             self._notes.forget()
-
-    def write_all(self) -> None:
-        """There is news in every slot."""
-        if self._stamps is not None:
-            self._stamps.write_all()
 
     def check(self) -> bool:
         """Every now and then: whether the processes that start now find the stamps that this one has. If not, it has

@@ -64,15 +64,16 @@ from typing import Any, Final, Protocol
 from zlib import crc32
 
 from wheelcache.core import contract
+from wheelcache.core.tags import moment
 from wheelcache.errors import FileUnusable
 from wheelcache.runtime.private_files import NEEDS_UNIX, locked_file, runtime_directory
 
 logger = logging.getLogger("wheelcache")
 
 SLOTS: Final = 65_536
-"""1 MiB, of two words each."""
+"""1.5 MiB, of three words each."""
 
-MAGIC: Final = b"wheelcache stamps 1"
+MAGIC: Final = b"wheelcache stamps 2"
 HEADER: Final = struct.Struct("<24sQQ")
 """The magic, how many slots, and how many processes have opened the file."""
 
@@ -97,7 +98,6 @@ class Stamps(contract.Stamps, Protocol):
     def open_in_child(self) -> None: ...
     def is_gone(self) -> bool: ...
     def slot(self, key: object) -> int: ...
-    def write_all(self) -> None: ...
 
 
 class SharedStamps:
@@ -111,6 +111,7 @@ class SharedStamps:
     Attributes:
         table: the stamps, by slot.
         news: by slot, the stamp of the last write that was news.
+        tags: by slot, the moment at which its tags were last dropped; at first, that at which the file was made.
         first: the first of 2**39 stamps that the core of one cache may write.
         is_told: this process learns of every write.
 
@@ -118,10 +119,14 @@ class SharedStamps:
         FileUnusable: the file, or its directory, is not ours alone, or is no file of stamps.
     """
 
-    __slots__ = ("_identity", "_is_in_ours", "_map", "_next", "_path", "_slots", "_user", "first", "news", "table")
+    __slots__ = (
+        *("_identity", "_is_in_ours", "_next", "_path", "_slots", "_user"),
+        *("first", "news", "table", "tags"),
+    )
 
     table: memoryview
     news: memoryview
+    tags: memoryview | None
     first: int | None
     is_told: Final = True
 
@@ -130,7 +135,7 @@ class SharedStamps:
             raise FileUnusable(f"sharing stamps between processes {NEEDS_UNIX}")
         folder = runtime_directory() if directory is None else directory
         self._slots = slots
-        self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}.stamps"
+        self._path = folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}-{slots}-2.stamps"
         self._is_in_ours = directory is None
         self._user = os.geteuid()
         self.open()
@@ -147,12 +152,13 @@ class SharedStamps:
         mapped, identity = found
         words = memoryview(mapped)[HEADER_BYTES:].cast("Q")
         # Without calls: of one file, whatever interrupts this.
-        self.table, self.news = words[: self._slots], words[self._slots :]
-        self._map, self._identity = mapped, identity
+        slots = self._slots
+        self.table, self.news, self.tags = words[:slots], words[slots : 2 * slots], words[2 * slots :]
+        self._identity = identity
 
     def _map_file(self) -> tuple[mmap.mmap, tuple[int, int]] | None:
         """The file in memory, and its identity; None if it is not the one that other processes find."""
-        size = HEADER_BYTES + 2 * self._slots * WORD
+        size = HEADER_BYTES + 3 * self._slots * WORD
         with locked_file(self._path) as file, _or_unusable(self._path):
             found = os.fstat(file)
             if found.st_nlink == 0:
@@ -164,7 +170,8 @@ class SharedStamps:
                     # Written, and not ftruncate: where there is no room the kernel would say so by a signal, at some
                     # later write. And no zeros: entries filled under another file's, inherited by a fork, must not
                     # look current.
-                    _write(file, 2 * self._fresh(), HEADER_BYTES)
+                    stamp = next(self._next)
+                    _write(file, 2 * self._words(stamp) + self._words(moment()), HEADER_BYTES)
             except OSError:
                 if is_new:
                     # What was written would keep the disk full.
@@ -227,15 +234,8 @@ class SharedStamps:
         text = key if isinstance(key, str) else repr(canonical(key))
         return crc32(text.encode("utf-8", "surrogatepass")) % self._slots
 
-    def write_all(self) -> None:
-        """There is news in every slot."""
-        fresh = self._fresh()
-        self._map[HEADER_BYTES + self._slots * WORD :] = fresh
-        self._map[HEADER_BYTES : HEADER_BYTES + self._slots * WORD] = fresh
-
-    def _fresh(self) -> bytes:
-        stamp: int = next(self._next)
-        return stamp.to_bytes(WORD, byteorder) * self._slots
+    def _words(self, word: int) -> bytes:
+        return word.to_bytes(WORD, byteorder) * self._slots
 
 
 def canonical(key: Any) -> Any:

@@ -46,12 +46,10 @@ cdef int STORED = contract.STORED, WAKE = contract.WAKE, MORE = contract.MORE, T
 cdef int PRESENT = contract.PRESENT, CHANGED = contract.CHANGED, OUTDATED = contract.OUTDATED
 cdef int TOO_HEAVY = contract.TOO_HEAVY, NO_ROOM = contract.NO_ROOM
 
-cdef enum:
-    SHORT_TEXT = 256
-
 include "jitter.pxi"
 include "entries.pxi"
 include "stamps.pxi"
+include "tags.pxi"
 include "removals.pxi"
 include "watches.pxi"
 include "wheel.pxi"
@@ -87,6 +85,7 @@ cdef class CompiledCore:
     ):
         cdef Map *map = &self.map
         self.watches = new_watch_table()
+        map.tags.by_name = PyDict_New()
         interval = options.interval("interval", interval)
         max_entries = options.count_or_none("max_entries", max_entries)
         max_weight = options.count_or_none("max_weight", max_weight)
@@ -106,6 +105,7 @@ cdef class CompiledCore:
 
     def __dealloc__(self):
         end_walk(&self.map.walk)
+        Py_XDECREF(self.map.tags.by_name)
         close_stamps(&self.map.stamps)
         if self.watches is not NULL:
             release(self.watches)
@@ -153,7 +153,7 @@ cdef class CompiledCore:
         if index == 0:
             return <PyObject *>MISSING
         entry = at(&self.map.entries, index)
-        if entry.fresh_until <= time_to_judge(entry) or not is_current(&self.map, index):
+        if entry.fresh_until <= time_to_judge(entry) or not is_current(&self.map, index, entry):
             return <PyObject *>MISSING
         self.hits += 1
         on_hit(&self.map, index, entry)
@@ -183,7 +183,7 @@ cdef class CompiledCore:
 
     @property
     def next_due(self):
-        return -INFINITY if self.map.detached is not NULL else self.map.wheel.next_due
+        return -INFINITY if has_chores(&self.map) else self.map.wheel.next_due
 
     @property
     def entry_bytes(self):
@@ -202,14 +202,14 @@ cdef class CompiledCore:
         cdef uint32_t index
         if self.barrier:
             self.begin()
-        index = self.index_of(key)
+        index = self.index_of_existing(key)
         return None if index == 0 else times_of(&self.map, index)
 
     def peek(self, key, *, bint use=False):
         cdef uint32_t index
         if self.barrier:
             self.begin()
-        index = self.index_of(key)
+        index = self.index_of_existing(key)
         if index == 0:
             return None
         if use:
@@ -267,18 +267,19 @@ cdef class CompiledCore:
 
     def set(
         self, key, value, ttl, double grace=0.0, bint exact=False, int64_t weight=0, int mode=0, expected=MISSING,
-        Watch watch=None, Py_ssize_t slot=0, seen=None, list removed=None,
+        Watch watch=None, Py_ssize_t slot=0, seen=None, list removed=None, tuple tags=(), uint64_t since=0,
     ):
         cdef Write write
         if likely(
             mode == ANY and grace == 0.0 and watch is None and seen is None and removed is None and weight == 0
-            and not exact
+            and not exact and not tags
         ):
             return self.store(key, value, as_seconds(<PyObject *>ttl), slot, ANY, False)
         write.key, write.hash, write.value = <PyObject *>key, hash_of(<PyObject *>key), <PyObject *>value
         write.ttl, write.grace, write.exact = as_seconds(<PyObject *>ttl), grace, exact
         write.weight, write.mode, write.expected, write.slot = weight, mode, <PyObject *>expected, slot
         check_item(weight, seen, &write)
+        write.tags, write.since = <PyObject *>tags if tags else NULL, since
         write.now = self.read_clock()
         return self.store_under(watch, &write, removed)
 
@@ -366,6 +367,7 @@ cdef class CompiledCore:
         self.wait_for_fork()
         begin_removals(&gone, removed)
         looked = drop_detached(map, budget, &gone)
+        looked += sweep(map, budget - looked, now, &gone)
         while has_room(&gone):
             index = next_expired(map, now, budget, &looked)
             if index == 0:
@@ -388,13 +390,22 @@ cdef class CompiledCore:
 
     def drain(self, Py_ssize_t budget=BATCH, list removed=None):
         cdef Gone gone
+        cdef double now = self.read_clock()
+        cdef Py_ssize_t dropped
         cdef bint more
         self.wait_for_fork()
         begin_removals(&gone, removed)
-        drop_detached(&self.map, budget, &gone)
-        more = self.map.detached is not NULL
+        dropped = drop_detached(&self.map, budget, &gone)
+        sweep(&self.map, budget - dropped, now, &gone)
+        shrink(&self.map, 2 * gone.count)
+        more = has_chores(&self.map)
         finish(&gone)
         return more
+
+    def drop_tag(self, str name not None, Py_ssize_t slot=0):
+        if self.barrier:
+            self.begin()
+        return drop(&self.map, name, slot)
 
     # Below: what stays the same for long.
 
@@ -457,6 +468,14 @@ cdef class CompiledCore:
     cdef inline uint32_t index_of(self, object key) except? 0xFFFFFFFF:
         return find(&self.map, <PyObject *>key, hash_of(<PyObject *>key))
 
+    cdef uint32_t index_of_existing(self, object key) except? 0xFFFFFFFF:
+        """The index of an entry in any state, unless a tag of it was dropped: that is as good as deleted."""
+        cdef uint32_t index = self.index_of(key)
+        cdef Entry *entry = at(&self.map.entries, index) if index else NULL
+        if index and entry.flags & HAS_TAGS and are_dropped(&self.map, tags_of(&self.map.entries, index, entry), False):
+            return 0
+        return index
+
     cdef int begin(self) except -1:
         self.wait_for_fork()
         return self.check_gate()
@@ -474,6 +493,7 @@ cdef class CompiledCore:
         return 0
 
 
+include "plain_calls.pxi"
 include "access.pxi"
 
 patch_collection()

@@ -26,10 +26,19 @@ may share a hash by the choice of a visitor, as in a dict, and are then as slow 
 reference and never compared, hashed or called.
 
 **Arguments** are checked before the first change. A weight out of range is an OverflowError, a slot that the stamps do
-not have an IndexError, a TTL that is not a number a ValueError. Any other invalid argument is undefined behavior.
+not have an IndexError, a TTL that is not a number a ValueError, and the name of a tag is exactly a ``str``. Any other
+invalid argument is undefined behavior.
 
 **Times** are floats, in seconds on the core's clock; ``inf`` means never. An entry is *fresh* before ``fresh_until``,
-then *stale* until ``expires_at``. With stamps, it is *current* while the table shows the stamp it was stored under.
+then *stale* until ``expires_at``. It is *current* while all its stamps are: while the table, if there is one, shows the
+stamp it was stored under, and none of its tags was dropped.
+
+**Tags** are names under which entries are dropped together. An entry of a dropped tag is as good as deleted, but takes
+memory, a place and its weight until it is removed. A *moment* is an int, in nanoseconds of a clock that all
+processes of the machine share and no test freezes. A value that was computed since a moment is not stored if one of its
+tags was dropped after that moment; the tags may be known only when it is stored. The moment of a drop is kept for a
+name with entries exactly, for other names in a bounded table: two of them may share a place, and a value of one is then
+refused for the drop of the other.
 
 **Causes.** A removal counts once: as EXPIRED if ``fresh_until`` has passed, otherwise under the cause of the call. Only
 ``clear`` counts everything as CLEARED. ``removed`` is a list of the caller's that receives ``(key, value, cause)``
@@ -87,6 +96,10 @@ Seen = tuple[int, int]
 """What a slot of the stamps shows: its news word, which is read first, and its stamp."""
 
 
+TagName = tuple[str, int]
+"""A tag: its name, and its slot in the stamps, if there are any."""
+
+
 class Times(NamedTuple):
     fresh_until: float
     expires_at: float
@@ -99,6 +112,7 @@ class Record(NamedTuple):
     times: Times
     weight: int
     seen: Seen | None
+    tags: tuple[str, ...] = ()
 
 
 class Counts(NamedTuple):
@@ -128,6 +142,10 @@ class Stamps(Protocol):
     def news(self) -> memoryview: ...
     @property
     def first(self) -> int | None: ...
+    @property
+    def tags(self) -> memoryview | None:
+        """A third table: the moment at which the tags of each slot were last dropped. None if no other process drops
+        tags."""
 
 
 class Watch(Protocol):
@@ -172,11 +190,11 @@ class Core(Protocol):
     attributes. ``sys.getsizeof`` includes the entries, without their keys and values.
 
     Attributes:
-        next_due: when ``advance`` has work; ``-inf`` while detached entries remain, ``inf`` if nothing is scheduled.
+        next_due: when ``advance`` has work; ``-inf`` while ``drain`` has, ``inf`` if nothing is scheduled.
             Never too late; after deletions it may be too early until the next ``advance``, which never makes it
             earlier.
         told: completed watches, each once. Any thread may take them.
-        entry_bytes: what an entry takes beside its key and value, for weighers.
+        entry_bytes: what an entry without tags takes in addition to its key and value, for weighers.
         in_step: the calling thread is inside a step, in code run by the garbage collector, and must not wait. Always
             False in a core whose steps run no such code.
     """
@@ -199,10 +217,11 @@ class Core(Protocol):
         read removes an entry. The caller calls ``count`` for a miss, once it knows how the look-up ended."""
 
     def times(self, key: Hashable) -> Times | None:
-        """The times of an entry in any state, or None. Nothing is counted or moved."""
+        """The times of an entry in any state, or None, also if a tag was dropped. Nothing is counted or moved."""
 
     def peek(self, key: Hashable, *, use: bool = False) -> Record | None:
-        """An entry in any state as it is now, or None. Not counted; ``use`` moves the entry to the young end."""
+        """An entry in any state as it is now, or None, also if a tag was dropped. Not counted; ``use`` moves the entry
+        to the young end."""
 
     def set(
         self,
@@ -218,6 +237,8 @@ class Core(Protocol):
         slot: int = 0,
         seen: Seen | None = None,
         removed: Removals | None = None,
+        tags: tuple[TagName, ...] = (),
+        since: int = 0,
     ) -> int:
         """Store ``value`` at the young end, and return the outcome.
 
@@ -238,6 +259,9 @@ class Core(Protocol):
                 the slot showed when the value was missed: the value is stored under that, quietly. If the slot shows
                 another stamp, the value is OUTDATED; and unless there is a watch, a current entry leaves as REPLACED
                 and the slot gets a fresh stamp, since neither value is known to be the newer one.
+            tags: distinct, in place of those that the entry has. With SAME, it keeps those.
+            since: the moment from which on the value was computed; with a watch, that is when the watch began. If a tag
+                was dropped after it, the value is OUTDATED, or with a watch CHANGED. 0 for news.
         """
 
     def touch(self, key: Hashable, ttl: float | None) -> int:
@@ -258,11 +282,17 @@ class Core(Protocol):
         a fresh stamp first, whether or not there is an entry; not with the cause EVICTED, which breaks no watch
         either."""
 
+    def drop_tag(self, name: str, slot: int = 0) -> int:
+        """Make all entries with a tag not current, in O(1), and return how many were in memory, as ``len`` counts them.
+        With ``Stamps.tags``, entries of other processes whose tags share the slot are not current either. ``advance``
+        and ``drain`` remove the entries of this core, as DELETED; another core removes its own after it stores a value
+        with that tag."""
+
     def evict(self, budget: int = BATCH, removed: Removals | None = None, *, size: int | None = None) -> bool:
         """Evict at most ``budget`` entries, until the bounds hold, or until ``size`` are left. Whether more must."""
 
     def advance(self, budget: int = BATCH, removed: Removals | None = None) -> int:
-        """Drop detached entries, then remove what has expired, in order of tick, in any order within a tick. ``budget``
+        """``drain``, then remove what has expired, in order of tick, in any order within a tick. ``budget``
         bounds the entries looked at. How many were; ``next_due <= now()`` tells that work is left."""
 
     def clear(self, *, news: bool = True) -> int:
@@ -271,7 +301,8 @@ class Core(Protocol):
         dropped by ``drain``, ``advance`` and, a few each, ``set``, which report them if they are given ``removed``."""
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
-        """Drop at most ``budget`` detached entries, each reported once. Whether any are left."""
+        """Drop detached entries, then remove entries of dropped tags, each reported once. ``budget`` bounds the entries
+        looked at. Return whether work is left."""
 
     def scan(self, *, ordered: bool = False, start: float = 0.0) -> Scan:
         """Walk over the entries; ``ordered`` from the least to the most recently used, as of each entry's first turn.

@@ -9,6 +9,8 @@ cdef enum:
     SMALL = 64  # entries; what has no more is not worth giving back
     HAS_GRACE = 1
     HAS_TRACKED = 2  # the garbage collector tracks the key or the value
+    HAS_TAGS = 4
+    HAS_ORIGIN = 8  # of all entries of a core with stamps
 
 cdef uint32_t NO_INDEX = 0xFFFFFFFF
 
@@ -41,6 +43,7 @@ cdef struct Block:
     double *expires_at  # of entries with a grace
     uint64_t *weights
     Origin *origins
+    TagList **tags  # of entries with HAS_TAGS
     uint32_t tracked  # entries with HAS_TRACKED
 
 
@@ -59,6 +62,7 @@ cdef struct Entries:
     uint32_t segments_used
     uint32_t segments_size
     uint32_t buckets_size
+    size_t list_bytes  # of the lists of tags
 
 
 cdef inline Entry *at(Entries *entries, uint32_t index) noexcept:
@@ -130,6 +134,7 @@ cdef int grow_first_block(Entries *entries) except -1:
         grow_array(<void **>&block.expires_at, old, new, sizeof(double))
         grow_array(<void **>&block.weights, old, new, sizeof(uint64_t))
         grow_array(<void **>&block.origins, old, new, sizeof(Origin))
+        grow_array(<void **>&block.tags, old, new, sizeof(TagList *))
     except MemoryError:
         PyMem_RawFree(allocated)
         raise
@@ -227,7 +232,8 @@ cdef size_t memory_of(Entries *entries) noexcept:
         size += capacity * sizeof(double) if block.expires_at is not NULL else 0
         size += capacity * sizeof(uint64_t) if block.weights is not NULL else 0
         size += capacity * sizeof(Origin) if block.origins is not NULL else 0
-    return size + entries.blocks_size * (sizeof(Block) + sizeof(Entry *))
+        size += capacity * sizeof(TagList *) if block.tags is not NULL else 0
+    return size + entries.list_bytes + entries.blocks_size * (sizeof(Block) + sizeof(Entry *))
 
 
 cdef void free_last_block(Entries *entries) noexcept:
@@ -238,6 +244,7 @@ cdef void free_last_block(Entries *entries) noexcept:
     PyMem_RawFree(block.expires_at)
     PyMem_RawFree(block.weights)
     PyMem_RawFree(block.origins)
+    PyMem_RawFree(block.tags)
     entries.capacity -= BLOCK if entries.blocks_used else entries.capacity
 
 
@@ -254,7 +261,7 @@ cdef void free_entries(Entries *entries) noexcept:
     memset(entries, 0, sizeof(Entries))
 
 
-cdef PyObject *take_last(Entries *entries, PyObject **value) noexcept:
+cdef PyObject *take_last(Map *map, Entries *entries, PyObject **value) noexcept:
     """Take the key and the value out of the entry with the highest index. NULL if there is none."""
     cdef Entry *entry
     cdef PyObject *key = NULL
@@ -263,6 +270,8 @@ cdef PyObject *take_last(Entries *entries, PyObject **value) noexcept:
         entry = at(entries, entries.top)
         key, value[0] = entry.key, entry.value
         entry.key = entry.value = NULL
+        if key is not NULL:
+            set_list(map, entries, entries.top, entry, NULL)
         if entry.flags & HAS_TRACKED and key is not NULL:
             entry.flags &= ~HAS_TRACKED
             block_of(entries, entries.top).tracked -= 1

@@ -5,6 +5,7 @@ cdef enum:
     FIRST_BUCKETS = 16
     ENOUGH = 2  # buckets to an entry; fewer are split
     TOO_MANY = 8  # more are joined
+    SHORT_TEXT = 256  # a key of two strings that are no longer together is looked up without making one of them
 
 
 # Integers hash to themselves, so a visitor who chooses them chooses the hashes: 20,000 chosen ones made ``get`` 139 times
@@ -217,6 +218,8 @@ cdef bint move_down(Map *map, uint32_t index) noexcept:
             reserve_array(entries, <void **>&block.weights, sizeof(uint64_t))
         if block_of(entries, index).origins is not NULL:
             reserve_array(entries, <void **>&block.origins, sizeof(Origin))
+        if entry.flags & HAS_TAGS:
+            reserve_array(entries, <void **>&block.tags, sizeof(TagList *))
     except MemoryError:
         return False
     unlink_free(entries, to)
@@ -226,6 +229,8 @@ cdef bint move_down(Map *map, uint32_t index) noexcept:
         block.weights[there] = weight_of(entries, index)
     if block_of(entries, index).origins is not NULL:
         block.origins[there] = origin_of(entries, index)[0]
+    if entry.flags & HAS_TAGS:
+        block.tags[there] = tags_of(entries, index, entry)
     if entry.flags & HAS_TRACKED:
         block_of(entries, index).tracked -= 1
         block.tracked += 1

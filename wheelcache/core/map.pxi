@@ -22,13 +22,14 @@ cdef struct Map:
     uint64_t evicted_weight
     uint64_t evicted_carry  # how often that went beyond 64 bits
     Detached *detached
+    Tags tags
     uint64_t epoch  # raised by what ends all scans
     Stamps stamps
     Wheel wheel
 
 
 cdef inline bint is_live(Map *map, uint32_t index, double now) noexcept:
-    return index != 0 and at(&map.entries, index).fresh_until > now and is_current(map, index)
+    return index != 0 and at(&map.entries, index).fresh_until > now and is_current(map, index, at(&map.entries, index))
 
 
 cdef inline double time_to_judge(Entry *entry) noexcept:
@@ -41,9 +42,14 @@ cdef inline double time_to_judge(Entry *entry) noexcept:
     return exact_clock() if -1.0 < entry.fresh_until - now < 1.0 else now
 
 
+cdef inline bint has_chores(Map *map) noexcept:
+    """Whether ``drain`` has something to do."""
+    return map.detached is not NULL or map.tags.sweep != 0
+
+
 cdef inline int lateness(Map *map, double now) noexcept:
-    """WAKE if the wheel is over two intervals late, else 0."""
-    return WAKE if map.detached is not NULL or now - map.wheel.next_due > 2 * map.wheel.interval else 0
+    """WAKE if there are entries to drop, or the wheel is over two intervals late, else 0."""
+    return WAKE if has_chores(map) or now - map.wheel.next_due > 2 * map.wheel.interval else 0
 
 
 cdef inline int file(Map *map, uint32_t index, Entry *entry, double fresh_until, double due, double now) noexcept:
@@ -54,7 +60,7 @@ cdef inline int file(Map *map, uint32_t index, Entry *entry, double fresh_until,
         block_of(&map.entries, index).expires_at[index & (BLOCK - 1)] = due
     else:
         entry.flags &= ~HAS_GRACE
-    return WAKE if schedule(map, index, entry, due, now) and map.detached is NULL else 0
+    return WAKE if schedule(map, index, entry, due, now) and not has_chores(map) else 0
 
 
 cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double now) noexcept:
@@ -75,6 +81,8 @@ cdef inline int unlink(Map *map, uint32_t index, Entry *entry, int cause, double
     take_from_table(entries, index, entry)
     if entry.flags & HAS_TRACKED:
         block_of(entries, index).tracked -= 1
+    if unlikely(entry.flags & HAS_TAGS):
+        set_list(map, entries, index, entry, NULL)
     free_entry(entries, index, entry)
     entries.count -= 1
     return cause
@@ -104,7 +112,7 @@ cdef inline uint32_t bear(Map *map, PyObject *key, PyObject *value, Py_hash_t ha
     return index
 
 
-cdef int reserve(Map *map, uint32_t index, bint has_grace, uint64_t weight) except -1:
+cdef int reserve(Map *map, uint32_t index, bint has_grace, uint64_t weight, bint has_tags) except -1:
     """Memory for an entry, or, without an index, a new one in the place of the oldest if the map is full."""
     cdef Entries *entries = &map.entries
     cdef Block *block
@@ -122,6 +130,8 @@ cdef int reserve(Map *map, uint32_t index, bint has_grace, uint64_t weight) exce
         reserve_array(entries, <void **>&block.weights, sizeof(uint64_t))
     if map.stamps.given:
         reserve_array(entries, <void **>&block.origins, sizeof(Origin))
+    if has_tags:
+        reserve_array(entries, <void **>&block.tags, sizeof(TagList *))
     return 0
 
 
@@ -168,9 +178,17 @@ cdef int detach_all(Map *map) except -1:
         memset(&map.entries, 0, sizeof(Entries))
     map.left[CLEARED] += size
     map.total_weight = 0
+    forget_tags(map)
     end_scans(map)
     empty_wheel(&map.wheel)
     return 0
+
+
+cdef inline void forget_tags(Map *map) noexcept:
+    """Detached entries keep theirs. It runs no Python code."""
+    if map.tags.by_name is not NULL:
+        PyDict_Clear(map.tags.by_name)
+    map.tags.sweep = map.tags.sweeps_again = 0
 
 
 cdef void end_scans(Map *map) noexcept:
@@ -186,7 +204,7 @@ cdef Py_ssize_t drop_detached(Map *map, Py_ssize_t budget, Gone *gone) noexcept:
     cdef PyObject *value
     while dropped < budget and map.detached is not NULL and has_room(gone):
         detached = map.detached
-        key = take_last(&detached.entries, &value)
+        key = take_last(map, &detached.entries, &value)
         if key is NULL or detached.entries.count == 0:
             map.detached = detached.next
             free_entries(&detached.entries)
@@ -237,10 +255,11 @@ cdef void drop_entries(Map *map) noexcept:
     map.detached = NULL
     memset(&map.entries, 0, sizeof(Entries))
     map.total_weight = 0
+    forget_tags(map)
     end_scans(map)
     empty_wheel(&map.wheel)
     while True:
-        key = take_last(&entries, &value)
+        key = take_last(map, &entries, &value)
         if key is not NULL:
             Py_DECREF(key)
             Py_DECREF(value)

@@ -23,6 +23,13 @@ cdef extern from *:
     static inline double coarse_clock(void) { return 0.0; }
     #endif
 
+    /* A clock that all processes of the machine share, and that no test freezes. */
+    static inline uint64_t nanoseconds(void) {
+        struct timespec time;
+        clock_gettime(CLOCK_MONOTONIC, &time);
+        return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+    }
+
     /* Stamps are shared with other processes: coherence/shared_stamps.py says which of these may pass which. */
     static inline uint64_t load_word(uint64_t *word) { return __atomic_load_n(word, __ATOMIC_SEQ_CST); }
     static inline void store_word(uint64_t *word, uint64_t value) { __atomic_store_n(word, value, __ATOMIC_SEQ_CST); }
@@ -131,6 +138,7 @@ cdef extern from *:
     bint READS_SYSTEM_CLOCK
     double exact_clock() noexcept
     double coarse_clock() noexcept
+    uint64_t nanoseconds() noexcept
     uint64_t load_word(uint64_t *word) noexcept
     void store_word(uint64_t *word, uint64_t value) noexcept
     void full_barrier() noexcept
@@ -156,6 +164,10 @@ cdef extern from *:
     int visit_object(PyObject *object, visitproc visit, void *arg) noexcept
     int PyGC_Disable() noexcept
     int PyGC_Enable() noexcept
+    PyObject *PyDict_GetItem(PyObject *dict, object key) noexcept
+    PyObject *PyDict_New() except NULL
+    void PyDict_Clear(PyObject *dict) noexcept
+    int PyDict_DelItem(PyObject *dict, object key) noexcept
     bint is_tracked_type(PyObject *object) noexcept
     void PyObject_GC_UnTrack(PyObject *object) noexcept
     void PyObject_ClearWeakRefs(PyObject *object) noexcept

@@ -45,10 +45,20 @@ from wheelcache.core.contract import (
     Removals,
     Seen,
     Stamps,
+    TagName,
     Times,
 )
-from wheelcache.core.entry_map import CAUSES, DELETED, EVICTED, REPLACED, Entry, EntryMap, TrackedEntry, check_weight
-from wheelcache.core.key_scan import KeyScan
+from wheelcache.core.entry_map import (
+    CAUSES,
+    DELETED,
+    EVICTED,
+    REPLACED,
+    Entry,
+    EntryMap,
+    KeyScan,
+    TrackedEntry,
+    check_weight,
+)
 from wheelcache.core.stamp_words import StampWords
 from wheelcache.core.tally import Tally
 from wheelcache.core.watches import Watch, Watches
@@ -101,7 +111,7 @@ class PythonCore:
             entries = self._map.entries
             entry = entries[key]
             clock = self._clock
-            if entry.fresh_until > clock():
+            if entry.fresh_until > clock() and not (entry.tags and self._map.tags.are_dropped(entry.tags)):
                 table = self._table
                 if table is None or table[entry.slot] == entry.stamp:
                     value = entry.value
@@ -140,17 +150,19 @@ class PythonCore:
 
     def times(self, key: Hashable) -> Times | None:
         self._check_gate()
-        entry = self._map.entries.get(key)
+        entry = self._existing(key)
         return None if entry is None else Times(entry.fresh_until, entry.due, self._is_current(entry))
 
     def peek(self, key: Hashable, *, use: bool = False) -> Record | None:
         with self._lock:
             self._check_gate()
             entries = self._map.entries
+            entry = self._existing(key)
+            if entry is None:
+                return None
             if use and key in entries:
                 entries.on_hit(key)
-            entry = entries.get(key)
-            return None if entry is None else self._record(entry)
+            return self._record(entry)
 
     def keys(self) -> list[Any]:
         now = self._clock()
@@ -205,6 +217,8 @@ class PythonCore:
         slot: int = 0,
         seen: Seen | None = None,
         removed: Removals | None = None,
+        tags: tuple[TagName, ...] = (),
+        since: int = 0,
     ) -> int:
         clock = self._clock
         now = clock()
@@ -237,6 +251,12 @@ class PythonCore:
                     return OUTDATED
                 if mode == SAME and ttl == KEEP:
                     fresh_until, expires_at = live.fresh_until, live.due
+            if tags:
+                if self._stamps is not None:
+                    for _, slot_of_tag in tags:
+                        self._check_slot(slot_of_tag)
+                if mode != SAME and map_.tags.dropped_since(tags, since if watch is None else watch.since):
+                    return OUTDATED if watch is None else CHANGED
             if self._watched and mode != RESTORE:
                 outcome |= self._notify(key, value, watch, slot, seen)
             if weight > self._max_weight:
@@ -244,7 +264,14 @@ class PythonCore:
                     self._stamps.write(slot)
                 map_.remove(key, REPLACED, now, removed, gone)
                 return outcome ^ STORED | TOO_HEAVY
+            added = map_.tags.add(tags, key) if tags and mode != SAME else ()
+            if map_.tags.dropped:
+                # Perhaps just now, for another process.
+                map_.next_due = -inf
             entry = map_.store(key, value, fresh_until, expires_at, weight, now, removed, gone)
+            if (added or entry.tags) and mode != SAME:
+                old, entry.tags = entry.tags, added
+                map_.tags.discard(tuple([tag for tag in old if tag not in added]), key)
             if mode != RESTORE:
                 self._puts += 1
             if self._tracks:
@@ -312,6 +339,7 @@ class PythonCore:
             self._watches.purge()
             self._map.drop_detached(budget, removed, gone)
             looked = len(gone)
+            looked += self._map.sweep(budget - looked, now, removed, gone)
             looked += self._map.take_due(now, budget - looked, removed, gone)
             self._map.fit_table()
             self._map.find_next_due()
@@ -325,11 +353,23 @@ class PythonCore:
             return self._map.detach_all()
 
     def drain(self, budget: int = BATCH, removed: Removals | None = None) -> bool:
+        now = self._clock()
         gone: list[Any] = []
         with self._lock:
             self._map.drop_detached(budget, removed, gone)
+            self._map.sweep(budget - len(gone), now, removed, gone)
+            self._map.fit_table()
             self._map.find_next_due()
-            return self._map.detached is not None
+            return self._map.next_due == -inf
+
+    def drop_tag(self, name: str, slot: int = 0) -> int:
+        with self._lock:
+            self._check_gate()
+            self._check_slot(slot)
+            dropped = self._map.tags.drop(name, slot)
+            if dropped:
+                self._map.next_due = -inf
+            return dropped
 
     def use_clock(self, clock: Callable[[], float] | None) -> None:
         with self._lock:
@@ -407,10 +447,13 @@ class PythonCore:
         self._stamps: Any = None if stamps is None else StampWords(stamps)
         self._table = None if self._stamps is None else self._stamps.table
         self._tracks = self._max_weight < inf or stamps is not None
+        self._map.tags.words = None if stamps is None else stamps.tags
         self._map.entry_class = TrackedEntry if self._tracks else Entry
 
     def _is_current(self, entry: Any) -> bool:
-        """Return whether no other process has written the key since ``entry`` was stored."""
+        """Return whether no other process has written the key since ``entry`` was stored, and no tag was dropped."""
+        if entry.tags and self._map.tags.are_dropped(entry.tags):
+            return False
         return self._table is None or bool(self._table[entry.slot] == entry.stamp)
 
     def _live(self, key: Any, now: float) -> Any:
@@ -418,10 +461,15 @@ class PythonCore:
         entry = self._map.entries.get(key)
         return entry if entry is not None and entry.fresh_until > now and self._is_current(entry) else None
 
+    def _existing(self, key: Any) -> Any:
+        """Return the entry of ``key`` in any state, unless a tag of it was dropped: that is as good as deleted."""
+        entry = self._map.entries.get(key)
+        return None if entry is None or (entry.tags and self._map.tags.are_dropped(entry.tags)) else entry
+
     def _record(self, entry: Any) -> Record:
         seen = None if self._stamps is None else (entry.news, entry.stamp)
         times = Times(entry.fresh_until, entry.due, self._is_current(entry))
-        return Record(entry.key, entry.value, times, entry.weight, seen)
+        return Record(entry.key, entry.value, times, entry.weight, seen, tuple([tag.name for tag in entry.tags]))
 
     def _records_of(self, keys: list[Any]) -> list[Record]:
         with self._lock:

@@ -114,7 +114,7 @@ cdef void end_walk(Walk *walk) noexcept:
 cdef object times_of(Map *map, uint32_t index):
     cdef Entry *entry = at(&map.entries, index)
     cdef double fresh_until = entry.fresh_until, due = expires_at(&map.entries, index, entry)
-    current = True if is_current(map, index) else False
+    current = True if is_current(map, index, entry) else False
     # ``tuple.__new__``, since the ``__new__`` of a named tuple is Python code.
     return tuple.__new__(Times, (fresh_until, due, current))
 
@@ -126,11 +126,12 @@ cdef object record_of(Map *map, uint32_t index):
     key, value, seen = <object>entry.key, <object>entry.value, None
     if has_seen:
         news, stamp = origin_of(&map.entries, index).news, origin_of(&map.entries, index).stamp
+    tags = names_of(tags_of(&map.entries, index, entry))
     times = times_of(map, index)
     # The collector is not paused everywhere: the entry may be gone by now.
     if has_seen:
         seen = (news, stamp)
-    return tuple.__new__(Record, (key, value, times, weight, seen))
+    return tuple.__new__(Record, (key, value, times, weight, seen, tags))
 
 
 # A finalizer may run while a scan without references still has its place, and ``core`` is needed to give that up.

@@ -7,26 +7,33 @@ cdef struct Stamps:
     Py_ssize_t slots
     uint64_t *table
     uint64_t *news
+    uint64_t *tags  # NULL if no other process drops tags
     Py_buffer table_buffer
     Py_buffer news_buffer
+    Py_buffer tags_buffer
 
 
 cdef int open_stamps(object stamps, Stamps *to) except -1:
-    to.given = to.written = False
+    memset(to, 0, sizeof(Stamps))
     if stamps is None:
         return 0
-    first = stamps.first
-    if first is not None:
-        to.next = first
-    PyObject_GetBuffer(stamps.table, &to.table_buffer, PyBUF_WRITABLE)
+    first, tags = stamps.first, stamps.tags
+    to.given = True
     try:
+        PyObject_GetBuffer(stamps.table, &to.table_buffer, PyBUF_WRITABLE)
         PyObject_GetBuffer(stamps.news, &to.news_buffer, PyBUF_WRITABLE)
+        to.slots = min(to.table_buffer.len, to.news_buffer.len)
+        if first is not None:
+            to.next, to.written = first, True
+        if tags is not None:
+            PyObject_GetBuffer(tags, &to.tags_buffer, PyBUF_WRITABLE)
+            to.slots = min(to.slots, to.tags_buffer.len)
     except BaseException:
-        PyBuffer_Release(&to.table_buffer)
+        close_stamps(to)
         raise
+    to.slots //= <Py_ssize_t>sizeof(uint64_t)
     to.table, to.news = <uint64_t *>to.table_buffer.buf, <uint64_t *>to.news_buffer.buf
-    to.slots = min(to.table_buffer.len, to.news_buffer.len) // <Py_ssize_t>sizeof(uint64_t)
-    to.given, to.written = True, first is not None
+    to.tags = <uint64_t *>to.tags_buffer.buf
     return 0
 
 
@@ -35,6 +42,7 @@ cdef void close_stamps(Stamps *stamps) noexcept:
         stamps.given = False
         PyBuffer_Release(&stamps.table_buffer)
         PyBuffer_Release(&stamps.news_buffer)
+        PyBuffer_Release(&stamps.tags_buffer)
 
 
 cdef inline int check_slot(Stamps *stamps, Py_ssize_t slot) except -1:
@@ -63,9 +71,15 @@ cdef void write_news_everywhere(Stamps *stamps) noexcept:
         stamps.next += 1
 
 
-cdef inline bint is_current(Map *map, uint32_t index) noexcept:
+cdef inline bint is_current(Map *map, uint32_t index, Entry *entry) noexcept:
+    return likely(not entry.flags & (HAS_TAGS | HAS_ORIGIN)) or are_stamps_current(map, index, entry)
+
+
+cdef bint are_stamps_current(Map *map, uint32_t index, Entry *entry) noexcept:
     cdef Origin *origin
-    if likely(not map.stamps.given):
+    if entry.flags & HAS_TAGS and are_dropped(map, tags_of(&map.entries, index, entry), False):
+        return False
+    if not map.stamps.given:
         return True
     origin = origin_of(&map.entries, index)
     return load_word(&map.stamps.table[origin.slot]) == origin.stamp

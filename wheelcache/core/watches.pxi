@@ -17,6 +17,7 @@ cdef class Watch:
     cdef readonly object value
     cdef public bint broken
     cdef readonly object seen
+    cdef uint64_t since  # the moment at which it began
     cdef bint wants_value
     cdef bint is_told  # by the step in progress
     cdef Py_hash_t hash
@@ -96,6 +97,7 @@ cdef int begin_watch(CompiledCore core, Watch watch, Py_ssize_t slot) except -1:
     cdef Stamps *stamps = &core.map.stamps
     cdef uint64_t news
     cdef bint collects = PyGC_Disable()
+    watch.since = nanoseconds()
     try:
         check_slot(stamps, slot)
         if stamps.given:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from weakref import ref
 
 from wheelcache.core.contract import MISSING, Seen
+from wheelcache.core.tags import moment
 
 PURGED: Final = 8
 """Ended watches that a call forgets. More than the one that it may add, so that they do not pile up."""
@@ -19,11 +20,23 @@ class Watch:
         ended: receives the reference to a watch that is closed or dropped.
     """
 
-    __slots__ = ("__weakref__", "_ended", "broken", "is_open", "key", "reference", "seen", "value", "wants_value")
+    __slots__ = (
+        "__weakref__",
+        "_ended",
+        "broken",
+        "is_open",
+        "key",
+        "reference",
+        "seen",
+        "since",
+        "value",
+        "wants_value",
+    )
 
     def __init__(self, key: Any, seen: Seen | None, wants_value: bool, ended: deque[Any]) -> None:
         self.key = key
         self.seen = seen
+        self.since = moment()
         self.broken = False
         self.value: Any = MISSING
         self.wants_value = wants_value

@@ -15,6 +15,8 @@ cdef struct Write:
     bint has_seen
     uint64_t news
     uint64_t stamp
+    PyObject *tags  # a tuple of names and slots; NULL for none
+    uint64_t since
 
 
 cdef inline int check_item(int64_t weight, object seen, Write *write) except -1:
@@ -44,6 +46,7 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
     cdef Entries *entries = &map.entries
     cdef Entry *entry
     cdef Origin *origin
+    cdef TagList *held = NULL
     cdef PyObject *old_key
     cdef double fresh_until, due
     cdef uint32_t index
@@ -75,6 +78,12 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
                 take(map, index, REPLACED, write.now, gone)
                 write_news(&map.stamps, write.slot)
             return OUTDATED
+    if unlikely(write.tags is not NULL):
+        if write.mode == SAME:
+            # The entry keeps its own.
+            write.tags = NULL
+        elif not check_tags(map, <tuple>write.tags, write.since if under is None else under.since):
+            return OUTDATED if under is None else CHANGED
     if write.ttl == KEEP and write.mode == SAME:
         fresh_until = at(entries, index).fresh_until
         due = expires_at(entries, index, at(entries, index))
@@ -86,8 +95,10 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
             take(map, index, REPLACED, write.now, gone)
         outcome = TOO_HEAVY
     else:
-        if not index or due > fresh_until or core.weighs or map.stamps.given:
-            reserve(map, index, due > fresh_until, write.weight if core.weighs else 0)
+        if not index or due > fresh_until or core.weighs or map.stamps.given or write.tags is not NULL:
+            reserve(map, index, due > fresh_until, write.weight if core.weighs else 0, write.tags is not NULL)
+        if unlikely(write.tags is not NULL):
+            held = new_list(map, <tuple>write.tags)
     # From here on, nothing fails.
     if watches is not None:
         if is_suspect:
@@ -121,9 +132,12 @@ cdef int put(CompiledCore core, Write *write, list watches, Watch under, Gone *g
         index = bear(map, write.key, write.value, write.hash)
         entry = at(entries, index)
     note_tracked(entries, index, entry)
+    if unlikely(held is not NULL or entry.flags & HAS_TAGS) and write.mode != SAME:
+        set_list(map, entries, index, entry, held)
     if map.stamps.given:
         origin = origin_of(entries, index)
         origin.news, origin.stamp, origin.slot = write.news, write.stamp, write.slot
+        entry.flags |= HAS_ORIGIN
     if core.weighs:
         weigh(map, index, write.weight)
     outcome |= STORED | file(map, index, entry, fresh_until, due, write.now)
@@ -146,7 +160,7 @@ cdef int give_ttl(CompiledCore core, uint32_t index, double ttl, double now) exc
     fresh_until = now + ttl
     due = fresh_until if due == INFINITY else fresh_until + (due - entry.fresh_until)
     if due > fresh_until:
-        reserve(map, index, True, 0)
+        reserve(map, index, True, 0, False)
     if not restamp(map, index):
         return 0
     return STORED | file(map, index, entry, fresh_until, due, now) | lateness(map, now)

@@ -1,6 +1,6 @@
 """A Django cache backend in memory: ``"BACKEND": "wheelcache.django_backend.WheelCache"``.
 
-Add ``"wheelcache.django_backend"`` to ``INSTALLED_APPS`` to have Django's system checks look at the settings, too.
+Add ``"wheelcache.django_backend"`` to ``INSTALLED_APPS`` to enable the system checks of its settings.
 """
 
 from wheelcache.django_backend.backend import WheelCache

@@ -21,7 +21,7 @@ def wheel_caches() -> Iterator[tuple[str, WheelCache]]:
 
 
 def settings_of(name: str) -> list[Setting]:
-    """Return the settings of the cache ``name``. Where its aliases differ, each has a line."""
+    """Return the settings of the cache ``name``. A setting that differs between its aliases has a line for each."""
     aliases = {alias: cache for alias, cache in wheel_caches() if cache.store.cache.name == name}
     found: dict[str, dict[Setting, list[str]]] = {}
     for alias, cache in aliases.items():
@@ -45,5 +45,5 @@ def _of_alias(cache: WheelCache) -> list[Setting]:
 
 
 def engines() -> list[Cache]:
-    """Return the caches, each once: aliases may share a store."""
+    """Return the caches, each of them once, since aliases may share a store."""
     return list(dict.fromkeys(cache.store.cache for _, cache in wheel_caches()))

@@ -36,7 +36,7 @@ from wheelcache.runtime.worker_pool import cleanups
 
 
 def _close_old_connections() -> None:
-    """Do what Django does after every request: a thread that loads values has database connections of its own."""
+    """Close old database connections, as Django does after a request: a thread that loads values has its own."""
     if settings.configured:
         close_old_connections()
 
@@ -56,20 +56,20 @@ def _for_tasks(name: str) -> Callable[..., Any]:
 
 
 KEY_SETTINGS: Final = ("key_prefix", "version", "key_func")
-"""Attributes that are part of every key, and may be changed at any time."""
+"""Attributes that are part of every key, and that may change at any time."""
 
 
 class WheelCache(BackendAccess, BaseCache):
     """Django's cache API on ``wheelcache.Cache``: in the memory of the process, shared by its threads.
 
-    Values are isolated as in Django's LocMemCache: what is immutable is stored as it is, everything else is pickled.
+    Values are isolated as in Django's LocMemCache: immutable values are stored as they are, all others are pickled.
 
-    A ``get`` that hits does not go through ``make_key`` and ``validate_key``: a key that hits was validated when it was
-    set. A key that fails Django's validation is stored under a name that the short way cannot find, so that it warns at
-    every call. If ``KEY_FUNCTION``, or a subclass's ``make_key`` or ``validate_key``, has a say, every call asks it.
+    A ``get`` that hits does not call ``make_key`` and ``validate_key``, since the key was validated when it was set. A
+    key that fails Django's validation is stored under a name that the fast path cannot find, so that every call warns.
+    If there is a ``KEY_FUNCTION``, or a subclass overrides ``make_key`` or ``validate_key``, every call calls it.
 
     ``set``, ``set_many`` and ``get_or_set`` shorten every timeout by a random fraction of at most ``JITTER``, and by at
-    most 60 seconds. ``add`` and ``touch`` keep theirs exactly, and ``incr`` keeps what is left.
+    most 60 seconds. ``add`` and ``touch`` use the exact timeout, and ``incr`` does not change it.
 
     One object may be used by all threads and tasks at the same time.
     """
@@ -77,13 +77,13 @@ class WheelCache(BackendAccess, BaseCache):
     serves_all_threads = True
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
-        # First, so that a wrong option is named before BaseCache makes something of it.
+        # First, so that a wrong option is reported before BaseCache uses it.
         self.store = self._find_store(location, params)
         self.location = location
         self._use_cache(self.store.cache, self.store.fill_waits)
         self._use_codec(self.store.codec, keeps_atoms=self.store.keeps_atoms)
         self._look_up_in(self._cache)
-        # Django warns of longer keys. They are stored under another name, so that each call comes to the warning.
+        # Django warns of longer keys. They are stored under another name, so that each call reaches the warning.
         self._max_key_length = MEMCACHE_MAX_KEY_LENGTH
         self._culls = self.store.cull_frequency is not None
         self._sets_at_once = not (self._culls or self._fill_waits)
@@ -98,7 +98,7 @@ class WheelCache(BackendAccess, BaseCache):
             self._find_prefix()
 
     def _find_prefix(self) -> None:
-        """What the default key function puts before every key, so that a hit need not call it."""
+        """Find the prefix that the default key function adds to every key, so that a hit need not call it."""
         cls = type(self)
         self._warns_as_django = (
             cls.validate_key is BaseCache.validate_key and cls.make_and_validate_key is BaseCache.make_and_validate_key
@@ -107,7 +107,7 @@ class WheelCache(BackendAccess, BaseCache):
             self._warns_as_django
             and cls.make_key is BaseCache.make_key
             and getattr(self, "key_func", None) is default_key_func
-            # Of anything else the text may change from call to call.
+            # The text of any other object may change from call to call.
             and type(self.key_prefix) is str
             and type(self.version) in (int, str)
         )
@@ -138,7 +138,7 @@ class WheelCache(BackendAccess, BaseCache):
         return self._add_new(self._key(key, version), self._encode(value), self._ttl(timeout))
 
     def _get_missed(self, key: Any, default: Any, version: int | None) -> Any:
-        """``get`` of a key that the short way did not find."""
+        """Complete a ``get`` of a key that the fast path did not find."""
         if self._fill_waits:
             return drive(self._look_up(key, default, version))
         cache_key = self._key(key, version)
@@ -162,14 +162,14 @@ class WheelCache(BackendAccess, BaseCache):
         ttl = self.default_timeout if timeout is DEFAULT_TIMEOUT else timeout
         if version is None and (self._sets_at_once or not (self._culls or is_of_page(key))):
             if self._missed_at and self._prefix is not None:
-                # Some keys are missed and never set: they must not send all sets the long way.
+                # Some keys are missed and never set. They must not make all sets take the slow path.
                 self._fill_times.filled(f"{self._prefix}{key!s}")
             if self._set_at_once(key, value, ttl) is not None:
                 return
         self._set_the_long_way(key, value, self._ttl(timeout), version)
 
     def _set_the_long_way(self, key: Any, value: Any, ttl: float | None, version: int | None) -> None:
-        """``set`` without the short way. Its closures would make that 45 ns slower, of 310."""
+        """Set a value without the fast path. The closures below would slow that down by 45 of 310 ns."""
         cache_key = self._key(key, version)
         if self._missed_at:
             self._fill_times.filled(cache_key)
@@ -216,7 +216,8 @@ class WheelCache(BackendAccess, BaseCache):
         load_timeout: float | None = None,
         negative_ttl: float | None = None,
     ) -> Steps:
-        """Do the same as Django's ``get_or_set``; of the callers that miss the key together, one calls ``default``.
+        """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
+        ``default``.
 
         The method for coroutines awaits the result of ``default()`` if it is awaitable.
 
@@ -294,7 +295,7 @@ class WheelCache(BackendAccess, BaseCache):
     aincr_version, adecr_version = map(_for_tasks, ("incr_version", "decr_version"))
 
     def close(self, **kwargs: Any) -> None:
-        """The request is over: what it was to fill is for others to fill."""
+        """End the request: the keys that it did not fill are left to other requests."""
         self._fill_times.forget()
         if self._fill_waits:
             end_request()
@@ -302,11 +303,11 @@ class WheelCache(BackendAccess, BaseCache):
             forget_misses()
 
     async def aclose(self, **kwargs: Any) -> None:
-        # Django's own runs close() in a thread, which would find nothing of what this task is to fill.
+        # Django's own method runs close() in a thread, which would not find the misses and leases of this task.
         self.close(**kwargs)
 
     def _ttl(self, timeout: Any) -> Any:
-        """Return the seconds that ``timeout`` stands for; None for no expiry, 0 or less if it is over immediately.
+        """Return the seconds that ``timeout`` stands for: None for no expiry, 0 or less for immediate expiry.
 
         Raises:
             TypeError: if ``timeout`` is not a number of seconds or None.
@@ -316,7 +317,7 @@ class WheelCache(BackendAccess, BaseCache):
         return timeout if type(timeout) is int else options.django_timeout("timeout", timeout)
 
     def _make_room(self, keys: Iterable[Any]) -> None:
-        """With CULL_FREQUENCY n, drop 1/n of a full cache before new ``keys`` come in; with 0, drop everything."""
+        """Drop 1/n of a full cache before ``keys`` are added, with CULL_FREQUENCY n; drop all entries with 0."""
         frequency, most = self.store.cull_frequency, self.store.max_entries
         size = len(self._cache) if self._culls else 0
         if frequency is not None and most is not None and size >= most and any(key not in self._cache for key in keys):

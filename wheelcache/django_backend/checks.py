@@ -51,7 +51,7 @@ def check_unnamed(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     return [
         checks.Warning(
             f"The caches {' and '.join(map(repr, aliases))} have no LOCATION and the same OPTIONS, so they share one "
-            "store: its limit on entries is for all of them, and clear() of one empties all.",
+            "store: they share its limit on entries, and clear() of one empties all.",
             hint="Give each a LOCATION of its own, or give them the same one if they are meant to share.",
             id="wheelcache.W004",
         )
@@ -61,10 +61,10 @@ def check_unnamed(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report sessions and counters in caches that each worker process has for itself."""
+    """Report sessions and counters in caches that the worker processes do not share."""
     return [
         checks.Warning(
-            f"{use.user} the cache {use.alias!r}, which each worker process has for itself: with more than one worker "
+            f"{use.user} the cache {use.alias!r}, which the worker processes do not share: with more than one worker, "
             f"{use.loss}.",
             hint=use.hint,
             id="wheelcache.W005",
@@ -75,7 +75,7 @@ def check_shared_state(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 
 
 def check_snapshots(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report caches that would load each other's snapshots: these are distinguished by the names of the caches."""
+    """Report caches that would load each other's snapshots, which are distinguished by the names of the caches."""
     stores: defaultdict[tuple[str, Path], dict[Any, list[str]]] = defaultdict(dict)
     for alias, cache in wheel_caches():
         engine = cache.store.cache
@@ -85,7 +85,7 @@ def check_snapshots(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
         checks.Error(
             f"The caches {' and '.join(repr(names[0]) for names in by_store.values())} do not share their entries, but "
             f"would load each other's from {directory}, since both are called {name!r}.",
-            hint="Give them different LOCATIONs, or a SNAPSHOT directory each.",
+            hint="Give them different LOCATIONs, or different SNAPSHOT directories.",
             id="wheelcache.E001",
         )
         for (name, directory), by_store in stores.items()
@@ -97,7 +97,7 @@ def check_misplaced_options(app_configs: Any, **kwargs: Any) -> list[CheckMessag
     """Report options that are next to OPTIONS instead of in it, where they have no effect."""
     return [
         checks.Warning(
-            f"CACHES[{alias!r}] has {option!r} beside its OPTIONS, where Django does not look for it.",
+            f"CACHES[{alias!r}] has {option!r} next to its OPTIONS, where Django does not look for it.",
             hint=f"Move it: 'OPTIONS': {{{option!r}: ...}}.",
             id="wheelcache.W002",
         )
@@ -114,7 +114,7 @@ def check_coherence(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
             f"The TieredCache {alias!r} is not notified of writes by other processes: it may return values that were "
             f"overwritten up to {settings.CACHES[alias]['OPTIONS'].get('L1_TIMEOUT', L1_TIMEOUT):g} seconds ago.",
             hint="Set 'COHERENCE': 'host' in its OPTIONS if all writers are on this machine, or use Redis or Valkey "
-            "without replicas as L2, or silence this check if L1_TIMEOUT is short enough for you.",
+            "without replicas as L2, or silence this check if L1_TIMEOUT is short enough.",
             id="wheelcache.W003",
         )
         for alias, cache in wheel_caches()
@@ -132,7 +132,7 @@ def check_dashboard_guard(app_configs: Any, **kwargs: Any) -> list[CheckMessage]
 
 
 def check_companion(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report a ``PageMiddleware`` that is not first: reads by the middleware in front of it would not be noticed."""
+    """Report a ``PageMiddleware`` that is not first: reads by earlier middleware would not be noticed."""
     if COMPANION not in settings.MIDDLEWARE[1:]:
         return []
     message = f"{COMPANION} must be the first of MIDDLEWARE: {settings.MIDDLEWARE[0]!r} is in front of it."
@@ -160,10 +160,10 @@ def check_sessions_of_pages(app_configs: Any, **kwargs: Any) -> list[CheckMessag
 
 
 def check_core(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    """Report that the slower core runs: an installation succeeds without a compiler, and pip does not show why."""
+    """Report that the slower core runs: an installation succeeds without a compiler, and pip does not report this."""
     if IMPLEMENTATION == "compiled":
         return []
-    message = f"{REPORT}: hits and writes take three to ten times as long as on the compiled one."
+    message = f"{REPORT}: hits and writes take three to ten times as long as on the compiled core."
     return [checks.Info(message, hint=HOW_TO_CHANGE, id="wheelcache.I001")]
 
 
@@ -178,4 +178,4 @@ CHECKS: Final = (
     check_sessions_of_pages,
     check_core,
 )
-"""The checks of every ``check``; ``check_shared_state`` is for ``--deploy``."""
+"""The checks that every ``check`` runs; ``check_shared_state`` runs with ``--deploy``."""

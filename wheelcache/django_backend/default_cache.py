@@ -27,10 +27,10 @@ class DefaultCache:
     """
 
     def __getattr__(self, name: str) -> Any:
-        # For names that are not in the dict of this object.
+        # Called for names that are not in the dict of this object.
         if name.startswith("__") or (name.startswith("_") and not settings.configured):
-            # Tools that inspect modules ask for such names, ``inspect`` itself from Python 3.13 on, before there are
-            # settings. Once there are, a private name is one of the backend: RedisCache has ``_cache``.
+            # Tools that inspect modules, including ``inspect`` from Python 3.13 on, ask for such names before there are
+            # settings. Once there are, a private name belongs to the backend: RedisCache has ``_cache``.
             raise AttributeError(name)
         backend = self._find_backend()
         value = getattr(backend, name)
@@ -39,7 +39,7 @@ class DefaultCache:
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # As on the backend; tests put doubles there.
+        # Tests replace attributes of the backend by doubles.
         setattr(self._find_backend(), name, value)
         vars(self).pop(name, None)
 
@@ -51,12 +51,12 @@ class DefaultCache:
         return key in self._find_backend()
 
     def _find_backend(self) -> BaseCache:
-        """Return the default cache. Threads that come first together may get two objects, which have the same store."""
+        """Return the default cache. The first threads may get two objects, which have the same store."""
         backend: BaseCache | None = vars(self).get(BACKEND)
         if backend is None:
             backend = caches[ALIAS]
             if isinstance(backend, WheelCache) and backend.serves_all_threads:
-                # An object of its own, which no request closes.
+                # A separate object, which no request closes.
                 backend = vars(self)[BACKEND] = caches.create_connection(ALIAS)
         return backend
 

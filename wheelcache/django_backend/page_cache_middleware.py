@@ -29,7 +29,7 @@ from wheelcache.http_cache import SEAM, HTTPCache
 
 NAME: Final = "wheelcache.django_backend.page_cache_middleware.PageCacheMiddleware"
 CALL: Final = "wheelcache.call"
-"""The key of the ``_Call`` in the environ and in the scope."""
+"""The key of the ``_Call`` in the WSGI environ and in the ASGI scope."""
 
 
 _cache: HTTPCache | None = None

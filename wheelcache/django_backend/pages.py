@@ -27,6 +27,7 @@ from django.utils import timezone
 from django.utils.cache import has_vary_header
 from django.utils.translation import get_language
 
+from wheelcache.django_backend.site_settings import figures_directory
 from wheelcache.http_cache import HTTPCache
 from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
@@ -61,7 +62,13 @@ def cache_of_site(options: Mapping[str, Any]) -> HTTPCache:
     """Return an HTTP cache with the defaults of a Django site."""
     own = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
     return HTTPCache(
-        **{"cookies": own, "session_cookies": [settings.SESSION_COOKIE_NAME], "companion": True, **options}
+        **{
+            "cookies": own,
+            "session_cookies": [settings.SESSION_COOKIE_NAME],
+            "companion": True,
+            "figures_dir": figures_directory(),
+            **options,
+        }
     )
 
 
@@ -105,14 +112,14 @@ def _notes(request: HttpRequest) -> PageNotes | None:
 
 
 class _Watch:
-    """The watch over one request: what is read of it, and what its response shows."""
+    """Watches one request: the reads of its parts, and its response."""
 
     def __init__(self, request: HttpRequest, notes: PageNotes) -> None:
         self._request = request
         self._notes = notes
         # A thread keeps the language and the time zone of an earlier request if nothing deactivates them.
         self._language, self._zone = get_language(), timezone.get_current_timezone_name()
-        # With this call, the notes are complete: reads are added to them as they come, also those of a streamed body.
+        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
         notes.vary_on()
         environ = request.META
         # Both are read for every page.
@@ -123,7 +130,7 @@ class _Watch:
         if hasattr(request, "environ"):
             request.environ = meta
         if (environ.get("SCRIPT_URL") or environ.get("REDIRECT_URL")) and environ["SCRIPT_NAME"]:
-            # Apache's mod_rewrite. Django derives the script name from this, and the key has the one before.
+            # Apache's mod_rewrite. Django derives the script name from this, and the key contains the earlier one.
             notes.refuse("script name")
 
     def end(self, response: HttpResponseBase) -> None:
@@ -158,7 +165,7 @@ class _Cookies(WatchedCookies):
 
 
 _FOR_DISALLOWED: Final = CommonMiddleware.process_request.__code__
-"""This reads the User-Agent of every request, also if the site disallows none."""
+"""This middleware reads the User-Agent of every request, even if the site disallows none."""
 
 
 class _Meta(WatchedEnviron):

@@ -1,15 +1,15 @@
 """The request that the running code belongs to: the leases that end with it, its page, its language and time zone.
 
 **Leases.** At the end of a request, Django closes the caches that the running thread got from ``caches``. A backend
-object in a module, which all threads use, is not among them; the signal ``request_finished`` reaches that as well.
-Under WSGI, it is sent in the thread that ran the view. Under ASGI, it is sent in another context; and where a view or a
-middleware runs in a thread, no task ends with it, while its context may live on in a traceback or in a timer of the
+object in a module, which all threads use, is not among them, so the signal ``request_finished`` is used as well. Under
+WSGI, it is sent in the thread that ran the view. Under ASGI, it is sent in another context; and if a view or a
+middleware runs in a thread, no task ends with it, and its context may live on in a traceback or in a timer of the
 server. All code of such a request has asgiref's ``ThreadSensitiveContext`` in common.
 
 **Pages.** Django's cache middleware and ``cache_page`` keep a page in two entries: the list of the request headers that
 the page depends on, and the page for certain values of them. On a miss of the first, the key of the second cannot be
-known. So the lease on the first stands for the page: the list is held back until the page is there. Otherwise the
-waiters for the list would get it, miss the page, and make it again.
+known. So the lease on the first stands for the page: the list is held back until the page is stored. Otherwise, the
+waiters for the list would receive it, miss the page, and make it again.
 
 **Language and time zone.** Django keeps both in asgiref's ``Local``, which acquires a lock outside of ``try``: an
 exception that interrupts its methods (a time limit, a signal handler) may leave the lock acquired, and other threads
@@ -44,13 +44,13 @@ _scopes: Final[WeakKeyDictionary[ThreadSensitiveContext, set[RequestScope]]] = W
 
 
 def act_for_request() -> None:
-    """Let the leases of the running code end with its request, not later."""
+    """Make the leases of the running code end with its request, not later."""
     request = SyncToAsync.thread_sensitive_context.get(None)
     if request is None:
         return
     scopes = _scopes.setdefault(request, set())
     if not any(scope in scopes for scope in current_scope().with_parents()):
-        # A request inherited this scope from the code that started the server, and so did all others.
+        # All requests inherit this scope from the code that started the server.
         on_its_own()
         scopes.add(current_scope())
 
@@ -80,13 +80,13 @@ request_finished.connect(_end, dispatch_uid="wheelcache")
 
 
 def is_of_page(key: Any) -> bool:
-    """Return whether ``key`` is that of a page or of a list of headers."""
+    """Return whether ``key`` is the key of a page or of a list of headers."""
     return type(key) is str and key.startswith(PREFIX)
 
 
 def is_held_back(cache: Cache, key: Any, cache_key: Any, store: Callable[[], object]) -> bool:
-    """Return whether ``key`` is that of a list of headers on which the running code has a lease. Then ``store()`` is
-    called when the page is stored, or when the request ends."""
+    """Return whether ``key`` is the key of a list of headers on which the running code has a lease. If so, ``store()``
+    is called when the page is stored or the request ends."""
     if type(key) is not str or not key.startswith(HEADERS) or not cache.parts.is_leased(cache_key):
         return False
     current_scope().held_back[cache, cache_key] = store
@@ -94,7 +94,7 @@ def is_held_back(cache: Cache, key: Any, cache_key: Any, store: Callable[[], obj
 
 
 def store_headers(cache: Cache, page: Any, key_of: Callable[[str], Any]) -> None:
-    """Store the list of headers that was held back until ``page`` was stored, if that is the key of a page.
+    """Store the list of headers that was held back, if ``page`` is the key of the page that it waited for.
 
     Args:
         key_of: returns the key of the cache for a key of the caller.
@@ -126,7 +126,7 @@ def in_language(default: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _language() -> str | None:
-    """``translation.get_language`` without a lock."""
+    """Do the same as ``translation.get_language`` without a lock."""
     if not settings.USE_I18N:
         return translation.get_language()
     active = getattr(_unlocked(trans_real), "value", None)
@@ -136,7 +136,7 @@ def _language() -> str | None:
 
 
 def _time_zone() -> Any:
-    """``timezone.get_current_timezone`` without a lock."""
+    """Do the same as ``timezone.get_current_timezone`` without a lock."""
     return getattr(_unlocked(timezone), "value", timezone.get_default_timezone())
 
 

@@ -1,8 +1,9 @@
-"""What a site keeps in a cache that all its workers have to see: sessions, rate limits, failed logins.
+"""Finds uses of a cache that need a store shared by all workers: sessions, rate limits, failed logins.
 
-A ``WheelCache`` is a store of each process. ``COHERENCE`` tells the processes of a machine that an entry has changed,
-and not what it is by now: that is enough where the truth is elsewhere, as the sessions of ``cached_db`` are in the
-database. A counter or a session that is in the cache alone needs a store that all workers share.
+Each process has its own entries of a ``WheelCache``. ``COHERENCE`` notifies the processes of a machine that an entry
+has changed, but does not pass on the new value. That is enough if the value is also stored elsewhere, as the sessions
+of ``cached_db`` are in the database. A counter or a session that only the cache has needs a store that all workers
+share.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ SESSIONS: Final = "django.contrib.sessions.backends.cache"
 CACHED_DB: Final = "django.contrib.sessions.backends.cached_db"
 AXES_CACHE_HANDLER: Final = "axes.handlers.cache.AxesCacheHandler"
 
-SHARED: Final = "a TieredCache over Redis, Valkey or memcached, or one of these itself"
+SHARED: Final = "the alias of a TieredCache over Redis, Valkey or memcached, or of one of these itself"
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What uses a cache.
+    """One use of a cache by the site.
 
     Attributes:
-        user: as the subject of a sentence, with its verb.
-        loss: what happens if each worker has its own.
-        hint: what to do.
-        coherence_is_enough: whether the truth is elsewhere.
+        user: the subject and the verb of a sentence about the use.
+        loss: the consequence if the workers do not share the entries.
+        hint: the remedy.
+        coherence_is_enough: whether the values are also stored elsewhere.
     """
 
     user: str
@@ -44,7 +45,8 @@ class Use:
     coherence_is_enough: bool = False
 
     def is_right(self) -> bool:
-        """Whether this cache will do, or is none of ours, or there is none of this name, which Django says itself."""
+        """Return whether there is nothing to report: the cache is suitable, belongs to another package, or does not
+        exist, which Django reports."""
         if self.alias not in settings.CACHES:
             return True
         cache = caches[self.alias]
@@ -57,38 +59,38 @@ class Use:
 
 
 def uses() -> Iterator[Use]:
-    """What this site keeps in caches, as far as its settings tell."""
+    """Iterate over the uses of caches that the settings of this site show."""
     sessions = getattr(settings, "SESSION_CACHE_ALIAS", "default")
     if settings.SESSION_ENGINE == SESSIONS:
         yield Use(
             "Sessions are only in",
             sessions,
-            "a visitor is logged out, and loses what the session has, whenever another worker answers",
+            "a visitor is logged out and loses the data of the session whenever another worker answers",
             f"Set SESSION_ENGINE to {CACHED_DB!r} and 'COHERENCE': 'host' in the OPTIONS of this cache, if all workers "
-            f"are on this machine; or have SESSION_CACHE_ALIAS name {SHARED}.",
+            f"are on this machine; or set SESSION_CACHE_ALIAS to {SHARED}.",
         )
     elif settings.SESSION_ENGINE == CACHED_DB:
         yield Use(
             "Sessions are read from",
             sessions,
-            "a worker goes on with an old session, and what other workers put into it is lost",
-            "Set 'COHERENCE': 'host' in the OPTIONS of this cache, if all workers are on this machine; or have "
-            f"SESSION_CACHE_ALIAS name {SHARED}.",
+            "a worker continues with an old session, and changes to it by other workers are lost",
+            "Set 'COHERENCE': 'host' in the OPTIONS of this cache, if all workers are on this machine; or set "
+            f"SESSION_CACHE_ALIAS to {SHARED}.",
             coherence_is_enough=True,
         )
     if _uses_ratelimit():
         yield Use(
             "django-ratelimit counts in",
             getattr(settings, "RATELIMIT_USE_CACHE", "default"),
-            "each worker has counts of its own, and lets as many requests through",
-            f"Have RATELIMIT_USE_CACHE name {SHARED}.",
+            "each worker counts separately and lets as many requests through",
+            f"Set RATELIMIT_USE_CACHE to {SHARED}.",
         )
     if apps.is_installed("axes") and getattr(settings, "AXES_HANDLER", None) == AXES_CACHE_HANDLER:
         yield Use(
             "django-axes counts failed logins in",
             getattr(settings, "AXES_CACHE", "default"),
-            "each worker has counts of its own, and lets as many attempts through",
-            f"Have AXES_CACHE name {SHARED}; or use axes' database handler, which is its default.",
+            "each worker counts separately and lets as many attempts through",
+            f"Set AXES_CACHE to {SHARED}; or use axes' database handler, which is its default.",
         )
 
 

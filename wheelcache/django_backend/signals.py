@@ -1,4 +1,4 @@
-"""``entry_removed``, a signal of Django's for every entry that leaves a cache of ``CACHES`` in this process."""
+"""``entry_removed``, a Django signal for every entry that leaves a cache of ``CACHES`` in this process."""
 
 from __future__ import annotations
 
@@ -19,32 +19,33 @@ OnRemoval = Callable[[Any, Any, RemovalCause], object]
 
 
 class EntryRemoved(Signal):
-    """Sent for every entry that leaves; of a ``TieredCache``, for every copy.
+    """Sent for every entry that leaves; for a ``TieredCache``, for every copy.
 
     Receivers get:
         sender: ``WheelCache`` or ``TieredCache``.
         location: the LOCATION of the cache.
-        key: as it was made, with prefix and version.
+        key: the complete key, with prefix and version.
         cause: a ``RemovalCause``.
 
-    They are called by the thread that removed the entry, the one that wrote or the one that expires, with no lock held.
-    An exception in one is logged on ``django.dispatch``, and the others are called nevertheless.
+    The thread that removes the entry, a writing thread or the wheel thread, calls them with no lock held. If a receiver
+    raises, the exception is logged to ``django.dispatch``, and the other receivers are still called.
 
-    Without receivers it costs nothing: the caches have a listener only as long as there is one.
+    Without receivers, the signal costs nothing: the caches have a listener only while there is a receiver.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        # A receiver that connects while another disconnects must leave the caches as the last of the two requires.
+        # If one receiver connects while another disconnects, the caches must end as the later of the two requires.
         self._attaching = threading.RLock()
 
     def connect(self, receiver: Any, *args: Any, **kwargs: Any) -> None:
-        """
+        """Connect ``receiver``, as Django's signals do.
+
         Raises:
-            TypeError: ``receiver`` is a coroutine function. Entries leave in threads that have no loop to run it.
+            TypeError: if ``receiver`` is a coroutine function. Entries leave in threads without an event loop.
         """
         if iscoroutinefunction(receiver):
-            raise TypeError(f"entry_removed takes no coroutine functions, as {receiver!r} is")
+            raise TypeError(f"receivers of entry_removed must not be coroutine functions, as {receiver!r} is")
         super().connect(receiver, *args, **kwargs)
         self._attach()
 
@@ -56,7 +57,7 @@ class EntryRemoved(Signal):
     def _attach(self) -> None:
         with self._attaching:
             if self._listen not in stores.watchers:
-                # First, so that a store made meanwhile is seen by one of both.
+                # First, so that a store that is made meanwhile gets its listener, here or below.
                 stores.watchers.append(self._listen)
                 for location, store in stores.stores_with_locations():
                     self._listen(location, store)
@@ -96,7 +97,7 @@ class _Listener:
 
     def __call__(self, key: Any, value: Any, cause: RemovalCause) -> None:
         if entry_removed.has_listeners(self.sender):
-            # In a tuple if Django warns of it.
+            # Django warns of keys that are in a tuple.
             cache_key = key[0] if isinstance(key, tuple) else key
             entry_removed.send_robust(self.sender, location=self.location, key=cache_key, cause=cause)
         else:

@@ -22,16 +22,16 @@ GUARD: Final = "WHEELCACHE_DASHBOARD_GUARD"
 
 
 def site_name() -> str:
-    """Return the name of the settings module; "settings" if they are in none."""
+    """Return the name of the settings module, or "settings" if there is none."""
     return str(getattr(settings, "SETTINGS_MODULE", None) or "settings")
 
 
 def figures_directory() -> Path | None:
     """Return the directory for figures without FIGURES_DIR, which is the same for all processes of the site.
 
-    It is derived from the settings module, the base directory and the SECRET_KEY, if there is one. Two sites of a host
-    may well share the first and the last: one project, installed twice. A deploy into another directory makes another
-    site of it.
+    It is derived from the settings module, the base directory and the SECRET_KEY, if there is one. If a project is
+    installed twice on a host, its sites share the first and the last. After a deploy into another directory, the site
+    has another directory for figures.
     """
     site = f"{site_name()} {_base_directory()}"
     try:
@@ -41,7 +41,7 @@ def figures_directory() -> Path | None:
 
 
 def _base_directory() -> Path:
-    """Return BASE_DIR, or the directory of the settings module, without links; the working directory without either."""
+    """Return BASE_DIR, the directory of the settings module or the working directory, with all links resolved."""
     base = getattr(settings, "BASE_DIR", None)
     if isinstance(base, str | os.PathLike):
         return Path(base).resolve()
@@ -50,9 +50,9 @@ def _base_directory() -> Path:
 
 
 def cache_in_words(location: Any, params: Mapping[str, Any]) -> str:
-    """Return how an error message names a cache, as "the cache 'default'", since Django does not pass the alias.
+    """Return the name of a cache for an error message, such as "the cache 'default'".
 
-    These are the aliases with the same settings, or the LOCATION if there are none.
+    Django does not pass the alias, so the message names all aliases with these settings; without any, the LOCATION.
 
     Args:
         params: the arguments of a backend: its entry of ``CACHES`` without BACKEND and LOCATION.
@@ -70,12 +70,12 @@ def _has_settings(entry: Mapping[str, Any], location: Any, params: Mapping[str, 
 
 
 def dashboard_guard() -> Callable[[HttpRequest], Any] | None:
-    """Return the function of ``WHEELCACHE_DASHBOARD_GUARD``, for sites whose users have no permissions of Django's.
+    """Return the function of ``WHEELCACHE_DASHBOARD_GUARD``, for sites whose users have no Django permissions.
 
-    Without the setting, the result is None: the permissions of Django's users decide.
+    Without the setting, return None: the permissions of Django's users decide.
 
     Raises:
-        ImproperlyConfigured: the setting is neither a function nor the dotted path of one.
+        ImproperlyConfigured: if the setting is neither a function nor the dotted path of one.
     """
     given = guard = getattr(settings, GUARD, None)
     if isinstance(given, str):

@@ -1,7 +1,7 @@
-"""The stores of the process: one for each LOCATION and OPTIONS, whatever number of backend objects look at it.
+"""The stores of the process: one for each LOCATION and OPTIONS, shared by any number of backend objects.
 
-Django makes a backend object for every alias in every thread and async context, so a look-up here costs microseconds;
-the options are checked once, when the store is made.
+Django makes a backend object for every alias in every thread and async context. So a look-up here must cost only
+microseconds: the options are checked once, when the store is made.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from wheelcache.options import SERIALIZER_TAKES
 
 
 class Store:
-    """A cache and the codec of its values, made of checked options.
+    """A cache and the codec of its values, made from checked options.
 
     Attributes:
         fill_waits: pairs of a key prefix and the seconds that a ``get`` waits for another caller to fill such a key,
             the longest prefix first.
         keeps_atoms: whether immutable values are stored as they are.
         settings: the options, for operators.
-        cull_frequency: None evicts one by one; 0 empties a full cache; n drops 1/n of it.
+        cull_frequency: None to evict one by one; 0 to empty a full cache; n to drop 1/n of it.
     """
 
     __slots__ = ("cache", "codec", "cull_frequency", "fill_waits", "keeps_atoms", "max_entries", "settings")
@@ -58,7 +58,8 @@ class Store:
 
 
 def make_store(location: str, checked: Mapping[str, Any]) -> Store:
-    """
+    """Return a new store for a LOCATION and checked options.
+
     Raises:
         TypeError, ValueError, FileUnusable: naming the option.
     """
@@ -87,10 +88,10 @@ def _codec(name: str) -> Codec:
 
 
 _stores: Final[dict[Any, Any]] = {}
-"""By location and checked options, defaults included."""
+"""The stores by location and checked options, including defaults."""
 
 _looked_up: Final[dict[Any, Any]] = {}
-"""By location and the given options with their types, since True equals 1. Avoids the checks."""
+"""The stores by location and given options with their types, since True equals 1. This avoids the checks."""
 
 watchers: Final[list[Callable[[str, Store], None]]] = []
 """Functions that are called with the location and each new store, perhaps twice."""
@@ -109,39 +110,40 @@ def store_for(
     params: Mapping[str, Any],
     table: Options = OPTIONS,
     make: Callable[[str, dict[str, Any]], S] = make_store,  # type: ignore[assignment]
-    beside: Hashable = None,
+    variant: Hashable = None,
 ) -> S:
     """Return the store of a LOCATION and the OPTIONS in ``params``. The first call makes it.
 
     Args:
         params: the second argument of a Django backend.
-        table: the options there are.
-        make: makes the store of a location and checked options.
-        beside: distinguishes stores with the same location and options.
+        table: the valid options.
+        make: makes a store from a location and checked options.
+        variant: distinguishes stores with the same location and options.
 
     Raises:
-        ImproperlyConfigured: an option is unknown or wrong; names it, its cache, what it accepts and what it got.
+        ImproperlyConfigured: if an option is unknown or wrong. The message names the option, its cache, the values that
+            it accepts and the value that it got.
     """
     given = _options_in(params)
     try:
         asked = (
             location,
-            beside,
+            variant,
             frozenset((option, type(value), _hashable(value)) for option, value in given.items()),
         )
         found: S = _looked_up[asked]
         return found
     except (AttributeError, TypeError):
-        # No dict, or nothing that can be hashed: the checks say what is wrong.
+        # OPTIONS is not a dict, or contains a value that cannot be hashed: the checks report it.
         asked = None
     except KeyError:
         pass
     try:
         checked = _check(location, given, table, params)
-        identity = (location, beside, frozenset(checked.items()))
+        identity = (location, variant, frozenset(checked.items()))
         store: S | None = _stores.get(identity)
         if store is None:
-            # One C call, so two threads that come first together get the same one.
+            # This is a single C call, so concurrent threads get the same store.
             store = _stores.setdefault(identity, make(location, checked))
             for watch in tuple(watchers):
                 watch(location, store)
@@ -157,10 +159,10 @@ def _hashable(value: Any) -> Any:
 
 
 def _options_in(params: Mapping[str, Any]) -> Any:
-    """Return OPTIONS, and the options next to it that Django prefers to them, in lower case: an old spelling."""
+    """Return OPTIONS, with the options in lower case next to it, an old spelling that Django prefers."""
     given = params.get("OPTIONS", {})
-    beside = {option.upper(): params[option] for option in BESIDE_OPTIONS if option in params}
-    return {**given, **beside} if beside and isinstance(given, Mapping) else given
+    preferred = {option.upper(): params[option] for option in BESIDE_OPTIONS if option in params}
+    return {**given, **preferred} if preferred and isinstance(given, Mapping) else given
 
 
 BESIDE_OPTIONS: Final = ("max_entries", "cull_frequency")

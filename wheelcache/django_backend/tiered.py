@@ -48,7 +48,7 @@ SERVE_ALL_THREADS: Final = {
     "django.core.cache.backends.locmem.LocMemCache",
     "wheelcache.django_backend.backend.WheelCache",
 }
-"""Backends of which many threads may use one object. For others this is unknown: Django makes an object per thread.
+"""Backends with objects that many threads may share. For others this is unknown: Django makes an object per thread.
 
 The backends for memcached are not among them: two threads on one connection of pymemcache read each other's answers,
 and with its pool, the ``close`` at the end of one request still closes the connections of all.
@@ -63,7 +63,7 @@ class TieredStore(Store):
     """The copies of one process, and the source of their invalidations.
 
     Attributes:
-        level: reads and writes them.
+        level: reads and writes the copies.
         is_told: whether the writes of other processes are reported to this one.
     """
 
@@ -73,7 +73,7 @@ class TieredStore(Store):
     cull_frequency: None
 
     def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
-        # The prefix covers all versions. It is unknown how another key function uses it.
+        # The prefix covers all versions. Another key function may use it in an unknown way.
         prefix = f"{l2.key_prefix}:" if l2.key_func is default_key_func else ""
         news = WriteNews(l2, prefix, shared_stamps(location, checked))
         super().__init__(location or name, checked, news.stamps)
@@ -124,11 +124,11 @@ class TieredCache(WheelCache):
         self._l2 = l2 = _second_level(alias, key_settings, given.get("L2_TIMEOUT", OPTIONS["L2_TIMEOUT"].default))
         # The alias alone is not enough: tests override its settings.
         # The version is left out: aliases that differ only in it share the copies and see each other's writes.
-        beside = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)
+        variant = ("tiered", repr(caches.settings[alias]), l2.key_prefix, l2.key_func)
         return store_for(
             *(location, params, OPTIONS),
             lambda place, checked: TieredStore(place, checked, l2, f"copies of {alias}"),
-            beside,
+            variant,
         )
 
     def _find_prefix(self) -> None:
@@ -144,7 +144,7 @@ class TieredCache(WheelCache):
         cache_key = self.make_key(key, version=version)
         return cache_key if self._keeps and is_printable(cache_key, MEMCACHE_MAX_KEY_LENGTH) else (cache_key,)
 
-    # Steps, and the two methods made of each: in tasks, the calls of the other cache are awaited.
+    # Steps, from each of which two methods are made. The methods for tasks await the calls of the other cache.
 
     def _add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[Any]:
         l2, ttl = (yield self._l2s), self._ttl(timeout)
@@ -251,9 +251,10 @@ class TieredCache(WheelCache):
 
     get_many, aget_many = twins(_get_many)
 
-    # A value that two levels have has no grace in one of them.
+    # These have no ``grace``: a value may outlive its timeout in one level only.
     def get_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
-        """Do the same as Django's ``get_or_set``; of the callers that miss the key together, one calls ``default``."""
+        """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
+        ``default``."""
         timeout = self._ttl(timeout)
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
@@ -289,7 +290,7 @@ class TieredCache(WheelCache):
 
     incr, aincr = twins(_incr)
 
-    # These call the methods above.
+    # The methods below call the methods above.
     aget, adecr = WheelCache.aget, BaseCache.adecr
     aincr_version, adecr_version = BaseCache.aincr_version, BaseCache.adecr_version
 
@@ -355,8 +356,8 @@ def _second_level(alias: str, key_settings: Mapping[str, Any], timeout: float) -
     known = well_known(cls)
     params["OPTIONS"] = {**socket_options(cls, timeout), **params.get("OPTIONS", {})}
     if known == PYMEMCACHE and isinstance(location, str) and not {",", ";"} & set(location):
-        # After a failure pymemcache reports misses for a while, without an error. With one server there is no other to
-        # use, so an error is better.
+        # After a failure, pymemcache reports misses for a while, without an error. With a single server there is no
+        # other one to use, so an error is better.
         params["OPTIONS"] = {"retry_attempts": 0, "dead_timeout": 0, **params["OPTIONS"]}
     if known == DJANGO_REDIS:
         location = _with_timeouts(location, params["OPTIONS"])

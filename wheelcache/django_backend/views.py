@@ -1,4 +1,4 @@
-"""The views of the dashboard, for users with its permissions or those that the guard of the site lets in.
+"""The views of the dashboard, for users with its permissions and users that the guard of the site lets in.
 
 Each view checks the permission and detects forged requests by itself, whatever middleware the site has. The site's own
 middleware leaves both to the views, so every refusal has the same words and the same headers on every site.
@@ -41,9 +41,9 @@ WHY: Final = {401: "You have to log in", 403: REFUSED}
 
 def _to_login(request: HttpRequest, status: int) -> HttpResponse:
     if status == 403:
-        # Another login might not help, and would redirect in circles. The site has a page for this.
+        # Another login might not help and could redirect in circles. The site has its own page for a 403.
         raise PermissionDenied(WHY[status])
-    # This imports the models of django.contrib.auth, which sites with a guard need not have.
+    # This imports the models of django.contrib.auth, which sites with a guard may not have.
     from django.contrib.auth.views import redirect_to_login
 
     return redirect_to_login(request.get_full_path(), resolve_url(settings.LOGIN_URL))
@@ -86,7 +86,7 @@ def _guarded(refuse: Refusal) -> Callable[[View], View]:
 
 
 def _permission_of(user: Any) -> Permission | None:
-    """Return the permission of a user of Django's; superusers have both."""
+    """Return the permission of a Django user; superusers have both."""
     if user.is_authenticated:
         for permission in (Permission.OPERATE, Permission.VIEW_FIGURES):
             if user.has_perm(f"wheelcache.{permission}"):
@@ -110,7 +110,7 @@ def _may_operate(request: HttpRequest) -> bool:
 
 
 def _action(view: View) -> View:
-    """Make a view that operators may post to, with the token of the page."""
+    """Return ``view`` as a view that operators may post to, with the token of the page."""
     protected = csrf_protect(view)
 
     @wraps(view)
@@ -160,7 +160,7 @@ def clear(request: HttpRequest) -> HttpResponse:
 
 @_action
 def save(request: HttpRequest) -> HttpResponse:
-    return _done(request, _dashboard(request).save, "%(user)r had the cache %(cache)r saved from the dashboard")
+    return _done(request, _dashboard(request).save, "%(user)r saved the cache %(cache)r from the dashboard")
 
 
 @_action
@@ -179,7 +179,7 @@ def _done(request: HttpRequest, act: Callable[[str, str], str], to_log: str) -> 
 
 
 def _user_name(request: HttpRequest) -> str:
-    """Return the name of the user for the recent events; sites with a guard may have other users, or none."""
+    """Return the name of the user for the recent events. Sites with a guard may have other users, or none."""
     try:
         return str(request.user.get_username())
     except AttributeError:

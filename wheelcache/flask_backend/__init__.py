@@ -1,8 +1,8 @@
 """Flask-Caching backends: ``CACHE_TYPE = "wheelcache.flask_backend.WheelCache"``, in memory, and ``"....TieredCache"``,
-in memory and in front of any other; and ``Cache``, Flask-Caching's own with faster decorators.
+in memory and in front of any other backend; and ``Cache``, Flask-Caching's class with faster decorators.
 
-They are imported when they are asked for: every ``flask`` command, of whatever app, imports ``commands``, which is in
-here, also where there is no Flask-Caching.
+They are imported at the first access: every ``flask`` command, of any app, imports this package with ``commands``, even
+if Flask-Caching is not installed.
 """
 
 from importlib import import_module

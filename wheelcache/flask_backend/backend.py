@@ -41,18 +41,18 @@ class WheelCache(EngineBackend):
 
     Each object has a store of its own, so two apps in one process share nothing.
 
-    Values are isolated: what is immutable is stored as it is, everything else is pickled. A ``serializer`` in
-    cachelib's form, set on the class or on the object, takes the place of pickle, and then gets every value but ints
-    and None.
+    Values are isolated: immutable values are stored as they are, all others are pickled. A ``serializer`` in cachelib's
+    form, set on the class or on the object, replaces pickle and then receives every value except ints and None.
 
     Args:
-        threshold: the most entries that are kept. As in cachelib's SimpleCache 0 means 500.
+        threshold: the most entries to keep. As in cachelib's SimpleCache, 0 means 500.
         default_timeout: int, float or timedelta; 0 for entries that never expire.
         ignore_delete_many_errors: accepted for compatibility; deletes cannot fail.
         given: the other options; see ``option_table.FLASK``.
 
     Raises:
-        TypeError, ValueError: an option is unknown or wrong; names it, what it takes and what it got.
+        TypeError, ValueError: if an option is unknown or wrong. The message names the option, the values that it
+            accepts and the value that it got.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class WheelCache(EngineBackend):
             fill_waits=checked["fill_wait"],
             settings=OPTIONS.settings(checked),
         )
-        # Of a subclass, such as a member of an Enum, a plain string: what is compiled takes no other.
+        # A plain string, even if the option is of a subclass such as an Enum: compiled code accepts no other.
         self._prefix = f"{checked['key_prefix']}"
         self._max_bytes = checked["max_weight"]
         self._stamps = engine.parts.stamps if engine.parts.stamps.are_there else None
@@ -83,7 +83,7 @@ class WheelCache(EngineBackend):
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> WheelCache:
-        """Make the backend; Flask-Caching calls this. CACHE_ARGS and CACHE_OPTIONS override the other settings."""
+        """Return a new backend. Flask-Caching calls this. CACHE_ARGS and CACHE_OPTIONS override the other settings."""
         if len(args) > len(POSITIONAL):
             raise TypeError(f"CACHE_ARGS must be at most {', '.join(POSITIONAL)}, not {args!r}")
         settings = {
@@ -129,10 +129,10 @@ class WheelCache(EngineBackend):
     ) -> Any:
         """Return the value of ``key``; if it is missing, the result of ``loader()``, which is stored.
 
-        However many threads miss the key together, one runs its loader, and the others get its value or its exception.
+        If several threads miss the key together, one runs its loader, and the others receive its value or exception.
 
-        Where there is an app context, a loader that runs in another thread, in the background or because of
-        ``load_timeout``, has one of its own, of the same app, which is torn down after it.
+        If there is an app context, a loader that runs in another thread, in the background or because of
+        ``load_timeout``, gets a new context of the same app, which is torn down after it.
 
         Args:
             grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.take``.
@@ -145,7 +145,7 @@ class WheelCache(EngineBackend):
         if ttl is not None and ttl <= 0:
             stored = encode(loader()) if stored is MISSING else stored
         elif stored is MISSING or loads.needs_refresh(cache_key, stored, ttl, policy):
-            # Stored within the context as well: what a loader returns may need its session to be pickled.
+            # Encode within the context as well, since pickling the value may need its session.
             with in_app_context(lambda: encode(loader())) as load:
                 stored = run(loads.load_or_refresh(cache_key, stored, load, ttl, policy))
         return self._decode(stored)
@@ -157,7 +157,7 @@ class WheelCache(EngineBackend):
             ttl = self._ttl(timeout)
             landing.keep(value)
             if ttl is None or ttl > 0:
-                # Stored by the flight, unless the key is written before it ends.
+                # The flight stores the value, unless the key is written before it ends.
                 request.ttl = ttl
                 landing.stored = landing.stored.value
 
@@ -167,8 +167,8 @@ class WheelCache(EngineBackend):
 
     def version(self, key: str) -> str:
         seen = None if self._stamps is None else self._stamps.seen(self._cache_key(key))
-        # The news in the slot of a version are the same in all processes, so that the deletion of one value, whose key
-        # contains them, reaches the others.
+        # The stamp of a version's slot is the same in all processes. So they make the same keys of values, and the
+        # deletion of one value reaches the other processes.
         return super().version(key) if seen is None else f"{seen[0]:x}"
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
@@ -192,7 +192,7 @@ class WheelCache(EngineBackend):
         return [self._decode(found.get(cache_key)) for cache_key in cache_keys]
 
     def set(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Store a value. Return whether it was stored: not if it alone exceeds ``max_bytes``."""
+        """Store a value. Return whether it was stored: False if it alone exceeds ``max_bytes``."""
         ttl = self._ttl(timeout)
         if self._missed_at:
             self._fill_times.filled(self._cache_key(key))
@@ -200,9 +200,9 @@ class WheelCache(EngineBackend):
         return self._store(self._cache_key(key), self._encode(value), ttl) if is_stored is None else is_stored
 
     def add(self, key: str, value: Any, timeout: Timeout = None) -> bool:
-        """Store a value unless the key exists, and return whether it was stored. Atomic.
+        """Store a value unless the key exists, in one atomic step. Return whether it was stored.
 
-        The timeout is kept exactly, without jitter.
+        The timeout is used exactly, without jitter.
         """
         ttl = self._ttl(timeout)
         is_stored = self._add_at_once(key, value, ttl)
@@ -211,15 +211,15 @@ class WheelCache(EngineBackend):
     def set_many(self, mapping: Mapping[str, Any], timeout: Timeout = None) -> list[Any]:
         """Store many values. Return the keys that were stored."""
         ttl = self._ttl(timeout)
-        # The values of a memoized function are found only while its version is there, so a version is not shortened.
+        # The values of a memoized function are found only as long as its version exists, so a version has no jitter.
         has_versions = any(map(is_memoize_version, mapping))
         if not has_versions and self._set_many_at_once(mapping, ttl):
             return list(mapping)
         originals = {self._cache_key(key): key for key in mapping}
         stored = {cache_key: self._encode(mapping[key]) for cache_key, key in originals.items()}
         if has_versions and (ttl is None or ttl > 0):
-            # Flask-Caching sets them again whenever a value was computed. As news, that would end all values of the
-            # function in the other processes.
+            # Flask-Caching sets the versions again whenever a value was computed. If the other processes were notified,
+            # they would lose all values of the function.
             stored = {cache_key: value for cache_key, value in stored.items() if not self._renew(cache_key, value, ttl)}
         refused = set(self._store_many(stored, ttl, jitter=not has_versions))
         return [key for cache_key, key in originals.items() if cache_key not in refused]
@@ -239,7 +239,8 @@ class WheelCache(EngineBackend):
         return True
 
     def inc(self, key: str, delta: int = 1) -> Any:
-        """Add ``delta`` to a value and return the sum. Atomic. A missing key starts at 0; other keys keep their expiry.
+        """Add ``delta`` to a value in one atomic step. Return the sum. A missing key starts at 0; others keep their
+        expiry.
 
         If the new value alone exceeds ``max_bytes``, it is not stored, and the result is None.
         """
@@ -267,18 +268,18 @@ class WheelCache(EngineBackend):
         return self._max_bytes is None or self._cache.parts.weigh(cache_key, stored) <= self._max_bytes
 
     def _ttl(self, timeout: Timeout) -> float | None:
-        """Return the TTL in seconds; None for never, below zero if it is over immediately."""
+        """Return the TTL in seconds: None for no expiry, below zero for immediate expiry."""
         seconds = self.default_timeout if timeout is None else options.timeout("timeout", timeout)
         return seconds or None
 
 
 def _check_snapshots(app: Flask, cache: Cache) -> None:
-    """Check that no two caches have the same snapshots, which are distinguished by the names of the caches."""
+    """Check that no two caches share their snapshots, which are distinguished by the names of the caches."""
     others = [each.engine for each in app.extensions.get("cache", {}).values() if isinstance(each, WheelCache)]
     if any(_snapshots_of(each) == _snapshots_of(cache) for each in others):
         raise ValueError(
-            f"name must be another one for each cache of an app with the same snapshot directory, not {cache.name!r} "
-            "for two of them: each would load what the other saved"
+            f"name must be different for each cache of an app with the same snapshot directory, not {cache.name!r} "
+            "for two of them: each would load the other's snapshots"
         )
 
 

@@ -3,7 +3,7 @@
 Flask has neither users nor protection against forged requests. The app decides which users get in, so there is no
 dashboard without a guard. A request comes from the page itself if it has the token of the page, which is also in a
 cookie that scripts cannot read, and if its headers name no other origin. If the app uses Flask-WTF's ``CSRFProtect``,
-the token is one of Flask-WTF's, since it refuses all others.
+Flask-WTF makes the token, since it refuses all others.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Guard = Callable[[], object]
 HEADER: Final = "X-CSRFToken"
 COOKIE: Final = "wheelcache_csrf"
 TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}")
-"""The form of a token. A cookie of another form may have characters that are not allowed in a header."""
+"""The form of a token. A cookie of another form may contain characters that are not allowed in a header."""
 
 IN_JSON: Final = ("figures", "clear", "save", "reset")
-"""The views that are requested by scripts, and refuse in JSON."""
+"""The views that scripts request. They refuse in JSON."""
 
 
 def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], object] | None = None) -> Blueprint:
@@ -52,7 +52,7 @@ def dashboard(guard: Guard, *, name: str = "wheelcache", user: Callable[[], obje
             Without it, this is the user name of HTTP authentication, or the address that the request comes from.
 
     Raises:
-        TypeError: ``guard`` or ``user`` cannot be called.
+        TypeError: if ``guard`` or ``user`` cannot be called.
     """
     if user is not None and not callable(user):
         raise TypeError(f"user must be a function that returns the name of the user, not {user!r}")
@@ -161,7 +161,7 @@ def _is_forged() -> bool:
         token, given = request.cookies.get(COOKIE, ""), request.headers.get(HEADER, "")
         return not token or not compare_digest(token.encode(), given.encode())
     try:
-        # Also if the app has switched off the check of every request.
+        # Check even if the app has switched off the check of every request.
         wtf.validate_csrf(request.headers.get(current_app.config["WTF_CSRF_HEADERS"][0]))
     except wtf.ValidationError:
         return True
@@ -169,10 +169,10 @@ def _is_forged() -> bool:
 
 
 def _comes_from_here() -> bool:
-    """Return False if a header names another origin. Schemes are not compared, since a proxy may have ended the TLS."""
+    """Return False if a header names another origin. Schemes are not compared, since a proxy may terminate TLS."""
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
-        # The browser compares with the address that it shows, also behind a proxy.
+        # The browser compares with the address that it shows, even behind a proxy.
         return site == "same-origin"
     origin = request.headers.get("Origin") or request.headers.get("Referer")
     try:

@@ -1,4 +1,4 @@
-"""A call of a function that ``Cache.cached`` or ``Cache.memoize`` decorates: look up, and compute if need be."""
+"""Calls of a function that ``Cache.cached`` or ``Cache.memoize`` decorates: look up, and compute if necessary."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from functools import partial, wraps
 from typing import Any, Final
 
 from flask import after_this_request, g, has_request_context
-from flask_caching import CachedResponse, cache_memoize_hit, cache_memoize_miss, cache_view_hit, cache_view_miss
-from flask_caching.utils import join_generator, normalize_timeout
+from flask_caching import CachedResponse
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Response
 
@@ -21,15 +20,21 @@ from wheelcache.flask_backend.engine_backend import NOT_SHARED, TO_BE_COMPUTED, 
 from wheelcache.flask_backend.function_keys import MakeKey, Versions
 from wheelcache.loading.steps import Call, Steps, run, run_async
 
+try:
+    from flask_caching import cache_memoize_hit, cache_memoize_miss, cache_view_hit, cache_view_miss
+    from flask_caching.utils import join_generator, normalize_timeout
+except ImportError as error:
+    raise ImportError("wheelcache.flask_backend.Cache needs Flask-Caching 2.5 or newer") from error
+
 logger = logging.getLogger("flask_caching")
 
 
 class Need(Enum):
-    """Why a caller gets no cached value."""
+    """The reason why a caller gets no cached value."""
 
-    BYPASS = "the function is called, and the cache left alone"
-    FORCED = "the function is called, and its value set"
-    OUTDATED = "there is a value, and it must be computed again"
+    BYPASS = "the function is called without the cache"
+    FORCED = "the function is called and its value is set"
+    OUTDATED = "there is a value, but it must be computed again"
 
 
 NO_VALUE: Final = frozenset((Need, type(TO_BE_COMPUTED)))
@@ -42,7 +47,7 @@ class Decorated:
         theirs: the function, decorated by Flask-Caching.
         given: the arguments of the decorator.
         make_key: makes the keys.
-        is_view: it is decorated by ``cached``, not by ``memoize``.
+        is_view: whether it is decorated by ``cached``, not by ``memoize``.
 
     Attributes:
         cache, uncached, is_view: see above.
@@ -79,7 +84,7 @@ class Decorated:
             versions: Versions = ()
             found: Any = Need.BYPASS
             if looks_up and not cache.enable_signals:
-                # The way to most hits: in a request, each function that is called takes 0.3 us.
+                # Most hits come through here. It avoids calls of methods: in a request, each takes 0.3 us.
                 try:
                     key, versions = make_key(backend, args, kwargs)
                     found = backend.get(key, TO_BE_COMPUTED)
@@ -89,7 +94,7 @@ class Decorated:
                     found = Need.OUTDATED
             else:
                 key, versions, found = self._look_up(backend, args, kwargs)
-            # As in Flask-Caching, code that is not async calls an async function like any other.
+            # As in Flask-Caching, synchronous code calls an async function like any other function.
             if is_async and asyncio._get_running_loop() is not None:
                 return self._call_async(backend, found, key, versions, args, kwargs)
             if type(found) in NO_VALUE:
@@ -98,14 +103,14 @@ class Decorated:
                 raise found
             return found
 
-        # The same dict, so that both functions have the attributes that users set.
+        # Share the dict, so that both functions have the attributes that users set.
         decorated.__dict__ = theirs.__dict__
         self.function: Any = decorated
 
     def _look_up(
         self, backend: EngineBackend, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Versions, Any]:
-        """Return the key, its versions, and the value, or what is needed instead."""
+        """Return the key, its versions, and the value, or a Need if there is no usable value."""
         cache = self.cache
         if self._unless is not None and cache._bypass_cache(self._unless, self.uncached, *args, **kwargs):
             return None, (), Need.BYPASS
@@ -198,10 +203,10 @@ class Decorated:
 
 
 class Computation:
-    """A call that has found no value it may return.
+    """A call that has not found a value to return.
 
     Args:
-        need: why; TO_BE_COMPUTED for a miss.
+        need: the reason; TO_BE_COMPUTED for a miss.
     """
 
     def __init__(
@@ -235,7 +240,7 @@ class Computation:
             share = self._backend.compute_once if self._need is TO_BE_COMPUTED else self._backend.compute_apart
             value, error = yield from share(self._key, compute)
             if isinstance(error, LoadDeadlock) and not self._has_begun:
-                # The value is part of the computation of another one with its key, which will be kept.
+                # This call is part of the computation of a value with the same key, and that value will be kept.
                 value, error = yield Call(partial(compute, _keep_nothing))
             elif value is NOT_SHARED:
                 value, error = yield Call(partial(compute, self._set))
@@ -287,7 +292,7 @@ class Computation:
 
 
 def _keep_nothing(value: Any, timeout: Any) -> None:
-    """Leave the cache alone."""
+    """Do not store the value."""
 
 
 def _show_hit(is_found: bool) -> None:

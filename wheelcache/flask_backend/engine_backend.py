@@ -31,7 +31,7 @@ from wheelcache.runtime.request_scope import forget_misses
 logger = logging.getLogger("wheelcache")
 
 Timeout = int | float | timedelta | None
-"""Seconds, or a timedelta; 0 means never, below 0 immediately, None the default timeout."""
+"""Seconds, or a timedelta. 0 means no expiry, below 0 immediate expiry, None the default timeout."""
 
 PICKLE: Final = Pickle()
 
@@ -43,29 +43,29 @@ Compute = Callable[[Keep], Any]
 
 
 class _Mark(Enum):
-    TO_BE_COMPUTED = "a missing value that the caller goes on to compute"
+    TO_BE_COMPUTED = "a missing value that the caller will compute"
     NOT_SHARED = "a value that another caller computed and did not keep"
 
 
 TO_BE_COMPUTED: Final = _Mark.TO_BE_COMPUTED
-"""The default of a ``get`` whose caller goes on with ``compute_once``: it returns without a lease."""
+"""The default of a ``get`` whose caller calls ``compute_once`` next: the ``get`` returns without a lease."""
 
 NOT_SHARED: Final = _Mark.NOT_SHARED
-"""What ``compute_once`` returns to waiters if the value was not kept."""
+"""The result of ``compute_once`` for waiters if the value was not kept."""
 
 
 class EngineBackend(BackendAccess, BaseCache):
     """A cachelib cache with an engine.
 
     Args:
-        fill_waits: pairs of a key prefix and how long a ``get`` waits for another caller to set such a key, in seconds;
-            the longest prefix first.
+        fill_waits: pairs of a key prefix and the seconds that a ``get`` waits for another caller to set such a key; the
+            longest prefix first.
         settings: see below.
 
     Attributes:
         settings: the options, for operators.
-        serializer: in cachelib's form; set on the class or on the object, it takes the place of pickle, and then gets
-            every value but ints and None.
+        serializer: in cachelib's form. If it is set on the class or on the object, it replaces pickle and receives
+            every value except ints and None.
     """
 
     serializer: Serializer = PICKLE
@@ -80,9 +80,9 @@ class EngineBackend(BackendAccess, BaseCache):
         settings: list[Setting],
     ) -> None:
         super().__init__()
-        # Before version 0.16, cachelib has no such parameter.
+        # cachelib before version 0.16 has no such parameter.
         self.ignore_delete_many_errors = ignore_delete_many_errors
-        # cachelib makes an int of it; fractions are kept here.
+        # cachelib converts it to an int; fractions are kept here.
         self.default_timeout = default_timeout  # type: ignore[assignment]
         self._use_cache(engine, fill_waits)
         # Every key is stored as it is.
@@ -96,7 +96,7 @@ class EngineBackend(BackendAccess, BaseCache):
         return self._cache
 
     def is_of_this_process(self) -> bool:
-        """Return whether other processes have other entries; ``coherence`` only notifies them of writes."""
+        """Return whether each process has its own entries: ``coherence`` only notifies the others of writes."""
         return True
 
     def serve(self, app: Flask) -> None:
@@ -136,7 +136,7 @@ class EngineBackend(BackendAccess, BaseCache):
         return landing.outcome((yield from load))
 
     def version(self, key: str) -> str:
-        """Return the version of a memoized function, or of one of its instances, made if there is none."""
+        """Return the version of a memoized function, or of one of its instances. Make it if there is none."""
         version: Any = self.get(key, TO_BE_COMPUTED)
         return version if type(version) is str else str(self.get_or_load(key, _new_version, 0))
 
@@ -161,10 +161,10 @@ class EngineBackend(BackendAccess, BaseCache):
         return self.inc(key, -delta)
 
     def _waits_for_versions(self, keys: Iterable[Any]) -> bool:
-        """Return whether ``keys``, with which Flask-Caching reads versions of memoized functions, need a ``get`` each.
+        """Return whether ``keys`` are versions of memoized functions, for which ``get_many`` must call ``get``.
 
-        The values of these functions cannot be computed before the versions are set, and otherwise all callers that
-        miss the versions would set their own.
+        Flask-Caching reads the versions together. The values of the functions cannot be computed before the versions
+        are set, and without waiting, all callers that miss the versions would set their own.
         """
         return bool(self._fill_waits) and any(map(is_memoize_version, keys))
 
@@ -185,10 +185,10 @@ class EngineBackend(BackendAccess, BaseCache):
 
 
 class Landing:
-    """What becomes of one call of ``compute``.
+    """The end of one call of ``compute``.
 
     Attributes:
-        stored: what the waiters of the flight receive.
+        stored: the result for the waiters of the flight.
     """
 
     def __init__(self, backend: EngineBackend) -> None:
@@ -211,7 +211,7 @@ class Landing:
         return self.stored, None
 
     def outcome(self, of_flight: Outcome) -> Outcome:
-        """Return the outcome for this caller. The one that computed the value receives it as it is."""
+        """Return the outcome for this caller. The caller that computed the value receives it as it is."""
         stored, error = of_flight
         if self._value is not MISSING:
             return self._value, None
@@ -233,16 +233,18 @@ def checked_options(options: Options, given: Mapping[str, Any]) -> dict[str, Any
     """Return all ``options`` by their names in ``option_table``.
 
     Raises:
-        TypeError, ValueError, FileUnusable: an option is unknown or wrong; names it, what it accepts and what it got.
+        TypeError, ValueError, FileUnusable: if an option is unknown or wrong. The message names the option, the values
+            that it accepts and the value that it got.
     """
     check_known(options, given)
     return options.checked(given)
 
 
 def check_known(options: Options, given: Mapping[str, Any]) -> None:
-    """
+    """Check that all options are known.
+
     Raises:
-        TypeError: an option is not known; names it, its cache and the nearest one.
+        TypeError: if an option is unknown. The message names the option, its cache and the nearest known option.
     """
     unknown = options.unknown(given, f"the cache {given.get('name', 'default')!r}")
     if unknown is not None:
@@ -251,23 +253,23 @@ def check_known(options: Options, given: Mapping[str, Any]) -> None:
 
 @contextmanager
 def naming(cache: Any) -> Iterator[None]:
-    """Let the error of a wrong option in this block name the cache as well."""
+    """Add the name of the cache to the error of a wrong option in this block."""
     try:
         yield
     except (TypeError, ValueError, FileUnusable) as error:
-        # Of a subclass the arguments may be others.
+        # A subclass may have other arguments.
         kind = next(each for each in (TypeError, ValueError, FileUnusable) if isinstance(error, each))
         raise kind(f"Wrong setting of the cache {cache!r}: {error}") from error
 
 
 def figures_directory(app: Flask) -> Path | None:
     """Return the directory for figures without ``figures_dir``, which is the same for all processes of the app."""
-    # One package may be installed once and served for several sites, each with an instance folder of its own.
+    # One installed package may serve several sites, each with an instance folder of its own.
     return directory_of(f"flask {app.name} {Path(app.root_path).resolve()} {Path(app.instance_path).resolve()}")
 
 
 def warn_of_sessions(app: Flask) -> None:
-    """Log a warning if Flask-Session keeps the sessions of ``app`` in a cache that each process has for itself."""
+    """Log a warning if Flask-Session keeps the sessions of ``app`` in a cache that the workers do not share."""
     sessions = app.config.get("SESSION_CACHELIB")
     if (
         app.config.get("SESSION_TYPE") == "cachelib"
@@ -275,8 +277,8 @@ def warn_of_sessions(app: Flask) -> None:
         and sessions.is_of_this_process()
     ):
         logger.warning(
-            "Flask-Session keeps the sessions of the app %r in a cache that each worker process has for itself: with "
-            "more than one worker, a visitor is logged out whenever another one answers. Let SESSION_CACHELIB be a "
-            "TieredCache over Redis, Valkey or memcached, or one of these itself.",
+            "Flask-Session keeps the sessions of the app %r in a cache that the worker processes do not share: with "
+            "more than one worker, a visitor is logged out whenever another one answers. Set SESSION_CACHELIB to a "
+            "TieredCache over Redis, Valkey or memcached, or to one of these itself.",
             app.name,
         )

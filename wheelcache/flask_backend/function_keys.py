@@ -1,10 +1,10 @@
 """The keys of the functions that ``Cache.cached`` and ``Cache.memoize`` decorate.
 
-Those of ``cached`` are Flask-Caching's, since code may delete them by name. The key of a memoized call consists of the
-name of the function, a digest of the arguments, and versions. As in Flask-Caching, arguments are told apart by their
-``repr``, and an instance by its ``__caching_id__()``, if it has one. Forgetting all values of a function, or of one of
-its instances, changes a version, which takes O(1); the values under older versions are no longer found, and expire.
-Unlike Flask-Caching's own, a key takes one digest and one look-up for each version: the signature is inspected once.
+The keys of ``cached`` are Flask-Caching's, since code may delete them by name. The key of a memoized call consists of
+the name of the function, a digest of the arguments, and versions. As in Flask-Caching, arguments are distinguished by
+their ``repr``, and an instance by its ``__caching_id__()``, if it has one. Forgetting all values of a function, or of
+one of its instances, changes a version, which takes O(1). Values under older versions are no longer found, and expire.
+Unlike in Flask-Caching, a key costs only one digest, and one look-up for each version: the signature is inspected once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from wheelcache.flask_backend.engine_backend import EngineBackend
 from wheelcache.loading.memoize import arity_of, keys_by_arguments
 
 DIGEST_LENGTH: Final = 32
-"""Hexadecimal digits: 128 bits."""
+"""Hexadecimal digits, for 128 bits."""
 
 Versions = tuple[tuple[str, str], ...]
-"""The versions that are part of a key, each with the key of its entry."""
+"""Pairs of the key of a version's entry and the version, which is part of another key."""
 
 
 MakeKey = Callable[[EngineBackend, tuple[Any, ...], dict[str, Any]], tuple[Any, Versions]]
@@ -49,7 +49,7 @@ def view_keys(cache: Cache, theirs: Any, given: dict[str, Any]) -> MakeKey:
         make = theirs.make_cache_key
         checks_source = cache.source_check if source_check is None else source_check
         if is_path and not checks_source and make is make_by_default:
-            # The same key, without a look at the signature of the function.
+            # This makes the same key without inspecting the signature of the function.
             return prefix % find_request().path, ()
         return make(*args, use_request=True, **kwargs), ()
 
@@ -60,7 +60,7 @@ class MemoKeys:
     """The keys of a function that ``memoize`` decorates.
 
     Args:
-        cache: has the settings for arguments that are not given. They may change until the function is called.
+        cache: has the defaults of the arguments. They may change until the function is called.
         given: the arguments of the decorator.
     """
 
@@ -78,8 +78,8 @@ class MemoKeys:
         """Return the key of a call, and its versions.
 
         Raises:
-            TypeError: the arguments do not fit the function, or its signature is not known.
-            ValueError: the first argument of a class method is not given.
+            TypeError: if the arguments do not fit the function, or its signature is unknown.
+            ValueError: if the first argument of a class method is missing.
         """
         if not self._name:
             self._inspect(args)
@@ -88,7 +88,7 @@ class MemoKeys:
         versions: Versions = ((self._version_key, version),)
         if self._owner:
             if self._owner == "cls" and not (args and inspect.isclass(args[0])):
-                # Raises the error.
+                # This raises the error.
                 function_namespace(self._function, args)
             identity = get_id(values[0])
             values = (identity, *values[1:])
@@ -105,7 +105,7 @@ class MemoKeys:
         return f"{self._name}_{digest[:DIGEST_LENGTH]}{version}", versions
 
     def _inspect(self, args: tuple[Any, ...]) -> None:
-        """Look at the signature, at the first call: before it, a function that cannot be inspected is no error."""
+        """Inspect the signature at the first call. Until then, a function that cannot be inspected is not an error."""
         parameters = list(inspect.signature(self._function).parameters.values())
         names = [each.name for each in parameters]
         first = names[0] if names and parameters[0].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD else ""
@@ -117,7 +117,7 @@ class MemoKeys:
         self._by_arguments = keys_by_arguments(self._function, "")
         name, _ = function_namespace(self._function, args)
         self._version_key = self._cache._memvname(name)
-        # Last: other threads may look at it without a lock.
+        # Set last, since other threads check it without a lock.
         self._name = name
 
     def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -125,7 +125,7 @@ class MemoKeys:
         try:
             values = list(self._by_arguments(args, kwargs)[1:])
         except TypeError:
-            # The call does not fit. Flask-Caching has a key for it, with None for missing arguments.
+            # The call does not fit the signature. Flask-Caching makes a key with None for missing arguments.
             given, named = self._cache._memoize_kwargs_to_args(self._function, *args, **kwargs)
             values = list(self._by_arguments((args[0], *given[1:]) if self._owner else given, named)[1:])
         for place in self._ignored_places:

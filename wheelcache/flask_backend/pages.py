@@ -1,10 +1,10 @@
-"""The HTTP cache in front of a Flask app, whose requests note what its views read.
+"""The HTTP cache in front of a Flask app, whose requests note the cookies and headers that its views read.
 
-A page depends on more than its ``Vary`` names: a view reads a cookie with the visitor's theme, or ``X-Forwarded-Host``
-through ProxyFix. The app's requests therefore note which cookies and headers are read while a page is made, and these
-become a part of the page's key. Pages that cannot be keyed, because they depend on the client's address or on all
-cookies, are not stored. The cookie of the session is read for every page; Flask itself adds ``Vary: Cookie`` to pages
-that use the session.
+A page may depend on more than its ``Vary`` names: a view reads a cookie with the visitor's theme, or
+``X-Forwarded-Host`` through ProxyFix. The app's requests therefore note which cookies and headers are read while a page
+is made, and these become a part of the page's key. Pages that cannot be keyed, because they depend on the client's
+address or on all cookies, are not stored. The cookie of the session is read for every page; Flask itself adds ``Vary:
+Cookie`` to pages that use the session.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wheelcache.http_cache.notes import SEAM, PageNotes
 from wheelcache.http_cache.watched import WatchedCookies, WatchedEnviron, watched
 
 SESSION: Final = "session"
-"""Flask's default name of the cookie of the session."""
+"""The default name of Flask's session cookie."""
 
 View = TypeVar("View", bound=Callable[..., Any])
 
@@ -58,7 +58,7 @@ class HTTPCache(http_cache.HTTPCache):
         """Put the cache in front of ``app``. Call it after other changes of ``app.wsgi_app``.
 
         Raises:
-            ValueError: if the cookie of the app's session is none of ``session_cookies``.
+            ValueError: if ``session_cookies`` does not contain the cookie of the app's session.
         """
         session = app.config["SESSION_COOKIE_NAME"]
         if session not in self._sessions:
@@ -100,7 +100,7 @@ class _Watched(Request):
         notes = environ.get(SEAM)
         if notes is None:
             return
-        # With this call, the notes are complete: reads are added to them as they come, also those of a streamed body.
+        # This call makes the notes complete. Later reads are added, including reads by a streamed body.
         notes.vary_on()
         self.cookies = _Cookies(self.cookies, notes, self._exempt)
         self.environ = WatchedEnviron(environ, notes)
@@ -109,7 +109,7 @@ class _Watched(Request):
 
     @property
     def remote_addr(self) -> str | None:
-        """The address of the client, on which no page may depend."""
+        """The address of the client. A page that depends on it is not stored."""
         if self._notes is not None:
             self._notes.refuse("client address")
         return self._remote_addr

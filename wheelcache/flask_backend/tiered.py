@@ -1,5 +1,4 @@
-"""A near cache in front of any other cache of cachelib's kind:
-``CACHE_TYPE = "wheelcache.flask_backend.TieredCache"``."""
+"""A near cache in front of any other cachelib cache: ``CACHE_TYPE = "wheelcache.flask_backend.TieredCache"``."""
 
 from __future__ import annotations
 
@@ -52,10 +51,10 @@ class TieredCache(EngineBackend):
 
     ``get`` looks at the copies and then asks the second level, once for all callers that miss a key together. Every
     write goes to the second level and drops the copy. See ``near_cache``. Keys, timeouts and return values are those of
-    the second level. Copies are isolated as values are in ``WheelCache``.
+    the second level. Copies are isolated in the same way as the values of a ``WheelCache``.
 
-    cachelib's ``get`` does not distinguish None from a miss, so no copy of a None is kept, and the second level is
-    asked each time: once, or up to three times if ``fill_wait`` lets other callers wait for a key that may become None.
+    cachelib's ``get`` does not distinguish None from a miss. So no copy of a None is kept, and each call asks the
+    second level: once, or up to three times if ``fill_wait`` makes other callers wait for a key that may become None.
 
     Args:
         l2: the second level, any cachelib cache.
@@ -76,7 +75,7 @@ class TieredCache(EngineBackend):
                 raise _made_already(name, given[name])
         self.l2 = _checked_level(l2)
         self._l2_prefix: str | Callable[[], str] = getattr(l2, "key_prefix", None) or ""
-        # Empty if it changes from call to call.
+        # The prefix is empty if it changes from call to call.
         self._prefix = prefix = self._l2_prefix if isinstance(self._l2_prefix, str) else ""
         shared = f"flask tiered {given.get('name', '')} {prefix}"
         news = WriteNews(l2, prefix, None if checked["coherence"] is None else SharedStamps(shared))
@@ -85,7 +84,7 @@ class TieredCache(EngineBackend):
         super().__init__(
             engine,
             default_timeout=(l2.default_timeout if checked["default_timeout"] is None else checked["default_timeout"]),
-            # Before version 0.16, cachelib's caches have no such attribute.
+            # The caches of cachelib before version 0.16 have no such attribute.
             ignore_delete_many_errors=getattr(l2, "ignore_delete_many_errors", True),
             fill_waits=checked["fill_wait"],
             settings=OPTIONS.settings(
@@ -94,25 +93,24 @@ class TieredCache(EngineBackend):
             ),
         )
         if prefix == self._l2_prefix:
-            # Otherwise the fast path finds no key.
+            # With another prefix, the fast path would find no key.
             self._look_up_in(engine)
         self._level = news.near_cache(engine, checked)
         # The thread refers to the copies, not to the backend, which would otherwise outlive an app that is replaced.
         weakref.finalize(self, self._level.stop_tracking)
         if not news.is_told:
             logger.warning(
-                "Nothing tells the cache %r what other processes write: its copies are up to %g s old. A Redis that is "
-                "not read from replicas does, and coherence='host' for the processes of this machine.",
+                "The cache %r is not notified of writes by other processes: its copies are up to %g s old. Use Redis "
+                "or Valkey without replicas, or coherence='host' if all processes are on this machine.",
                 engine.name,
                 checked["l1_timeout"],
             )
 
     @classmethod
     def factory(cls, app: Flask, config: dict[str, Any], args: list[Any], kwargs: dict[str, Any]) -> TieredCache:
-        """Make the backend; Flask-Caching calls this at ``init_app``. It also makes the second level, with the same
-        settings."""
+        """Return a new backend and its second level, which has the same settings. Flask-Caching calls this."""
         if args:
-            raise TypeError(f"CACHE_ARGS must be empty, as TieredCache takes all in CACHE_OPTIONS, not {args!r}")
+            raise TypeError(f"CACHE_ARGS must be empty, since TieredCache uses CACHE_OPTIONS only, not {args!r}")
         given = {
             "threshold": config["CACHE_THRESHOLD"],
             "name": app.name,
@@ -165,11 +163,11 @@ class TieredCache(EngineBackend):
 
     def compute_once(self, key: str, compute: Compute) -> Steps:
         read = partial(self._read, key, or_none=True)
-        # A caller that arrives after another one computed the value finds it there.
+        # A caller that arrives after another one has computed the value finds it in the second level.
         return self.compute_apart(key, compute, lambda: drive(self._level.read(read, self._cache_key(key))))
 
     def renew_version(self, key: str, version: str, timeout: Timeout) -> None:
-        # The second level has no atomic step for it.
+        # The second level cannot do this atomically.
         if self.get(key) == version:
             self.set(key, version, timeout)
 
@@ -284,17 +282,17 @@ class TieredCache(EngineBackend):
 
 
 def _new_timeout(timeout: Any, took_effect: Callable[[Any], bool | None]) -> NewTimeout:
-    # In cachelib 0 means never. Below 0, Redis stores the value forever, and other caches do not store it.
+    # In cachelib, 0 means no expiry. Below 0, Redis stores the value forever, and other caches do not store it.
     return NewTimeout(_seconds(timeout), took_effect)
 
 
 def _seconds(timeout: Timeout) -> float | None:
-    """Return a timeout of cachelib's in seconds; None for never."""
+    """Return a cachelib timeout in seconds, or None for no expiry."""
     return options.timeout_or_none("timeout", timeout) or None
 
 
 def _unknown(result: object) -> None:
-    """Return that it is unknown whether a write has set the timeout."""
+    """Return None: it is unknown whether a write has set the timeout."""
 
 
 def _checked_level(l2: Any) -> cachelib.BaseCache:
@@ -306,7 +304,7 @@ def _checked_level(l2: Any) -> cachelib.BaseCache:
 
 
 def _made_already(option: str, value: Any) -> TypeError:
-    return TypeError(f"{option} must be left out where l2 is a cache that is made already, not {value!r}")
+    return TypeError(f"{option} must be left out if l2 is a cache object, not {value!r}")
 
 
 def _second_level(app: Flask, config: dict[str, Any], l2: str, l2_options: Any, timeout: float) -> cachelib.BaseCache:

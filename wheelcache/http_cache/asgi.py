@@ -313,9 +313,8 @@ def _key(scope: Scope, host: bytes) -> str:
         path = scope["path"].encode("utf-8", "surrogatepass") if raw_path is None else raw_path
         root = root if root.isascii() else root.encode().decode("latin-1")
         raw, path = _path(path.decode("latin-1"))
-    else:
-        raw, path = "", raw_path.decode("latin-1")
-    return page_key(scope.get("scheme", "http"), host.decode("latin-1"), root, query, raw, path)
+        return page_key(scope.get("scheme", "http"), host.decode("latin-1"), root, query, raw, path)
+    return page_key(scope.get("scheme", "http"), host.decode("latin-1"), "", query, "", raw_path.decode("latin-1"))
 
 
 def _path(raw: str) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from wheelcache import options
@@ -46,6 +47,7 @@ class HTTPCache:
             requests and must not empty the cache with them.
         cache_status: responses have a Cache-Status (RFC 9211).
         coherence: "host": a purge is for all processes of this machine that have an HTTP cache of this name.
+        figures_dir: the directory in which the processes of a site publish their figures, as for ``Cache``.
         clock, wall_clock: return seconds: a steady clock, and the time since 1970.
     """
 
@@ -69,6 +71,7 @@ class HTTPCache:
         invalidate: bool = True,
         cache_status: bool = True,
         coherence: str | None = None,
+        figures_dir: Path | None = None,
         clock: Clock = SystemClock.monotonic,
         wall_clock: Clock = SystemClock.travelling_time,
     ) -> None:
@@ -92,6 +95,7 @@ class HTTPCache:
             max_weight=options.count("max_bytes", max_bytes),
             weigher=weigh,
             jitter=0.0,
+            figures_dir=figures_dir,
             clock=clock,
         )
         self.pages = Pages(

@@ -340,14 +340,15 @@ def _renew(app: App, run: Run, environ: Environ) -> None:
 
 
 def _key(environ: Environ) -> str:
-    raw = environ.get("RAW_URI") or environ.get("REQUEST_URI") or ""
+    get = environ.get
+    raw = get("RAW_URI") or get("REQUEST_URI") or ""
     return page_key(
         environ["wsgi.url_scheme"],
-        environ.get("HTTP_HOST", ""),
-        environ.get("SCRIPT_NAME", ""),
-        environ.get("QUERY_STRING", ""),
+        get("HTTP_HOST", ""),
+        get("SCRIPT_NAME", ""),
+        get("QUERY_STRING", ""),
         encoded_slashes(raw) if "%2" in raw else "",
-        environ.get("PATH_INFO", ""),
+        get("PATH_INFO", ""),
     )
 
 

@@ -3,13 +3,13 @@
 
 The idea is the lease of "Scaling Memcache at Facebook" (NSDI 2013): a miss gives the right to fill. A caller that
 misses a key on which another caller has a lease waits until the value is set, and returns that value; or until the
-lease passes to it, because its holder deleted the key, ended its request or took too long; or until its own time is
-over, and then goes on as after any miss.
+lease passes to it, because its holder deleted the key, ended its request or took too long; or until its own wait times
+out, and then continues as after any miss.
 
 No two callers wait for each other, since **a caller that others may wait for does not wait**. The holder of a lease, on
-any key of any cache, and a loader under single flight get a miss immediately where others would wait. So each wait ends
-at a caller that is at work. Several threads that act for one task at the same time, or tasks that it started before,
-could still wait for each other, for as long as a lease lasts.
+any key of any cache, and a loader under single flight get a miss immediately where others would wait. So every caller
+that waits depends on a caller that does not. Several threads that act for one task at the same time, or tasks that it
+started before, could still wait for each other, for as long as a lease lasts.
 
 **No caller receives a value from before a write that returned before the caller asked.** Setting a key, announcing the
 value and joining the callers that wait are three separate moments, and any other write may come in between. A lease
@@ -42,7 +42,7 @@ MAX_LEASES: Final = 1024
 leases until the first one times out."""
 
 LOOK_AGAIN: Final = object()
-"""In place of a value: the waiters look the key up again."""
+"""Stands in for a value: the waiters look the key up again."""
 
 
 class Lease:
@@ -69,7 +69,7 @@ class Lease:
         self.waiters = waiters
         self.watch = watch
         self.value: Any = MISSING
-        # Weak, since a scope is over when only its leases refer to it.
+        # A weak reference, since a scope has ended if only its leases refer to it.
         self._scope = ref(scope)
 
     def begin(self) -> None:
@@ -79,7 +79,7 @@ class Lease:
 
     @property
     def outcome(self) -> Any:
-        """The value that ends the lease; MISSING while other callers may join it."""
+        """The value that ended the lease; MISSING while other callers may join it."""
         return self.watch.value if self.value is MISSING else self.value
 
     def is_of(self, scope: RequestScope | None) -> bool:
@@ -107,10 +107,10 @@ class Waiter:
     Attributes:
         deadline: the time, in seconds, at which the caller goes on without the value.
         is_late: the stamps showed a write since the watch of the lease began, perhaps from before the caller asked.
-        is_filled: the key was set to ``value``.
-        has_lease: the lease has passed to the caller.
-        looks_again: the wait is over, and the caller looks the key up again.
-        told: set when one of the previous three becomes true. They are read under the lock.
+        is_filled: whether the key was set to ``value``.
+        has_lease: whether the lease has passed to the caller.
+        looks_again: whether the wait is over and the caller looks the key up again.
+        alarm: set when one of the previous three becomes true. They are read under the lock.
     """
 
     key: Hashable
@@ -123,18 +123,18 @@ class Waiter:
     has_lease: bool = False
     looks_again: bool = False
     value: Any = None
-    told: Alarm = field(default_factory=Alarm)
+    alarm: Alarm = field(default_factory=Alarm)
 
 
 class FillLeases:
     """The leases on the keys of one cache. Keys are those of its core.
 
-    The garbage collector may call back here from any line that makes an object, by ``RequestScope.__del__``. So each
-    look-up stands directly before the change that depends on it.
+    The garbage collector may call these methods, through ``RequestScope.__del__``, at any line that creates an object.
+    So each look-up comes directly before the change that depends on it.
 
     Args:
         core: reports the values that were set.
-        clock: returns seconds; no test freezes it.
+        clock: returns seconds; frozen time does not affect it.
 
     Attributes:
         in_force: the leases by key. A caller may check without the lock whether there are any.
@@ -170,13 +170,13 @@ class FillLeases:
         deadline: float | None = None,
         may_wait: bool,
     ) -> Waiter | None:
-        """Handle a miss of ``key`` by ``scope``. Return None if the caller goes on, with the lease if there was none;
-        otherwise the caller waits.
+        """Handle a miss of ``key`` by ``scope``. Return a waiter if the caller must wait. Return None if it continues:
+        with the lease on ``key``, if there was none.
 
         Args:
             slot: the slot of ``key`` in the stamps of the core.
-            seen: what that slot shows, read after the caller asked.
-            wait: the seconds that a lease, and a wait for one, lasts.
+            seen: the stamps of that slot, read after the caller asked.
+            wait: the seconds that a lease, or a wait for one, lasts.
             deadline: the end of the wait, if the caller has waited before.
             may_wait: False for code that others wait for, or that would stop an event loop.
         """
@@ -186,7 +186,7 @@ class FillLeases:
             waiter = None
             if self._current(key, now) is not None and may_wait and not scope.is_waited_for(now):
                 waiter = Waiter(key, slot, scope, wait, now + wait if deadline is None else deadline)
-            # Looked up again: making the waiter may have started the collector, which may have ended the lease.
+            # Look up again: creating the waiter may have started the garbage collector, which may have ended the lease.
             lease = self._current(key, now)
             if lease is None:
                 waiter = None
@@ -232,12 +232,12 @@ class FillLeases:
 
     def completed(self) -> None:
         """Give the values that the core has reported to the waiters."""
-        told = self._core.told
-        while told:
+        completed = self._core.told
+        while completed:
             try:
-                watch = told[0]
+                watch = completed[0]
             except IndexError:
-                # Another thread was first.
+                # Another thread has handled it.
                 break
             with self._lock:
                 lease = self.in_force.get(watch.key)
@@ -245,7 +245,7 @@ class FillLeases:
                     self._end(lease, watch.value)
             # Last, so that the next caller does it again if this one is interrupted.
             with suppress(ValueError):
-                told.remove(watch)
+                completed.remove(watch)
         self.wake()
 
     def fill(self, watch: Watch, seen: Callable[[Any], Seen | None], value: Any) -> None:
@@ -254,7 +254,7 @@ class FillLeases:
         scope gives up the lease if it has it.
 
         Args:
-            seen: returns what the stamps show for a key now.
+            seen: returns the current stamps of a key.
         """
         self._surely(self._fill, watch, seen, value)
 
@@ -299,7 +299,7 @@ class FillLeases:
         self.wake()
 
     def collect_soon(self) -> None:
-        """End the abandoned leases if the lock is free; otherwise the thread that has the lock ends them."""
+        """End the abandoned leases if the lock is free; otherwise the thread that holds the lock ends them."""
         (acquired,) = acquiring(self._lock, 0)
         try:
             if acquired:
@@ -313,14 +313,14 @@ class FillLeases:
     def wake(self) -> None:
         """Wake the waiters, without the lock. Any thread may do so."""
         if self.abandoned:
-            # Another thread had the lock.
+            # Another thread held the lock.
             self.collect_soon()
         while self._to_wake:
             try:
                 waiter = self._to_wake[0]
             except IndexError:
                 break
-            waiter.told.set()
+            waiter.alarm.set()
             # Last, so that the next caller does it again if this one is interrupted.
             with suppress(ValueError):
                 self._to_wake.remove(waiter)
@@ -343,10 +343,11 @@ class FillLeases:
             lease.end()
         self._forget()
 
-    # Below: for the calls above.
+    # Implementation.
 
     def _surely(self, step: Callable[..., None], *args: Any) -> None:
-        """Call ``step`` and wake the waiters, once more if that is interrupted: no caller is left waiting."""
+        """Call ``step`` and wake the waiters. If that is interrupted, do it once more, so that no caller is left
+        waiting."""
         try:
             step(*args)
             self.wake()
@@ -371,7 +372,7 @@ class FillLeases:
             if lease is not None and lease.is_of(scope):
                 self._end(lease, LOOK_AGAIN)
 
-    # Below: under the lock.
+    # The caller of the methods below holds the lock.
 
     def _current(self, key: Hashable, now: float) -> Lease | None:
         """Return the lease on ``key`` that callers may join, after ending one that is completed or timed out."""
@@ -385,7 +386,7 @@ class FillLeases:
         """End ``lease`` and give ``value`` to its waiters; they look again if it is LOOK_AGAIN."""
         if self.in_force.get(lease.key) is not lease:
             return
-        # So that a finalizer, which may end the lease during this, gives them the value too.
+        # A finalizer may end the lease during this, and then gives its waiters the value, too.
         lease.value = value
         # The waiters first: this is done again if it is interrupted.
         for waiter in tuple(lease.waiters):
@@ -404,7 +405,7 @@ class FillLeases:
         """End ``lease``. Unless it is completed, its first waiter gets the next lease."""
         value = lease.outcome
         if value is not MISSING:
-            # Completed by a thread that has not announced it yet.
+            # A thread has completed the lease and not announced it yet.
             self._end(lease, value)
         if self.in_force.get(lease.key) is not lease:
             return
@@ -459,6 +460,6 @@ def _oldest(leases: Iterable[Lease]) -> Lease | None:
     try:
         return next(iter(leases), None)
     except RuntimeError:
-        # They changed during the look: a scope's leases in other caches begin and end under other locks, and any lease
-        # may end during a garbage collection.
+        # The leases changed during the iteration: leases of the scope in other caches begin and end under other locks,
+        # and any lease may end during a garbage collection.
         return None

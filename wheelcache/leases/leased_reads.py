@@ -40,20 +40,20 @@ class LeasedReads:
         self._counts = counts
 
     def get(self, key: Any, wait: float, may_wait: bool) -> StepsTo[Any]:
-        """Return the value; or MISSING if the caller must compute it, perhaps with the lease. See
+        """Return the value, or MISSING if the caller must compute it, with or without the lease. See
         ``Cache.get_or_lease``."""
-        # While a task waits, its thread goes on.
+        # A waiting task does not block its thread.
         may_wait = not (yield BLOCKS) or (may_wait and asyncio._get_running_loop() is None)
         found = self._core.find(key, MISSING)
         if found is not MISSING:
             return found
-        # In a __del__ that the collector runs during a step, no other thread could set anything.
+        # In a __del__ that the garbage collector runs during a step, no other thread could set anything.
         may_wait = may_wait and not is_loading() and not self._core.in_step and not self._leases.in_step
         found, waiter = self._find_or_wait(key, wait, may_wait, None)
         while waiter is not None:
             try:
                 while not self._leases.is_done(waiter):
-                    yield Wait(waiter.told, SystemClock.steady() + self._leases.seconds_to_look(waiter))
+                    yield Wait(waiter.alarm, SystemClock.steady() + self._leases.seconds_to_look(waiter))
             except BaseException:
                 self._leases.leave(waiter)
                 raise
@@ -69,7 +69,7 @@ class LeasedReads:
         between, or if there is no lease on ``key`` yet.
         """
         if key not in self._leases.in_force:
-            return _for_nobody
+            return _discard
         return partial(self._leases.fill, self._stamps.watch(key), self._stamps.seen)
 
     def _find_or_wait(self, key: Any, wait: float, may_wait: bool, deadline: float | None) -> tuple[Any, Waiter | None]:
@@ -97,10 +97,10 @@ class LeasedReads:
         if waiter.is_filled:
             self._core.count(hits=1)
             self._counts.add("coalesced")
-            # A miss that was served explains no later set.
+            # A later set by this caller does not answer this miss.
             self._stamps.noted(waiter.key)
             return waiter.value
-        # For the waiters of a cache that was closed.
+        # Raises if the cache was closed during the wait.
         self._check_open()
         self._core.count(misses=1)
         if self._misses.hears_misses:
@@ -109,5 +109,5 @@ class LeasedReads:
         return MISSING
 
 
-def _for_nobody(value: object) -> None:
-    """Nobody waits for the value."""
+def _discard(value: object) -> None:
+    """Do nothing with the value, since no caller waits for it."""

@@ -1,4 +1,4 @@
-"""Runs the loads that no caller waits for, or waits for only so long: in threads, or in tasks."""
+"""Runs loads in the background, in threads or in tasks: loads without a waiting caller, and loads with a timeout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 class Handed(Enum):
     """The fate of a load that a caller hands over."""
 
-    TAKEN = "it runs, or will"
+    TAKEN = "it runs, or will run"
     REFUSED = "the caller has to run it"
     NO_ROOM = "the deadline passed before there was room"
 
@@ -27,7 +27,7 @@ class Threads:
     blocking = True
 
     def refresh(self, steps: Steps, done: Callable[[], object]) -> bool:
-        """Run ``steps`` as part of no load. Return False if they will not run."""
+        """Run ``steps`` outside of any load. Return False if they will not run."""
         try:
             return refresh_pool.submit(partial(run, steps))
         except RuntimeError:
@@ -36,8 +36,8 @@ class Threads:
 
     def load(self, steps: Steps, lead: Lead, deadline: float, done: Callable[[], object]) -> Handed:
         """Run ``steps`` in the caller's context. ``deadline`` is on the system's clock."""
-        # In a thread of the pool, the caller has a timeout already; and if threads of the pool waited for loads of
-        # their own, these could take up all threads.
+        # A caller in a thread of the pool has a timeout already. If threads of the pool waited for further loads, these
+        # could occupy every thread.
         if timed_load_pool.runs_here():
             return Handed.REFUSED
         lead.hand_over()
@@ -57,8 +57,8 @@ class Tasks:
     blocking = False
 
     def refresh(self, steps: Steps, done: Callable[[], object]) -> bool:
-        """Run ``steps`` as part of no load. Return False if they will not run. Call ``done`` at the end, since they may
-        never begin."""
+        """Run ``steps`` outside of any load. Return False if they will not run. Call ``done`` when the task ends, even
+        if the steps never began."""
         task = refresh_pool.spawn(run_async(steps))
         if task is None:
             return False
@@ -67,11 +67,11 @@ class Tasks:
         return True
 
     def load(self, steps: Steps, lead: Lead, deadline: float, done: Callable[[], object]) -> Handed:
-        """Run ``steps`` in the caller's context. Call ``done`` at the end, since they may never begin."""
-        # Without a bound, since each has a task that waits for it.
+        """Run ``steps`` in the caller's context. Call ``done`` when the task ends, even if the steps never began."""
+        # Their number is not limited, since a task waits for each of them.
         task = timed_load_pool.spawn(run_async(steps), copy_context(), bounded=False)
         if task is None:
-            # The interpreter exits.
+            # The interpreter is exiting.
             return Handed.REFUSED
         task.add_done_callback(lambda _: done())
         return Handed.TAKEN

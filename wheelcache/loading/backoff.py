@@ -1,4 +1,4 @@
-"""When a key may be loaded again: not soon after it failed, and not while a refresh of it is in progress."""
+"""Decides when a key may be loaded again: not soon after a failure, and not while a refresh of it is in progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST: Final = 60.0
 failed together are not tried together."""
 
 KEYS_AT_MOST: Final = 4096
-"""Failures that are remembered. The oldest are forgotten first, which costs an early try."""
+"""The number of failed keys to remember. The oldest are forgotten first and may then be tried too early."""
 
 
 class Backoff:
@@ -28,13 +28,13 @@ class Backoff:
     __slots__ = ("_failures",)
 
     def __init__(self) -> None:
-        # How often, when last, and when the key may be tried again.
+        # For each key: the number of failures, the time of the last one, and the time of the next try.
         self._failures: dict[Hashable, tuple[int, float, float]] = {}
 
     def is_over(self, key: Hashable, now: float) -> bool:
         """Return whether ``key`` may be tried at ``now`` seconds."""
         failure = self._failures.get(key)
-        # Before it failed: a test has moved the time back.
+        # If ``now`` is before the failure, a test has moved the time back.
         return failure is None or failure[2] <= now or now < failure[1]
 
     def failed(self, key: Hashable, now: float) -> float:
@@ -43,7 +43,7 @@ class Backoff:
         pause = min(FIRST * 2.0**count, LONGEST) * (0.5 + random() / 2)
         if len(self._failures) >= KEYS_AT_MOST:
             del self._failures[next(iter(self._failures))]
-        # No count above what LONGEST needs, or the power would overflow in the end.
+        # A count of 16 is more than LONGEST needs. Without a limit, the power would eventually overflow.
         self._failures[key] = (min(count + 1, 16), now, now + pause)
         return pause
 
@@ -57,8 +57,8 @@ class Backoff:
 
 
 class Refreshes:
-    """The refreshes that wait for a thread, or run: one per key. A refresh by a task whose event loop stands still does
-    not count."""
+    """The refreshes that are queued or running, one per key. A refresh by a task whose event loop has stopped does not
+    count."""
 
     __slots__ = ("_in_progress", "_lock")
 
@@ -70,7 +70,7 @@ class Refreshes:
         return len(self._in_progress)
 
     def claim(self, request: LoadRequest) -> bool:
-        """Return whether ``request`` is the refresh of its key from now on."""
+        """Make ``request`` the refresh of its key, unless the key has one. Return whether it is."""
         loop = asyncio._get_running_loop()
         with self._lock:
             claimed = self._in_progress.get(request.key)
@@ -80,7 +80,7 @@ class Refreshes:
         return True
 
     def end(self, request: LoadRequest) -> None:
-        """Take back the claim of ``request``, if it has one."""
+        """Release the claim of ``request``, if it has one."""
         with self._lock:
             claimed = self._in_progress.get(request.key)
             if claimed is not None and claimed[0] is request:

@@ -1,7 +1,7 @@
 """Times the computation of missing values by callers: from a miss of ``get`` to the ``set`` by the same thread or task.
 
-Most sites load that way: ``cache_page``, template fragments, ``@cached`` and ``@memoize`` of Flask-Caching, and their
-own code. The loads of a loader that is passed to the cache are timed separately.
+Most sites load values that way: with ``cache_page``, with template fragments, with ``@cached`` and ``@memoize`` of
+Flask-Caching, and in their own code. The loads of a loader that is passed to the cache are timed separately.
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from typing import Any, Final
 from wheelcache.stats import Meter
 
 LONGEST: Final = 60.0
-"""Seconds. A ``set`` that comes later than that after a miss is not attributed to the miss."""
+"""Seconds. A ``set`` that comes later after a miss is not attributed to it."""
 
 MAX_KEY_LENGTH: Final = 250
-"""Characters. Longer keys are rare, and kept here they could take any number of bytes."""
+"""Characters. Longer keys are rare and are not recorded, since they could occupy any number of bytes."""
 
 MOST: Final = 1024
-"""The most misses that are remembered. Beyond it, all are forgotten, among them keys that are never set."""
+"""The most misses to remember. Beyond it, all are forgotten, including misses of keys that are never set."""
 
 
 class FillTimes:
     """The misses of one cache that may be followed by a ``set``.
 
     Args:
-        counts: where they count.
-        clock: seconds.
+        counts: records the computations.
+        clock: returns seconds.
 
     Attributes:
-        missed_at: by thread or task, and key. While it is empty, ``filled`` need not be called.
+        missed_at: the times of the misses, by thread or task and by key. While it is empty, ``filled`` need not be
+            called.
     """
 
     __slots__ = ("_clock", "_counts", "_keys", "missed_at")
@@ -40,7 +41,7 @@ class FillTimes:
         self._counts = counts
         self._clock = clock
         self.missed_at: dict[tuple[int, Any], float] = {}
-        # All keys in ``missed_at``, and some former ones: most sets are of other keys, for which this saves 0.3 us.
+        # All keys in ``missed_at``, and some former ones. Most sets are of other keys, and this saves them 0.3 us.
         self._keys: set[str] = set()
 
     def missed(self, key: Any) -> None:

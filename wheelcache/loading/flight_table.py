@@ -31,7 +31,7 @@ class Flight:
         started: the time of its start, in seconds on the cache's clock.
         watch: the leader's watch on the key; None until it begins. The loader starts after that.
         superseded: whether the store behind was read during this flight, so that its value is not stored.
-        waited_for: whether other callers wait, or will.
+        waited_for: whether other callers wait for it, or are about to.
         outcome: value and error, after the end.
         ended: set at the end.
     """
@@ -133,7 +133,7 @@ class FlightTable:
                 ticket.leads = True
 
     def claim(self, flight: Flight) -> bool:
-        """Put ``flight`` into the table, unless one is in progress. Return whether it was."""
+        """Put ``flight`` into the table unless its key has one. Return whether it was put there."""
         with self.lock:
             if self._current(flight.key) is not None:
                 return False
@@ -160,7 +160,7 @@ class FlightTable:
         with self.lock:
             flight = self._in_progress.get(key)
             if flight is not None:
-                # In this order: a leader that begins to watch in between looks at the first before it stores.
+                # In this order: if the leader begins its watch in between, it checks ``superseded`` before it stores.
                 flight.superseded = True
                 if flight.watch is not None:
                     flight.watch.broken = True
@@ -176,7 +176,7 @@ class FlightTable:
             return None
         loop = flight.lead.loop
         if loop is not None and not loop.is_running():
-            # Its leader is a task of a loop that was closed or left, and may never run again.
+            # Its leader is a task of an event loop that has stopped, and may never run again.
             flight.end(None, asyncio.CancelledError())
-        # It ended and is still here: its leader was interrupted twice, or the above.
+        # A flight that has ended is still here if its loop has stopped, or if its leader was interrupted twice.
         return flight if flight.outcome is None else None

@@ -90,11 +90,11 @@ class Landing:
             self._failures.note(error)
 
     def abandon(self, flight: Flight) -> None:
-        """The leader leaves. If the flight has not ended, its waiters look again, and one of them leads."""
+        """End the flight without an outcome, unless it has ended. Its waiters look again, and one of them leads."""
         self._flights.land(flight)
         flight.end(None, asyncio.CancelledError())
 
     def found_nothing(self, flight: Flight) -> None:
-        """End a flight whose key a load of many did not find: it counts as a load, and waiters look again."""
+        """End a flight whose key was not found by a load of many keys. It counts as a load, and waiters look again."""
         self._counts.ended(self._core.now() - flight.started, "loads")
         self.abandon(flight)

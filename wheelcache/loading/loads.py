@@ -87,10 +87,10 @@ class Loads:
         self._landing = Landing(core, target, self._flights, self.counts, self._backoff, self.failures)
         self.many = ManyLoads(core, target, stamps, keys, self._flights, self._landing)
 
-    # Asking.
+    # Requests.
 
     def request(self, key: Hashable, loader: Loader, ttl: TTL, policy: LoadPolicy) -> LoadRequest:
-        """Return a request for ``load``. It answers the miss of ``key``, so a later ``set`` by the caller is news.
+        """Return a request for ``load``, which answers the miss of ``key``: a later ``set`` by the caller does not.
 
         Raises:
             TypeError, ValueError: if ``ttl`` is neither a number of seconds > 0 nor None.
@@ -144,7 +144,7 @@ class Loads:
         self.counts.add("stale_hits")
         return record.value
 
-    # Looking, and the life of a cache.
+    # Monitoring and lifecycle.
 
     def keys_in_progress(self) -> list[Any]:
         """Return the keys that are being loaded. Deleting a group deletes them, too."""
@@ -215,7 +215,7 @@ class Loads:
                 return (yield from self._lead(ticket, request, deadline, background))
             return (yield from self._wait(ticket, request, deadline))
         finally:
-            # On the ways without an interruption, all of this has been done.
+            # Both are necessary only after an interruption.
             try:
                 if ticket.owns:
                     self._landing.abandon(ticket.own)
@@ -316,7 +316,7 @@ class Loads:
 
     def _load_handed_over(self, flight: Flight, request: LoadRequest, background: Background) -> Steps:
         try:
-            # It has, if the caller was interrupted while it handed over.
+            # The flight has ended if the caller was interrupted while it handed the flight over.
             if flight.outcome is None:
                 return (yield from self._load_in_background(flight, request, background, is_refresh=False))
             return None, None
@@ -410,7 +410,7 @@ class Loads:
         return stale, None
 
     def _start_refresh(self, request: LoadRequest, background: Background) -> None:
-        # First, so that an exception that falls in here takes the claim back.
+        # Before the claim, so that an exception at any later point releases it.
         end = partial(self._refreshes.end, request)
         try:
             if not self._claims_refresh(request):

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from wheelcache.core import CacheAccess
 from wheelcache.core.contract import MISSING
 from wheelcache.core.tally import Tally
+from wheelcache.keys import group_of
 from wheelcache.loading.loads import Loads
 from wheelcache.loading.policy import LoadPolicy
 from wheelcache.loading.steps import Steps, run, run_async
@@ -91,11 +92,6 @@ class Groups:
         return group_of(key) not in self._ambiguous
 
 
-def group_of(key: Any) -> str | None:
-    """Return the group of a caller's key; None if it is in none."""
-    return key[0] if type(key) is tuple and len(key) > 0 and type(key[0]) is str else None
-
-
 def memoizer(
     cache: CacheAccess,
     loads: Loads,
@@ -111,11 +107,11 @@ def memoizer(
         check_function(function)
         name = groups.add(name_of(function))
         make_key = _keys_by(key, name) if key is not None else keys_by_arguments(function, name)
-        # A call with all arguments by position needs no more than those: 150 ns less.
+        # A call with all arguments by position needs only those, which saves 150 ns.
         arity = arity_of(function) if key is None else -1
         find, ahead = cache.find, policy.refresh_ahead
         hits, misses, stale_hits, calls = Tally(), Tally(), Tally(), Tally()
-        # Every hit counts by ``next(hit)``, without the look-up of an attribute.
+        # ``next(hit)`` counts a hit without looking up an attribute.
         hit = hits.ticks
         is_async = iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
@@ -123,7 +119,7 @@ def memoizer(
             next(calls.ticks)
             value = function(*args, **kwargs)
             if not is_async and isinstance(value, _READ_ONCE):
-                raise TypeError(f"{name} returns what can be read only once, and is no coroutine function: {value!r}")
+                raise TypeError(f"{name} is not a coroutine function, but its result can be read only once: {value!r}")
             return value
 
         def forget(*args: Any, **kwargs: Any) -> bool:
@@ -178,7 +174,7 @@ def memoizer(
 
         def cache_stats() -> MemoStats:
             with lock:
-                # As in the cache's own figures, a stale value makes a hit of a miss.
+                # As in the figures of the cache, a stale value turns a miss into a hit.
                 stale_count = stale_hits.read()
                 hit_count, miss_count = hits.read() + stale_count, misses.read() - stale_count
                 return MemoStats(hit_count, miss_count, hit_ratio(hit_count, miss_count), calls.read())
@@ -193,14 +189,15 @@ def memoizer(
 
 
 def check_function(function: Any) -> None:
-    """
+    """Check that ``function`` can be memoized.
+
     Raises:
-        TypeError: ``function`` is no function, or makes generators.
+        TypeError: if ``function`` is not a function, or is a generator function.
     """
     if isgeneratorfunction(function) or isasyncgenfunction(function):
-        raise TypeError(f"memoize takes functions whose results can be read again, not the generator {function!r}")
+        raise TypeError(f"memoize must decorate a function with reusable results, not the generator {function!r}")
     if isinstance(function, (staticmethod, classmethod, property)) or not callable(function):
-        raise TypeError(f"memoize takes a function, and goes below other decorators, not {function!r}")
+        raise TypeError(f"memoize must decorate a function, below any other decorators, not {function!r}")
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -223,15 +220,15 @@ def _keys_by(key: Callable[..., Hashable], name: str) -> MakeKey:
 def keys_by_arguments(function: Callable[..., Any], name: str) -> MakeKey:
     """Return a function that makes tuples of ``name`` and every argument in the order of the signature, with defaults.
 
-    It avoids ``Signature.bind``, which takes 3 us or more, unless the function takes any number of arguments, or the
-    call does not fit, so that ``bind`` raises the error.
+    It avoids ``Signature.bind``, which takes 3 us or more, unless the function accepts any number of arguments, or the
+    call does not fit the signature. In the latter case, ``bind`` raises the error.
     """
     parameters = list(_signature(function, name).parameters.values())
     bind = _signature(function, name).bind
     kinds = [each.kind for each in parameters]
     defaults = {each.name: each.default for each in parameters if each.kind is not Parameter.VAR_KEYWORD}
     by_position = sum(kind in _BY_POSITION for kind in kinds)
-    # By the number of arguments that come by position: the other parameters, with their defaults.
+    # For each possible number of positional arguments, the remaining parameters with their defaults.
     left = [dict(list(defaults.items())[count:]) for count in range(by_position + 1)]
     by_name = {each.name for each in parameters if each.kind in _BY_NAME}
     takes_positions = Parameter.VAR_POSITIONAL in kinds
@@ -274,7 +271,7 @@ def _signature(function: Callable[..., Any], name: str) -> Signature:
     try:
         return signature(function)
     except ValueError as error:
-        raise TypeError(f"what {name} takes is not known ({error}); give memoize a key=") from error
+        raise TypeError(f"the parameters of {name} are unknown ({error}); give memoize a key=") from error
 
 
 def arity_of(function: Callable[..., Any]) -> int:
@@ -284,4 +281,4 @@ def arity_of(function: Callable[..., Any]) -> int:
 
 
 def unhashable(name: str, error: TypeError) -> TypeError:
-    return TypeError(f"the arguments of {name} make no key ({error}); give memoize a key=")
+    return TypeError(f"the arguments of {name} cannot be a key ({error}); give memoize a key=")

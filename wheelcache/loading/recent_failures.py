@@ -10,12 +10,12 @@ from typing import Final
 from wheelcache.runtime.clock import SystemClock
 
 TYPES: Final = 8
-"""Types of exceptions that are counted separately between two calls of ``take``. Further ones count together."""
+"""The most types of exceptions that are counted separately between two calls of ``take``; others count together."""
 
 OTHERS: Final = "exceptions of other types"
 
 LONGEST: Final = 200
-"""Characters of a message that are kept."""
+"""The number of characters of a message to keep."""
 
 
 @dataclass(slots=True)
@@ -24,8 +24,8 @@ class Failure:
 
     Attributes:
         kind: the name of the type.
-        message: of one of them.
-        first, last: when, in seconds since 1970.
+        message: the message of one of them.
+        first, last: the times of the first and the last one, in seconds since 1970.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Failure:
 
 
 class RecentFailures:
-    """Records the exceptions of loaders, in 1 us each. Only the first of its type since ``take`` is asked for its
+    """Records the exceptions of loaders, in 1 us each. Only the first one of its type since ``take`` is asked for its
     message.
 
     Args:
@@ -86,14 +86,15 @@ class RecentFailures:
         return list(found.values())
 
     def start_over(self) -> None:
-        """Forget everything, also in the child of a fork: the failures, and perhaps the lock, are the parent's."""
+        """Forget everything. The child of a fork calls this, too: the failures, and perhaps the lock, are the
+        parent's."""
         # The garbage collector may run a loader that fails inside it.
         self._lock = threading.RLock()
         self._found = {}
 
 
 def message_of(error: Exception) -> str:
-    """Return the message in one line, cut, in characters that UTF-8 has: names of files may have others."""
+    """Return the message on one line, shortened, in characters that UTF-8 can encode: file names may have others."""
     try:
         message = " ".join(str(error)[: 2 * LONGEST].split())
         return message.encode("utf-8", "backslashreplace").decode()[:LONGEST]

@@ -8,12 +8,12 @@ from math import inf
 from typing import Any, Protocol
 
 from wheelcache.core.access import TTL
-from wheelcache.core.contract import Removals, Seen, Watch
+from wheelcache.core.contract import Removals, Watch
 from wheelcache.loading.policy import PLAIN, LoadPolicy
 from wheelcache.loading.steps import Loader
 
 Stored = tuple[int, Removals | None]
-"""The outcome of ``core.set``, and the entries that left."""
+"""The outcome of ``core.set``, and the entries that it removed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,12 +24,13 @@ class LoadRequest:
         key: the key in the core.
         caller_key: the key as the caller wrote it.
         watched: the key in the core whose writes outdate the value; usually ``key``.
-        loader: is called without arguments. In a coroutine, an awaitable result is awaited.
+        loader: called without arguments. In a coroutine, an awaitable result is awaited.
         ttl: the seconds for which the value is fresh; None for forever.
         fresh_until: the end of the freshness of the entry that is refreshed.
-        is_counted: the look-up has ended, as a hit or a miss.
-        is_hit: the look-up was a hit: the value was found after its key was claimed, or a stale value is served.
-        given_up: the caller's timeout passed.
+        is_counted: whether the look-up has ended, as a hit or a miss.
+        is_hit: whether the look-up was a hit: the value was found after its key was claimed, or a stale value was
+            served.
+        given_up: whether the caller's timeout passed.
     """
 
     key: Any
@@ -46,7 +47,8 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True)
 class Unstored:
-    """Returned by a loader: the leader and every waiter get ``value``, it counts as a load, and nothing is stored."""
+    """The result of a loader that only passes a value on: the leader and every waiter receive ``value``, it counts as a
+    load, and nothing is stored."""
 
     value: Any
 
@@ -58,8 +60,8 @@ class Target(Protocol):
     def name(self) -> str:
         """The name of the cache, for logs."""
 
-    def begin(self, key: Any) -> tuple[Any, Seen | None]:
-        """Return the core's key for a caller's key. Forget that it was missed: a later ``set`` does not answer that."""
+    def begin(self, key: Any) -> tuple[Any, object]:
+        """Return the core's key for a caller's key. Forget its miss, which no later ``set`` answers."""
 
     def seconds(self, ttl: TTL) -> float | None:
         """Return a caller's TTL in seconds, or None for forever. Raise TypeError or ValueError if it is neither."""

@@ -96,8 +96,8 @@ class ByDriver:
 
 
 class ToTheEnd:
-    """A step that drives other steps, and sends an Outcome. A task that is cancelled leaves them to another task, which
-    calls ``after`` in the end: many async methods run a blocking one in a thread, which goes on."""
+    """A step that drives other steps, and sends an Outcome. If its task is cancelled, another task continues the steps
+    and calls ``after`` at the end: many async methods run a blocking one in a thread, which is not cancelled."""
 
     __slots__ = ("_after", "_steps")
 

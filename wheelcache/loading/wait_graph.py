@@ -35,7 +35,7 @@ class Lead:
     """One load. It holds no value, so code that a loader left running keeps no value alive.
 
     Attributes:
-        table: the object that the key belongs to: loads of equal keys in two caches are apart.
+        table: the object that the key belongs to: equal keys of two caches are different loads.
         loop: the event loop that the load runs on or blocks; None outside of one.
         thread: the identifier of the thread that the load blocks; 0 if it runs on an event loop or is handed over.
         blocked_on: the leads that the loading code waits for.
@@ -77,7 +77,7 @@ def is_loading() -> bool:
 
 
 def on_its_own() -> None:
-    """Make the code that runs in this context from here on part of no loader."""
+    """Detach the code that runs in this context from here on from every loader."""
     _leading.set(())
 
 
@@ -99,7 +99,7 @@ class Leading:
         self._token: Token[tuple[Lead, ...]] | None = None
 
     def __enter__(self) -> None:
-        # A leader that was interrupted on its way in or out has left its lead here, which is over.
+        # A leader that was interrupted in this method or in __exit__ has left its lead here. That lead is over.
         self._token = _leading.set((*leads(), *self._leads))
 
     def __exit__(self, *exc_info: object) -> None:
@@ -155,7 +155,7 @@ class Edge:
             if self._loop is not None and _blocked_loops.get(self._loop) is awaited:
                 del _blocked_loops[self._loop]
             while self._waiting:
-                # Not there if ``begin`` was interrupted.
+                # The edge is missing if ``begin`` was interrupted.
                 with suppress(ValueError):
                     self._waiting[-1].blocked_on.remove(awaited)
                 self._waiting.pop()

@@ -1,4 +1,4 @@
-"""Calls of the store behind a near cache. While it is down, they fail immediately instead of after a timeout each.
+"""Calls of the store behind a near cache. While the store is down, they fail immediately instead of after a timeout.
 
 The pattern of the circuit breaker is Michael Nygard's ("Release It!"). A closed breaker lets every call through. After
 ``FAILURES`` failures in a row it opens and lets no call through, except for an occasional try that shows whether the
@@ -83,7 +83,7 @@ class GuardedStore:
         rule: decides which errors are outages.
         timeouts: remembers the timeouts of the values that this process writes.
         epoch: shows whether a connection reports writes to the store; None if there is no such connection.
-        watches_outages: whether the store is left alone after repeated failures. Otherwise every call is made.
+        watches_outages: whether calls are refused after repeated failures. Otherwise every call is made.
         cache_is_used: called before each call.
 
     Attributes:

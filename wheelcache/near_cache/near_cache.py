@@ -58,7 +58,7 @@ class NearCache:
         drop_writes: whether a write that fails is dropped, with ``fail_safe``. Otherwise its error reaches the caller.
 
     Attributes:
-        trusted: whether copies may be used. With an epoch, ``trust`` decides.
+        trusted: whether copies may be used. With an epoch, ``trust`` sets it.
         start_tracking: called when copies may not be used; cheap if tracking was started before.
         stop_tracking: the owner calls it when the copies are no longer used.
     """
@@ -275,7 +275,7 @@ class NearCache:
         keys = list(keys)
         fills = [] if value_of is _no_value else [self.cache.parts.lease_fill(key) for key in keys]
         try:
-            # Of other keys there are no copies, and comparing them may run the site's code.
+            # There are no copies of other keys, and comparing those may run the site's code.
             plain = [key for key in keys if type(key) is str]
             steps = self._store.write(write, plain, new_timeout)
             outcome = yield ToTheEnd(steps, partial(self._written_after_all, keys))

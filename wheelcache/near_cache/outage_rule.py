@@ -69,7 +69,7 @@ CLIENT_PACKAGES: Final[dict[str, tuple[str, ...]]] = {
 """The packages and modules of the client's exceptions, by the dotted path of a store's class or of one of its bases."""
 
 FRAMEWORKS: Final = frozenset({"builtins", "cachelib", "django", "flask", "flask_caching", "wheelcache", "werkzeug"})
-"""Packages that are no clients of a store."""
+"""Packages that are not clients of a store."""
 
 
 class OutageRule:

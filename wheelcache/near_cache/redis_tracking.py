@@ -15,13 +15,13 @@ needs the channel as well: ``+ping +subscribe +client|id +client|tracking &__red
 How stale a read can be: every ``interval`` this sends a PING, whose answer arrives after all earlier messages of the
 server. So while ``clock() < trusted_until``, the listener has received every write that was acknowledged more than
 ``interval + timeout`` ago (2 s by default), even if this thread, or the whole process, has not run in between. Usually
-the delay is that of one message: 0.1 ms on one machine. To a reader that relies on ``trust()`` alone, the time is added
+the delay is that of one message: 0.1 ms on one machine. For a reader that relies on ``trust()`` alone, add the time
 that the thread waits for the interpreter.
 
-Not reported are ``SWAPDB`` (no server sends anything for it), and that a key has expired, until the server removes it:
-a copy must have a TTL of its own. Reported needlessly are keys of the same name in other databases, since a message has
-no database number; this process's own writes, since it writes through other connections; and ``FLUSHDB`` of any
-database, which arrives as "everything".
+``SWAPDB`` is not reported, since no server sends anything for it. The expiry of a key is not reported until the server
+removes the key, so a copy must have a TTL of its own. The following are reported needlessly: keys of the same name in
+other databases, since a message has no database number; this process's own writes, since it writes through other
+connections; and ``FLUSHDB`` of any database, which arrives as "everything".
 
 A process that reads from replicas must track the replica that it reads from: the primary reports a write before the
 replica has it. Redis Cluster, where every node reports only its own keys, is not covered.
@@ -56,11 +56,11 @@ TIMEOUT: Final = 1.0
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
-"""Seconds until a lost connection is tried again: 0.1, 0.2 ... 10, each times a random number from 0.5 to 1. After a
-connection that lasted as long as the longest pause, the pauses start again at the first."""
+"""Seconds until a lost connection is tried again: 0.1, 0.2 ... 10, each times a random number from 0.5 to 1. If a
+connection has lasted as long as the longest pause, the next pause is the first one again."""
 
 PAUSE_IF_REFUSED: Final = 60.0
-"""Seconds, times such a number, after a wrong password or an unknown command: an operator has to change something."""
+"""Seconds, times such a number, after a wrong password or an unknown command: an operator must change a setting."""
 
 CHANNEL: Final = "__redis__:invalidate"
 
@@ -83,7 +83,7 @@ class Listener(Protocol):
 
 
 Connect = Callable[[float], Any]
-"""Makes a connection of redis-py, not yet connected, that speaks RESP2 and waits at most so many seconds."""
+"""Makes a connection of redis-py, not yet connected, that speaks RESP2 and waits at most the given seconds."""
 
 
 def client_of(cache: Any) -> redis.Redis:
@@ -144,10 +144,10 @@ class _Link:
 
     Attributes:
         number: the number of the last PING.
-        asked: when the last PING was sent, or a time before tracking was on.
+        asked: the time of the last PING, or a time before tracking was on.
         waiting: whether its answer is outstanding.
         behind: whether its answer was overdue once already.
-        due: when the next PING, or the answer, is due.
+        due: the time at which the next PING, or the answer, is due.
     """
 
     __slots__ = ("asked", "behind", "connection", "due", "number", "waiting")
@@ -197,7 +197,7 @@ class Tracking:
     def _reset(self) -> None:
         self.trusted_until = -inf
         self._told_trusted = False
-        # The state that was logged last, "lost" or "refused", until the connection is back; and since when.
+        # The state that was logged last, "lost" or "refused", until the connection is back, and its beginning.
         self._logged: str | None = None
         self._lost_at = 0.0
         self._connection: Any = None
@@ -327,7 +327,7 @@ class Tracking:
         finally:
             self._is_busy = False
         self._told_trusted = True
-        self._tell(self._listener.trust, True)
+        self._notify(self._listener.trust, True)
         self._answered(asked)
         if self._logged is not None:
             self._logged = None
@@ -370,9 +370,9 @@ class Tracking:
             message = link.connection.read_response()
             match message:
                 case [b"message", _, None]:
-                    self._tell(self._listener.flushed)
+                    self._notify(self._listener.flushed)
                 case [b"message", _, list()]:
-                    self._tell(self._listener.invalidated, message[2])
+                    self._notify(self._listener.invalidated, message[2])
                 case [b"pong", answer]:
                     if answer == str(link.number).encode():
                         self._answered(link.asked)
@@ -417,14 +417,14 @@ class Tracking:
         if self._told_trusted:
             self._told_trusted = False
             with suppress(ListenerRaised):
-                self._tell(self._listener.trust, False)
+                self._notify(self._listener.trust, False)
 
-    def _tell(self, what: Callable[..., object], *arguments: object) -> None:
+    def _notify(self, method: Callable[..., object], *arguments: object) -> None:
         self._is_busy = True
         try:
-            what(*arguments)
+            method(*arguments)
         except BaseException as error:
-            logger.exception("%r raised.", what)
+            logger.exception("%r raised.", method)
             raise ListenerRaised(f"the listener raised {type(error).__name__}") from error
         finally:
             self._is_busy = False
@@ -447,8 +447,8 @@ class Tracking:
         self._reset()
         if waker is not None:
             waker.close()
-        # Closed, or the server would continue to send to this copy after the parent's death; not shut down, which would
-        # end the parent's connection. disconnect() might acquire locks of telemetry code.
+        # Close the socket, or the server would continue to send to this copy after the parent's death. Do not shut it
+        # down, which would end the parent's connection. disconnect() might acquire locks of telemetry code.
         sock = getattr(connection, "_sock", None)
         if sock is not None:
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Chooses how the copies of one process learn of writes to the store."""
+"""Chooses the source of invalidations for the copies of one process."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from wheelcache.near_cache.outage_rule import OutageRule
 
 
 class TrustEpoch:
-    """Trust in all entries of a cache, in the form of stamps with a single slot: an entry is current during its epoch.
+    """The trust in all entries of a cache, as stamps with a single slot: an entry is current during its epoch.
 
-    The end of an epoch makes all entries suspect in one step: they may be old, and reads miss them. They stay until
-    they are replaced, deleted or expire, for a caller that cannot get another value. The same holds for a value that is
-    stored after its epoch ended.
+    The end of an epoch makes all entries suspect in one step: they may be old, and reads miss them. For callers that
+    cannot get another value, they stay until they are replaced or deleted, or expire. The same applies to a value that
+    is stored after its epoch ended.
 
     Attributes:
         table: the number of the epoch.
         news: unused, since a mismatch does not mean that the key was written.
         first: None, for the same reason.
+        tags: None, since tags are dropped in this process only.
         is_told: whether writes are reported to this process. Entries that are stored while it is False are suspect.
     """
 
     __slots__ = ("_number", "is_told", "news", "table")
 
     first: Final = None
+    tags: Final = None
 
     def __init__(self) -> None:
         self._number = array("Q", [1])
@@ -40,7 +42,7 @@ class TrustEpoch:
         """Do nothing: there is no file to open."""
 
     def open_in_child(self) -> None:
-        """Make the entries suspect that the child of a fork has inherited."""
+        """Make suspect the entries that the child of a fork has inherited."""
         self.write_all()
 
     def is_gone(self) -> bool:

@@ -1,8 +1,8 @@
 """Remembers the timeouts that this process gave to values in the store, so that no copy outlives its value.
 
-Most stores do not tell a reader how long a value still lives, so a copy would be kept for the timeout of the copies,
-although its value ends earlier. The process that wrote the value knows better. A write drops the copy, and the next
-read makes another one, so the timeout is remembered here in between, and for every later read.
+Most stores do not report the remaining lifetime of a value to a reader, so a copy would be kept for the timeout of the
+copies although its value ends earlier. The process that wrote the value knows its timeout. A write drops the copy and
+the next read makes another one, so the timeout is remembered here in between, and for every later read.
 
 If two writes of a key overlap, it is unknown which value the store keeps, and if a write fails, whether it took effect.
 In both cases the earlier end counts, and no copy is kept between the earlier and the later one.
@@ -31,7 +31,7 @@ SLACK: Final = 2.0
 """Seconds."""
 
 MOST: Final = 16_384
-"""The most keys that are remembered. Beyond it, keys are forgotten that were not written for as many writes."""
+"""The most keys to remember. If there are more, keys that were not written for as many writes are forgotten."""
 
 
 def _always(result: object) -> bool:
@@ -43,8 +43,8 @@ class NewTimeout:
 
     Args:
         seconds: the timeout; None, or a number <= 0, if the keys are deleted or never expire.
-        took_effect: receives the result of the write. Returns whether the values have this timeout now, None if that
-            is unknown.
+        took_effect: receives the result of the write. Returns whether the values have this timeout now, or None if
+            that is unknown.
     """
 
     __slots__ = ("seconds", "took_effect")
@@ -61,8 +61,9 @@ Started = tuple[float, int]
 """A write in progress: when it began, and its number among the beginnings and ends of writes."""
 
 Known = tuple[float, float, int]
-"""The knowledge about the value of a key: from when on no copy is kept, from when on the value was written by another
-process, and the number of the end of the latest write. Tuples, because creating named ones doubles the cost."""
+"""The knowledge about the value of a key: the time from which no copy is kept, the time from which a value must be
+another process's, and the number of the end of the latest write. Tuples, because creating named ones doubles the
+cost."""
 
 
 class WrittenTimeouts:
@@ -123,7 +124,7 @@ class WrittenTimeouts:
         else:
             all_known.pop(key, None)
         if all_known:
-            # Each write looks at the oldest record, so that records of values that are over leave in time.
+            # Each write checks the oldest record, so that records of values that have ended are removed in time.
             oldest = next(iter(all_known))
             if now >= all_known[oldest][1] or len(all_known) > MOST:
                 del all_known[oldest]

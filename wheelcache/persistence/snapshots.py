@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from wheelcache import options
 from wheelcache.core.contract import NO_ROOM, STORED, Core, Record, Scan, Seen
+from wheelcache.core.tags import moment
 from wheelcache.errors import CacheClosed, SnapshotDamaged, SnapshotRefused, Unloaded
 from wheelcache.keys import KeyProxies, unwrap
 from wheelcache.persistence.snapshot_file import Snapshot, SnapshotWriter, open_snapshot, refuse
@@ -112,10 +113,11 @@ class Snapshots:
         with closing(self._scan()) as scan:
             now, saved_at = self.core.now(), time.time()
             header = {"kind": KIND, "name": self.name, "saved_at": saved_at, "entries": len(self.core)}
+            header["moment"] = moment()
             with SnapshotWriter(file_path, header, signing_key, dir_fd) as file:
                 for batch in _batches(scan):
                     latest = self.core.now()
-                    for key, value, (fresh_until, expires_at, is_current), _, seen in batch:
+                    for key, value, (fresh_until, expires_at, is_current), _, seen, _ in batch:
                         key = unwrap(key)
                         if not is_current or expires_at <= latest or not self.is_portable(key):
                             continue
@@ -165,6 +167,7 @@ class Snapshots:
         with open_snapshot(path, KIND, secret, dir_fd) as snapshot:
             try:
                 saved_at, entries = float(snapshot.header["saved_at"]), int(snapshot.header["entries"])
+                since = int(snapshot.header.get("moment", 1))
             except (KeyError, TypeError, ValueError, OverflowError):
                 raise SnapshotRefused(f"{path} does not say when it was saved") from None
             # Before the records are counted, which takes a while.
@@ -173,7 +176,7 @@ class Snapshots:
             room = self._max_entries - len(self.core)
             if entries > room:
                 skipped = max(0, _good_records(snapshot) - int(room))
-            loading = _Loading(self, now - elapsed)
+            loading = _Loading(self, now - elapsed, since)
             try:
                 for payload in islice(snapshot, skipped, None):
                     loading.take(payload)
@@ -200,16 +203,18 @@ class _Loading:
 
     Args:
         saved_at: the time of the save on the clock of the core.
+        since: the moment of the save: entries whose tags were dropped after it are left out.
 
     Attributes:
         loaded, expired, unreadable: the numbers of records.
     """
 
-    def __init__(self, snapshots: Snapshots, saved_at: float) -> None:
+    def __init__(self, snapshots: Snapshots, saved_at: float, since: int) -> None:
         self._snapshots = snapshots
         self._now = snapshots.core.now
         self._writer = snapshots.writer
         self._saved_at = saved_at
+        self._since = since
         # The loaded keys as they are stored, oldest first.
         self._own: deque[Any] = deque()
         self.expired = 0
@@ -239,7 +244,7 @@ class _Loading:
 
     def _restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> None:
         while True:
-            outcome = self._writer.restore(key, value, ttl, grace, seen)
+            outcome = self._writer.restore(key, value, ttl, grace, seen, self._since)
             if outcome & STORED:
                 self._own.append(key)
             if not outcome & NO_ROOM or not self._own:

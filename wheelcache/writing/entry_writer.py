@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from wheelcache import options
+from wheelcache.coherence.fill_notes import NEWS, Answered
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import WriteState
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
@@ -31,9 +32,10 @@ from wheelcache.core.contract import (
     RemovalCause,
     Removals,
     Seen,
+    TagName,
     Watch,
 )
-from wheelcache.keys import KeyProxies, unwrap
+from wheelcache.keys import KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.removal_listener import RemovalListener, call_all
@@ -120,9 +122,9 @@ class EntryWriter(WriteState):
 
     # Writing, with the callers' keys and TTLs.
 
-    def begin(self, key: Any) -> tuple[Any, Seen | None]:
-        """Begin a write of ``key``. Return the core's key, and what the stamps showed at the miss that the write
-        answers; None if it answers none. No later write answers that miss."""
+    def begin(self, key: Any) -> tuple[Any, Answered]:
+        """Begin a write of ``key``. Return the core's key, and the miss that the write answers, or NEWS. No later write
+        answers that miss."""
         self._open_gate()
         if type(key) is not str:
             key = self._keys.adapt(key)
@@ -148,8 +150,8 @@ class EntryWriter(WriteState):
     def set(self, key: Any, value: Any, ttl: TTL, *, exact: bool = False, mode: int = ANY) -> int:
         """Store ``value``. Return the core's outcome."""
         seconds = self.seconds(ttl)
-        key, seen = self.begin(key)
-        return self._set(key, value, seconds, exact=exact, mode=mode, seen=seen)
+        key, answered = self.begin(key)
+        return self._set(key, value, seconds, exact=exact, mode=mode, answered=answered)
 
     def set_many(self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool) -> list[Any]:
         """Store the pairs of key and value. Return the keys that were not stored."""
@@ -158,8 +160,8 @@ class EntryWriter(WriteState):
         begun = [(caller_key, *self.begin(caller_key), value) for caller_key, value in items]
         together, removed, refused = 0, self.listener.list(), []
         try:
-            for caller_key, key, seen, value in begun:
-                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, seen, removed)
+            for caller_key, key, answered, value in begun:
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, answered, removed)
                 together |= outcome
                 if not outcome & STORED:
                     refused.append(caller_key)
@@ -207,7 +209,9 @@ class EntryWriter(WriteState):
         record = self._core.peek(key)
         if record is None or type(record.value) is not type(value) or record.value != value:
             return False
-        outcome = self._set(key, record.value, seconds, exact=True, mode=SAME, expected=record.value, seen=record.seen)
+        outcome = self._set(
+            key, record.value, seconds, exact=True, mode=SAME, expected=record.value, answered=(record.seen, 0)
+        )
         return bool(outcome & STORED)
 
     def delete(self, key: Any) -> Any:
@@ -226,9 +230,10 @@ class EntryWriter(WriteState):
 
     # Writing, with the keys of the core. These are no writes by a caller.
 
-    def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None) -> int:
-        """Store a saved value, unless there is a newer one or no room. Return the core's outcome."""
-        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, seen=seen)
+    def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None, since: int) -> int:
+        """Store a value that was saved after the moment ``since``, unless there is a newer one or no room. Return the
+        core's outcome."""
+        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since))
 
     def _set(
         self,
@@ -239,12 +244,12 @@ class EntryWriter(WriteState):
         exact: bool = False,
         mode: int = ANY,
         expected: Any = MISSING,
-        seen: Seen | None = None,
+        answered: Answered = NEWS,
     ) -> int:
         """Store a value, and handle the outcome."""
         removed = self.listener.list()
         try:
-            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, seen, removed)
+            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed)
             if outcome != self.quiet or not self.is_plain:
                 self.announce(outcome, removed)
         except BaseException:
@@ -255,7 +260,7 @@ class EntryWriter(WriteState):
     def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> tuple[int, Removals | None]:
         """Store a loaded value under ``watch``, unless the key was written since. Return what ``announce`` takes."""
         seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
-        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, seen, removed), removed
+        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed), removed
 
     def _store(
         self,
@@ -267,16 +272,31 @@ class EntryWriter(WriteState):
         mode: int,
         expected: Any,
         watch: Watch | None,
-        seen: Seen | None,
+        answered: Answered,
         removed: Removals | None,
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
         slot = self.stamps.slot(key)
-        outcome = self._core.set(key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed)
+        group = None if type(key) is str else group_of(unwrap(key))
+        tags: tuple[TagName, ...] = () if group is None else ((group, self.stamps.slot(group)),)
+        seen, since = answered
+        outcome = self._core.set(
+            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, tags, since
+        )
         if outcome == OUTDATED:
             # The value may be old by now: no waiter gets it.
             self.leases.refuse(key)
         return outcome
+
+    def drop_tag(self, name: str) -> int:
+        """Remove the entries with a tag, and return how many were in memory. The listener is notified of each before
+        this returns; without one, the wheel thread removes them."""
+        dropped = self._core.drop_tag(name, self.stamps.slot(name))
+        if self.listener.function is None:
+            self._driver.wake()
+        else:
+            call_all(self._batches_to_tell())
+        return dropped
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry that is stale or not current."""

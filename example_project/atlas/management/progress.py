@@ -3,7 +3,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 def progress() -> Progress:
-    """Bars with a name, a count and the time so far, on stderr so that stdout has only what a command found out."""
+    """Return bars with a name, a count and the elapsed time, on stderr, since stdout is for the result of a command."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -1,4 +1,4 @@
-"""Visitors of the site and a site for them to visit: what ``visit`` and ``demo`` share."""
+"""Visitors and servers of the site, for the commands ``visit``, ``demo`` and ``restart``."""
 
 import os
 import random
@@ -26,13 +26,13 @@ CITIES: Final = 1000
 START_SECONDS: Final = 30
 REQUEST_SECONDS: Final = 60
 
-# Of all clients, which use HTTP only: each would else make one of its own, which takes 20 to 160 ms of a processor.
+# All clients share this, since they use HTTP only. Otherwise each would make its own, for 20 to 160 ms of CPU time.
 NO_TLS: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request and what came of it. ``server_ms`` is what the page says of itself; None if it failed."""
+    """One request and its result. ``server_ms`` is the duration that the page reports; None if the request failed."""
 
     path: str
     outcome: str
@@ -46,7 +46,7 @@ class Visit:
 
 
 def ranked_pages() -> list[str]:
-    """The paths of the site, the most popular first: what is general, then countries and cities by their people."""
+    """Return the paths of the site, the most popular first: general pages, then countries and cities by population."""
     general = [reverse("home"), reverse("statistics")]
     places: Iterator[Continent | Country | City] = chain(
         Continent.objects.all(), Country.objects.order_by("-population"), City.objects.all()[:CITIES]
@@ -55,17 +55,17 @@ def ranked_pages() -> list[str]:
 
 
 def zipf_mix(pages: Sequence[str], count: int, generator: random.Random) -> list[str]:
-    """``count`` of ``pages``, the n-th of which is drawn 1/n as often as the first."""
+    """Return ``count`` of ``pages``, the n-th of which is drawn 1/n as often as the first."""
     return generator.choices(pages, [1 / rank for rank in range(1, len(pages) + 1)], k=count)
 
 
 @contextmanager
 def own_site(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[str]:
-    """A server of this site, up and answering. Yields its URL.
+    """Run a server of this site, and yield its URL when it answers.
 
     Args:
-        command: the arguments of Python that start it, with {address} for where.
-        environment: what it has beside that of this process.
+        command: the arguments of Python that start it; {address} stands for its address.
+        environment: variables that it has in addition to those of this process.
     """
     address = free_address()
     with server_at(address, command, environment) as server:
@@ -91,7 +91,7 @@ class Server:
 
 @contextmanager
 def server_at(address: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """A server of this site, as ``own_site``, that may not answer yet. In the end it is told to stop, and has."""
+    """Run a server of this site as ``own_site`` does, and yield it before it answers. Stop it at the end."""
     arguments = [part.format(address=address) for part in command]
     with (
         tempfile.TemporaryFile("w+") as log,
@@ -110,7 +110,7 @@ def server_at(address: str, command: Sequence[str], environment: Mapping[str, st
 
 
 def _answers(url: str, server: subprocess.Popen[bytes]) -> bool:
-    """Whether the site answers, waiting for it while its server lives."""
+    """Wait for an answer of the site while its server is alive. Return whether there was one."""
     deadline = time.monotonic() + START_SECONDS
     with client_of(url) as client:
         while server.poll() is None and time.monotonic() < deadline:
@@ -124,7 +124,7 @@ def _answers(url: str, server: subprocess.Popen[bytes]) -> bool:
 
 
 def visit(client: httpx.Client, path: str) -> Visit:
-    """One request."""
+    """Send one request and return its result."""
     started = time.perf_counter()
     try:
         response = client.get(path)

@@ -1,4 +1,4 @@
-"""Has the site visited for a while in two workers, and prints what the cache did in them."""
+"""Serves the site with two workers, visits it for a while, and prints the figures of the cache."""
 
 import random
 import threading
@@ -27,14 +27,14 @@ WORKERS: Final = 2
 CLIENTS: Final = 8
 PAGES_A_VISITOR: Final = 20
 
-# Workers keep a connection longer than any visitor thinks, so that none is closed in his face.
+# Workers keep an idle connection longer than any visitor pauses, so that no visitor loses a connection.
 GUNICORN: Final = [
     *("-m", "gunicorn", f"--workers={WORKERS}", "--threads=4", "--keep-alive=75", "--bind={address}"),
     "atlas_site.wsgi:application",
 ]
 ENVIRONMENT: Final = {
     "ATLAS_SESSION_ENGINE": "django.contrib.sessions.backends.signed_cookies",
-    # So that some expire and some are evicted in twenty seconds.
+    # With these, some entries expire and some are evicted within twenty seconds.
     "ATLAS_PAGE_SECONDS": "5",
     "ATLAS_MAX_ENTRIES": "300",
 }
@@ -45,9 +45,9 @@ class Command(BaseCommand):
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--seconds", type=_seconds, default=20, help="of visits (%(default)s)")
-        parser.add_argument("--seed", type=int, default=1, help="of the mix of pages (%(default)s)")
-        parser.add_argument("--stay", action="store_true", help="go on until Ctrl-C, serving and visiting")
+        parser.add_argument("--seconds", type=_seconds, default=20, help="the duration of the visits (%(default)s)")
+        parser.add_argument("--seed", type=int, default=1, help="the seed of the mix of pages (%(default)s)")
+        parser.add_argument("--stay", action="store_true", help="serve and visit the site until Ctrl-C")
 
     def handle(self, *, seconds: float, seed: int, stay: bool, **options: Any) -> None:
         if not City.objects.exists():
@@ -79,7 +79,7 @@ LOGIN: Final = f"user {NAME}, password {PASSWORD}"
 
 
 def drive(url: str, seconds: float, seed: int, bars: Progress) -> list[Visit]:
-    """What came of visits that went on for so long, or until Ctrl-C."""
+    """Visit the site for ``seconds`` seconds or until Ctrl-C. Return the visits."""
     task = bars.add_task("visits", total=None)
     pages, end, over = ranked_pages(), time.monotonic() + seconds, threading.Event()
 
@@ -87,7 +87,7 @@ def drive(url: str, seconds: float, seed: int, bars: Progress) -> list[Visit]:
         found = []
         for each in _visits(url, pages, random.Random(f"{seed} {client}")):
             bars.advance(task)
-            # Of an endless drive none is kept.
+            # The visits of an endless drive are not kept.
             if seconds < inf:
                 found.append(each)
             if over.is_set() or time.monotonic() >= end:
@@ -102,7 +102,7 @@ def drive(url: str, seconds: float, seed: int, bars: Progress) -> list[Visit]:
 
 
 def wait_for_figures(bars: Progress) -> None:
-    """Until every worker has published what it counted by now."""
+    """Wait until every worker has published its current figures."""
     task = bars.add_task("figures", total=1)
     now = time.time()
     while time.time() < now + 2 * INTERVAL:
@@ -114,7 +114,7 @@ def wait_for_figures(bars: Progress) -> None:
 
 
 def _visits(url: str, pages: Sequence[str], generator: random.Random) -> Iterator[Visit]:
-    """Of one visitor after the other, each with a session and a connection of his own, for ever."""
+    """Visit the site forever, as one visitor after the other, each with a new session and a new connection."""
     while True:
         with client_of(url) as client:
             for path in zipf_mix(pages, PAGES_A_VISITOR, generator):

@@ -15,7 +15,7 @@ class Command(BaseCommand):
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--port", default="8000", help="where the site will be, to say so (%(default)s)")
+        parser.add_argument("--port", default="8000", help="the port of the site, for the message (%(default)s)")
 
     def handle(self, *, port: str, **options: Any) -> None:
         make_demo_user()
@@ -28,7 +28,7 @@ class Command(BaseCommand):
 def make_demo_user() -> None:
     """Create the user unless it exists, and grant it both permissions."""
     if not settings.DEBUG:
-        raise CommandError("A user whose password everybody knows is for development: DEBUG is False.")
+        raise CommandError("A user with a known password is for development only, and DEBUG is False.")
     user, is_new = User.objects.get_or_create(username=NAME)
     if is_new:
         user.set_password(PASSWORD)

@@ -18,12 +18,12 @@ class Command(BaseCommand):
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--force", action="store_true", help="import anew what is already there")
+        parser.add_argument("--force", action="store_true", help="replace cities that are already imported")
 
     def handle(self, *, force: bool, **options: Any) -> None:
         present = City.objects.count()
         if present and not force:
-            self.stdout.write(f"{present:,} cities are already here. --force imports them anew.")
+            self.stdout.write(f"{present:,} cities are already here. --force imports them again.")
             return
         with transaction.atomic():
             for model in (City, Country, Continent):

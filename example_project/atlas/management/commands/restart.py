@@ -1,4 +1,4 @@
-"""Restarts the site under load, without and with a snapshot of its cache, and compares how it goes on."""
+"""Restarts the site under load, without and with a snapshot of its cache, and compares the first second."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from atlas.models import City
 from wheelcache.observability import console
 
 FIRST: Final = 1.0
-"""Seconds of the restarted site that are looked at."""
+"""Seconds of the restarted site that are compared."""
 
 PAUSE: Final = 0.02
-"""Seconds until a visitor that got no answer tries again."""
+"""Seconds until a visitor without an answer tries again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What is visited: pages, the most popular first."""
+    """The mix of visited pages, the most popular first."""
 
     pages: Sequence[str]
     seed: int
@@ -56,7 +56,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """When it was sent and answered, on the monotonic clock, and what came of it."""
+    """One request: when it was sent and answered, on the monotonic clock, and its result."""
 
     sent: float
     answered: float
@@ -65,13 +65,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """What came of one.
+    """The figures of one restart.
 
     Attributes:
-        before: the requests of the last second before it.
-        first: those that were sent after the old server was gone, until a second after the new one first answered.
-        stop: seconds from the signal until the old server was gone.
-        start: seconds from then until the new one first answered.
+        before: the requests of the last second before the restart.
+        first: the requests from the end of the old server until a second after the first answer of the new one.
+        stop: seconds from the signal until the end of the old server.
+        start: seconds from then until the first answer of the new server.
     """
 
     name: str
@@ -86,11 +86,9 @@ class Command(BaseCommand):
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--seconds", type=_seconds, default=30, help="of visits before a restart (%(default)s)")
-        parser.add_argument(
-            "--pages", type=positive, default=500, help="the most popular, that are visited (%(default)s)"
-        )
-        parser.add_argument("--seed", type=int, default=1, help="of the mix of pages (%(default)s)")
+        parser.add_argument("--seconds", type=_seconds, default=30, help="the time before a restart (%(default)s)")
+        parser.add_argument("--pages", type=positive, default=500, help="the number of visited pages (%(default)s)")
+        parser.add_argument("--seed", type=int, default=1, help="the seed of the mix of pages (%(default)s)")
 
     def handle(self, *, seconds: float, pages: int, seed: int, **options: Any) -> None:
         if not City.objects.exists():
@@ -106,16 +104,16 @@ class Command(BaseCommand):
             printer.print(_table(restarts))
         self.stdout.write(printed.get())
         self.stdout.write(
-            "After: of all requests that were sent until one second after the new server had first answered.\n"
-            "Before: of those of the last second before the old one was told to stop.\n"
-            "A hit: a page for which nothing had to be computed.\n"
-            "Seconds down: until the old server was gone, and from then until the new one first answered."
+            "After: all requests from the end of the old server until a second after the first answer of the new one.\n"
+            "Before: all requests of the last second before the old server received the signal to stop.\n"
+            "A hit: a page that was served without any computation.\n"
+            "Seconds: from the signal to the end of the old server, and from then to the first answer of the new one."
         )
         complain_of_failures([each for restart in restarts for each in restart.first])
 
 
 def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mix, bars: Progress) -> Restart:
-    """Have the site visited for so long, and restart it meanwhile."""
+    """Visit the site for ``seconds`` seconds, and restart it meanwhile."""
     address = free_address()
     task = bars.add_task(name, total=None)
     visitors = Visitors(f"http://{address}", mix, partial(bars.advance, task))
@@ -131,7 +129,7 @@ def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mi
                 visitors.wait_for_an_answer(server, gone)
                 time.sleep(FIRST)
                 visitors.stop()
-                # The server waits for the last of them, too.
+                # The server waits for the end of the last request.
                 requests = list(chain.from_iterable(each.result() for each in sent))
         finally:
             visitors.stop()
@@ -139,7 +137,7 @@ def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mi
     return Restart(
         name,
         [each.visit for each in requests if each.sent >= told - FIRST and each.answered < told],
-        # Before it listens, they fail, and try again.
+        # Until the server listens, the visitors fail and try again.
         [each.visit for each in requests if gone <= each.sent <= up + FIRST and each.answered >= up],
         gone - told,
         up - gone,
@@ -147,18 +145,18 @@ def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mi
 
 
 class Visitors:
-    """Visitors of a site, on and on, whether or not it answers: each takes some pages, with a session of its own."""
+    """Visitors of a site, even while it does not answer: one after another, each with some pages in a new session."""
 
     def __init__(self, url: str, mix: Mix, count_one: Callable[[], object] = lambda: None) -> None:
         self._url = url
         self._mix = mix
         self._count_one = count_one
         self._stopped = threading.Event()
-        # Of each place in the queue the last request that was answered.
+        # The last answered request of each place in the queue.
         self._last: dict[int, Request] = {}
 
     def run(self, number: int) -> list[Request]:
-        """What became of the requests of one after the other, until ``stop``."""
+        """Visit the site as one visitor after the other until ``stop``. Return the requests."""
         generator = random.Random(f"{self._mix.seed} {number}")
         requests: list[Request] = []
         while not self._stopped.is_set():
@@ -180,7 +178,7 @@ class Visitors:
         self._stopped.set()
 
     def wait_for_an_answer(self, server: Server, since: float) -> None:
-        """Until ``server`` answers what was sent ``since``."""
+        """Wait until ``server`` answers a request that was sent after ``since``."""
         deadline = time.monotonic() + START_SECONDS
         while not any(each.sent >= since for each in list(self._last.values())):
             if server.process.poll() is not None or time.monotonic() > deadline:

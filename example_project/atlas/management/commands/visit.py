@@ -43,14 +43,14 @@ class Phase:
 
 
 class Command(BaseCommand):
-    help = "Visit the site with a Zipf-like mix of its pages, cold and warm, and print how it did."
+    help = "Visit the site with a Zipf-like mix of its pages, cold and warm, and print its performance."
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--requests", type=positive, default=2000, help="in each of both phases (%(default)s)")
-        parser.add_argument("--clients", type=positive, default=8, help="at the same time (%(default)s)")
-        parser.add_argument("--url", help="of a site that runs already; by default it starts one of its own")
-        parser.add_argument("--seed", type=int, default=1, help="of the mix of pages (%(default)s)")
+        parser.add_argument("--requests", type=positive, default=2000, help="in each phase (%(default)s)")
+        parser.add_argument("--clients", type=positive, default=8, help="concurrent visitors (%(default)s)")
+        parser.add_argument("--url", help="the URL of a running site; by default, start one")
+        parser.add_argument("--seed", type=int, default=1, help="the seed of the mix of pages (%(default)s)")
 
     def handle(self, *, requests: int, clients: int, url: str | None, seed: int, **options: Any) -> None:
         if not City.objects.exists():
@@ -85,7 +85,7 @@ def empty_cache(url: str) -> None:
 
 
 def run_phase(name: str, url: str, paths: Sequence[str], clients: int, bars: Progress) -> Phase:
-    """All ``paths``, shared out to ``clients`` threads, each a visitor with a session of its own."""
+    """Visit ``paths``, distributed over ``clients`` threads, each of which is a visitor with its own session."""
     task = bars.add_task(name, total=len(paths))
     shares = [paths[client::clients] for client in range(clients)]
     started = time.perf_counter()

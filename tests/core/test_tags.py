@@ -1,0 +1,318 @@
+"""Tags: entries that are dropped together."""
+
+import sys
+import threading
+from math import inf
+
+import pytest
+
+from tests.core.advancing import advance_all
+from tests.core.implementations import COMPILED
+from tests.core.stamps import LocalStamps
+from wheelcache.core.contract import ANY, CHANGED, KEEP, OUTDATED, RESTORE, SAME, STORED, WAKE, RemovalCause
+from wheelcache.core.tags import moment
+
+EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
+
+RED, BLUE = ("red", 0), ("blue", 1)
+
+
+def sweep(core, removed=None):
+    while core.drain(removed=removed):
+        pass
+
+
+class TestDrop:
+    def test_a_dropped_entry_is_as_good_as_deleted_before_it_is_removed(self, make):
+        core = make()
+        core.set("key", 1, 10, grace=100, tags=(RED,))
+        assert core.drop_tag("red") == 1
+        assert core.find("key") is None
+        assert core.times("key") is None
+        assert core.peek("key") is None
+        assert core.keys() == []
+        assert core.touch("key", 5) == 0
+        assert core.set("key", 2, KEEP, mode=SAME, expected=1) == CHANGED
+        assert core.delete("key", "missing") == "missing"
+
+    def test_an_entry_leaves_with_any_of_its_tags_and_others_stay(self, make):
+        core = make()
+        core.set("red", 1, None, tags=(RED,))
+        core.set("both", 2, None, tags=(RED, BLUE))
+        core.set("blue", 3, None, tags=(BLUE,))
+        core.set("none", 4, None)
+        assert core.drop_tag("red") == 2
+        assert core.keys() == ["blue", "none"]
+        assert core.drop_tag("blue") == 2, "as len counts them"
+        assert core.keys() == ["none"]
+        assert core.drop_tag("red") == core.drop_tag("never used") == 0
+
+    def test_the_wheel_removes_and_reports_dropped_entries(self, make, clock):
+        core = make(max_weight=1000)
+        for key in range(50):
+            core.set(key, -key, 5 if key == 7 else 100, weight=2, tags=(RED,) if key < 40 else ())
+        clock.now = 6
+        assert core.drop_tag("red") == 40
+        assert core.next_due == -inf
+        removed = []
+        advance_all(core, removed)
+        assert sorted(removed) == [(key, -key, EXPIRED if key == 7 else DELETED) for key in range(40)]
+        assert (len(core), core.weight) == (10, 20)
+        assert core.counts().removals[DELETED] == 39
+        assert core.next_due > clock.now
+
+    def test_a_step_looks_at_no_more_entries_than_its_budget(self, make):
+        core = make()
+        for key in range(100):
+            core.set(key, key, None, tags=(RED,))
+        core.drop_tag("red")
+        for _ in range(9):
+            before = len(core)
+            core.advance(10)
+            assert before - len(core) <= 10
+            assert core.next_due == -inf
+        sweep(core)
+        assert len(core) == 0
+
+    def test_a_drop_during_the_sweep_of_another_tag_is_swept_as_well(self, make):
+        core = make()
+        for key in range(100):
+            core.set(key, key, None, tags=(RED if key % 2 else BLUE,))
+        core.drop_tag("red")
+        core.drain(30)
+        core.drop_tag("blue")
+        sweep(core)
+        assert len(core) == 0
+        assert core.next_due == inf
+
+    def test_a_set_has_the_wheel_advanced_while_entries_are_left_to_sweep(self, make):
+        core = make()
+        core.set("key", 1, None, tags=(RED,))
+        assert not core.set("other", 1, None) & WAKE
+        core.drop_tag("red")
+        assert core.set("other", 1, None) & WAKE
+
+    def test_an_entry_that_is_stored_after_the_drop_stays(self, make):
+        core = make()
+        core.set("key", 1, None, tags=(RED,))
+        core.drop_tag("red")
+        core.set("key", 2, None, tags=(RED,))
+        sweep(core)
+        assert core.find("key") == 2
+        assert core.counts().removals[REPLACED] == 1
+        assert core.drop_tag("red") == 1
+
+    def test_clear_forgets_tags(self, make):
+        core = make()
+        core.set("old", 1, None, tags=(RED,))
+        core.clear()
+        removed = []
+        core.set("new", 2, None, tags=(RED,), removed=removed)
+        assert core.drop_tag("red") == 1
+        sweep(core, removed)
+        assert sorted(removed) == [("new", 2, DELETED), ("old", 1, CLEARED)]
+
+
+class TestSet:
+    def test_a_set_replaces_the_tags(self, make):
+        core = make()
+        core.set("key", 1, None, tags=(RED,))
+        core.set("key", 2, None, tags=(BLUE,))
+        assert core.drop_tag("red") == 0
+        assert core.peek("key").tags == ("blue",)
+        core.set("key", 3, None)
+        assert core.drop_tag("blue") == 0
+        assert core.peek("key").tags == ()
+        assert core.find("key") == 3
+
+    def test_a_value_that_is_replaced_in_place_and_a_touch_keep_the_tags(self, make):
+        core = make()
+        core.set("key", 1, 10, tags=(RED,))
+        core.set("key", 2, KEEP, mode=SAME, expected=1)
+        core.touch("key", 20)
+        assert core.peek("key").tags == ("red",)
+        assert core.drop_tag("red") == 1
+
+    @pytest.mark.parametrize("leave", ["delete", "expire", "evict"])
+    def test_entries_that_have_left_do_not_count(self, make, clock, leave):
+        core = make(max_entries=2)
+        core.set("key", 1, 5, tags=(RED,))
+        match leave:
+            case "delete":
+                core.delete("key")
+            case "expire":
+                clock.now = 10
+                advance_all(core)
+            case "evict":
+                core.set("one", 1, None)
+                core.set("two", 1, None)
+        assert core.drop_tag("red") == 0
+
+    def test_a_scan_shows_the_tags(self, make):
+        core = make()
+        core.set("key", 1, None, tags=(RED, BLUE))
+        core.set("other", 1, None)
+        assert {record.key: record.tags for record in core.scan().step(5)} == {"key": ("red", "blue"), "other": ()}
+
+    @pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
+    @pytest.mark.parametrize("name", [1, b"red", type("Name", (str,), {})("red")])
+    def test_a_name_that_is_no_string_is_refused(self, make, name):
+        core = make()
+        with pytest.raises(TypeError):
+            core.set("key", 1, None, tags=(RED, (name, 0)))
+        with pytest.raises(TypeError):
+            core.drop_tag(name)
+        assert len(core) == 0
+        assert core.drop_tag("red") == 0
+
+    def test_a_slot_that_the_stamps_do_not_have_is_refused(self, make):
+        core = make(stamps=LocalStamps(4))
+        core.set("key", 1, None)
+        for call in (
+            lambda: core.set("key", 2, None, tags=(RED, ("blue", 4))),
+            lambda: core.set("new", 2, None, tags=(("blue", 4),)),
+            lambda: core.drop_tag("red", 4),
+        ):
+            with pytest.raises(IndexError):
+                call()
+        assert core.find("key") == 1
+        assert len(core) == 1
+
+
+class TestValuesComputedDuringADrop:
+    def test_a_value_is_not_stored_if_a_tag_was_dropped_since_its_watch_began(self, make):
+        core = make()
+        early = core.watch("key")
+        core.drop_tag("red")
+        late = core.watch("key")
+        assert core.set("key", 1, None, watch=early, tags=(BLUE, RED)) == CHANGED
+        assert core.set("key", 1, None, watch=late, tags=(BLUE, RED)) & STORED
+
+    @pytest.mark.parametrize("mode", [ANY, RESTORE])
+    def test_a_value_is_not_stored_if_a_tag_was_dropped_since_a_moment(self, make, mode):
+        core = make()
+        before = moment()
+        core.drop_tag("red")
+        assert core.set("key", 1, None, tags=(RED,), since=before, mode=mode) == OUTDATED
+        assert core.set("key", 1, None, tags=(RED,), since=moment(), mode=mode) & STORED
+        core.drop_tag("red")
+        assert core.set("key", 2, None, tags=(RED,)) & STORED, "news"
+
+    def test_drops_of_most_other_tags_do_not_matter(self, make):
+        core = make()
+        before = moment()
+        core.drop_tag("red")
+        names = map(str, range(100))
+        assert sum(core.set(name, 1, None, tags=((name, 0),), since=before) == STORED for name in names) > 90
+
+
+class TestOtherProcesses:
+    @pytest.fixture
+    def pair(self, make):
+        stamps = LocalStamps(4)
+        return make(stamps=stamps), make(stamps=LocalStamps(first=1 << 50, shared_with=stamps))
+
+    def test_a_drop_ends_the_entries_of_all_of_them(self, pair):
+        one, two = pair
+        for core in pair:
+            core.set("red", 1, None, slot=2, tags=(RED,))
+            core.set("blue", 1, None, slot=3, tags=(BLUE,))
+        table = one.peek("blue").seen
+        assert one.drop_tag(*RED) == 1
+        assert (one.find("red"), two.find("red"), two.find("blue")) == (None, None, 1)
+        assert one.peek("blue").seen == table, "keys keep their stamps"
+
+    def test_they_remove_their_entries_after_they_store_the_next_one(self, pair):
+        one, two = pair
+        for key in range(5):
+            two.set(key, 1, None, slot=0, tags=(RED,))
+        one.drop_tag(*RED)
+        assert two.next_due == inf
+        outcome = two.set("new", 1, None, slot=1, tags=(RED,))
+        assert outcome & WAKE
+        removed = []
+        sweep(two, removed)
+        assert sorted(removed) == [(key, 1, DELETED) for key in range(5)]
+        assert two.keys() == ["new"]
+
+    def test_a_value_that_another_one_computed_meanwhile_is_not_stored(self, pair):
+        one, two = pair
+        watch, since = two.watch("key"), moment()
+        one.drop_tag(*RED)
+        assert two.set("key", 1, None, watch=watch, tags=(RED,)) == CHANGED
+        assert two.set("key", 1, None, since=since, tags=(RED,)) == OUTDATED
+        assert two.set("key", 1, None, since=since, tags=(BLUE,)) & STORED
+
+    def test_a_core_whose_stamps_are_never_written_drops_its_own(self, make):
+        core = make(stamps=LocalStamps(4, None))
+        core.set("key", 1, None, tags=(("red", 0),))
+        assert core.drop_tag("red") == 1
+        assert core.find("key") is None
+
+
+class TestMemory:
+    @pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
+    def test_tags_take_at_most_64_bytes_for_the_first_and_24_for_each_more(self, make):
+        plain, one, two = make(), make(), make()
+        for key in range(20_000):
+            plain.set(key, key, None)
+            one.set(key, key, None, tags=((f"user {key % 1000}", 0),))
+            two.set(key, key, None, tags=((f"user {key % 1000}", 0), RED))
+        # What malloc adds to 16 and 24 bytes is up to 16.
+        first, both = ((sys.getsizeof(core) - sys.getsizeof(plain)) / 20_000 for core in (one, two))
+        assert 24 <= first <= 26
+        assert 32 <= both <= 34
+
+    @pytest.mark.parametrize("core_class", [COMPILED], indirect=True)
+    def test_names_are_forgotten_with_their_last_entry(self, make):
+        core = make(max_entries=10)
+        name = "".join(["a name", " of a tag"])
+        before = sys.getrefcount(name)
+        for key in range(100):
+            core.set(key, key, None, tags=((name, 0), (f"{key}", 0)))
+        assert sys.getrefcount(name) > before
+        for key in range(90, 95):
+            core.delete(key)
+        core.evict(size=0)
+        assert sys.getrefcount(name) == before
+        core.set("key", 1, None, tags=((name, 0),))
+        core.drop_tag(name)
+        sweep(core)
+        assert sys.getrefcount(name) == before
+        core.set("key", 1, None, tags=((name, 0),))
+        core.clear()
+        sweep(core)
+        assert sys.getrefcount(name) == before
+        core.set("key", 1, None, tags=((name, 0),))
+        del core
+        assert sys.getrefcount(name) == before
+
+    def test_dropping_a_tag_while_others_read_and_write_keeps_every_promise(self, make):
+        core = make(max_entries=200)
+        ends = threading.Event()
+        errors = []
+
+        def write(number):
+            try:
+                while not ends.is_set():
+                    for key in range(100):
+                        core.set((number, key), number, None, tags=((f"{number}", 0), RED))
+                        core.find((1 - number, key))
+                    # No other thread stores entries with this tag.
+                    core.drop_tag(f"{number}")
+                    assert all(core.find((number, key)) is None for key in range(100))
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(100):
+            core.drop_tag("red")
+            core.advance(64)
+        ends.set()
+        for thread in threads:
+            thread.join()
+        sweep(core)
+        assert errors == []
+        assert len(core) == len(core.keys())

@@ -1,0 +1,178 @@
+"""Groups: the entries of one memoized function, and all others whose keys begin with the same name."""
+
+import time
+from decimal import Decimal
+
+import pytest
+
+from tests.coherence.processes import QUIET
+from tests.loading.harness import Held
+from tests.waiting import PATIENCE
+from wheelcache import Cache, RemovalCause
+from wheelcache.coherence.shared_stamps import SharedStamps
+from wheelcache.errors import MissingKey
+
+
+@pytest.fixture
+def cache(clock):
+    return Cache(ttl=10, clock=clock, jitter=0, **QUIET)
+
+
+@pytest.fixture
+def pair(tmp_path, clock):
+    """Two caches that act like processes of their own."""
+    return [Cache(ttl=100, clock=clock, jitter=0, stamps=SharedStamps("test", tmp_path), **QUIET) for _ in range(2)]
+
+
+WAYS_TO_STORE = {
+    "set": lambda cache, key: cache.set(key, 1),
+    "add": lambda cache, key: cache.add(key, 1),
+    "set_many": lambda cache, key: cache.set_many({key: 1}),
+    "set_many, without jitter": lambda cache, key: cache.set_many({key: 1}, jitter=False),
+    "take": lambda cache, key: cache.take(key, lambda: 1),
+    "incr": lambda cache, key: (cache.set(key, 0), cache.incr(key)),
+    "update": lambda cache, key: (cache.set(key, 0), cache.update(key, lambda value: 1)),
+    "touch": lambda cache, key: (cache.set(key, 1), cache.touch(key, 5)),
+    "set twice": lambda cache, key: (cache.set(key, 0), cache.set(key, 1)),
+}
+
+
+@pytest.mark.parametrize("store", WAYS_TO_STORE.values(), ids=WAYS_TO_STORE)
+@pytest.mark.parametrize("key", [("a", 1), ("a",), ("a", Decimal(1))], ids=repr)
+def test_a_group_ends_however_its_entries_were_stored(cache, store, key):
+    store(cache, key)
+    cache.set(("b", 1), 1)
+    cache.set("a", 1)
+    assert cache.get(key) == 1
+    assert cache.delete_group("a") == 1
+    assert cache.get(key) is None
+    assert key not in cache
+    with pytest.raises(MissingKey):
+        cache.expires_in(key)
+    assert sorted(cache.keys(), key=repr) == ["a", ("b", 1)]
+    assert cache.delete_group("a") == 0
+
+
+def test_entries_that_are_stored_later_stay(cache):
+    cache.set(("a", 1), 1)
+    cache.delete_group("a")
+    cache.set(("a", 1), 2)
+    cache.set(("a", 2), 2)
+    assert [cache.get(("a", key)) for key in (1, 2)] == [2, 2]
+
+
+def test_the_listener_is_notified_of_all_of_them_before_the_call_returns(cache):
+    removals = []
+    for key in range(3000):
+        cache.set(("a", key), key)
+    cache.set(("b", 1), 1)
+    cache.on_removal = lambda *removal: removals.append(removal)
+    assert cache.delete_group("a") == 3000
+    assert sorted(removals) == [(("a", key), key, RemovalCause.DELETED) for key in range(3000)]
+    assert len(cache) == 1
+    assert cache.stats().removals["deleted"] == 3000
+
+
+def test_without_a_listener_the_wheel_gives_their_memory_back(cache, clock):
+    for key in range(5000):
+        cache.set(("a", key), key)
+    cache.delete_group("a")
+    clock.advance(1)
+    assert len(cache) == 0
+    assert cache.stats().removals["deleted"] == 5000
+
+
+def test_a_value_that_is_being_loaded_is_neither_kept_nor_shared_with_later_callers(cache, in_thread):
+    old = Held("old")
+    early = in_thread(cache.take, ("a", 1), old)
+    assert old.is_running()
+    assert cache.delete_group("a") == 0
+    late = in_thread(cache.take, ("a", 1), lambda: "new")
+    old.release()
+    assert early.result(PATIENCE) == "old"
+    assert late.result(PATIENCE) == "new"
+    assert cache.get(("a", 1)) == "new"
+
+
+@pytest.mark.parametrize("options", [{}, {"fail_safe": True}])
+def test_no_stale_value_is_served_after_its_group_was_deleted(cache, clock, options):
+    def fail():
+        raise ConnectionError
+
+    cache.take(("a", 1), lambda: "old", grace=100)
+    clock.advance(11)
+    cache.delete_group("a")
+    with pytest.raises(ConnectionError):
+        cache.take(("a", 1), fail, grace=100, **options)
+
+
+@pytest.mark.parametrize("is_loaded_elsewhere", [True, False])
+def test_a_snapshot_brings_back_no_group_that_was_deleted_since(pair, tmp_path, is_loaded_elsewhere):
+    one, other = pair
+    one.set(("a", 1), 1)
+    one.set(("b", 1), 1)
+    assert one.save(tmp_path / "file") == 2
+    one.delete_group("a")
+    one.delete(("b", 1))
+    one.set(("c", 1), 1)
+    loading = other if is_loaded_elsewhere else one
+    assert loading.load(tmp_path / "file") == 0
+    assert loading.get(("a", 1)) is None
+
+
+def test_a_snapshot_of_one_process_brings_back_no_group_that_it_deleted_since(cache, tmp_path):
+    cache.set(("a", 1), 1)
+    cache.set(("b", 1), 1)
+    cache.save(tmp_path / "file")
+    cache.delete_group("a")
+    cache.clear()
+    assert cache.load(tmp_path / "file") == 1
+    assert cache.keys() == [("b", 1)]
+
+
+class TestCoherence:
+    def test_a_group_ends_in_all_processes_and_others_stay(self, pair):
+        for cache in pair:
+            cache.take(("a", 1), lambda: "old")
+            cache.take(("b", 1), lambda: "kept")
+        assert pair[0].delete_group("a") == 1
+        assert [cache.get(("a", 1)) for cache in pair] == [None, None]
+        assert [cache.get(("b", 1)) for cache in pair] == ["kept", "kept"]
+
+    @pytest.mark.parametrize(
+        "set_value", [Cache.set, Cache.add, lambda cache, key, value: cache.set_many({key: value})]
+    )
+    def test_a_value_computed_while_another_process_deleted_the_group_is_dropped(self, pair, set_value, in_thread):
+        one, other = pair
+        assert other.get(("a", 1)) is None
+        one.delete_group("a")
+        set_value(other, ("a", 1), "old")
+        assert other.get(("a", 1)) is None
+        assert in_thread(other.set, ("a", 1), "new").result(PATIENCE)
+        assert other.get(("a", 1)) == "new"
+
+    def test_a_load_in_progress_elsewhere_is_not_kept(self, pair, in_thread):
+        one, other = pair
+        loader = Held("old")
+        loaded = in_thread(other.take, ("a", 1), loader)
+        assert loader.is_running()
+        one.delete_group("a")
+        loader.release()
+        assert loaded.result(PATIENCE) == "old"
+        assert other.get(("a", 1)) is None
+
+
+def test_dropping_a_large_group_takes_no_longer_than_a_small_one():
+    """Here 6 us, of 100,000 entries: 40 ms for the loop that this replaces."""
+    cache = Cache(ttl=1000, **QUIET)
+    seconds = []
+    try:
+        for _ in range(5):
+            for key in range(100_000):
+                cache.set(("a", key), None)
+            began = time.perf_counter()
+            cache.parts.core.drop_tag("a")
+            seconds.append(time.perf_counter() - began)
+    finally:
+        cache.close()
+    assert min(seconds) < 0.001

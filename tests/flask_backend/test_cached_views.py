@@ -1,0 +1,87 @@
+"""``@cached`` of ``wheelcache.flask_backend.Cache``: what it does beyond Flask-Caching's own.
+
+Flask-Caching's own tests run on it in ``tests/conformance``.
+"""
+
+import flask
+import flask_caching
+from werkzeug.exceptions import NotFound
+
+from tests.engines import engine
+from tests.flask_backend.slow import Slow
+from tests.waiting import PATIENCE, until, until_waiting
+from wheelcache.flask_backend import Cache
+
+
+def test_a_view_runs_once_for_all_visitors_who_miss_it_together(any_site, in_thread):
+    app, cache, _ = any_site
+    slow = Slow()
+    app.add_url_rule("/<name>", "page", cache.cached(60)(lambda name: slow()))
+    leader = in_thread(lambda: app.test_client().get("/a").text)
+    assert until(lambda: slow.count == 1)
+    waiters = [in_thread(lambda: app.test_client().get("/a").text) for _ in range(7)]
+    until_waiting(7)
+    slow.may_return.set()
+    assert [each.result(PATIENCE) for each in (leader, *waiters)] == ["value 1"] * 8
+    assert [app.test_client().get(path).text for path in ("/a", "/b")] == ["value 1", "value 2"]
+
+
+def test_an_http_exception_reaches_the_visitors_who_waited(any_site, in_thread):
+    app, cache, _ = any_site
+    slow = Slow(lambda number: NotFound(f"gone {number}"))
+    app.add_url_rule("/a", "page", cache.cached(60)(lambda: slow()))
+    leader = in_thread(lambda: app.test_client().get("/a"))
+    assert until(lambda: slow.count == 1)
+    waiter = in_thread(lambda: app.test_client().get("/a"))
+    until_waiting()
+    slow.may_return.set()
+    answers = [leader.result(PATIENCE), waiter.result(PATIENCE), app.test_client().get("/a")]
+    assert {(answer.status_code, "gone 1" in answer.text) for answer in answers} == {(404, True)}
+
+
+def test_a_view_and_a_function_in_it_may_have_the_same_key(any_site):
+    """The key of both is the path. The view's own value is kept, as in Flask-Caching, where it is set last."""
+    app, cache, backend = any_site
+    runs = []
+    part = cache.cached(60)(lambda: "part")
+
+    def page():
+        runs.append(1)
+        return f"page with {part()}"
+
+    app.add_url_rule("/", "page", cache.cached(60)(page))
+    assert [app.test_client().get("/").text for _ in range(3)] == ["page with part"] * 3
+    assert len(runs) == 1
+    assert backend.get("view//") == "page with part"
+
+
+def test_a_response_may_have_a_timeout_of_its_own(make_app, clock):
+    app, cache = make_app(Cache())
+    runs = []
+
+    def page():
+        runs.append(1)
+        return flask_caching.CachedResponse(flask.make_response(str(len(runs))), timeout=10)
+
+    app.add_url_rule("/", "page", cache.cached(60)(page))
+    read = lambda: app.test_client().get("/").text  # noqa: E731
+    assert [read(), read()] == ["1", "1"]
+    clock.advance(10)
+    assert read() == "2"
+
+
+def test_a_hit_is_shown_if_asked_for(site):
+    app, cache, _ = site
+    app.add_url_rule("/", "page", cache.cached(60, response_hit_indication=True)(lambda: "page"))
+    assert [app.test_client().get("/").headers.get("hit_cache") for _ in range(3)] == [None, "True", "True"]
+
+
+def test_a_lease_is_neither_needed_nor_taken(make_app):
+    app, cache = make_app(Cache(), CACHE_OPTIONS={"fill_wait": 1000})
+    app.add_url_rule("/", "page", cache.cached(60, response_filter=lambda page: False)(lambda: "page"))
+    with app.app_context():
+        assert app.test_client().get("/").text == "page"
+        load = cache.memoize(60)(lambda: None)
+        load()
+        keys = ["flask_cache_view//", f"flask_cache_{load.make_cache_key(load.uncached)}"]
+        assert not any(map(engine(cache.cache).parts.is_leased, keys))

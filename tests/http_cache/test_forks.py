@@ -1,0 +1,46 @@
+"""A child of a fork keeps the pages of its parent, and begins its own figures. It waits for no run of the parent."""
+
+import threading
+
+import pytest
+
+from tests.http_cache.site import Response, WsgiSite
+from tests.runtime.forks import fork
+from tests.waiting import PATIENCE, until
+
+
+@pytest.fixture
+def wsgi(clock):
+    site = WsgiSite(clock)
+    yield site
+    site.cache.cache.close()
+
+
+# The fork happens beside the thread of a request, as in a server that starts another worker.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_child_answers_from_inherited_pages_and_makes_a_page_that_its_parent_is_making(wsgi):
+    may_answer = threading.Event()
+
+    def respond(request):
+        if request.path == "/slow":
+            assert may_answer.wait(PATIENCE)
+        return Response()
+
+    wsgi.respond = respond
+    wsgi.get("/stored")
+    slow = threading.Thread(target=wsgi.get, args=["/slow"])
+    slow.start()
+    assert until(lambda: wsgi.runs == 2)
+
+    def child():
+        may_answer.set()
+        assert wsgi.get("/stored").detail.startswith("hit")
+        assert wsgi.get("/slow").body == b"page"
+        assert wsgi.runs == 3
+        stats = wsgi.stats()
+        assert (stats.fresh, stats.stored) == (1, 1)
+
+    assert fork(child)
+    may_answer.set()
+    slow.join(PATIENCE)
+    assert (wsgi.stats().stored, wsgi.stats().fresh) == (2, 0)

@@ -1,0 +1,190 @@
+# Tags: names under which entries are dropped together. All entries that are stored with a name between two drops of it
+# share one ``Tag``, so a drop is one change, whatever their number; the wheel thread removes them later. An entry has a
+# list of its tags, which is 8 bytes in an array of its block, made for its first tagged entry, and 8 + 8 for each tag.
+
+cdef enum:
+    MOMENTS = 256
+
+
+@cython.final
+@cython.no_gc
+cdef class Tag:
+    # The references are those of entries, and of the table of names until it is dropped.
+    cdef str name
+    cdef Py_ssize_t slot
+    cdef uint64_t stamp  # what the slot showed when this was made, if other processes drop tags as well
+    cdef uint32_t entries
+    cdef bint is_dropped
+
+
+cdef struct TagList:
+    size_t count
+    PyObject *tags[1]  # ``count`` of them
+
+
+cdef struct Tags:
+    PyObject *by_name  # a dict of those that were not dropped
+    uint32_t sweep  # one more than the highest index that was not looked at since the last drop; 0 if there is none
+    bint sweeps_again  # a tag was dropped meanwhile
+    uint64_t moments[MOMENTS]  # of the last drops, by the hash of the name: for values computed while a tag was dropped
+
+
+cdef inline size_t bytes_of(TagList *held) noexcept:
+    return sizeof(size_t) + held.count * sizeof(PyObject *)
+
+
+cdef inline TagList *tags_of(Entries *entries, uint32_t index, Entry *entry) noexcept:
+    return block_of(entries, index).tags[index & (BLOCK - 1)] if entry.flags & HAS_TAGS else NULL
+
+
+cdef bint are_dropped(Map *map, TagList *held, bint here) noexcept:
+    """Whether one of the tags was dropped, by this process or, unless only ``here`` counts, by another one."""
+    cdef size_t place
+    cdef PyObject *tag
+    for place in range(held.count):
+        tag = held.tags[place]
+        if (<Tag>tag).is_dropped:
+            return True
+        if not here and map.stamps.tags is not NULL:
+            if load_word(&map.stamps.tags[(<Tag>tag).slot]) != (<Tag>tag).stamp:
+                return True
+    return False
+
+
+cdef uint64_t *last_drop(Map *map, str name, Py_ssize_t slot) except NULL:
+    """Where the moment of the last drop of a tag is, in nanoseconds. A name may share it with others."""
+    check_slot(&map.stamps, slot)
+    if map.stamps.tags is not NULL:
+        return &map.stamps.tags[slot]
+    return &map.tags.moments[mixed(hash_of_plain(<PyObject *>name)) % MOMENTS]
+
+
+cdef int check_tags(Map *map, tuple tags, uint64_t since) except -1:
+    """Whether none of the tags was dropped after the moment ``since``; without a moment, none was."""
+    for name, slot in tags:
+        if load_word(last_drop(map, name, slot)) >= since and since:
+            return False
+    return True
+
+
+cdef TagList *new_list(Map *map, tuple tags) except NULL:
+    """After ``check_tags``."""
+    cdef TagList *held = <TagList *>PyMem_RawMalloc(sizeof(size_t) + len(tags) * sizeof(PyObject *))
+    cdef Tag tag
+    if held is NULL:
+        raise MemoryError
+    held.count = 0
+    try:
+        for name, slot in tags:
+            tag = tag_of(map, name, slot)
+            tag.entries += 1
+            Py_INCREF(<PyObject *>tag)
+            held.tags[held.count] = <PyObject *>tag
+            held.count += 1
+    except BaseException:
+        release_list(map, held)
+        raise
+    return held
+
+
+cdef Tag tag_of(Map *map, str name, Py_ssize_t slot):
+    cdef uint64_t stamp = 0 if map.stamps.tags is NULL else load_word(&map.stamps.tags[slot])
+    cdef Tag tag = (<dict>map.tags.by_name).get(name)
+    if tag is not None and tag.stamp == stamp:
+        return tag
+    if tag is not None:
+        # Another process has dropped it.
+        mark_dropped(map, tag)
+    tag = Tag.__new__(Tag)
+    tag.name, tag.slot, tag.stamp = name, slot, stamp
+    (<dict>map.tags.by_name)[name] = tag
+    return tag
+
+
+cdef void release_list(Map *map, TagList *held) noexcept:
+    """Nothing here runs Python code: the names are strings, and of no subclass."""
+    cdef size_t place
+    cdef PyObject *tag
+    for place in range(held.count):
+        tag = held.tags[place]
+        (<Tag>tag).entries -= 1
+        if (<Tag>tag).entries == 0 and PyDict_GetItem(map.tags.by_name, (<Tag>tag).name) == tag:
+            PyDict_DelItem(map.tags.by_name, (<Tag>tag).name)
+        Py_DECREF(tag)
+    PyMem_RawFree(held)
+
+
+cdef inline void set_list(Map *map, Entries *entries, uint32_t index, Entry *entry, TagList *held) noexcept:
+    """Give an entry other tags, or none, after its block has the array."""
+    cdef TagList *old = tags_of(entries, index, entry)
+    if old is not NULL:
+        entries.list_bytes -= bytes_of(old)
+        release_list(map, old)
+    entry.flags &= ~HAS_TAGS
+    if held is not NULL:
+        entry.flags |= HAS_TAGS
+        block_of(entries, index).tags[index & (BLOCK - 1)] = held
+        entries.list_bytes += bytes_of(held)
+
+
+cdef tuple names_of(TagList *held):
+    """The collector is paused: what it runs could remove the entry."""
+    cdef size_t place
+    cdef list names = []
+    cdef bint collects
+    if held is NULL:
+        return ()
+    collects = PyGC_Disable()
+    try:
+        for place in range(held.count):
+            names.append((<Tag>held.tags[place]).name)
+        return tuple(names)
+    finally:
+        if collects:
+            PyGC_Enable()
+
+
+cdef uint32_t drop(Map *map, str name, Py_ssize_t slot) except? 0xFFFFFFFF:
+    """How many entries had the tag."""
+    cdef uint64_t *moment = last_drop(map, name, slot)
+    cdef Tag tag = (<dict>map.tags.by_name).pop(name, None)
+    # Unlike any before it, as it is a stamp as well.
+    store_word(moment, max(nanoseconds(), load_word(moment) + 1))
+    if tag is None:
+        return 0
+    mark_dropped(map, tag)
+    return tag.entries
+
+
+cdef void mark_dropped(Map *map, Tag tag) noexcept:
+    tag.is_dropped = True
+    if map.tags.sweep:
+        # Not from the start, or it might never come to an end.
+        map.tags.sweeps_again = True
+    else:
+        map.tags.sweep = map.entries.top
+
+
+cdef Py_ssize_t sweep(Map *map, Py_ssize_t budget, double now, Gone *gone) noexcept:
+    """Remove the entries of dropped tags, looking at most at ``budget`` entries or blocks without tags. How many were.
+    Down by index, since entries move to lower ones only."""
+    cdef Py_ssize_t looked = 0
+    cdef uint32_t index
+    cdef Entry *entry
+    while looked < budget and map.tags.sweep and has_room(gone):
+        index = min(map.tags.sweep, map.entries.top)
+        if index <= 1:
+            map.tags.sweep = map.entries.top if map.tags.sweeps_again else 0
+            map.tags.sweeps_again = False
+            continue
+        index -= 1
+        looked += 1
+        if block_of(&map.entries, index).tags is NULL:
+            map.tags.sweep = index & ~(BLOCK - 1)
+            continue
+        map.tags.sweep = index
+        entry = at(&map.entries, index)
+        if entry.flags & HAS_TAGS and entry.key is not NULL:
+            if are_dropped(map, tags_of(&map.entries, index, entry), True):
+                take(map, index, DELETED, now, gone)
+    return looked

@@ -1,0 +1,111 @@
+"""The tags of a Python core: names under which entries are dropped together.
+
+All entries that are stored with a name between two drops of it share one ``Tag``, so dropping them is one change.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from wheelcache.core.contract import TagName
+
+moment: Final[Callable[[], int]] = (
+    time.monotonic_ns if sys.platform == "win32" else partial(time.clock_gettime_ns, time.CLOCK_MONOTONIC)
+)
+"""Return the nanoseconds of a clock that all processes of the machine share, and that no test freezes."""
+
+MOMENTS: Final = 256
+
+
+class Tag:
+    """The keys of the entries that were stored with a tag since it was last dropped.
+
+    Attributes:
+        stamp: what the slot of the tag showed when this was made, if other processes drop tags as well.
+    """
+
+    __slots__ = ("is_dropped", "keys", "name", "slot", "stamp")
+
+    def __init__(self, name: str, slot: int, stamp: int) -> None:
+        self.name = name
+        self.slot = slot
+        self.stamp = stamp
+        self.is_dropped = False
+        self.keys: set[Any] = set()
+
+
+class Tags:
+    """The tags of one core, which calls every method but ``are_dropped`` under its lock.
+
+    Attributes:
+        words: when the tags of each slot were last dropped by any process; None if other processes drop none.
+        dropped: the tags whose entries are to be removed.
+    """
+
+    __slots__ = ("_by_name", "_moments", "dropped", "words")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Tag] = {}
+        # When tags were last dropped, by the hash of their names: for values that were computed meanwhile.
+        self._moments = [0] * MOMENTS
+        self.words: memoryview | None = None
+        self.dropped: list[Tag] = []
+
+    def are_dropped(self, tags: tuple[Tag, ...]) -> bool:
+        words = self.words
+        return any(tag.is_dropped or (words is not None and words[tag.slot] != tag.stamp) for tag in tags)
+
+    def dropped_since(self, names: tuple[TagName, ...], since: int) -> bool:
+        """Return whether one of the tags was dropped after the moment ``since``. Other tags may seem to be."""
+        return any(self._last_drop(name, slot) >= since > 0 for name, slot in names)
+
+    def add(self, names: tuple[TagName, ...], key: Any) -> tuple[Tag, ...]:
+        """Return the tags of an entry that will be stored."""
+        tags = tuple([self._tag(name, slot) for name, slot in names])
+        for tag in tags:
+            tag.keys.add(key)
+        return tags
+
+    def discard(self, tags: tuple[Tag, ...], key: Any) -> None:
+        """An entry with these tags has left, or has got others."""
+        for tag in tags:
+            tag.keys.discard(key)
+            if not tag.keys and self._by_name.get(tag.name) is tag:
+                self._by_name.pop(tag.name, None)
+
+    def drop(self, name: str, slot: int) -> int:
+        """Drop a tag, and return how many entries had it."""
+        dropped = max(moment(), self._last_drop(name, slot) + 1)
+        if self.words is None:
+            self._moments[hash(name) % MOMENTS] = dropped
+        else:
+            self.words[slot] = dropped
+        tag = self._by_name.pop(name, None)
+        return 0 if tag is None else self._mark_dropped(tag)
+
+    def forget(self) -> None:
+        """Forget all tags, since no entries are left."""
+        self._by_name = {}
+        self.dropped = []
+
+    def _last_drop(self, name: str, slot: int) -> int:
+        return self._moments[hash(name) % MOMENTS] if self.words is None else self.words[slot]
+
+    def _tag(self, name: str, slot: int) -> Tag:
+        stamp = 0 if self.words is None else self.words[slot]
+        tag = self._by_name.get(name)
+        if tag is None or tag.stamp != stamp:
+            if tag is not None:
+                # Another process has dropped it.
+                self._mark_dropped(tag)
+            tag = self._by_name[name] = Tag(name, slot, stamp)
+        return tag
+
+    def _mark_dropped(self, tag: Tag) -> int:
+        tag.is_dropped = True
+        self.dropped.append(tag)
+        return len(tag.keys)
