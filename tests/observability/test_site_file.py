@@ -1,4 +1,4 @@
-"""The database of a site: whose it is, what may lie in its place, and what it survives."""
+"""The database of a site: its owner, foreign files in its place, and the failures that it survives."""
 
 import errno
 import os
@@ -306,7 +306,7 @@ def test_a_reader_waits_for_nobody_for_long_and_says_why(cache, path, clock):
 
 
 def test_a_reader_rolls_back_what_a_killed_writer_left(path):
-    """Its journal is found by whoever comes next: here by a reader, as no worker is left."""
+    """The next process finds the journal; here it is a reader, as no worker is left."""
     process = start(
         """
         use(make(), 5)
@@ -327,7 +327,7 @@ def test_a_reader_rolls_back_what_a_killed_writer_left(path):
 
 @pytest.mark.parametrize("at", range(0, 12, 3))
 def test_whoever_is_killed_at_any_moment_leaves_whole_figures(path, at):
-    """In the middle of publications, again and again: what is counted is what was committed, once."""
+    """Kill workers repeatedly during publications: every committed count is included once."""
     out = run(
         """
         from wheelcache.observability.site_file import SiteFile
@@ -353,7 +353,7 @@ def test_whoever_is_killed_at_any_moment_leaves_whole_figures(path, at):
                 got += len(more)
             committed += got
             found = counted(path).get("pages", 0)
-            # The last one may have been committed before its process could say so.
+            # The last count may have been committed before its process could report it.
             assert committed <= found <= committed + 1, (committed, found)
             committed = found
         print(only(path).workers)
@@ -460,7 +460,7 @@ def test_the_fork_waits_for_a_use_of_sqlite_and_no_longer(path):
 
 @pytest.mark.parametrize("inside", ["a transaction", "the lock"])
 def test_a_signal_handler_that_forks_while_its_thread_uses_sqlite_hangs_neither_parent_nor_child(path, inside):
-    """The child goes on where the handler came: it neither commits nor rolls back what is its parent's."""
+    """The child continues within the transaction: it must neither commit nor roll back its parent's changes."""
     assert run(
         """
         from wheelcache.observability.site_file import USE
