@@ -1,6 +1,6 @@
-"""Both backends in the same words, for what they do alike.
+"""One interface to both backends, for their common behavior.
 
-``ttl`` is in seconds, None for ever, below 0 over at once; options are in lower case, ``max_entries`` among them.
+``ttl`` is in seconds: None for no expiry, below 0 for immediate expiry. Options are in lower case.
 """
 
 from itertools import count
@@ -24,7 +24,7 @@ class Adapter:
 
     Attributes:
         backend: the object that the framework has.
-        name: what it is called: two of one name, and the same options but ``max_entries``, are of one cache to others.
+        name: its name. To others, two backends with the same name and options except ``max_entries`` are one cache.
     """
 
     def __init__(self, backend, name):

@@ -1,4 +1,4 @@
-"""A cache behind a near cache that notes what it is asked, and can fail."""
+"""A cache behind a near cache that records its calls, and can fail."""
 
 import inspect
 from contextlib import contextmanager

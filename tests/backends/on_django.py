@@ -49,15 +49,15 @@ class OnDjango(Adapter):
 
     @staticmethod
     def key(key):
-        """What the engine has it under."""
+        """Return the key of the engine."""
         return f":1:{key}"
 
     def get_many(self, keys):
-        """What was found."""
+        """Return the found values."""
         return self.backend.get_many(keys)
 
     def set_many(self, values, ttl=DEFAULT):
-        """The keys that were refused."""
+        """Store many values. Return the keys that were refused."""
         return self.backend.set_many(values, **self.timeout(ttl))
 
     def delete_many(self, keys):
@@ -70,7 +70,7 @@ class OnDjango(Adapter):
         return self.backend.touch(key, **self.timeout(ttl))
 
     def count(self, key, delta=1):
-        """Add to what is there."""
+        """Add ``delta`` to a value."""
         return self.backend.incr(key, delta)
 
     def load(self, key, loader, ttl=DEFAULT, **policy):
@@ -78,10 +78,10 @@ class OnDjango(Adapter):
 
 
 class OnDjangoAsync(OnDjango):
-    """By its async methods."""
+    """The Django backend, by its async methods."""
 
     runner = None
-    """Of the thread of the tests; a fixture makes it, as a loop for each call would take most of the time."""
+    """The runner of the test thread. A fixture makes it, since a loop for each call would take most of the time."""
 
     def __init__(self, backend, name):
         super().__init__(backend, name)

@@ -1,4 +1,4 @@
-"""What a caller computes between a miss of ``get`` and the ``set`` that follows counts as a load, without an option."""
+"""A computation between a miss of ``get`` and the ``set`` that follows counts as a load, without an option."""
 
 import asyncio
 import sys
@@ -88,7 +88,7 @@ def test_tasks_that_compute_the_same_key_at_once_are_timed_apart(make):
 
 
 def calls_of(function):
-    """How many Python functions ``function()`` calls."""
+    """Return the number of Python functions that ``function()`` calls."""
     called = []
     sys.setprofile(lambda frame, event, argument: called.append(frame) if event == "call" else None)
     try:

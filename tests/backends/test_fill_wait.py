@@ -18,7 +18,7 @@ def cache(make):
 
 TAKES = "a number of seconds >= 0, or a dict of key prefixes (strings) to such numbers"
 
-# What is wrong, and what of it the error shows: of a dict with a wrong number, the number.
+# Wrong values, and the part that the error shows: the number, for a dict with a wrong number.
 WRONG = [
     *((wrong, wrong) for wrong in (-1, "5", None, True, False, NAN, INF, 10**400, [5], ("a", 5))),
     *(({"right": 5, "wrong": wrong}, wrong) for wrong in (-1, "5", None, True, {}, NAN, INF, [5])),
@@ -112,7 +112,7 @@ def test_when_the_holder_gives_up_one_of_the_waiters_goes_on(cache, in_thread, g
     cache.get("key")
     waiters = [in_thread(cache.get, "key") for _ in range(2)]
     until_waiting(2)
-    # What another caller gives up is not the holder's.
+    # Another caller cannot give up the lease of the holder.
     in_thread(give_up, cache).result(PATIENCE)
     assert waiting() == 2
     give_up(cache)

@@ -42,7 +42,7 @@ def both(adapter):
 
 
 # Scripts get a pair of caches, and the library that freezes the time. None looks for a key that has expired and again
-# when the time was moved back: LocMemCache removes what it finds expired, the others bring it to life again.
+# when the time was moved back: LocMemCache removes an expired entry when it finds it, the others return it again.
 
 
 def set_before(both, library):

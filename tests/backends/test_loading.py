@@ -1,4 +1,4 @@
-"""``get_or_set``, ``aget_or_set``, ``get_or_load``: what they take beside a timeout. The effects are the engine's."""
+"""``get_or_set``, ``aget_or_set``, ``get_or_load``: options other than the timeout. The effects are the engine's."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ class Boom(Exception):
 
 
 class Loader:
-    """Returns or raises what it is given, one after the other. It goes on when it is ``free``."""
+    """A loader that returns or raises the given outcomes, one per call. It continues when ``free`` is set."""
 
     def __init__(self, *outcomes):
         self.outcomes = list(outcomes)

@@ -1,4 +1,4 @@
-"""The options that both backends hand to the engine: what is taken and refused, and that each has its effect."""
+"""The options that both backends pass to the engine: accepted and refused values, and their effects."""
 
 from datetime import timedelta
 from decimal import Decimal

@@ -76,7 +76,7 @@ class Acting:
 @pytest.mark.parametrize("count", [2, 400])
 def test_each_value_of_many_stays_with_its_key_if_serializing_one_changes_the_dict(make, count):
     cache = make()
-    # Where entries were, a dict keeps the places until it grows, so that anew it has fewer.
+    # A dict keeps the places of deleted entries until it grows, so that a new dict has fewer.
     values = {f"gone{number}": number for number in range(5000)}
     for key in list(values):
         del values[key]

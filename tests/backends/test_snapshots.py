@@ -1,4 +1,4 @@
-"""Entries survive their process: what uses a cache first finds what was there."""
+"""Entries survive their process: the first use of a cache finds the saved entries."""
 
 from itertools import count
 

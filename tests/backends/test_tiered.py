@@ -1,6 +1,6 @@
 """TieredCache: each method reaches both levels, over each kind of cache behind.
 
-What becomes of copies is tested in ``tests/engine/test_first_level.py``, the connection to Redis in
+The fate of copies is tested in ``tests/engine/test_first_level.py``, the connection to Redis in
 ``tests/engine/test_redis_tracking.py``.
 """
 
@@ -35,7 +35,7 @@ with_async = pytest.mark.parametrize("adapter", WITH_ASYNC.values(), ids=WITH_AS
 
 @pytest.fixture
 def make(over, adapter):
-    """Make a tier over a cache in memory that notes what it is asked."""
+    """Make a tier over a cache in memory that records its calls."""
     return lambda **options: over(adapter, **options)
 
 
@@ -64,7 +64,7 @@ WRITES = {
 
 
 def has_copy(tier, key, value):
-    """Whether there is one now; Redis may tell of a write only after it was read."""
+    """Read until there is a copy. Redis may report a write only after the value was read."""
     return until(lambda: tier.get(key) == value and tier.key(key) in tier.copies())
 
 
@@ -146,7 +146,7 @@ def test_a_copy_is_kept_for_l1_timeout_and_at_most_a_minute_shorter(make, clock,
     keys = [f"key-{number}" for number in range(200)]
 
     def asked():
-        """How many keys the cache behind is asked for."""
+        """Return the number of keys that the cache behind is asked for."""
         tier.noted.calls.clear()
         values = tier.get_many(keys) if many else {key: tier.get(key) for key in keys}
         assert values == dict.fromkeys(keys, 1)
@@ -236,7 +236,7 @@ def test_with_fill_wait_a_miss_waits_for_the_set_of_another_thread(make, in_thre
     tier.set("k", value)
     assert waiter.result(PATIENCE) == value
     assert tier.behind.get("k") == value
-    # What is there holds up no reader.
+    # A copy delays no reader.
     assert in_thread(tier.get, "k").result(PATIENCE) == value
 
 

@@ -59,7 +59,7 @@ READS = {
 
 
 def asks(tier, read=READS["get"]):
-    """Whether a read of "k", which finds its value, asks the cache behind."""
+    """Return whether a read of "k", which finds its value, asks the cache behind."""
     tier.noted.calls.clear()
     assert read(tier) == 1
     return bool(tier.noted.calls)
@@ -215,7 +215,7 @@ def test_an_incr_that_sets_the_value_again_gives_it_the_default_timeout(over, cl
 def test_over_redis_as_well_a_copy_does_not_wait_for_word_of_the_end(over, empty_redis, name, kind):
     tier = over(TIERS[name], kind, empty_redis, l1_timeout=60)
     tier.set("k", 1, 20)
-    # Redis tells of this write, too, which ends a copy that was made before.
+    # Redis reports this write, too, which drops a copy that was made before.
     assert until(lambda: tier.get("k") == 1 and left(tier) is not None)
     assert 0 < left(tier) <= 20
 

@@ -1,4 +1,4 @@
-"""How long a value lives: to the moment on a clock that stands still, and with the default jitter."""
+"""The lifetime of a value: exact on a clock that stands still, and with the default jitter."""
 
 from datetime import timedelta
 

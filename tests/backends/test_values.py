@@ -1,4 +1,4 @@
-"""What is set is what is got, whatever it is, and belongs to no other caller."""
+"""A caller gets the value that was set, of any type, and no other caller shares the object."""
 
 import pickle
 import sys
@@ -211,7 +211,7 @@ def test_no_more_entries_are_kept_than_max_entries_however_they_come_and_the_lea
 def test_max_bytes_bounds_what_the_entries_take(make, value):
     cache = make(max_entries=10_000, max_bytes=50_000)
     cache.set_many({str(number): value for number in range(200)})
-    # 800 to 1,200 bytes a value, as Python tells and as pickled, its key, and what an entry takes.
+    # 800 to 1,200 bytes for a value, as an object or pickled, plus its key and the memory of an entry.
     assert 20 < len(cache.engine) < 65
     assert len(cache.engine) * sys.getsizeof("x" * 700) <= cache.engine.stats().weight <= 50_000
     assert (cache.get("199"), cache.get("0")) == (value, None)
@@ -252,7 +252,7 @@ def test_the_many_take_iterators_and_more_than_a_batch(make):
     assert (cache.get_many(values), cache.get_many([]), cache.set_many({})) == ({}, {}, [])
 
 
-# Many threads. What the engine promises them is tested there.
+# Many threads. The guarantees of the engine are tested there.
 
 
 @pytest.mark.parametrize("outcome", ["value", "error"])

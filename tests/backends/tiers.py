@@ -37,7 +37,7 @@ class Tier:
         return sorted(self.engine.keys())
 
     def client(self):
-        """Of the Redis behind."""
+        """Return the client of the Redis behind."""
         return client_of(self.behind.backend)
 
 
@@ -55,7 +55,7 @@ class TierOnDjango(Tier, OnDjango):
     def over(cls, cleanup, kind="memory", place=None, behind=None, **options):
         """
         Args:
-            cleanup: ends what is made here.
+            cleanup: closes the created objects at the end.
             kind: one of ``kinds``.
             place: a RedisServer, the address of a memcached, or a directory.
             behind: settings of the cache behind.
@@ -128,7 +128,7 @@ WITH_ASYNC = {**TIERS, "django async": TierOnDjangoAsync}
 
 @contextmanager
 def made_tiers(trackings):
-    """``make(cls, kind, place, **options)``: a tier, which Redis has begun to tell of writes if it is behind."""
+    """``make(cls, kind, place, **options)``: a tier. If Redis is behind, it has begun to report writes."""
     pools = []
 
     class NotedPool(redis.ConnectionPool):

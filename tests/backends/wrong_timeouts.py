@@ -10,7 +10,7 @@ WRONG_TIMEOUTS = ["300", float("nan"), [5], True, False, Decimal(5), 5j]
 
 @contextmanager
 def refused_timeout(cache, wrong):
-    """The error names the argument, what it takes and what it got."""
+    """Check that the error names the argument, the accepted values and the given value."""
     with pytest.raises(TypeError) as refused:
         yield
     accepted = "or None for no expiry" if cache.spelled("x") == "X" else "(0 for never) or a timedelta"

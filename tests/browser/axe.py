@@ -1,4 +1,4 @@
-"""axe-core finds what keeps people from using a page. It is fetched when first needed, and kept in ``.fetched``."""
+"""Run axe-core, which finds barriers for users of a page. It is fetched once, and kept in ``.fetched``."""
 
 import fcntl
 import subprocess
@@ -14,11 +14,11 @@ PACKAGE, VERSION = "axe-playwright-python", "0.1.8"
 
 @cache
 def source():
-    """The script."""
+    """Return the script."""
     FETCHED.mkdir(exist_ok=True)
     path = FETCHED / f"axe-{VERSION}.js"
     with (FETCHED / "lock").open("w") as lock:
-        # Tests in other processes fetch the same.
+        # Tests in other processes may fetch the script at the same time.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             path.write_bytes(_fetched())
@@ -35,7 +35,7 @@ def _fetched():
 
 
 def violations(driver):
-    """The violations in the page, each as its rule, its meaning and the nodes."""
+    """Return the violations in the page: rule, meaning and nodes."""
     driver.execute_script(source())
     run = "const done = arguments[0]; axe.run(document).then(done, (error) => done({error: String(error)}))"
     found = driver.execute_async_script(run)

@@ -1,4 +1,4 @@
-"""A site whose figures are those of a real cache, changed by the test."""
+"""A site with the figures of a real cache, which the test changes."""
 
 import json
 import threading
@@ -10,7 +10,7 @@ from wheelcache.observability.dashboard.dashboard import ASSETS, HEADERS, Dashbo
 
 
 class CannedSite:
-    """Answers with ``figures``, or with ``status``. Requests for actions are in ``posted``."""
+    """A site that answers with ``figures``, or with ``status``. ``posted`` has the requests for actions."""
 
     def __init__(self, directory):
         self.status = 200
@@ -55,7 +55,7 @@ class CannedSite:
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 
     def card(self, name="pages", **parts):
-        """Figures of a cache that was used; of each part, what is not given stays."""
+        """Return figures of a cache that was used. Values that are not given are not changed."""
         card = {**deepcopy(self._card), "name": name}
         card["is_used"] = True
         for part, values in parts.items():
@@ -67,7 +67,7 @@ class CannedSite:
         return {"bounds": bounds, "counts": [*counts, *[0] * (len(bounds) + 1 - len(counts))]}
 
     def times(self, minute=(), hour=(), of="loads"):
-        """How many loads, or reads of the store, took how long."""
+        """Return the durations of loads, or of reads of the store, as buckets."""
         spans = {"minute": minute, "hour": hour}
         return {
             span: {"loads": self.buckets(), "store_reads": self.buckets(), of: self.buckets(*counts)}
@@ -75,7 +75,7 @@ class CannedSite:
         }
 
     def history(self, step=10.0, number=30, **series):
-        """A history whose newest step has just ended; of each figure 1.0 unless given."""
+        """Return a history whose newest step has just ended. Figures that are not given are 1.0."""
         at = [self.figures["at"] // step * step - step * each for each in reversed(range(number))]
         return {
             **dict.fromkeys(self._card["history"], [1.0] * number),
@@ -86,7 +86,7 @@ class CannedSite:
         } | {name: [values] * number if isinstance(values, float) else values for name, values in series.items()}
 
     def problem(self, cache, text="its store is down"):
-        """A problem of a cache; of the site for None."""
+        """Return a problem of a cache, or of the site for None."""
         return {"cache": cache, "text": text, "sentence": f"Cache '{cache}': {text}" if cache else text}
 
     def worker(self, card, pid, **total):
@@ -100,7 +100,7 @@ class CannedSite:
 
 
 def _with_sums(figures):
-    """``figures``, with the look-ups that their hits, stale hits and misses are."""
+    """Return ``figures`` with look-ups that match the hits, stale hits and misses."""
     total = figures["total"]
     total["requests"] = total["hits"] + total["stale_hits"] + total["misses"]
     return figures

@@ -1,4 +1,4 @@
-"""Debian's Chromium."""
+"""Start Debian's Chromium."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ def chromium(tmp_path_factory):
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    # A path, so that Selenium does not look for, or fetch, a driver of its own.
+    # With a path, Selenium neither looks for a driver nor downloads one.
     driver = Chrome(options, ChromeService(str(DRIVER)))
     driver.set_page_load_timeout(30)
     yield driver

@@ -35,7 +35,7 @@ settings.configure(
             "LOCATION": "copies",
             "OPTIONS": {**OPTIONS, "L2": "down", "FAIL_SAFE": True},
         },
-        # There is no server at this port.
+        # No server listens on this port.
         "down": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": "redis://127.0.0.1:1"},
     },
     DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": DIRECTORY / "users.sqlite3"}},
@@ -67,7 +67,7 @@ settings.configure(
 )
 django.setup()
 
-# What these import reads the settings.
+# These imports read the settings.
 from django.contrib.auth.views import LoginView  # noqa: E402
 from django.core.cache import cache, caches  # noqa: E402
 from django.core.wsgi import get_wsgi_application  # noqa: E402
@@ -76,7 +76,7 @@ from django.urls import include, path  # noqa: E402
 
 
 def visit(request):
-    """Some use of the cache, as a site has. Which process it was."""
+    """Use the cache like a site, and return the number of this process."""
     traffic.visit(lambda key, load: cache.get_or_set(key, load, 120))
     return state(request)
 
@@ -88,7 +88,7 @@ def fail(request):
 
 
 def outage(request):
-    """Calls of a cache of which the store behind is down. Which process it was."""
+    """Call a cache whose store is down, and return the number of this process."""
     for number in range(5):
         caches["copies"].get(f"city {number}")
         caches["copies"].set(f"city {number}", number)
@@ -96,7 +96,7 @@ def outage(request):
 
 
 def state(request):
-    """Which process this is and how many entries it has."""
+    """Return the number of this process, and the number of its entries."""
     return JsonResponse({"pid": os.getpid(), "entries": len(engine(caches["default"]))})
 
 

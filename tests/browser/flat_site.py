@@ -25,7 +25,7 @@ def visit():
             cache.set(key, key)
     for key in range(LOOKUPS):
         cache.get(key)
-    # One call of the system, which other processes do not break up.
+    # A single system call, so that other processes cannot interleave.
     os.write(visits, f"{time.time()} {os.getpid()}\n".encode())
     return {"pid": os.getpid()}
 

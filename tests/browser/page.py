@@ -18,7 +18,7 @@ class Page:
         self.expected = []
 
     def open(self, user="operator", cache="atlas"):
-        """As a user that has not logged in yet; with the details of ``cache``, if the user may see the page."""
+        """Open the page as a user that has not logged in yet, with the details of ``cache`` if the user may see it."""
         self.driver.get(f"{self.site.url}/wheelcache/")
         assert self.driver.title == "Log in"
         form = self.find("form")
@@ -59,17 +59,17 @@ class Page:
         return until(lambda: self.state() == "fresh", SOON)
 
     def look_again(self):
-        """Now, not in three seconds."""
+        """Update the page immediately instead of within three seconds."""
         self.run("dispatchEvent(new Event('online'))")
 
     def axis(self, chart):
-        """The labels at the lines of a chart, from the bottom to the top."""
-        # In one step: the texts are made again whenever the chart is drawn.
+        """Return the labels of the lines of a chart, from bottom to top."""
+        # Read in one step, because the texts are replaced whenever the chart is drawn.
         texts = "return [...document.querySelectorAll(arguments[0])].map((each) => each.textContent)"
         return self.run(texts, f'figure[data-chart="{chart}"] svg text[text-anchor="end"]')
 
     def caches(self):
-        """The names in the table of caches, in its order."""
+        """Return the names in the table of caches, in its order."""
         return [each.get_attribute("data-row") for each in self.all("#overview tbody tr")]
 
     def select(self, cache):
@@ -90,7 +90,7 @@ class Page:
         return {int(row.get_attribute("data-worker")) for row in self.all('section[data-cache="atlas"] [data-worker]')}
 
     def errors(self):
-        """What the console has of this page since it was last asked, but for an icon that sites may not have."""
+        """Return new messages on the console of the page, except about an icon that sites may lack."""
         entries = self.driver.get_log("browser")
         messages = [each["message"] for each in entries if each["level"] in ("SEVERE", "WARNING")]
         return [each for each in messages if "/favicon.ico" not in each and not any(map(each.count, self.expected))]

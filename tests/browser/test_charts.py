@@ -56,7 +56,7 @@ def test_where_workers_began_and_where_it_was_cleared_is_marked_in_all_charts(pa
     plots = (
         "return [...document.querySelectorAll('[data-chart] svg')].map((each) => each.getBoundingClientRect().width)"
     )
-    # At the same place in all charts that are as wide as each other.
+    # The position is the same in all charts of the same width.
     assert len({(round(x), round(width)) for x, width in zip(page.run(lines), page.run(plots), strict=False)}) <= 2
     page.find('[data-chart="entries"] svg').send_keys("\ue011")
     assert "2 workers started" in page.text('[data-chart="entries"] [data-part="tooltip"]')
@@ -122,7 +122,7 @@ def test_stale_answers_are_a_band_of_their_own(page, site):
         "return [...document.querySelectorAll('[data-chart=hit_ratio] .area')].map((each) => each.getBBox())"
     )
     hits, stale = heights
-    # On the scale from 50% to 100% hits have no height, and what is stale begins at their line.
+    # On the scale from 50% to 100%, hits have no height, and stale answers begin at their line.
     assert stale["y"] + stale["height"] == pytest.approx(hits["y"], abs=0.2)
     assert stale["height"] > 40
     assert page.text('[data-chart="requests"] [data-part=legend]') == "All 1Misses 0.25Stale 0.25"

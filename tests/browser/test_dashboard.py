@@ -26,7 +26,7 @@ class Site(Server):
         return super().is_up("state")
 
     def entries(self, path="state"):
-        """Of each worker, by its number. The free worker answers, so the site is asked until all have."""
+        """Return the answers by worker. Any free worker answers, so repeat the request until all have."""
         found = {}
 
         def all_answered():
@@ -39,7 +39,7 @@ class Site(Server):
 
     @contextmanager
     def traffic(self):
-        """Visitors that come for as long as the block lasts."""
+        """Run visitors during the block."""
         gone = threading.Event()
 
         def visit():
@@ -69,7 +69,7 @@ def serving(module, directory):
     command = [*GUNICORN, f"{module}:application"]
     with running(command, log, make=Site, is_up=Site.is_up, BROWSER_TEST_DIRECTORY=str(directory)) as site:
         with site.traffic():
-            # Until both have something to show.
+            # Wait until both have something to show.
             assert until(lambda: all(site.entries().values()), SOON)
         yield site
     assert "Traceback" not in log.read_text(), log.read_text()
@@ -172,7 +172,7 @@ def test_the_recent_events_tell_by_whom_a_cache_was_cleared_and_which_load_faile
         if more.is_displayed() and more.get_attribute("aria-expanded") == "false":
             more.click()
         rows = page.run("return [...document.querySelectorAll('#events tbody tr')].map((row) => row.innerText)")
-        # The page shows the time by itself.
+        # The page updates the time without a request.
         return [re.sub(r"\s+", " ", re.sub(r"^\d\d:\d\d:\d\d\s", "", row)) for row in rows]
 
     failed = "Load failed atlas ZeroDivisionError: division by zero"
@@ -194,7 +194,7 @@ def test_a_reset_has_the_figures_start_from_zero(page):
     assert page.figure("hit_ratio") == "no look-ups"
     with page.site.traffic():
         assert until(lambda: page.number("requests") > 0, SOON)
-    # For every reader, from whatever worker.
+    # The reset applies to all users, whichever worker answers.
     page.driver.refresh()
     assert page.is_fresh()
     assert page.text("#since").startswith("Counted since reset at ")
@@ -236,7 +236,7 @@ def test_the_charts_say_what_they_show(page):
         assert until(lambda: "last 10 s" in label("requests") and "nothing yet" not in label("hit_ratio"), 60)
     line = page.find('[data-cache="atlas"] figure[data-chart="requests"] path.line').get_attribute("d")
     assert line.startswith("M")
-    # A tile is of the last minute, a caption of the last step, and each says so.
+    # Tiles show the last minute and captions the last step, and both say so.
     labels = [each.text for each in page.all('[data-cache="atlas"] .now .label') if each.text]
     assert labels == [
         *("Hit ratio, last minute", "Look-ups, last minute", "Entries", "Memory", "Load, last minute"),
@@ -308,7 +308,7 @@ def test_who_is_logged_out_is_told_to_log_in_again(page):
     page.look_again()
     assert until(lambda: page.state() == "login", SOON)
     assert "log in" in page.text("#banner-text")
-    # What is known is still shown.
+    # The last figures are still shown.
     assert page.figure("requests") == requests
     page.press("#reset")
     assert until(lambda: page.text("#message").startswith("That did not work: "), SOON)
@@ -333,7 +333,7 @@ def test_the_buttons_are_only_shown_to_users_who_may_operate(page):
     assert page.number("requests") > 0
     buttons = "#reset, [data-action=clear], [data-action=save]"
     assert [each for each in page.all(buttons) if each.is_displayed()] == []
-    # A request by hand is refused.
+    # A handmade request is refused.
     page.expected = ["403 ("]
     config = "JSON.parse(document.getElementById('config').textContent)"
     post = f"const c = {config}; return fetch('reset', {{method: 'POST', headers: {{[c.token_header]: c.token}}}})"

@@ -166,7 +166,7 @@ def test_what_has_snapshots_can_be_saved_at_once(page, site, can_save):
         ({"requests_per_second": [100, 110, 90, 500]}, {"4": ["▲ 500"]}),
         ({"entries": [1000, 1001, 999, 10]}, {"4": ["▼ 10"]}),
         ({"lag": [0, 0, 0, 5]}, {"4": ["▲ 5 s"]}),
-        # Not: what spreads widely, what is within the ordinary, three workers, one that has just begun, a ratio of few.
+        # No outliers: a wide spread, an ordinary distance, three workers, a new worker, a ratio of few look-ups.
         ({"requests_per_second": [1, 40, 100, 250]}, {}),
         ({"hit_ratio": [0.9, 0.91, 0.88, 0.82]}, {}),
         ({"hit_ratio": [0.9, 0.91, 0.88, 0.0], "requests_per_second": [1, 1, 1, 0.1]}, {}),

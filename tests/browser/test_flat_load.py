@@ -1,4 +1,4 @@
-"""The charts and the last minute equal an independent count, whatever becomes of the workers."""
+"""The charts and the last minute equal an independent count, even if workers exit or are killed."""
 
 import os
 import signal
@@ -30,7 +30,7 @@ GUNICORN = [
 
 @contextmanager
 def flat_load(site):
-    """Visits at the same pace for as long as the block lasts. One that a worker loses by its end is not repeated."""
+    """Visit the site at a constant rate during the block. A visit that is lost with its worker is not repeated."""
     ended = threading.Event()
 
     def visit():
@@ -52,7 +52,7 @@ def flat_load(site):
 
 
 def published(folder):
-    """When each worker published."""
+    """Return the time when each worker published."""
     return dict(
         SiteFile(folder / "figures").read(
             lambda db: db.execute("SELECT pid, published FROM processes").fetchall(), list
@@ -61,7 +61,7 @@ def published(folder):
 
 
 def kill_a_worker(folder):
-    """Kill one that has just published: the counts of the seconds since then are lost, as documented."""
+    """Kill a worker that has just published. The counts of the seconds since then are lost, as documented."""
     before = published(folder)
     killed = []
 
@@ -81,7 +81,7 @@ def kill_a_worker(folder):
 
 
 def drawn(page):
-    """The look-ups a second in each step of the chart, by the time of its end, and those of the last minute."""
+    """Return the look-ups a second in each step of the chart, by the end of the step, and in the last minute."""
     rows, rate = page.run(
         """
         const rows = [...document.querySelectorAll(".chart-table tbody tr")];
@@ -95,7 +95,7 @@ def drawn(page):
 
 
 def visits(folder):
-    """The times of all visits, and the processes that answered them."""
+    """Return the times of all visits, and the processes that answered them."""
     lines = [line.split() for line in (folder / "visits").read_text().splitlines()]
     return [float(at) for at, _ in lines], {pid for _, pid in lines}
 
@@ -117,7 +117,7 @@ def test_charts_and_the_last_minute_equal_an_independent_count_whatever_becomes_
             def at(seconds):
                 time.sleep(max(0.0, began + seconds - time.monotonic()))
 
-            # Meanwhile, workers exit after their visits.
+            # During this time, workers exit after their number of visits.
             at(8)
             site.process.send_signal(signal.SIGHUP)
             at(18)
@@ -131,7 +131,7 @@ def test_charts_and_the_last_minute_equal_an_independent_count_whatever_becomes_
         times, pids = visits(tmp_path)
         count = {start: LOOKUPS * number for start, number in Counter(int(at // STEP) * STEP for at in times).items()}
         last = max(count)
-        # Five at first and five after the reload, two for those that were killed, and those that had enough visits.
+        # Five at first, five after the reload, two in place of the killed ones, and those that replace exited workers.
         assert len(pids) > 5 + 5 + len(killed) == 12
         assert until(lambda: page.look_again() or clock(last + STEP) in drawn(page)[0])
         shown, rate = drawn(page)
@@ -139,7 +139,7 @@ def test_charts_and_the_last_minute_equal_an_independent_count_whatever_becomes_
     assert len(count) >= 4
     whole = A_SECOND * LOOKUPS * STEP
     for start, number in count.items():
-        # Of a step that the load did not fill, the same number of look-ups may be missing.
+        # A step that the load did not fill may lack the same number of look-ups.
         assert abs(shown[clock(start + STEP)] * STEP - number) <= 0.03 * max(number, whole / 2), (start, shown, count)
     minute = [count.get(last - STEP * each, 0) for each in range(6)]
     seconds = min(60, last + STEP - min(count))

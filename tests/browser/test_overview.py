@@ -11,7 +11,7 @@ DETAILS = ("workers", "history", "times", "settings", "saved", "can_save", "core
 
 
 def brief(site, name, **parts):
-    """The figures of a cache whose details were not asked for."""
+    """Return the figures of a cache without details."""
     return {key: value for key, value in site.card(name, **parts).items() if key not in DETAILS}
 
 
@@ -25,7 +25,7 @@ def show_25(page, site, **figures):
 
 
 def first_line(page):
-    """The text at the top of the page, up to the first line's end."""
+    """Return the text at the top of the page, up to the end of the first line."""
     return page.find("body").text.splitlines()[0]
 
 
@@ -143,7 +143,7 @@ def test_a_cache_that_was_never_used_says_so(page, site):
 
 def test_a_site_without_a_cache_is_told_that_none_is_configured(page):
     page.show(headline="There is no cache")
-    assert page.find("#empty").text.startswith("This site has no cache of wheelcache.")
+    assert page.find("#empty").text.startswith("This site has no wheelcache cache.")
     assert not page.find("#overview").is_displayed()
 
 
@@ -168,7 +168,7 @@ def test_events_are_a_short_list_and_all_of_them_during_an_incident(page, site):
     site.figures["problems"] = []
     page.look_again()
     assert until(lambda: len(rows(page)) == 3, SOON)
-    # The choice of the reader stays.
+    # The user's choice is kept.
     more = page.find("#events-more")
     assert more.text == "Show all 12"
     more.click()

@@ -52,7 +52,7 @@ def test_the_page_names_its_site_and_has_an_icon_and_ways_out(page, site):
 
 
 def full_card(site, name="pages"):
-    """A cache that has every part of the details."""
+    """Return a cache that has every part of the details."""
     calls = {"calls": 100, "errors": 4, "refused": 3, "seconds": 0.5}
     store = {
         "hits": 50,
@@ -118,7 +118,7 @@ def test_axe_finds_no_violation_on_a_phone_in_a_dialog_and_without_caches(page, 
 
 
 def printed(page):
-    """The text of each page on paper."""
+    """Return the text of each printed page."""
     sent = page.driver.execute_cdp_cmd("Page.printToPDF", {"paperWidth": 8.27, "paperHeight": 11.69})["data"]
     return [" ".join(each.extract_text().split()) for each in PdfReader(io.BytesIO(base64.b64decode(sent))).pages]
 

@@ -1,4 +1,4 @@
-"""What visitors of the sites do to their caches."""
+"""Simulate the visitors of the sites."""
 
 import random
 import time
@@ -12,7 +12,7 @@ LOOKUPS = 20
 
 
 def visit(get_or_load):
-    """Ten looks at keys of which few are wanted often, and a loader that takes a moment."""
+    """Look up ten keys, a few of them often, with a loader that takes a moment."""
     for _ in range(10):
         key = f"city {int(random.paretovariate(0.6))}"[:12]
         get_or_load(key, load)

@@ -1,4 +1,4 @@
-"""The views of a Django site behind an HTTP cache. Each is named after what it reads of the visitor."""
+"""The views of a Django site behind an HTTP cache. Each is named after the part of the request that it reads."""
 
 import json
 from itertools import count

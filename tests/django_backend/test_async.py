@@ -1,6 +1,6 @@
 """The async methods of both backends: all are there, and do their work where they are awaited.
 
-What they do is tested in ``tests/backends``, by its adapter ``OnDjangoAsync``.
+Their effects are tested in ``tests/backends``, with its adapter ``OnDjangoAsync``.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ def cache(make):
 
 @pytest.mark.parametrize("backend", [WheelCache, TieredCache])
 def test_each_async_method_of_basecache_is_overridden_and_takes_the_same(backend):
-    """In each of the two itself: what is right for memory would hold up the loop where another cache is behind."""
+    """In both classes: a method that is right for memory would block the loop with another cache behind."""
     assert {"aget", "aset", "aclose"} < set(METHODS)
     for method in METHODS:
         assert inspect.iscoroutinefunction(vars(backend)[method]), method
@@ -62,7 +62,7 @@ def test_no_async_method_hops_to_a_thread_or_lets_another_task_in_between(cache,
     cache.set("key", 1, version=1)
     cache.set("key", 1, version=2)
     cache.version = 2 if method == "adecr_version" else 1
-    # What never waits is one step of its coroutine.
+    # A call that never waits is one step of its coroutine.
     with pytest.raises(StopIteration):
         getattr(cache, method)(*ARGUMENTS.get(method, ("key",))).send(None)
 
@@ -182,7 +182,7 @@ class ThreadNotingCache(LocMemCache):
 
 
 def test_aclose_of_a_tiered_cache_stores_headers_held_back_in_another_thread_and_closes_the_cache_behind():
-    """Those of a page that never came. The event loop is not held up."""
+    """End the leases of a page that was never made. The event loop is not blocked."""
     tiered = {"BACKEND": "wheelcache.django_backend.TieredCache", "OPTIONS": {"L2": "behind", "FILL_WAIT": 60}}
     behind = {"BACKEND": f"{__name__}.ThreadNotingCache", "LOCATION": "behind aclose"}
 

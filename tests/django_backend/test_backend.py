@@ -1,4 +1,4 @@
-"""What the backend answers: timeouts of zero, culling, stores. Beside Django's own contract suite, not instead."""
+"""Timeouts of zero, culling and stores, in addition to Django's own contract suite."""
 
 import threading
 
@@ -93,7 +93,7 @@ writes = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 
 
 def run(coroutine):
-    """What a coroutine returns that never has to wait."""
+    """Return the result of a coroutine that never waits."""
     with pytest.raises(StopIteration) as returned:
         coroutine.send(None)
     return returned.value.value

@@ -1,4 +1,4 @@
-"""Django's system checks of CACHES, and of what all workers have to see: sessions, rate limits, failed logins."""
+"""Django's system checks of CACHES, and of state that workers must share: sessions, rate limits, failed logins."""
 
 import subprocess
 import sys
@@ -153,7 +153,7 @@ def test_manage_py_check_prints_the_warnings_once_the_app_is_installed():
         assert outcome.stderr.count(line) == 1
 
 
-# What all workers have to see.
+# State that all workers must share.
 
 CACHE = "django.contrib.sessions.backends.cache"
 CACHED_DB = "django.contrib.sessions.backends.cached_db"

@@ -15,7 +15,7 @@ def location(request):
 
 
 def test_a_list_of_headers_that_a_request_without_a_page_leaves_is_a_fill(make, location):
-    """Held back until the end of the request, it is stored then, and no news for the other processes."""
+    """The list is held back, stored at the end of the request, and does not outdate entries of other processes."""
     options = {"COHERENCE": "host", "FILL_WAIT": 5}
     one, other = make(options, location=location), make({**options, "MAX_ENTRIES": 7}, location=location)
     request = RequestFactory().get("/page")

@@ -109,7 +109,7 @@ def press(browser, url, data=None, **headers):
     return browser.post(url, data or {}, headers={**token_of(browser), **headers})
 
 
-# Which users get in.
+# Users that get in.
 
 
 def test_who_is_not_logged_in_is_sent_to_the_login_from_the_page():
@@ -302,7 +302,7 @@ def test_the_token_comes_in_the_header_of_the_settings(settings):
     assert press(staff, ACTIONS[1]).status_code == 200
 
 
-# What is shown and done.
+# Contents and actions.
 
 
 def test_the_title_is_the_address_of_the_site(settings):

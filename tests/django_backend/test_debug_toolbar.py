@@ -1,6 +1,6 @@
 """Django Debug Toolbar, which wraps the methods of every cache: its panel shows our calls, and all goes on as without.
 
-Each test is a process of its own, since what the toolbar does to Django is never undone.
+Each test is a process of its own, since the changes of the toolbar to Django are never undone.
 """
 
 import json
@@ -18,7 +18,7 @@ SITE = "tests.django_backend.toolbar_site"
 
 
 def visits(path, times, *, toolbar):
-    """The answers of ``times`` requests for ``path`` in one process, each with what the cache panel has of it."""
+    """Return the answers of ``times`` requests for ``path`` in one process, with their data in the cache panel."""
     done = subprocess.run(
         [sys.executable, "-W", "error::RuntimeWarning", "-m", SITE, path, str(times)],
         cwd=ROOT,
@@ -44,7 +44,7 @@ CALLS = [
     ("delete", 0, 0),
     ("get", 0, 1),
 ]
-"""What the page calls, with how many hits and misses each is. To the toolbar, ``get_or_set`` is a hit if it returned
+"""The calls of the page, with the hits and misses of each. To the toolbar, ``get_or_set`` is a hit if it returned
 something."""
 
 

@@ -75,7 +75,7 @@ def test_it_is_the_default_cache_of_the_settings(override):
         assert stores or type(caches["default"]).__name__ == "DummyCache"
         cache.clear()
         assert cache.get("key") is None
-        # As of a backend, what is not there is an AttributeError.
+        # A missing attribute is an AttributeError, as with a backend.
         assert not hasattr(cache, "no such method")
         assert not hasattr(cache, "__no_such__")
 

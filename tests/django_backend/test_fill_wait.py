@@ -1,4 +1,4 @@
-"""FILL_WAIT in Django: requests, pages, tasks. Which calls take part is in ``tests/backends``, leases in their room."""
+"""FILL_WAIT in Django: requests, pages, tasks. ``tests/backends`` tests waiting calls, ``tests/leases`` leases."""
 
 import asyncio
 import threading
@@ -154,7 +154,7 @@ def test_a_page_for_other_headers_is_made_beside_the_first(cache, in_thread):
     assert in_thread(cache.get, PAGE.replace("b" * 32, "c" * 32)).result(PATIENCE) is None
 
 
-# What Django builds on it
+# Django's features on top of it
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What ``get_or_set`` and ``aget_or_set`` take beyond Django's: stale values meanwhile, refreshes, timeouts, Nones."""
+"""The options of ``get_or_set`` and ``aget_or_set`` beyond Django's: stale values, refreshes, timeouts, and None."""
 
 import asyncio
 import contextlib
@@ -39,11 +39,11 @@ def test_what_a_refresh_loads_is_packed_by_the_users_own_serializer_and_a_full_c
     assert len(engine(cache)) <= 4
 
 
-# What a loader finds in the thread that runs it
+# The state of the thread that runs a loader
 
 
 def somewhere_else(cache, loader, how, clock):
-    """Have a thread of the pool run ``loader``; what it returned."""
+    """Run ``loader`` in a thread of the pool, and return its result."""
     if how == "load_timeout":
         return cache.get_or_set("key", loader, 60, load_timeout=PATIENCE)
     policy = {"grace": 20} if how == "grace" else {"refresh_ahead": 0.5}

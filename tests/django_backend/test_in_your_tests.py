@@ -1,4 +1,4 @@
-"""What the README says of a site's tests: which entries ``override_settings`` finds, and how to clear them all."""
+"""The documented behavior in a site's tests: entries under ``override_settings``, and how to clear all of them."""
 
 from itertools import count
 

@@ -1,4 +1,4 @@
-"""``wheelcache.django_backend.memoize``: keys, errors, aliases, lifetimes. What the engine's does is in
+"""``wheelcache.django_backend.memoize``: keys, errors, aliases, lifetimes. The engine's ``memoize`` is tested in
 ``tests/loading``."""
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The settings in CACHES: what is taken, what is refused, and in which words."""
+"""The settings in CACHES: accepted values, refused values, and the messages."""
 
 import stat
 import sys
@@ -35,7 +35,7 @@ WRONG = [
     *(("CULL_FREQUENCY", wrong, "a whole number >= 0") for wrong in (-1, "-1", 3.5, "third", None, True, {1}, INF)),
     *(("SERIALIZER", wrong, SERIALIZER) for wrong in (None, 1, True, "", "json", "PICKLE", pytest, [], {})),
     *(("SERIALIZER", wrong, SERIALIZER) for wrong in ("no.such.module", "json.no_such_name", "json.dumps", "..json")),
-    # What goes wrong in a constructor, and in what it makes.
+    # Errors in a constructor, and a serializer without its methods.
     *(("SERIALIZER", f"tests.django_backend.serializers.{name}", "") for name in ("NeedsAnArgument", "WithoutLoads")),
 ]
 
@@ -115,11 +115,11 @@ def test_a_location_that_is_no_string_and_options_that_are_no_mapping_are_errors
         assert repr(wrong) in str(refused.value)
 
 
-# What they mean.
+# The effects of the options.
 
 
 def kept(cache):
-    """How many of 40 entries stay."""
+    """Return how many of 40 entries stay."""
     cache.set_many({str(number): number for number in range(40)})
     return len(cache.get_many(map(str, range(40))))
 

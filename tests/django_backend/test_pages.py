@@ -108,7 +108,7 @@ def site(make_site):
 
 
 def is_stored(site, *request, **how):
-    """Whether two equal requests get one page."""
+    """Return whether two equal requests get the same page."""
     return site.get(*request, **how).body == site.get(*request, **how).body
 
 

@@ -1,4 +1,4 @@
-"""``entry_removed``: what receivers are told, and that without one there is nothing to tell."""
+"""``entry_removed``: the arguments of its receivers, and caches without listeners if there are none."""
 
 import gc
 import logging
@@ -25,7 +25,7 @@ def connected(receiver, **choice):
 
 @pytest.fixture
 def removed():
-    """What a receiver was told: (sender, location, key, cause)."""
+    """Return the calls of a receiver: (sender, location, key, cause)."""
     told = []
 
     def receiver(sender, location, key, cause, **kwargs):
@@ -40,7 +40,7 @@ def removed():
 
 
 def listening():
-    """The caches that have a listener."""
+    """Return the caches that have a listener."""
     return [store.cache for _, store in stores.stores_with_locations() if store.cache.on_removal is not None]
 
 

@@ -1,6 +1,6 @@
-"""What Django builds on its caches, on ours: views, whole sites, fragments, sessions, each until its time is up.
+"""Django's features on its caches: views, whole sites, fragments and sessions, each until it expires.
 
-The rest of what they do is tested by Django's own suite, which runs on the backend (``tests/conformance``).
+Their other behavior is tested by Django's own suite, which runs on the backend (``tests/conformance``).
 """
 
 from itertools import count
@@ -70,7 +70,7 @@ def test_a_cached_view_and_a_whole_site_answer_from_the_cache_until_their_time_i
         settings.CACHE_MIDDLEWARE_SECONDS = 60
     response = client.get(url)
     first = body(response)
-    # What is done to a response that was served is not done to the one that is cached.
+    # Changes to a response that was served do not change the cached response.
     response["X-Changed"], response.content = "yes", b"changed"
     frozen.advance(59)
     again = client.get(url)

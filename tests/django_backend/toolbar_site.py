@@ -1,6 +1,6 @@
 """A site, with Django Debug Toolbar if WITH_TOOLBAR is set: ``python -m tests.django_backend.toolbar_site <path> <n>``.
 
-It visits itself n times and prints as JSON what came of each visit, and what the cache panel has of it.
+It visits itself n times and prints as JSON the result of each visit, and its data in the cache panel.
 """
 
 import json
@@ -22,7 +22,7 @@ settings.configure(
     CACHES={
         "default": {
             "BACKEND": "wheelcache.django_backend.WheelCache",
-            # The toolbar keeps what it shows in the default cache if it is told to, and else in memory.
+            # The toolbar keeps its data in the default cache if a setting says so, otherwise in memory.
             "OPTIONS": {**OPTIONS, "FILL_WAIT": {"views.decorators.cache.": 1}},
         },
         "origin": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"},
@@ -44,7 +44,7 @@ settings.configure(
 )
 django.setup()
 
-# What these import reads the settings.
+# These imports read the settings.
 from django.core.cache import caches  # noqa: E402
 from django.test import Client  # noqa: E402
 from django.urls import include, path  # noqa: E402
@@ -116,7 +116,7 @@ def panel(body):
         "calls": [{name: str(call[name]) for name in ("name", "kwargs", "backend")} for call in stats["calls"]],
         "hits": stats["hits"],
         "misses": stats["misses"],
-        # What a reader of the panel sees.
+        # Whether a reader of the panel sees the calls.
         "shown": all(str(call["name"]) in found.content for call in stats["calls"]) and 'id="djDebug"' in body,
     }
 

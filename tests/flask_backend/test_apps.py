@@ -1,6 +1,6 @@
 """Flask-Caching's decorators, its Jinja tag and its proxies on real Flask apps: timeouts, threads, several apps.
 
-What each decorator does is tested by Flask-Caching's own suite, which runs on the backend (``tests/conformance``).
+The decorators are tested by Flask-Caching's own suite, which runs on the backend (``tests/conformance``).
 """
 
 import gc
@@ -195,7 +195,7 @@ def test_a_fragment_is_rendered_once_for_what_it_varies_on(make_app, clock, call
 
 
 def shared_blueprint():
-    """What a reusable package brings: a cache made without an app, and a blueprint with views that use it."""
+    """Return the parts of a reusable package: a cache made without an app, and a blueprint with views that use it."""
     cache = flask_caching.Cache()
     blueprint = flask.Blueprint("pages", __name__)
 

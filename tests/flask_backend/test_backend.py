@@ -1,4 +1,4 @@
-"""cachelib's BaseCache, method by method, and what the backend adds to it."""
+"""cachelib's BaseCache, method by method, and the additions of the backend."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""``@cached`` of ``wheelcache.flask_backend.Cache``: what it does beyond Flask-Caching's own.
+"""``@cached`` of ``wheelcache.flask_backend.Cache``: its behavior beyond Flask-Caching's own.
 
 Flask-Caching's own tests run on it in ``tests/conformance``.
 """

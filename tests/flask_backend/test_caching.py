@@ -1,4 +1,4 @@
-"""``@memoize`` of ``wheelcache.flask_backend.Cache``, async functions, and other backends: what it does beyond
+"""``@memoize`` of ``wheelcache.flask_backend.Cache``, async functions, and other backends: its behavior beyond
 Flask-Caching's own.
 
 Flask-Caching's own tests run on it in ``tests/conformance``.
@@ -77,7 +77,7 @@ def test_a_value_is_computed_once_for_all_callers_that_miss_it_together(any_site
 
     outcomes = [each.result(PATIENCE) for each in together(in_thread, app, lambda: load("a"), slow, THREADS)]
     assert outcomes == [["value", 1]] * THREADS
-    # Nobody shares an object with another caller.
+    # No two callers share an object.
     assert len({id(each) for each in outcomes}) == THREADS
     assert load("a") == ["value", 1]
 

@@ -15,7 +15,7 @@ _names = map("coherent app {}".format, count())
 
 @pytest.fixture
 def name():
-    """Of an app that no other test has, nor another run of them."""
+    """The name of an app that no other test or test run uses."""
     return f"{next(_names)} of {os.getpid()}"
 
 
@@ -28,7 +28,7 @@ def test_caches_of_another_prefix_are_left_alone(make, name):
 
 
 def test_a_miss_of_one_request_is_no_miss_of_the_next(make_app, name):
-    """What a thread sets in a later request than its miss is news."""
+    """If a thread sets a value in a later request than its miss, other processes are notified."""
     options = {"coherence": "host"}
     (app, cache), (_, other) = (make_app(name=name, CACHE_OPTIONS=options) for _ in range(2))
     with app.app_context():

@@ -279,7 +279,7 @@ def test_beside_flask_wtf_a_forged_request_is_refused(with_wtf, headers):
     assert client.get(FIGURES).json["since"] is None
 
 
-# What is shown and done.
+# Contents and actions.
 
 
 def test_the_caches_are_those_of_the_app_also_if_they_were_not_used(site, make_app):

@@ -1,4 +1,4 @@
-"""fill_wait in Flask: app contexts, views, memoized functions. What it does with keys is in ``tests/backends``."""
+"""fill_wait in Flask: app contexts, views, memoized functions. Its effects on keys are tested in ``tests/backends``."""
 
 import asyncio
 import threading
@@ -31,7 +31,7 @@ def make_waiting_app(make_app):
 
 
 def held(backend, *keys):
-    """Which of the keys the running thread or task is to fill."""
+    """Return the keys that the running thread or task must fill."""
     return [key for key in keys if engine(backend).parts.is_leased(key)]
 
 

@@ -1,4 +1,4 @@
-"""What ``get_or_load`` takes beside a timeout, and the app contexts of loaders that run in other threads."""
+"""The options of ``get_or_load`` other than the timeout, and app contexts of loaders in other threads."""
 
 import threading
 
@@ -71,7 +71,7 @@ def site(make_app, clock):
 
 
 def is_over(backend, load):
-    """Whether ``load`` has run in the background, and callers find what it did."""
+    """Return whether ``load`` has run in the background, and callers find its result."""
     figures = engine(backend).stats()
     return load.count == 1 and (backend.get("key") not in (None, "old") or figures.load_failures == 1)
 
@@ -118,7 +118,7 @@ def test_a_loader_in_another_thread_has_an_app_context_of_its_own_that_is_torn_d
         assert thread is not threading.current_thread()
         assert load.apps == [app]
         assert context is not app_context()
-        # Before it landed: what it brings was not to be had before its session was gone.
+        # Before the flight landed: the value was not available before its session had ended.
         assert torn_down == [(thread, error, 1)]
         assert flask.g.note == "the caller's"
     assert torn_down[1:] == [(threading.current_thread(), None, "the caller's")]
@@ -210,6 +210,6 @@ def test_the_context_of_a_loader_takes_its_own_leases_with_it_and_leaves_its_cal
         cache.get("page")
         assert backend.get_or_load("key", load, load_timeout=LONG) == "value"
         assert leased() == ["page"]
-        # What the loader was to fill is free for another thread.
+        # Another thread may fill the keys that the loader has missed.
         assert in_thread(backend.get, "another").result(PATIENCE) is None
     assert leased() == []

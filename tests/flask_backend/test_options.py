@@ -1,4 +1,4 @@
-"""The settings in ``app.config``: what ``factory`` reads, what is refused, and in which words."""
+"""The settings in ``app.config``: accepted values, refused values, and the messages."""
 
 import sys
 import types

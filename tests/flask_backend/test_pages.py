@@ -107,7 +107,7 @@ def site(make_site):
 
 
 def is_stored(site, *request):
-    """Whether two equal requests get one page."""
+    """Return whether two equal requests get the same page."""
     return site.get(*request).body == site.get(*request).body
 
 

@@ -22,7 +22,7 @@ BACKENDS = {
 
 @pytest.fixture
 def fired():
-    """The names of the signals that were sent, with what each was told."""
+    """Return the names of the signals that were sent, with their arguments."""
     fired = []
     receivers = {}
     for name in SIGNALS:

@@ -1,4 +1,4 @@
-"""Which threads an app starts, in a process of its own."""
+"""The threads that an app starts, in a process of its own."""
 
 from tests.scripts import run
 

@@ -58,7 +58,7 @@ def make_app():
         client.close()
 
 
-# What is returned, and what a None is.
+# Results, and None.
 
 
 def test_writes_return_what_the_second_level_does(make):
@@ -145,7 +145,7 @@ def test_the_serializer_is_that_of_both_levels(over, empty_redis):
     assert tier.get("key") == [3, 4]
 
 
-# What tells of writes.
+# Sources of invalidations.
 
 
 def test_that_nothing_tells_is_logged(make, caplog):

@@ -23,7 +23,7 @@ class Asking:
         return self.submit(function, *args, **kwargs).result(PATIENCE)
 
     def gets(self, key, wait=LONG, cache=None):
-        """What a get returns that does not wait."""
+        """Return the result of a get that does not wait."""
         return self.asks(key, wait, cache).result(PATIENCE)
 
 
@@ -34,7 +34,7 @@ class ThreadCaller(Asking):
         self.submit = self.pool.submit
 
     def asks(self, key, wait=LONG, cache=None):
-        """The future of a get that may wait."""
+        """Return the future of a get that may wait."""
         return self.submit((self.cache if cache is None else cache).get_or_lease, key, MISS, wait=wait)
 
     def ends(self):
@@ -87,7 +87,7 @@ def in_a_thread(function, *args):
 
 
 def is_free(cache, *keys):
-    """Whether no caller has a lease on any of the keys, of which there may be 1,024. They are deleted."""
+    """Return whether no caller has a lease on any of the keys, at most 1,024. Delete the keys."""
 
     def look():
         cache.delete_many(keys)

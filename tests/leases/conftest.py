@@ -13,7 +13,7 @@ QUIET = {"jitter": 0, "log_interval": None, "sample_interval": None}
 
 @pytest.fixture(autouse=True)
 def _request():
-    """The main thread begins and ends every test without leases."""
+    """Check that the main thread has no leases before and after every test."""
     end_request()
     yield
     end_request()

@@ -90,7 +90,7 @@ def weigher(key, value):
 
 
 def outdated_fill(cache, caller_of, stop, fill, write):
-    """Have ``write`` happen while ``fill`` stops after its step. The caller that came after the write."""
+    """Run ``write`` while ``fill`` stops after its step. Return the caller that came after the write."""
     cache.set("other", Stopping(stop))
     holder, early, late = (caller_of(cache) for _ in range(3))
     assert holder.gets("k") == MISS

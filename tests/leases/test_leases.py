@@ -1,6 +1,6 @@
-"""Of the callers that miss a key one computes it, and the others wait: threads, tasks, and both.
+"""One of the callers that miss a key computes it, and the others wait: threads, tasks, and both.
 
-Which caller waits, how long, and which lease passes to which waiter, is compared with a model in ``test_model``.
+``test_model`` compares waiting callers, the duration of waits and the passing of leases with a model.
 """
 
 import asyncio
@@ -296,7 +296,7 @@ def test_a_caller_that_joined_after_a_write_elsewhere_looks_again_when_a_value_i
     assert (late.is_filled, late.value, late.looks_again) == (False, None, True)
 
 
-# The end of the cache, and of callers without a word.
+# The end of the cache, and of callers that do not give up their lease.
 
 
 def test_waiters_of_a_cache_that_is_closed_get_an_error(cache, callers):
@@ -337,7 +337,7 @@ def test_threads_that_end_while_other_threads_write_pass_on(cache, thread_caller
     writing.result(PATIENCE)
 
 
-# What is gone before the waiters run, and tasks that are cancelled then.
+# Leases that end before the waiters run, and tasks that are cancelled then.
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ class ManualLoop(asyncio.SelectorEventLoop):
         return self.clock()
 
     def settle(self):
-        # From being told to being done with what follows takes a task six turns.
+        # A task needs six turns from its wake-up until it has called again.
         for _ in range(15):
             self.call_soon(self.stop)
             self.run_forever()
@@ -103,7 +103,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
         self.loop.settle()
         return self.callers[which].outcome
 
-    # What the model does.
+    # The operations of the model.
 
     def pass_on(self, key):
         waiting = self.held.pop(key).waiting
@@ -116,7 +116,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
             self.ends(waiter, MISS)
 
     def ends(self, waiter, outcome):
-        """What the model says of a waiter has happened to it."""
+        """Check that the waiter is in the state of the model."""
         assert self.callers[waiter.which].outcome == outcome
         del self.waiting[waiter.which]
 
@@ -220,7 +220,7 @@ class LeasesAgainstAModel(RuleBasedStateMachine):
     def is_leased(self, which, key):
         return self.does(which, lambda: self.cache.parts.is_leased(key))
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def they_agree(self):

@@ -1,4 +1,4 @@
-"""Which task, thread or context has a lease, what acts for it, and what ends with it."""
+"""The task, thread or context that has a lease, the code that acts for it, and the leases that end with it."""
 
 import asyncio
 import contextvars
@@ -25,7 +25,7 @@ def ask(cache, key="k", wait=LONG):
 
 
 async def hold(cache, key="k", then=None, outcome=None):
-    """Start a task that has the lease until the event ``then``, or for ever, and ends with ``outcome``."""
+    """Start a task that has the lease until the event ``then``, or forever, and ends with ``outcome``."""
     held = asyncio.Event()
 
     async def request():
@@ -208,7 +208,7 @@ def test_a_context_in_a_circle_of_garbage_passes_on_when_it_is_collected(cache, 
     assert asked.result(PATIENCE) == MISS
 
 
-# Blocking calls beside an event loop, and threads that run code of a task.
+# Blocking calls in the thread of an event loop, and threads that run code of a task.
 
 
 def test_a_sync_get_while_an_event_loop_runs_in_its_thread_never_waits(cache, thread_callers):
@@ -278,7 +278,7 @@ def test_a_thread_whose_task_was_cancelled_holds_on_its_own(cache, thread_caller
         await auntil_waiting()
         done.set()
         del task
-        # With what the thread ran, its lease goes.
+        # The lease ends with the function that the thread ran.
         await soon(lambda: gc.collect() >= 0 and asked.done())
         assert asked.result() == MISS
 

@@ -1,4 +1,4 @@
-"""Many callers at once, many leases, and finalizers: no lease is left, no waiter lost, and memory is bounded."""
+"""Many concurrent callers, many leases, and finalizers: no lease or waiter is left behind, and memory is bounded."""
 
 import asyncio
 import contextvars
@@ -16,7 +16,7 @@ from wheelcache import Cache
 from wheelcache.runtime.request_scope import end_request
 
 LEASES_AT_MOST = 1024
-"""That a caller holds at once."""
+"""The number of leases that a caller holds at the same time."""
 
 
 def test_of_the_threads_and_tasks_that_miss_at_once_one_computes_and_every_call_counts_once(cache, together):

@@ -16,7 +16,7 @@ def removals():
 
 @pytest.fixture
 def make(clock, removals):
-    """Make a cache of TTL 10 that tells of its removals. It is checked at the end."""
+    """Make a cache of TTL 10 that reports its removals. It is checked at the end."""
     made = []
 
     def make_cache(**options):
@@ -46,7 +46,7 @@ def twin(request, cache):
 
 @pytest.fixture
 def moments(monkeypatch):
-    """The moments of the loads of caches that are made after this."""
+    """Return the moments of the loads of caches that are made after this."""
     made = Moments()
     made.patch(monkeypatch)
     return made
@@ -60,5 +60,5 @@ def pool():
 
 @pytest.fixture
 def steady(monkeypatch):
-    """Back-off times without their random factor: 1, 2, 4 ... 60 seconds."""
+    """Remove the random factor of the back-off times: 1, 2, 4 ... 60 seconds."""
     monkeypatch.setattr("wheelcache.loading.backoff.random", lambda: 1.0)

@@ -1,4 +1,4 @@
-"""How long to leave alone what failed."""
+"""The time until a failed key is tried again."""
 
 from wheelcache.loading.backoff import KEYS_AT_MOST, Backoff
 

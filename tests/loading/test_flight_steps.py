@@ -1,4 +1,4 @@
-"""What falls between two steps of a flight: claim, watch, look again; store, land, close the watch."""
+"""Events between two steps of a flight: claim, watch, look again; store, land, close the watch."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""Many keys loaded by one call, beside loads of single keys."""
+"""Many keys loaded by one call, during loads of single keys."""
 
 import asyncio
 from functools import partial

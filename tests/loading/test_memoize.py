@@ -1,4 +1,4 @@
-"""memoize: what a function returned, by its arguments, of functions and of coroutine functions."""
+"""``memoize`` of functions and coroutine functions: results by arguments."""
 
 import asyncio
 import functools
@@ -37,7 +37,7 @@ class Awaited:
 
 @pytest.fixture(params=["function", "coroutine function"])
 def memoize(cache, request):
-    """``cache.memoize``, of the function or of a coroutine function with the same signature."""
+    """Return ``cache.memoize`` for the function, or for a coroutine function with the same signature."""
     if request.param == "function":
         yield cache.memoize
         return
@@ -173,7 +173,7 @@ def test_arguments_may_have_an_equality_of_their_own(memoize):
     assert names.cache_clear() == 1
 
 
-# What can be memoized.
+# Functions that can be memoized.
 
 
 def test_methods_are_cached_by_instance_and_arguments(cache):

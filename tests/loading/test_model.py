@@ -1,4 +1,4 @@
-"""Loading under random orders of events: never two loaders of a key at once, no wait without end."""
+"""Loading under random orders of events: never two concurrent loaders of a key, and no endless wait."""
 
 import asyncio
 import itertools
@@ -75,7 +75,7 @@ class Loading(RuleBasedStateMachine):
         self.calls = self.cancelled = self.returned = self.raised = 0
 
     def settle(self):
-        """Run the loop until it would wait; then look at what the callers got."""
+        """Run the loop until it would wait. Then check the results of the callers."""
         self.loop.run_until_complete(turns())
         for caller in [each for each in self.callers if each.task.done()]:
             self.callers.remove(caller)
@@ -127,7 +127,7 @@ class Loading(RuleBasedStateMachine):
 
     @rule(which=WHICH, how=st.sampled_from(["returns", "raises", "is cancelled"]))
     def a_loader_ends(self, which, how):
-        """Cancelled as where all tasks of a loop are, or what the loader awaits."""
+        """Cancel the loader, as at the end of a loop, or if its awaited task is cancelled."""
         if self.running:
             future = pick(self.running, which).future
             if how == "returns":

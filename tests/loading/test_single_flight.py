@@ -1,4 +1,4 @@
-"""One load, however many callers ask: what they get, what is written meanwhile, and leaders that leave."""
+"""One load for any number of callers: their results, concurrent writes, and leaders that leave."""
 
 import asyncio
 import gc
@@ -109,7 +109,7 @@ def test_what_is_written_while_a_loader_runs_wins_and_later_callers_get_nothing_
     WRITES[write](cache)
     late = [pool.submit(cache.take, "k", fresh) for _ in range(3)]
     if write not in STORES:
-        # They do not load beside the first, and then one of them loads.
+        # They do not load while the first one does, and then one of them loads.
         until_waiting(5)
         assert fresh.calls == 0
         loader.release()
@@ -232,7 +232,7 @@ def test_what_generators_use_for_themselves_reaches_a_caller(cache, raised):
 
 
 def test_a_stop_iteration_of_a_thread_reaches_the_tasks_that_wait(cache, pool):
-    """asyncio futures refuse to raise it, and left the task waiting for ever."""
+    """Check an exception that asyncio futures refuse to raise: it left the task waiting forever."""
     loader = Held(StopIteration())
 
     async def main():
@@ -378,7 +378,7 @@ def test_a_coroutine_that_is_closed_inside_another_load_leaves_no_flight_and_tha
     asyncio.run(main())
 
 
-# What stays behind.
+# Remaining objects.
 
 
 def test_what_a_loader_left_running_may_take_its_key_when_the_load_is_over_and_keeps_no_value_alive(cache):

@@ -1,4 +1,4 @@
-"""What is past its time, or soon will be: grace, refreshes, fail-safe, and values of None, by take and by atake."""
+"""Values past their TTL, or close to it: grace, refreshes, fail-safe, and None, with ``take`` and ``atake``."""
 
 import gc
 import weakref
@@ -135,7 +135,7 @@ def test_a_stale_hit_is_a_use(make, clock, twin, removals):
     assert ("b", 1, EVICTED) in removals
 
 
-# What other calls make of an entry within its grace.
+# Other calls for an entry within its grace.
 
 
 @pytest.fixture
@@ -214,7 +214,7 @@ def test_a_live_value_with_grace_is_touched_and_counted_up_and_keeps_its_grace(c
     assert cache.take("k", returns(7), grace=5) == 2
     assert removals[0] == ("k", 1, REPLACED)
     assert until(lambda: cache.get("k") == 7)
-    # Made to last for ever, and to expire again.
+    # Remove the TTL, and set it again.
     assert cache.touch("k", None)
     clock.advance(1000)
     assert cache.touch("k", 1)

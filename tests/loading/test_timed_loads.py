@@ -59,7 +59,7 @@ def test_fail_safe_serves_the_stale_value_if_the_load_fails_in_time(cache, clock
     for _ in range(3):
         assert twin.take("k", returns(LookupError()), grace=50, fail_safe=True, timeout=PATIENCE) == "old"
     twin.settle()
-    # The pool's thread tells the waiters first.
+    # The pool's thread wakes the waiters first.
     assert until(lambda: caplog.text.count("failed; the next refresh waits for 1.0 s.") == 1)
     assert_counts(cache, misses=1, stale_hits=3, loads=1, load_failures=1)
 

@@ -19,7 +19,7 @@ def store():
 
 @pytest.fixture(params=[False, True], ids=["threads", "coroutines"])
 def make(request, clock, store):
-    """Make a near cache in front of ``store``; tracked, it is trusted from the start unless told otherwise."""
+    """Make a near cache in front of ``store``. A tracked one is trusted from the start, by default."""
 
     def make_near(*, tracked=False, trusted=True, **options):
         calls = Calls(near_cache(clock, tracked=tracked, **options), store, by_tasks=request.param)
@@ -41,12 +41,12 @@ def pool():
         yield pool
 
 
-# What tells of the writes to a Redis.
+# The tracking of writes to a Redis.
 
 
 @pytest.fixture
 def tracking_of():
-    """Make a ``Tracking``, which is stopped in the end."""
+    """Make a ``Tracking``, which is stopped at the end."""
     made = []
 
     def make(connect, copies, prefix=b"a:", **times):
@@ -61,7 +61,7 @@ def tracking_of():
 
 @pytest.fixture
 def track(tracking_of):
-    """Make one that is started and trusted."""
+    """Make a ``Tracking`` that is started and trusted."""
 
     def start(*args, **times):
         tracking = tracking_of(*args, **times)
@@ -86,5 +86,5 @@ def client(shared_redis, track, copies):
 
 @pytest.fixture
 def lines(caplog):
-    """What was logged so far."""
+    """Return the log so far."""
     return lambda: [record.getMessage() for record in caplog.records if record.name == "wheelcache"]

@@ -1,4 +1,4 @@
-"""Listeners of a Redis that tells of writes, and how quickly a loss is noticed."""
+"""Listeners for the tracking of a Redis, and the times until a loss is noticed."""
 
 import threading
 
@@ -6,11 +6,11 @@ from tests.waiting import until
 
 QUICK = {"interval": 0.1, "timeout": 0.1}
 CALM = {"interval": 0.5, "timeout": 5.0}
-"""For tests in which nothing is to be lost, however busy the machine."""
+"""Times for tests that must not lose the connection on a busy machine."""
 
 
 class Copies:
-    """A listener that remembers what it was told."""
+    """A listener that records its calls."""
 
     def __init__(self):
         self.told = []
@@ -27,5 +27,5 @@ class Copies:
         self.invalidated([trusted])
 
     def are_told(self, *expected):
-        """Whether exactly this is told, in this order."""
+        """Return whether exactly these calls are received, in this order."""
         return until(lambda: len(self.told) >= len(expected)) and self.told == list(expected)

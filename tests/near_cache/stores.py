@@ -22,24 +22,24 @@ FAIL_SAFE = {"fail_safe": True, "grace": 100.0}
 
 
 def near_cache(clock, *, tracked=False, **options):
-    """A near cache that is told of writes, but not trusted yet, if ``tracked``; else one that is told nothing."""
+    """Return a near cache: with ``tracked``, it is notified of writes, but not trusted yet."""
     epoch = TrustEpoch() if tracked else None
     cache = Cache("c", clock=clock, jitter=0, log_interval=None, sample_interval=None, stamps=epoch)
     return NearCache(cache, TIMEOUT, OutageRule(Store()), epoch=epoch, **options)
 
 
 class Down(ConnectionError):
-    """The store is."""
+    """The store is down."""
 
 
 class Store:
     """A dict.
 
     Attributes:
-        asked: what it was asked for.
+        asked: the keys that were read.
         error: raised instead of an answer, if any.
-        released: cleared, calls have their answer and do not return.
-        held: how many calls had their answer.
+        released: while it is cleared, calls get their answer and do not return.
+        held: the number of calls that got their answer.
     """
 
     def __init__(self, values=()):
@@ -76,7 +76,7 @@ class Store:
 
 
 class Calls:
-    """What a caller calls a near cache for, with the store of the test behind it: by threads, or by tasks, each of an
+    """The calls of a near cache with the store of the test behind it: by threads, or by tasks, each of an
     event loop of its own."""
 
     def __init__(self, near, store, by_tasks=False):

@@ -90,7 +90,7 @@ def test_copies_are_hits_everything_else_is_a_miss_and_nothing_a_failed_load(nea
     assert (stats.hits, stats.misses, stats.load_failures) == (3, 4, 0)
 
 
-# What a loader makes.
+# Values of loaders.
 
 
 def test_callers_that_load_together_share_one_loader_and_no_copy_is_kept(near, pool):
@@ -301,7 +301,7 @@ def test_without_tracking_no_caller_waits_for_the_read_of_another(make, store, p
 
 
 def test_readers_never_see_a_copy_older_than_what_was_told(clock, together):
-    """Readers, a writer that tells what it wrote, and a thread that loses tracking, all at once."""
+    """Run readers, a writer that reports its writes, and a thread that loses tracking, concurrently."""
     near = near_cache(clock, tracked=True)
     near.trust(True)
     truth, told = {"k": 0}, [0]

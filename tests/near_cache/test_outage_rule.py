@@ -1,4 +1,4 @@
-"""Which exceptions of a call mean that the store is down: those of its own client, told by their classes."""
+"""An exception means that the store is down if its class belongs to the client of the store."""
 
 import pickle
 import socket

@@ -1,4 +1,4 @@
-"""The store fails. With FAIL_SAFE, copies past their time are served, but none older than what was read since."""
+"""The store fails. With FAIL_SAFE, copies past their end are served, but none older than a value read since."""
 
 import itertools
 
@@ -27,7 +27,7 @@ def read(request):
 
 
 def in_an_outage(near):
-    """What a read of "k" brings when the store has just failed."""
+    """Return the result of a read of "k" when the store has just failed."""
     before, near.store.error = near.store.error, Down("gone")
     found = drive(near.near.get("k", lambda: near.store.read("k")))
     near.store.error = before
@@ -45,7 +45,7 @@ def test_without_fail_safe_the_error_of_the_store_reaches_the_caller_every_time(
     assert len(store.asked) == 15
 
 
-# Which copies are served.
+# Copies that are served.
 
 
 @pytest.mark.parametrize("tracked", [False, True])
@@ -226,7 +226,7 @@ def test_what_was_read_when_tracking_was_lost_meanwhile_is_a_copy_for_outages_on
 
 
 def test_threads_that_read_while_tracking_is_lost_never_get_what_is_older_than_their_last_read(clock, together):
-    """A number that is counted up, and never told. Every thread reads it, and then fails to."""
+    """Increment a number without notification. Every thread reads it, and then its reads fail."""
     near = near_cache(clock, tracked=True, **FAIL_SAFE)
     truth = itertools.count()
 

@@ -17,12 +17,12 @@ pytestmark = pytest.mark.servers
 
 
 def in_vain(client):
-    """What connects like ``client``, and a list that grows with every try."""
+    """Return a function that connects like ``client``, and a list that grows with every try."""
     tries, connect = [], connect_like(client)
     return tries, lambda timeout: tries.append(1) or connect(timeout)
 
 
-# What is told.
+# Reported writes.
 
 
 def test_set_delete_rename_and_scripts_are_told_in_order_and_what_changes_nothing_is_not(client, copies):
@@ -136,7 +136,7 @@ def test_a_stopped_server_is_not_trusted_for_longer_than_the_bound(own_redis, tr
     tracking = track(own_redis.client(), copies, **QUICK)
     for losses in range(1, 4):
         own_redis.pause()
-        # What was on its way may still arrive.
+        # Messages that were on their way may still arrive.
         bound = time.monotonic() + 0.2
         latest = -inf
         while time.monotonic() < bound + 0.05:

@@ -1,4 +1,4 @@
-"""What the figures say of the store behind: its calls, their times and errors, the breaker, and trust in the copies."""
+"""The figures of the store: its calls, their times and errors, the circuit breaker, and trust in the copies."""
 
 import asyncio
 

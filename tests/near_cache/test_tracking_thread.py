@@ -1,4 +1,4 @@
-"""The thread and the connection of a ``Tracking``: started, stopped, forked, at the exit; and what it takes."""
+"""The thread and the connection of a ``Tracking``: start, stop, fork and exit; and its arguments."""
 
 import os
 import subprocess

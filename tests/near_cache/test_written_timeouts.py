@@ -1,4 +1,4 @@
-"""What a process remembers of the timeouts that it gave to values in the store."""
+"""The timeouts that a process gave to values in the store, and remembers."""
 
 import gc
 import threading

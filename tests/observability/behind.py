@@ -1,4 +1,4 @@
-"""A cache of a test as the copies of a store."""
+"""Make a test's cache the near cache of a store."""
 
 from wheelcache.loading.steps import drive
 from wheelcache.near_cache.near_cache import NearCache

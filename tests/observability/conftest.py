@@ -11,7 +11,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def make(path, clock):
-    """Make a cache that publishes in ``path``, on the test's clock."""
+    """Make a cache that publishes in ``path`` and runs on the test's clock."""
     made = []
 
     def make_cache(name="pages", **options):
@@ -25,13 +25,13 @@ def make(path, clock):
 
 @pytest.fixture
 def caches():
-    """The caches of this process, as far as an exporter knows."""
+    """The list of caches that an exporter receives."""
     return []
 
 
 @pytest.fixture
 def make_exported(caches, clock):
-    """Make one of ``caches``."""
+    """Make a cache and add it to ``caches``."""
 
     def make_cache(name="pages", **options):
         caches.append(Cache(name, **{"clock": clock, "jitter": 0, "log_interval": None, **options}))
@@ -50,7 +50,7 @@ def another_worker(path, monkeypatch):
     def publish(name, pid, hits=0, entries=0, use=None):
         clock = ManualClock()
         with monkeypatch.context() as patch:
-            # This process has another publisher for them.
+            # Their publisher is not the one of this process.
             patch.setattr(publisher, "_publishers", {})
             cache = Cache(name, clock=clock, jitter=0, log_interval=None, figures_dir=path)
         made.append(cache)

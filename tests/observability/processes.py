@@ -1,4 +1,4 @@
-"""Scripts that publish figures in processes of their own: see ``PRELUDE`` for what they can use."""
+"""Run scripts that publish figures in separate processes. ``PRELUDE`` has the names that they can use."""
 
 import subprocess
 import sys
@@ -62,7 +62,7 @@ def run(script, *args):
 
 @contextmanager
 def worker(path, hits=10, name="pages", **options):
-    """A process that has published a cache and waits until it is killed, or its input ends."""
+    """Start a process that publishes a cache and then waits until it is killed or its input ends."""
     process = start(
         f"""
         cache = make({name!r}, **{options!r})

@@ -1,4 +1,4 @@
-"""What a reader finds that is no worker itself."""
+"""Read published figures as a process that is not a worker."""
 
 from wheelcache import Cache
 from wheelcache.observability.publisher import INTERVAL
@@ -9,21 +9,21 @@ __all__ = ["INTERVAL", "SETTLED", "Site", "counted", "look", "only", "steps_in"]
 
 
 def look(path, clock=SystemClock.monotonic):
-    """The site whose processes publish in ``path``, at the time that ``clock`` shows."""
+    """Return the site whose processes publish in ``path``, at the time of ``clock``."""
     return Site([Cache("looks only", figures_dir=path, clock=clock)], Own.NONE)
 
 
 def only(path):
-    """The figures of the only cache."""
+    """Return the figures of the only cache."""
     (found,) = look(path).caches
     return found
 
 
 def counted(path):
-    """The hits of each cache, by its name, also those of processes that are gone."""
+    """Return the hits of each cache by name, including those of processes that have exited."""
     return {each.name: each.counted.hits for each in look(path).caches}
 
 
 def steps_in(path, name="pages", clock=SystemClock.monotonic, **options):
-    """The steps of a cache, by their starts."""
+    """Return the steps of a cache by their start."""
     return look(path, clock).steps(name, **options)[1]

@@ -1,13 +1,13 @@
-"""What a scrape says."""
+"""Parse the response to a scrape."""
 
 from prometheus_client import parser
 
 
 class Scrape:
-    """What a scrape said, parsed."""
+    """A parsed response to a scrape."""
 
     def __init__(self, text):
-        # The parser has names of counters without their ending.
+        # The parser removes the suffix of the names of counters.
         self.families = {
             f"{each.name}_total" if each.type == "counter" else each.name: each
             for each in parser.text_string_to_metric_families(text)
@@ -17,12 +17,12 @@ class Scrape:
         assert len(self.values) == len(samples), "no time series is there twice"
 
     def __call__(self, name, cache="pages", **labels):
-        """A value; None if it isn't there."""
+        """Return a value; None if it is missing."""
         return self.values.get((f"wheelcache_{name}", frozenset({"cache": cache, **labels}.items())))
 
     @property
     def counters(self):
-        """All that must never go down."""
+        """Return the values that must never decrease."""
         return {key: value for key, value in self.values.items() if key[0].endswith(("_total", "_bucket", "_sum"))}
 
 

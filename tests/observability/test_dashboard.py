@@ -1,4 +1,4 @@
-"""What the dashboard's page is made of, shows and does, without a framework and without a browser."""
+"""The dashboard's files, figures and actions, without a framework and without a browser."""
 
 import json
 import os
@@ -365,13 +365,13 @@ def test_a_reset_has_the_figures_start_from_zero_and_says_since_when(make, anoth
     total = only_card(document)["total"]
     assert (total["hits"], total["misses"], total["hit_ratio"]) == (0, 0, None)
     assert only_card(document)["is_used"]
-    # What is there now is not counted, and stays.
+    # Entries are a gauge, so a reset does not change them.
     assert total["entries"] == 3
     assert abs(document["since"] - document["at"]) < 60
     cache.get("k")
     cache.observer.publication.run_now()
     assert only_card(dashboard(cache).figures())["total"]["hits"] == 1
-    # Metrics do not go down.
+    # Metrics do not decrease.
     assert cache.stats().hits == 2
 
 
@@ -397,7 +397,7 @@ def test_without_a_place_to_note_it_a_reset_is_refused(make):
         dashboard(cache).reset("tester")
 
 
-# What is answered.
+# Responses.
 
 
 def test_an_answer_is_the_figures_or_the_message():
@@ -452,7 +452,7 @@ def test_percentiles_are_of_the_last_minute_and_the_last_hour(make, clock):
 
 
 def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_writing_them_as_json_does(make, clock):
-    """13 ms of a processor, on a machine where that takes 0.5."""
+    """The limit is 13 ms of CPU time; it takes 0.5 ms on the machine where this was written."""
     caches = [make(f"cache {number}", max_entries=1000) for number in range(25)]
     for cache in caches:
         cache.set("k", "v")
@@ -478,7 +478,7 @@ def test_the_figures_of_25_caches_in_40_workers_take_a_few_times_what_writing_th
 
 
 def _as_forty(db):
-    """Have the rows of one worker forty times, though nobody holds the locks of the others."""
+    """Copy the rows of one worker forty times. No process holds the locks of the copies."""
     ((own,),) = db.execute("SELECT id FROM processes").fetchall()
     for table in ("processes", "workers"):
         columns = [name for _, name, *_ in db.execute(f"PRAGMA table_info({table})")]

@@ -1,4 +1,4 @@
-"""What the dashboard says of a site with several workers while they are killed and replaced."""
+"""The dashboard of a site whose workers are killed and replaced."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def site(tmp_path):
 
 
 class Observer:
-    """Looks at the page again and again, and remembers what it said of the past."""
+    """Requests the page repeatedly, and remembers the steps that it showed."""
 
     def __init__(self):
         self.past = {}
@@ -43,7 +43,7 @@ class Observer:
         return now
 
     def watch(self, workers, seconds):
-        """Each worker answers in turn; all are used at the same pace."""
+        """Visit the workers in turn, so that all are used at the same rate."""
         until_then = time.monotonic() + seconds
         while time.monotonic() < until_then:
             for worker in workers:
@@ -58,7 +58,7 @@ def test_killed_and_replaced_workers_take_nothing_away_and_the_newest_step_is_ne
     observer = Observer()
     observer.watch(workers, 4.5 * STEP)
     entries = [entries for _, entries in observer.past.values()]
-    # All of them have begun within two steps, and since then every step has the entries of all.
+    # All workers started within two steps; every later step has the entries of all.
     assert len(entries) >= 2
     assert set(entries[2:]) <= {WORKERS}
     before = dict(observer.past)
@@ -93,7 +93,7 @@ def test_killed_and_replaced_workers_take_nothing_away_and_the_newest_step_is_ne
     assert sum(observer.marks.values()) == 2 * WORKERS + 1
     assert observer.past[max(observer.past)][1] == WORKERS
 
-    # A reset is for all of them, and for the charts too. It starts from what the workers have published.
+    # A reset applies to all workers and to the charts. It starts from the published counts.
     last_use = time.time()
     assert until(lambda: all(each["published"] > last_use for each in workers[0].figures()["workers"]))
     workers[0]("/reset")

@@ -1,4 +1,4 @@
-"""Recent events: what is one, how many are kept, and that each is told once."""
+"""Recent events: their content, their number, and that each one is reported once."""
 
 import json
 import os
@@ -41,12 +41,12 @@ def page_of(caches):
 
 
 def told(path, *kinds):
-    """The recent events, oldest first."""
+    """Return the recent events, oldest first."""
     return [each for each in look(path).events(MOST)[::-1] if not kinds or each.kind in kinds]
 
 
 class Log:
-    """The events of a site, as operators add to them."""
+    """The events of a site, to which operators add."""
 
     def __init__(self, path):
         self.path = path
@@ -140,7 +140,7 @@ class Odd(Exception):
     [
         (ValueError("<script>alert(1)</script>"), "ValueError: <script>alert(1)</script>"),
         (ValueError("a\n  b\tc\0\u2028d"), "ValueError: a b c\0 d"),
-        # A site may have its JSON written in UTF-8, which has none of these.
+        # A site may write its JSON in UTF-8, which cannot encode lone surrogates.
         (ValueError("\udc80 \ud800"), r"ValueError: \udc80 \ud800"),
         (ValueError("x" * 10_000_000), "ValueError: " + "x" * LONGEST),
         (Odd(), "Odd"),
@@ -199,7 +199,7 @@ def test_a_refresh_that_fails_in_the_background_is_told_and_a_cancelled_load_is_
     clock.advance(11)
     assert cache.take("k", lambda: 1 / 0, ttl=10, grace=1000, fail_safe=True) == "old"
     fail(cache, KeyboardInterrupt(), "another")
-    # The refresh ends in its own time.
+    # Wait for the refresh.
     assert until(lambda: clock.advance(INTERVAL) or told(path, LOAD_FAILED))
     assert [each.sentence() for each in told(path, LOAD_FAILED)] == ["ZeroDivisionError: division by zero"]
 
@@ -416,10 +416,10 @@ def test_a_deployment_of_many_workers_is_a_line(path):
 
         for _ in range(20):
             if os.fork() == 0:
-                # Kept: one that is dropped before it has published was no worker.
+                # A reference is kept, because a cache that is dropped before it has published leaves no event.
                 cache = make()
                 cache.set("a", 1)
-                # All at once: one that could not wait for the others tries again.
+                # All publish at the same time. A process that runs out of patience tries again.
                 sys.exit(not until(is_told))
         assert [os.wait()[1] for _ in range(20)] == [0] * 20
         """,

@@ -1,4 +1,4 @@
-"""How much memory the entries take: weighed with ``MAX_BYTES``, else estimated from samples."""
+"""The memory that entries use: weighed with ``MAX_BYTES``, otherwise estimated from samples."""
 
 import gc
 import random
@@ -16,12 +16,12 @@ from wheelcache.observability.site import Site
 
 ENCODE = Codec(Pickle()).encode
 PERIOD = 10.0
-"""Seconds between looks, as between samples: nothing is published."""
+"""Seconds between two samples, as nothing is published."""
 
 
 @pytest.fixture(autouse=True)
 def _no_collection():
-    """A collection of all that other tests have left takes longer than a look may, which then ends early."""
+    """Disable the garbage collector: a collection of the objects of other tests would take longer than a sample may."""
     gc.disable()
     yield
     gc.enable()
@@ -74,7 +74,7 @@ def test_of_objects_that_are_kept_by_reference_it_is_not_known(fill, clock):
     cache.delete("key 60")
     clock.advance(PERIOD)
     assert memory(cache) > 0
-    # One of many is seen by some looks. The others do not hide it.
+    # Only some samples contain the entry. The other samples must not hide it.
     cache = fill([*range(70), {"of": "unknown size"}])
     clock.advance(40 * PERIOD)
     assert memory(cache) is None

@@ -1,4 +1,4 @@
-"""What OpenTelemetry observes: the instruments, by its conventions, and the figures of this process."""
+"""OpenTelemetry: the instruments follow its conventions, and report the figures of this process."""
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -49,7 +49,7 @@ def kind(metric):
 
 
 class Observed:
-    """What was read at once."""
+    """The figures of one reading."""
 
     def __init__(self, reader):
         data = reader.get_metrics_data()
@@ -60,7 +60,7 @@ class Observed:
         assert len(self.metrics) == len(listed), "no metric is there twice"
 
     def __call__(self, name, cache="pages", **attributes):
-        """A value; None if it isn't there."""
+        """Return a value; None if it is missing."""
         wanted = {"cache": cache, **attributes}
         metric = self.metrics.get(f"wheelcache.{name}")
         found = [each.value for each in metric.data.data_points if each.attributes == wanted] if metric else []

@@ -1,4 +1,4 @@
-"""Problems are decided by the figures that workers publish, and each is a sentence."""
+"""Problems follow from the figures that workers publish, and each is described in a sentence."""
 
 import pytest
 
@@ -13,7 +13,7 @@ NOW = 1_000_000.0
 
 
 def cache(**values):
-    """The figures of a healthy cache with two workers; ``values`` are of ``Sum``, or of its gauges."""
+    """Return the figures of a healthy cache with two workers; ``values`` are attributes of ``Sum``, or gauges."""
     gauges = dict.fromkeys(GAUGES_OF_WORKER, 0) | {"max_entries": 100, "max_weight": None, "has_store": True}
     gauges |= values.pop("gauges", {}) | {name: values.pop(name) for name in GAUGES_OF_WORKER if name in values}
     given = {"processes": frozenset("ab"), "published": NOW, "minute": (0, 0, 0, 0, 60), **values}
@@ -21,7 +21,7 @@ def cache(**values):
 
 
 def steps(*parts):
-    """Steps that have just ended, the newest last; each has the counts that differ from 0."""
+    """Return steps that have just ended, the newest last. Each is given by its counts that are not 0."""
     nothing = Glance._make([0] * len(Glance._fields))
     first = NOW - 10 * len(parts)
     return {int(first + 10 * place): nothing._replace(**part) for place, part in enumerate(parts)}

@@ -1,4 +1,4 @@
-"""What Prometheus reads: names, types and labels by its rules, values as the caches have them, of all workers."""
+"""Prometheus: names, types and labels follow its rules, and the values are those of all workers."""
 
 import gc
 import json
@@ -74,7 +74,7 @@ def scrape(exposition):
 
 @pytest.fixture
 def promtool():
-    """Run promtool in ``docs``: its exit code and what it wrote."""
+    """Run promtool in ``docs``, and return its exit code and output."""
     program = shutil.which("promtool") or shutil.which(ROOT / ".fetched" / "promtool")
     if program is None:
         raise RuntimeError("these tests need promtool in the PATH or in .fetched: make packages")
@@ -88,7 +88,7 @@ def promtool():
 
 
 def exercise(cache, clock):
-    """Have every figure be another number."""
+    """Give every figure a different value."""
 
     def slow(seconds, value=None):
         def load():
@@ -332,12 +332,12 @@ NAMES = ("stays", "comes and goes")
 
 
 def test_caches_may_be_closed_and_collected_while_they_are_read(tmp_path):
-    """Among them such that publish, and share a name with one that stays."""
+    """Some of the caches publish, and share a name with a cache that stays."""
     stays = Cache("stays", log_interval=None, figures_dir=tmp_path / "figures")
     stays.get("a")
     stays.observer.publication.run_now()
     registry = CollectorRegistry()
-    # Not what a thousand tests before this one have left.
+    # Ignore the objects that earlier tests have left.
     registry.register(Collector(lambda: [each for each in wheelcache.caches() if each.name in NAMES]))
     ended = threading.Event()
     turns = threading.Semaphore()
@@ -350,7 +350,7 @@ def test_caches_may_be_closed_and_collected_while_they_are_read(tmp_path):
                 if random.random() < 0.5:
                     cache.close()
                 del cache
-            # The young only: after thousands of tests, all takes a second.
+            # Collect only the youngest generation: after thousands of tests, a full collection takes a second.
             gc.collect(1)
 
     thread = threading.Thread(target=come_and_go)
@@ -386,7 +386,7 @@ def test_counters_of_what_was_published_stay_when_the_cache_is_closed(make_expor
 
 
 def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make_exported, scrape, clock):
-    """``Stats`` takes it back, which may have been scraped by then: a counter that goes down is one that began anew."""
+    """A scrape may come before ``Stats`` corrects a count. To Prometheus, a counter that decreases has restarted."""
     cache = make_exported()
     scrapes = []
 

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a site with several workers, whichever of them is asked."""
+"""Prometheus reads the same figures from every worker of a site."""
 
 import random
 import signal
@@ -29,7 +29,7 @@ def test_a_scrape_of_any_worker_has_the_figures_of_all_and_keeps_those_of_the_ki
     workers = site.workers()
     for number, worker in enumerate(workers, 1):
         worker(f"/use/key{number}/{100 * number}/{number}")
-    # One more miss each for what was loaded.
+    # Each loaded value counts one more miss.
     everything = (600, 9, 3, 3, 3)
     assert until(lambda: totals(workers[0].scrape()) == everything)
     for worker in workers:
@@ -50,7 +50,7 @@ def test_a_scrape_of_any_worker_has_the_figures_of_all_and_keeps_those_of_the_ki
     assert until(is_gone)
     assert found[-1]("entries") == 2
     (fresh,) = set(site.workers()) - {survivor, other}
-    # The fresh one publishes from the first value it stores.
+    # A new worker publishes once it stores its first value.
     assert totals(fresh.scrape()) == totals(other.scrape()) == (600, 9, 3, 2, 2)
     fresh("/use/key/0/0")
     assert until(lambda: totals(other.scrape()) == (600, 10, 4, 3, 3))
@@ -65,7 +65,7 @@ def test_what_a_worker_counted_in_its_last_moment_is_there_if_it_ends_in_order(s
 
 
 def test_counters_never_go_down_from_a_scrape_of_one_worker_to_one_of_another(site):
-    """A worker that is asked has newer figures of itself than the others have of it."""
+    """A worker has newer figures of itself than the other workers have."""
     workers = site.workers()
     before = workers[0].scrape()
     for number in range(20):

@@ -1,4 +1,4 @@
-"""What workers publish and readers find: totals, steps and the last minute, whatever becomes of the workers."""
+"""Publication: readers find totals, steps and the last minute, even if workers exit or are killed."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ from wheelcache.observability import publisher, tidying
 from wheelcache.observability.figures import Rate
 from wheelcache.observability.site import Own
 
-# When.
+# Times of publications.
 
 
 def test_nothing_is_published_before_the_first_write_and_for_three_seconds_after_it(make, path, clock):
@@ -133,7 +133,7 @@ def test_a_jump_of_ten_years_publishes_a_few_times_and_has_the_last_hour(make, p
     assert sum(step.hits for step in steps.values()) == 1
 
 
-# What is left of it.
+# The figures of processes that have ended.
 
 
 def test_all_that_was_counted_is_published_at_the_exit_also_by_who_exits_before_the_first_publication(path):
@@ -145,7 +145,7 @@ def test_all_that_was_counted_is_published_at_the_exit_also_by_who_exits_before_
             cache.get("a")
         caches[2].close()
         caches[3].set("a", 1)
-        # As a worker that only reads what was loaded before it was forked.
+        # This is like a worker that only reads values that were loaded before the fork.
         forked(lambda: caches[3].get("a"))
         """,
         path,

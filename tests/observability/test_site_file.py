@@ -1,6 +1,5 @@
-"""The database of a site: whose it is, what may lie in its place, and what it survives."""
+"""The database of a site: its owner, foreign files in its place, and the failures that it survives."""
 
-import errno
 import os
 import socket
 import sqlite3
@@ -18,7 +17,7 @@ from wheelcache import Cache
 from wheelcache.errors import FileUnusable
 from wheelcache.observability.figures_directory import FORGOTTEN, directory_of, remove_forgotten
 from wheelcache.observability.publisher import LATE
-from wheelcache.observability.site_file import LOCK, NAME, USE, SiteFile
+from wheelcache.observability.site_file import LOCK, NAME
 from wheelcache.runtime import private_files
 from wheelcache.runtime.private_files import locked_file
 
@@ -306,7 +305,7 @@ def test_a_reader_waits_for_nobody_for_long_and_says_why(cache, path, clock):
 
 
 def test_a_reader_rolls_back_what_a_killed_writer_left(path):
-    """Its journal is found by whoever comes next: here by a reader, as no worker is left."""
+    """The next process finds the journal; here it is a reader, as no worker is left."""
     process = start(
         """
         use(make(), 5)
@@ -327,7 +326,7 @@ def test_a_reader_rolls_back_what_a_killed_writer_left(path):
 
 @pytest.mark.parametrize("at", range(0, 12, 3))
 def test_whoever_is_killed_at_any_moment_leaves_whole_figures(path, at):
-    """In the middle of publications, again and again: what is counted is what was committed, once."""
+    """Kill workers repeatedly during publications: every committed count is included once."""
     out = run(
         """
         from wheelcache.observability.site_file import SiteFile
@@ -353,7 +352,7 @@ def test_whoever_is_killed_at_any_moment_leaves_whole_figures(path, at):
                 got += len(more)
             committed += got
             found = counted(path).get("pages", 0)
-            # The last one may have been committed before its process could say so.
+            # The last count may have been committed before its process could report it.
             assert committed <= found <= committed + 1, (committed, found)
             committed = found
         print(only(path).workers)
@@ -383,156 +382,3 @@ def test_what_was_committed_when_an_exception_came_from_outside_is_counted_once(
     cache.get("a")
     publisher.publish()
     assert counted(path) == {"pages": 2}
-
-
-# Forks, threads, descriptors.
-
-
-def test_a_fork_while_another_thread_is_inside_sqlite_leaves_a_child_that_can_use_it(path):
-    assert (
-        run(
-            """
-        import sqlite3
-        caches = [make(f"cache {number}") for number in range(10)]
-        for cache in caches:
-            cache.set("a", 1)
-        over = threading.Event()
-
-        def publish():
-            while not over.is_set():
-                caches[0].observer.publication.publisher.publish()
-                time.sleep(0.001)
-
-        def read():
-            while not over.is_set():
-                look(path).caches
-                time.sleep(0.001)
-
-        threads = [threading.Thread(target=each) for each in (publish, read)]
-        for each in threads:
-            each.start()
-        for _ in range(30):
-            pid = os.fork()
-            if pid == 0:
-                signal.alarm(20)
-                with sqlite3.connect(":memory:") as db:
-                    db.execute("CREATE TABLE t (x)")
-                counted(path)
-                os._exit(0)
-            print(os.waitpid(pid, 0)[1])
-        over.set()
-        for each in threads:
-            each.join()
-        """,
-            path,
-        )
-        == ["0"] * 30
-    )
-
-
-def test_the_fork_waits_for_a_use_of_sqlite_and_no_longer(path):
-    assert run(
-        """
-        from wheelcache.observability.site_file import USE
-        held, go = threading.Event(), threading.Event()
-
-        def hold():
-            with USE.lock:
-                held.set()
-                go.wait()
-
-        thread = threading.Thread(target=hold)
-        thread.start()
-        held.wait()
-        threading.Timer(0.2, go.set).start()
-        pid = os.fork()
-        if pid == 0:
-            with USE.lock:
-                os._exit(0 if go.is_set() else 1)
-        thread.join()
-        print(os.waitpid(pid, 0)[1])
-        with USE.lock:
-            print("free")
-        """,
-        path,
-    ) == ["0", "free"]
-
-
-@pytest.mark.parametrize("inside", ["a transaction", "the lock"])
-def test_a_signal_handler_that_forks_while_its_thread_uses_sqlite_hangs_neither_parent_nor_child(path, inside):
-    """The child goes on where the handler came: it neither commits nor rolls back what is its parent's."""
-    assert run(
-        """
-        from wheelcache.observability.site_file import USE
-        cache = make()
-        use(cache, 5)
-        children = []
-
-        def handle(*_):
-            children.append(os.fork())
-            signal.alarm(20)
-
-        signal.signal(signal.SIGUSR1, handle)
-
-        def change(db):
-            db.execute("UPDATE counts SET hits = hits + 100 WHERE kind = 0")
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-        try:
-            if sys.argv[2] == "the lock":
-                with USE.lock:
-                    look(path).files[0].write(lambda db: change(db) if not children else None)
-            else:
-                look(path).files[0].write(change)
-        except OSError as error:
-            assert children == [0] and "forked" in str(error), error
-        if children == [0]:
-            cache.set("b", 1)
-            cache.get("b")
-            clock.advance(3)
-            os._exit(0 if USE.is_free() else 1)
-        print(os.waitpid(children[0], 0)[1], USE.is_free(), counted(path))
-        cache.get("a")
-        clock.advance(3)
-        print(counted(path))
-        """,
-        path,
-        inside,
-    ) == ["0 True {'pages': 106}", "{'pages': 107}"]
-
-
-def test_no_descriptor_stays_open_after_reading_or_is_for_programs_that_are_started(cache, path, clock):
-    clock.advance(INTERVAL)
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(10):
-        counted(path)
-        look(path).reset()
-        clock.advance(INTERVAL)
-    assert len(os.listdir("/proc/self/fd")) <= before
-    out = run(
-        "import subprocess; print(subprocess.run(['ls', '-l', '/proc/self/fd'], capture_output=True).stdout)", path
-    )
-    assert "figures" not in "".join(out)
-
-
-def test_a_missing_directory_is_empty_for_who_reads_and_reading_makes_nothing(path, make):
-    make()
-    site = look(path)
-    assert (site.caches, site.workers("pages"), site.events(10), site.reset_at) == ([], [], [], None)
-    assert list(path.iterdir()) == []
-
-
-def test_use_is_free_again_after_an_error(path):
-    file = SiteFile(path)
-
-    def fail(db):
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        file.write(fail)
-    assert USE.is_free()
-    file.write(lambda db: db.execute("INSERT INTO resets (cache, at) VALUES (0, 5)"))
-    with pytest.raises(OSError, match="UNIQUE") as failed:
-        file.write(lambda db: db.execute("INSERT INTO resets (cache, at) VALUES (0, 6)"))
-    assert failed.value.errno != errno.ENOENT
-    assert look(path).reset_at == 5

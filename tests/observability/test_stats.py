@@ -1,4 +1,4 @@
-"""The figures of a cache: exact, whatever the causes and the threads, and they add up."""
+"""The figures of a cache are exact for all causes and under threads, and they can be added up."""
 
 import gc
 import random
@@ -31,7 +31,7 @@ from wheelcache.stats import (
 
 EXPIRED, EVICTED, REPLACED, DELETED, CLEARED = RemovalCause
 
-# Adding up.
+# Sums.
 
 NUMBERS = st.integers(0, 10**6)
 BUCKETS = st.tuples(*[NUMBERS] * (len(LOAD_BOUNDS) + 1))
@@ -165,7 +165,7 @@ def test_a_tally_is_exact_under_threads_and_reading_does_not_count(together):
 
 @pytest.mark.parametrize(("coherent", "weigher"), [(False, lambda key, value: 1), (True, None)])
 def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, together, coherent, weigher):
-    """Every call that takes something out, and the wheel. What was set is what left and what is there."""
+    """Threads remove entries in every way, and so does the wheel. Sets equal removals plus present entries."""
     told = Counter()
     lock = threading.Lock()
 
@@ -215,7 +215,7 @@ def test_every_removal_is_counted_once_and_told_once_under_32_threads(tmp_path, 
                 cache.pop(key, None)
 
     assert together(work) == [None] * THREADS
-    # The wheel thread may be between taking out and telling.
+    # The wheel thread may have removed an entry that it has not reported yet.
     assert until(lambda: sum(told.values()) == sum(cache.stats().removals.values()))
     stats = cache.stats()
     assert stats.removals == {cause.value: told[cause] for cause in RemovalCause}
@@ -300,7 +300,7 @@ def test_a_listener_that_is_set_and_unset_while_others_write_raises_nothing(toge
     cache.close()
 
 
-# Which caches there are.
+# The list of caches.
 
 
 def test_the_caches_of_the_process_are_listed_while_they_are_in_use(clock):

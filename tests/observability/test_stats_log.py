@@ -1,4 +1,4 @@
-"""The line a minute, and the figures in it."""
+"""The log line of each minute, and its figures."""
 
 import logging
 from math import inf
@@ -13,7 +13,7 @@ from wheelcache.near_cache.outage_rule import OutageRule
 
 
 class WatchedClock(ManualClock):
-    """A clock that tells when it has something to do next."""
+    """A clock that reports when its next job is due."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The steps of charts: what was counted in each, whatever becomes of clocks and workers."""
+"""The steps of charts: their counts are right even if clocks are set or workers end."""
 
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ from wheelcache.runtime.clock import SystemClock
 from wheelcache.stats import LOAD_BOUNDS
 
 EPOCH = 1_000_000.0
-"""When the clocks of the tests showed 0. A step begins there."""
+"""The time when the clocks of the tests showed 0, which is the start of a step."""
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_step_has_what_was_counted_in_it(make, clock, path):
 
 @pytest.mark.usefixtures("_epoch")
 def test_marks_that_come_late_are_split_and_nothing_is_lost(make, clock, path):
-    """The process was stopped for 25 seconds: its wheel thread comes late by as much."""
+    """A process is stopped for 25 seconds, so its wheel thread is late by 25 seconds."""
     cache = make()
     cache.set("a", 1)
     clock.advance(9)
@@ -181,10 +181,10 @@ def test_since_a_reset_only_steps_that_began_after_it_are_shown(make, clock, pat
 
 @pytest.mark.parametrize("ends", ["in order", "killed"])
 def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_come_and_go(path, ends):
-    """A flat load of 16 look-ups a second by workers that live for 4 to 15 seconds, of the clock that all are given.
+    """The load is 16 look-ups a second by workers that live for 4 to 15 seconds, on a clock that all of them share.
 
-    Each worker is a process; the time is told to it. Who exits in order is counted exactly; who is killed takes with it
-    what it had not published, 3 seconds at most.
+    Each worker is a process that receives the time. The counts of a worker that exits normally are exact; those of a
+    killed worker lack the last unpublished seconds, at most 3.
     """
     out = run(
         """
@@ -235,7 +235,7 @@ def test_charts_and_the_last_minute_equal_an_independent_count_while_workers_com
         assert int(minute[1]) == 960
         assert requests >= true
     else:
-        # Of each worker at most the last three seconds are missing, and nothing is counted twice or elsewhere.
+        # Each worker lacks at most its last three seconds, and nothing is counted twice or in another step.
         assert all(int(float(shown)) <= int(expected) for _, shown, expected, _ in steps)
         assert requests >= 0.6 * true
     assert int(minute[2]) == 0

@@ -1,4 +1,4 @@
-"""What operators ask of workers: which workers run a request, when, and that nothing which reads runs it."""
+"""Requests of operators: which workers run a request, when, and that readers never run it."""
 
 import io
 
@@ -68,7 +68,7 @@ def test_a_request_while_a_cache_is_empty_and_unused_does_not_take_what_it_is_gi
 
 
 def test_a_clear_before_the_first_use_takes_what_the_snapshot_brings(make, path, clock, tmp_path):
-    """The worker lives by then, and what it loads is from before the request."""
+    """The worker is alive at the time of the request, and then loads entries from before it."""
     with_snapshots = {"snapshot_dir": tmp_path / "snapshots"}
     before = make(**with_snapshots)
     before.set("a", "old")
@@ -121,7 +121,7 @@ def test_the_clear_of_the_dashboard_is_run_once_by_the_worker_that_answers(cache
 
 
 def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_is_asked_of_it(path):
-    """The parent never looks, as a master process that only preloads the application."""
+    """The parent never reads requests, like a master process that only preloads the application."""
     assert run(
         """
         cache = make()
@@ -141,7 +141,7 @@ def test_the_child_of_a_fork_ignores_what_was_asked_of_its_parent_and_runs_what_
     ) == ["1", "None"]
 
 
-# What reads.
+# Readers.
 
 
 def files(folder):
@@ -159,7 +159,7 @@ READS = {
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_reading_neither_writes_a_file_nor_runs_a_request_nor_loads(make, path, clock, tmp_path, read):
-    """Beside a worker that lives, one that is gone, and requests from before and after the readers started."""
+    """The site has a living worker, a dead one, and requests from before and after the start of the readers."""
     with_snapshots = {"snapshot_dir": tmp_path / "snapshots"}
     other = make(**with_snapshots)
     other.set("a", 1)

@@ -1,4 +1,4 @@
-"""A site with several workers, each of which can be asked, and killed."""
+"""A site with several workers. Each of them can be queried, and killed."""
 
 import http.client
 import json
@@ -18,7 +18,7 @@ WORKERS = 3
 
 
 class Worker:
-    """A connection that stays open, and with it at one worker process."""
+    """A connection that stays open, and therefore always reaches the same worker process."""
 
     def __init__(self, port):
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
@@ -39,7 +39,7 @@ class Worker:
 
 
 class Site:
-    """gunicorn with three workers."""
+    """A gunicorn server with three workers."""
 
     def __init__(self, folder, **environment):
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -61,7 +61,7 @@ class Site:
         self.connected = {}
 
     def workers(self):
-        """A connection to each."""
+        """Return a connection to each worker."""
         assert until(lambda: self._connected() == WORKERS, 20), self.log.read_text()
         return list(self.connected.values())
 

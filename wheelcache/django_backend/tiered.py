@@ -56,7 +56,7 @@ and with its pool, the ``close`` at the end of one request still closes the conn
 
 
 SET_AGAIN: Final = (BaseCache.incr, BaseCache.aincr)
-"""Methods that set the new value with the default timeout. Those that replace them keep the timeout of the value."""
+"""Methods that set the new value with the default timeout. Overriding methods keep the timeout of the value."""
 
 
 class TieredStore(Store):

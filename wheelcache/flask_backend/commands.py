@@ -15,8 +15,8 @@ from flask.cli import with_appcontext
 
 from wheelcache.observability import console, operator_commands
 
-JSON: Final = click.Option(["--json", "as_json"], is_flag=True, help="Print a JSON document instead of a table.")
-CACHE: Final = click.Option(["--cache", "name"], metavar="NAME", help="The cache. Default: all caches.")
+JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
+CACHE: Final = click.option("--cache", "name", metavar="NAME", help="The cache. Default: all caches.")
 
 
 def _seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
@@ -27,7 +27,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, text: str | Non
 
 
 @click.group("wheelcache", invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON document instead of a table.")
+@JSON
 @click.option(
     "--watch",
     callback=_seconds,
@@ -50,10 +50,10 @@ def _command(action: str) -> click.Command:
         before = {} if parent is None else parent.params
         _run(action, name=name, watch=before.get("watch"), as_json=as_json or before.get("as_json", False))
 
-    options = [JSON] if action == "inspect" else [CACHE] if action in ("clear", "reset") else []
-    return click.Command(
-        action, callback=with_appcontext(run), params=[*options], help=operator_commands.ACTIONS[action]
-    )
+    command = click.Command(action, callback=with_appcontext(run), help=operator_commands.ACTIONS[action])
+    if action == "inspect":
+        return JSON(command)
+    return CACHE(command) if action in ("clear", "reset") else command
 
 
 for _action in operator_commands.ACTIONS:

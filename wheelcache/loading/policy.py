@@ -55,7 +55,7 @@ def load_policy(
     """Return the policy of these arguments, which ``Cache.take`` describes. None means that one is not given.
 
     Args:
-        timeout_name: the caller's name for ``timeout``. That of a backend is a TTL, and this one ``load_timeout``.
+        timeout_name: the caller's name for ``timeout``. A backend uses ``load_timeout``, as its ``timeout`` is a TTL.
 
     Raises:
         TypeError, ValueError: naming the option, the values it accepts and the value it got.

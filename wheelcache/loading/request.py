@@ -67,7 +67,7 @@ class Target(Protocol):
         """Return a caller's TTL in seconds, or None for forever. Raise TypeError or ValueError if it is neither."""
 
     def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> Stored:
-        """Weigh the value and call ``core.set`` under ``watch`` and what it saw. Raise the weigher's error."""
+        """Weigh the value and call ``core.set`` with ``watch`` and its stamps. Raise the weigher's error."""
 
     def announce(self, outcome: int, removed: Removals | None) -> None:
         """Notify the listener and the leases, wake the wheel, evict more. Called when no caller waits, since a

@@ -196,7 +196,7 @@ class Tracking:
 
     def _reset(self) -> None:
         self.trusted_until = -inf
-        self._told_trusted = False
+        self._reported_trust = False
         # The state that was logged last, "lost" or "refused", until the connection is back, and its beginning.
         self._logged: str | None = None
         self._lost_at = 0.0
@@ -326,7 +326,7 @@ class Tracking:
             asked = self._subscribe(connection)
         finally:
             self._is_busy = False
-        self._told_trusted = True
+        self._reported_trust = True
         self._notify(self._listener.trust, True)
         self._answered(asked)
         if self._logged is not None:
@@ -414,8 +414,8 @@ class Tracking:
         )
 
     def _distrust(self) -> None:
-        if self._told_trusted:
-            self._told_trusted = False
+        if self._reported_trust:
+            self._reported_trust = False
             with suppress(ListenerRaised):
                 self._notify(self._listener.trust, False)
 
@@ -443,7 +443,7 @@ class Tracking:
             self.start()
 
     def after_fork_in_child(self) -> None:
-        connection, told_trusted, waker = self._connection, self._told_trusted, self._waker
+        connection, reported_trust, waker = self._connection, self._reported_trust, self._waker
         self._reset()
         if waker is not None:
             waker.close()
@@ -453,7 +453,7 @@ class Tracking:
         if sock is not None:
             with suppress(OSError):
                 sock.close()
-        self._told_trusted = told_trusted
+        self._reported_trust = reported_trust
         self._distrust()
 
     def __str__(self) -> str:

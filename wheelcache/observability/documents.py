@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from wheelcache.observability.figures import CacheFigures, Rate, WorkerFigures
-from wheelcache.stats import COUNTERS, LOAD_BOUNDS, Buckets, CallStats, Stats, StoreStats
+from wheelcache.stats import COUNTERS, LOAD_BOUNDS, Buckets, Stats, StoreStats
 
 # Evicted weights are reported as ``evicted_bytes``, if weights are bytes.
 SHOWN: Final = tuple(name for name in COUNTERS if name != "evicted_weight")
@@ -16,7 +16,7 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
     loads = stats.loads + stats.load_failures
     weighs_bytes = figures.weighs_bytes
     return {
-        **{name: getattr(stats, name) for name in SHOWN},
+        **_values(stats, *SHOWN),
         "requests": stats.requests,
         "answered_ratio": stats.answered_ratio,
         "hit_ratio": stats.hit_ratio if stats.requests else None,
@@ -33,36 +33,18 @@ def totals(stats: Stats, figures: CacheFigures | WorkerFigures) -> dict[str, Any
 
 
 def last_minute(rate: Rate) -> dict[str, float | None]:
-    return {
-        "answered_ratio": rate.answered_ratio,
-        "hit_ratio": rate.hit_ratio,
-        "stale_ratio": rate.stale_ratio,
-        "requests_per_second": rate.requests_per_second,
-    }
+    return _values(rate, "answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second")
 
 
 def store(stats: StoreStats | None) -> dict[str, Any] | None:
     """Return the figures of the store behind a near cache; None for any other cache."""
     if stats is None:
         return None
+    calls = ("calls", "errors", "refused", "seconds")
     return {
-        "hits": stats.hits,
-        "misses": stats.misses,
-        "reads": _calls(stats.reads),
-        "writes": _calls(stats.writes),
-        "breakers": stats.breakers,
-        "open_breakers": stats.open_breakers,
-        "trackers": stats.trackers,
-        "trusted": stats.trusted,
-    }
-
-
-def _calls(calls: CallStats) -> dict[str, Any]:
-    return {
-        "calls": calls.calls,
-        "errors": calls.errors,
-        "refused": calls.refused,
-        "seconds": calls.seconds,
+        **_values(stats, "hits", "misses", "breakers", "open_breakers", "trackers", "trusted"),
+        "reads": _values(stats.reads, *calls),
+        "writes": _values(stats.writes, *calls),
     }
 
 
@@ -73,15 +55,13 @@ def buckets(counts: Buckets) -> dict[str, Any]:
 
 def worker(figures: WorkerFigures) -> dict[str, Any]:
     """Return the process of a worker, and the state of its wheel thread."""
-    return {
-        "pid": figures.pid,
-        "started": figures.started,
-        "published": figures.published,
-        "thread": figures.thread,
-        "core": figures.core,
-        "lag": figures.lag,
-    }
+    return _values(figures, "pid", "started", "published", "thread", "core", "lag")
 
 
 def mean_ms(seconds: float, count: float) -> float | None:
+    """Return the average duration of a call in milliseconds; None if there were no calls."""
     return 1000 * seconds / count if count else None
+
+
+def _values(figures: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(figures, name) for name in names}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter, itemgetter
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from wheelcache.codec import size_of
@@ -31,25 +30,6 @@ from wheelcache.stats import (
     Stats,
     StoreStats,
 )
-
-
-class ObservedOptions(Protocol):
-    """The options of a cache that its observers read: see ``Cache``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def log_interval(self) -> float | None: ...
-    @property
-    def sample_interval(self) -> float | None: ...
-    @property
-    def figures_dir(self) -> Path | None: ...
-    @property
-    def max_entries(self) -> int | None: ...
-    @property
-    def max_weight(self) -> int | None: ...
-    @property
-    def weigher(self) -> Callable[..., int] | None: ...
 
 
 class ObservedStore(Protocol):
@@ -97,7 +77,7 @@ class Observer:
     """The objects that observe one cache.
 
     Args:
-        options: the options of the cache.
+        options: the arguments of ``Cache``, checked.
         core: the entries of the cache.
         stats: reads the figures.
         failures: the exceptions that loaders raised.
@@ -129,7 +109,7 @@ class Observer:
 
     def __init__(
         self,
-        options: ObservedOptions,
+        options: Any,
         core: Core,
         stats: StatsReader,
         failures: RecentFailures,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from wheelcache.errors import FileUnusable
 from wheelcache.observability import console, snapshot_commands
@@ -47,21 +47,21 @@ def run(
         name: the cache to clear or reset; None for all.
         watch, as_json, styled: see ``console.show``.
     """
-    on_snapshots: dict[str, Any] = {"save": snapshot_commands.save, "load": snapshot_commands.load}
-    on_figures: dict[str, Any] = {"clear": clear, "reset": reset}
     try:
-        if name is not None and action not in on_figures:
+        if name is not None and action not in ("clear", "reset"):
             raise Undone("--cache is only for clear and reset.")
+        if watch is not None and action is not None:
+            raise Undone(f"--watch is only for the figures: leave it out of {action}.")
+        if as_json and action not in (None, "inspect"):
+            raise Undone(f"--json is only for the figures and inspect: leave it out of {action}.")
         if action is None:
             console.show(caches, out, watch=watch, as_json=as_json, styled=styled)
-            return
-        snapshot_commands.check(action, watch=watch, as_json=as_json)
-        if action == "inspect":
+        elif action == "inspect":
             snapshot_commands.inspect(caches, option, out, as_json=as_json, styled=styled)
-        elif action in on_figures:
-            on_figures[action](caches, name, out)
+        elif action in ("clear", "reset"):
+            (clear if action == "clear" else reset)(caches, name, out)
         else:
-            on_snapshots[action](caches, option, out)
+            (snapshot_commands.save if action == "save" else snapshot_commands.load)(caches, option, out)
     except (console.Unshowable, Undone, FileUnusable) as reason:
         raise error(str(reason)) from None
 

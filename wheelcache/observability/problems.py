@@ -206,7 +206,15 @@ def _is_too_small(cache: Recently) -> str:
 
 
 CHECKS: Final[tuple[Callable[[Recently], str], ...]] = (
-    *(_store_is_down, _has_no_worker, _loads_fail, _store_fails, _is_late, _has_no_thread),
-    *(_loads_time_out, _refreshes_are_dropped, _is_not_notified, _is_too_small),
+    _store_is_down,
+    _has_no_worker,
+    _loads_fail,
+    _store_fails,
+    _is_late,
+    _has_no_thread,
+    _loads_time_out,
+    _refreshes_are_dropped,
+    _is_not_notified,
+    _is_too_small,
 )
 """The checks, from the worst problem to the least. Each returns the text of its problem, or an empty string."""

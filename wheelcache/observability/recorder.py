@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from math import floor
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from wheelcache.observability.site_file import USE
 from wheelcache.observability.tables import DAY, HOUR, LONG_STEP, LOOKUPS, NUMBERS, STEP
 from wheelcache.runtime.clock import Clock, ManualClock, SystemClock
-from wheelcache.stats import COUNTS, NOTHING, Row, Stats, added, subtracted
+from wheelcache.stats import COUNTS, NOTHING, Row, added, subtracted
+
+if TYPE_CHECKING:
+    from wheelcache.observability.observers import StatsReader
 
 MINUTE: Final = 60 // STEP
 """Steps of the last minute."""
@@ -27,13 +30,6 @@ _LOOKUPS: Final = tuple(map(COUNTS.index, LOOKUPS))
 
 Steps = dict[tuple[int, int], Row]
 """The levels and counts of each step, by its length in seconds and its start, in seconds since 1970."""
-
-
-class CountsReader(Protocol):
-    """``StatsReader`` of ``observers``."""
-
-    def __call__(self) -> Stats: ...
-    def read(self) -> tuple[Row, Row]: ...
 
 
 class State(NamedTuple):
@@ -75,7 +71,7 @@ class Recorder:
     def __init__(
         self,
         name: str,
-        stats: CountsReader,
+        stats: StatsReader,
         state: Callable[[], State],
         clock: Clock,
         *,

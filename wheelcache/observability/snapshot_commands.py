@@ -74,10 +74,6 @@ class Kept:
     keeper: Autosave
     is_published: bool
 
-    @property
-    def secret(self) -> bytes | None:
-        return self.keeper.secret
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -91,18 +87,6 @@ class Found:
     saved_at: float | None = None
     entries: int | None = None
     signed: bool | None = None
-
-
-def check(action: str, *, watch: float | None, as_json: bool) -> None:
-    """Check that the options are allowed for ``action``.
-
-    Raises:
-        Undone: if they are not.
-    """
-    if watch is not None:
-        raise Undone(f"--watch is only for the figures: leave it out of {action}.")
-    if as_json and action != "inspect":
-        raise Undone(f"--json is only for the figures and inspect: leave it out of {action}.")
 
 
 def save(caches: Iterable[ObservedCache], option: str, out: TextIO, *, patience: float = PATIENCE) -> None:
@@ -120,9 +104,8 @@ def save(caches: Iterable[ObservedCache], option: str, out: TextIO, *, patience:
     caches = list(caches)
     kept = _kept(caches, option)
     asked_at = SystemClock.time()
-    asked = {each: _workers(caches, each.name) for each in _ask(SAVE, kept, caches)}
-    _report_idle(asked, "save", out)
-    expected = {each: {worker.worker for worker in workers if not _is_idle(worker)} for each, workers in asked.items()}
+    asked = _ask(SAVE, kept, caches, out)
+    expected = {each: {worker.worker for worker in workers} for each, workers in asked.items()}
     _wait(caches, expected, asked_at, patience)
     missing = []
     for each, workers in expected.items():
@@ -151,15 +134,13 @@ def load(caches: Iterable[ObservedCache], option: str, out: TextIO) -> None:
     """
     caches = list(caches)
     kept = _kept(caches, option)
-    newest = {each: _newest(each) for each in kept}
-    if not any(newest.values()):
+    newest = {each: found for each in kept if (found := _newest(each))}
+    if not newest:
         places = " and ".join(dict.fromkeys(str(each.keeper.directory) for each in kept))
         raise Undone(f"There is no snapshot to load in {places}. Run inspect to list the files.")
-    asked = {each: _workers(caches, each.name) for each in _ask(LOAD, [each for each in kept if newest[each]], caches)}
-    _report_idle(asked, "load", out)
-    for each, workers in asked.items():
-        path, saved_at = newest[each] or (Path(), 0.0)
-        pids = _listed(worker.pid for worker in workers if not _is_idle(worker))
+    for each, workers in _ask(LOAD, list(newest), caches, out).items():
+        path, saved_at = newest[each]
+        pids = _listed(worker.pid for worker in workers)
         if pids:
             out.write(
                 f"The cache {each.name!r}: {pids} will begin to load {path} within {INTERVAL:g} seconds. It was saved "
@@ -218,36 +199,30 @@ def _kept(caches: Iterable[ObservedCache], option: str) -> list[Kept]:
     return list(found.values())
 
 
-def _ask(action: str, kept: Sequence[Kept], caches: Sequence[ObservedCache]) -> list[Kept]:
-    """Ask the workers for ``action``, and return the members of ``kept`` for which there are workers."""
+def _ask(
+    action: str, kept: Sequence[Kept], caches: Sequence[ObservedCache], out: TextIO
+) -> dict[Kept, list[WorkerFigures]]:
+    """Ask the workers for ``action``, and return the workers that will carry it out. Report those that are idle."""
     silent = [each for each in kept if not each.is_published]
     if silent:
         names = " and ".join(repr(each.name) for each in silent)
         raise Undone(f"The workers of {names} cannot be asked, because they do not publish figures.")
-    asked = [each for each in kept if _workers(caches, each.name)]
+    site = Site(caches, Own.NONE)
+    asked = {each: workers for each in kept if (workers := site.workers(each.name))}
     if not asked:
         raise Undone(nothing_found(caches))
-    site = Site(caches, Own.NONE)
-    for each in asked:
+    for each, workers in asked.items():
         site.ask(action, each.name)
         site.note(action, user_name(), each.name)
-    return asked
-
-
-def _workers(caches: Sequence[ObservedCache], name: str) -> list[WorkerFigures]:
-    return Site(caches, Own.NONE).workers(name)
+        idle = _listed(worker.pid for worker in workers if _is_idle(worker))
+        if idle:
+            out.write(f"The cache {each.name!r} is empty and not in use in {idle}, which will {action} nothing.\n")
+    return {each: [worker for worker in workers if not _is_idle(worker)] for each, workers in asked.items()}
 
 
 def _is_idle(worker: WorkerFigures) -> bool:
     """Return whether the cache is empty and unused in a worker. Such a worker does not look for requests either."""
     return worker.stats.size == 0 and worker.published < SystemClock.time() - 3 * INTERVAL
-
-
-def _report_idle(asked: Mapping[Kept, Sequence[WorkerFigures]], action: str, out: TextIO) -> None:
-    for each, workers in asked.items():
-        pids = _listed(worker.pid for worker in workers if _is_idle(worker))
-        if pids:
-            out.write(f"The cache {each.name!r} is empty and not in use in {pids}, which will {action} nothing.\n")
 
 
 def _wait(caches: Sequence[ObservedCache], expected: Mapping[Kept, set[int]], since: float, patience: float) -> None:
@@ -261,7 +236,7 @@ def _wait(caches: Sequence[ObservedCache], expected: Mapping[Kept, set[int]], si
                 return
             for each, workers in expected.items():
                 # Do not wait for workers that have exited.
-                workers &= {worker.worker for worker in _workers(caches, each.name)}
+                workers &= {worker.worker for worker in Site(caches, Own.NONE).workers(each.name)}
             if SystemClock.steady() > deadline:
                 return
             time.sleep(POLL_INTERVAL)
@@ -289,7 +264,7 @@ def _newest(kept: Kept) -> tuple[Path, float] | None:
 
 def _saved_at(kept: Kept, path: Path) -> float | None:
     """Return when a snapshot was saved, in seconds since 1970; None if the file is missing or refused."""
-    with suppress(FileNotFoundError, SnapshotRefused), open_snapshot(path, KIND, kept.secret) as snapshot:
+    with suppress(FileNotFoundError, SnapshotRefused), open_snapshot(path, KIND, kept.keeper.secret) as snapshot:
         return _time_in(snapshot.header)
     return None
 
@@ -311,7 +286,7 @@ def _found(kept: Kept, path: Path, show: Callable[[float], object] = lambda done
     """
     size, aside = _bytes_of(path), path.name.endswith(ASIDE)
     try:
-        with open_snapshot(path, KIND, kept.secret) as snapshot:
+        with open_snapshot(path, KIND, kept.keeper.secret) as snapshot:
             saved_at = _time_in(snapshot.header)
             if saved_at is None:
                 return Found(path, size, aside, "refused", "does not say when it was saved")
@@ -323,12 +298,12 @@ def _found(kept: Kept, path: Path, show: Callable[[float], object] = lambda done
                     if records % STEP == 0:
                         show(read)
             except SnapshotDamaged as error:
-                state, reason = "damaged", _without(path, error)
-            return Found(path, size, aside, state, reason, saved_at, records, kept.secret is not None)
+                state, reason = "damaged", _reason(path, error)
+            return Found(path, size, aside, state, reason, saved_at, records, kept.keeper.secret is not None)
     except FileNotFoundError:
         return None
     except SnapshotRefused as error:
-        return Found(path, size, aside, "refused", _without(path, error))
+        return Found(path, size, aside, "refused", _reason(path, error))
 
 
 def _time_in(header: Mapping[str, Any]) -> float | None:
@@ -338,7 +313,7 @@ def _time_in(header: Mapping[str, Any]) -> float | None:
         return None
 
 
-def _without(path: Path, error: SnapshotRefused) -> str:
+def _reason(path: Path, error: SnapshotRefused) -> str:
     return str(error).removeprefix(f"{path} ")
 
 

@@ -376,16 +376,11 @@ def _details(figures: CacheFigures, site: Site, day: bool) -> dict[str, Any]:
     }
 
 
-def _mean(seconds: float, calls: float) -> float | None:
-    """Milliseconds of a call on average."""
-    return 1000 * seconds / calls if calls else None
-
-
 def _of_store(kind: str) -> Callable[[Any, int], float | None]:
     names = [f"{kind}_{place}" for place in range(len(Stats().load_buckets))]
     calls = attrgetter(*names)
     seconds = attrgetter(f"{kind}_seconds")
-    return lambda step, _: _mean(seconds(step), sum(calls(step)))
+    return lambda step, _: documents.mean_ms(seconds(step), sum(calls(step)))
 
 
 HISTORY: Final[dict[str, Callable[[Any, int], float | None]]] = {
@@ -399,7 +394,7 @@ HISTORY: Final[dict[str, Callable[[Any, int], float | None]]] = {
     "bytes": lambda step, _: step.memory or (None if step.entries else 0.0),
     "evictions_per_second": lambda step, seconds: step.evictions / seconds,
     "expirations_per_second": lambda step, seconds: step.expirations / seconds,
-    "load_ms": lambda step, _: _mean(step.load_seconds, step.loads + step.load_failures),
+    "load_ms": lambda step, _: documents.mean_ms(step.load_seconds, step.loads + step.load_failures),
     "store_read_ms": _of_store("read"),
     "store_write_ms": _of_store("write"),
     "started": lambda step, _: step.started,

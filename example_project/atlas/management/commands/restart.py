@@ -123,7 +123,7 @@ def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mi
             with server_at(address, GUNICORN, environment) as server:
                 visitors.wait_for_an_answer(server, 0.0)
                 time.sleep(seconds)
-                told = time.monotonic()
+                signaled = time.monotonic()
             gone = time.monotonic()
             with server_at(address, GUNICORN, environment) as server:
                 visitors.wait_for_an_answer(server, gone)
@@ -136,10 +136,10 @@ def restarted(name: str, environment: Mapping[str, str], seconds: float, mix: Mi
     up = min(each.answered for each in requests if each.sent >= gone and not each.visit.failed)
     return Restart(
         name,
-        [each.visit for each in requests if each.sent >= told - FIRST and each.answered < told],
+        [each.visit for each in requests if each.sent >= signaled - FIRST and each.answered < signaled],
         # Until the server listens, the visitors fail and try again.
         [each.visit for each in requests if gone <= each.sent <= up + FIRST and each.answered >= up],
-        gone - told,
+        gone - signaled,
         up - gone,
     )
 
