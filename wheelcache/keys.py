@@ -65,7 +65,7 @@ def unwrap(key: Any) -> Any:
 
 
 def group_of(key: Any) -> str | None:
-    """Return the group of a key, as the caller wrote it: the name that a tuple begins with. None if it has none."""
+    """Return the group of a caller's key: the first item of a tuple, if that is a string. None for any other key."""
     return key[0] if type(key) is tuple and len(key) > 0 and type(key[0]) is str else None
 
 

@@ -37,7 +37,7 @@ def os_threads():
 seen_by_forks = []
 """
 
-# Registered before wheelcache's own hooks, so Python calls it after them: it sees what the fork copies.
+# Registered before wheelcache's own hooks, so Python calls it after them: it sees the state that the fork copies.
 NOTE_THREADS = """
 import os
 in_hook = []

@@ -117,8 +117,8 @@ class Delivery:
 
 @functools.cache
 def _points(code):
-    """Of a function: the calls after which an exception may be raised by what is next, as its handler is the same; the
-    calls that have to raise it themselves; the jumps backward; and where handlers begin."""
+    """Return the points of a function: the calls after which the next instruction may raise the exception, since it has
+    the same handler; the calls that must raise it themselves; the backward jumps; and the starts of handlers."""
     instructions = list(dis.get_instructions(code))
     entries = dis.Bytecode(code).exception_entries
     handlers = {

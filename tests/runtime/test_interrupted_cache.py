@@ -219,7 +219,7 @@ def test_an_exception_at_any_point_leaves_the_cache_whole(make, name, tmp_path):
             interrupted = delivery.run(lambda cache=cache: operation(cache))
             try:
                 if name == "delete_group":
-                    # It writes every stamp. What has no TTL then stays in memory until it is written, or has no room.
+                    # It writes every stamp. Entries without a TTL then stay in memory until replaced or evicted.
                     cache.parts.discard_stale("forever")
                 check(cache, clock, before, may_store, may_ask, is_weighed=make is weighed)
             except (Exception, AssertionError) as error:
@@ -289,7 +289,7 @@ def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(o
 SHORT = 0.005
 """Seconds."""
 
-# What has the wheel thread look earlier than it would. All of it has to be gone soon after.
+# Operations that make the wheel thread wake up earlier. All of their entries must be gone soon after.
 SCHEDULING = {
     "set": lambda cache: cache.set("new", Value()),
     "set_many": lambda cache: cache.set_many({"new": Value(), "newer": Value()}),

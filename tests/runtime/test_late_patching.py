@@ -38,7 +38,7 @@ def others_go_on(seconds=0.3):
 
 
 GEVENTS_OWN = r"(?s)Exception ignored in[^\n]*<bound method _ForkHooks\.after_fork_in_child.*?_set_done\(\).*?\n"
-"""What gevent prints in the child of a fork on Python >= 3.13 if any thread was started before it patched."""
+"""The output of gevent in the child of a fork on Python >= 3.13 if a thread was started before it patched."""
 
 
 def run(script, *arguments):
@@ -133,7 +133,7 @@ def server():
 
 @pytest.mark.servers
 def test_a_tracking_thread_that_was_made_before_stops_no_greenlet(server):
-    """Its lock and its event are older. One fails at once: its first step is made while start() waits for it."""
+    """Locks and events were created before the patch. One thread fails in its first step, which runs during start()."""
     assert run(
         """
         import redis
