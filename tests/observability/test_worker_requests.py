@@ -5,7 +5,7 @@ import io
 import pytest
 
 from tests.observability.processes import run
-from tests.observability.published import INTERVAL, look
+from tests.observability.published import INTERVAL, look, only
 from wheelcache.observability.console import document
 from wheelcache.observability.dashboard.dashboard import Dashboard
 from wheelcache.observability.metrics import read_process, read_site
@@ -31,6 +31,19 @@ def test_an_action_that_a_worker_does_not_know_is_passed_over(cache, path, clock
 
 
 # The workers.
+
+
+@pytest.mark.parametrize("seconds", [*range(4, 14), *range(54, 64)])
+def test_a_cache_is_shown_as_empty_whenever_it_is_cleared_and_never_used_again(make, path, clock, seconds):
+    """The jobs of an idle cache are paused, but not before it was published as empty."""
+    cache = make(log_interval=60 if seconds > 50 else None)
+    cache.set("a", 1)
+    clock.advance(seconds)
+    ask(path)
+    for _ in range(400):
+        clock.advance(0.25)
+    assert cache.stats().clearings == 1
+    assert only(path).stats.size == 0
 
 
 def test_a_request_to_clear_takes_effect_once_and_not_on_what_comes_after(cache, path, clock):

@@ -171,18 +171,22 @@ class Observer:
 
 
 class IdleChecker:
-    """Checks whether a cache is idle: it is empty, and has not been used since the last call."""
+    """Checks whether a cache is idle: it was already empty at the last call, and has not been used since.
 
-    __slots__ = ("_expect_write", "_stats", "_uses")
+    Between two calls, every job runs. So the publication has seen that the cache is empty before the jobs are paused,
+    also if an operator's clear or an expiry emptied it.
+    """
+
+    __slots__ = ("_before", "_expect_write", "_stats")
 
     def __init__(self, stats: StatsReader, expect_write: Callable[[], object]) -> None:
         self._stats = stats
         self._expect_write = expect_write
-        self._uses = 0
+        self._before = (0, 0, 0)
 
     def __call__(self) -> bool:
         # This comes first, so that a write after the check below starts the jobs again.
         self._expect_write()
         stats = self._stats()
-        before, self._uses = self._uses, stats.uses
-        return before == stats.uses and not stats.size
+        before, self._before = self._before, (stats.uses, stats.puts, stats.size)
+        return before == self._before and not stats.size
