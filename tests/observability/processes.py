@@ -10,7 +10,7 @@ from tests.scripts import FORKING
 from tests.waiting import PATIENCE
 
 PRELUDE = """
-import fcntl, os, signal, sys, threading, time
+import fcntl, gc, os, signal, sys, threading, time
 from itertools import count
 from pathlib import Path
 from tests.observability.published import *
