@@ -9,9 +9,9 @@ of loader calls. A call that comes so late that the value must have been stored 
 ``refresh_ahead`` nothing expires, and a burst is a refresh.
 
 A round is some expiries of one contender, on a key that no contender had before. All use the exact TTL, ours with a
-jitter of 0. The peers are chosen by the result for a reader while the value is computed: ``take``, cachetools and
-Django make the reader wait, or compute the value as well; ``grace`` and dogpile.cache serve the expired value, dogpile
-except to the reader that computes.
+jitter of 0. The peers are chosen by the result for a reader while the value is computed: ``get_or_load``, cachetools
+and Django make the reader wait, or compute the value as well; ``grace`` and dogpile.cache serve the expired value,
+dogpile except to the reader that computes.
 """
 
 import gc
@@ -47,9 +47,9 @@ ROUND_SECONDS = EXPIRIES * (TTL + LOAD_SECONDS) + 2 * LOAD_SECONDS
 
 VALUE = "a name and an address, such as a cache might hold"
 
-TAKE = "take"
-GRACE = "take with grace"
-REFRESH_AHEAD = "take with refresh_ahead"
+LOAD = "get_or_load"
+GRACE = "get_or_load with grace"
+REFRESH_AHEAD = "get_or_load with refresh_ahead"
 FILL_WAIT = "Django get and set with FILL_WAIT"
 NO_FILL_WAIT = "the same without FILL_WAIT"
 LOCMEM = "LocMemCache get and set"
@@ -60,7 +60,7 @@ DOGPILE = "dogpile.cache get_or_create"
 ONE = "one, the least there can be"
 
 BESIDE = {
-    TAKE: (LOCMEM_GET_OR_SET, LOCKED, CONDITION),
+    LOAD: (LOCMEM_GET_OR_SET, LOCKED, CONDITION),
     FILL_WAIT: (NO_FILL_WAIT, LOCMEM),
     GRACE: (DOGPILE,),
     REFRESH_AHEAD: (DOGPILE,),
@@ -192,7 +192,7 @@ def stampede(read: Callable[[], Any], loader: Loader) -> Stampede:
 
 
 def _taking(load: Load, **options: Any) -> Read:
-    return partial(Cache("stampede", jitter=0.0).take, loader=load, ttl=TTL, **options)
+    return partial(Cache("stampede", jitter=0.0).get_or_load, loader=load, ttl=TTL, **options)
 
 
 def _wheel(location: str, **options: Any) -> BaseCache:
@@ -224,7 +224,7 @@ def _dogpile(load: Load) -> Read:
 
 
 MAKERS: dict[str, Callable[[Load], Read]] = {
-    TAKE: _taking,
+    LOAD: _taking,
     GRACE: partial(_taking, grace=TTL),
     REFRESH_AHEAD: partial(_taking, refresh_ahead=0.8),
     FILL_WAIT: lambda load: _getting_and_setting(_wheel("filling", FILL_WAIT=1), load),

@@ -46,7 +46,7 @@ class Cache(CacheAccess):
     True
     >>> cache.get("user:7")
     'Ada'
-    >>> cache.take("user:8", lambda: "Grace")  # loads a missing value once, however many threads ask for it
+    >>> cache.get_or_load("user:8", lambda: "Grace")  # loads a missing value once, however many threads ask for it
     'Grace'
 
     Keys are hashable. Values are kept by reference. ``len`` counts the entries in memory, which may for one interval
@@ -210,7 +210,9 @@ class Cache(CacheAccess):
 
     # Loading.
 
-    async def atake(
+    take = CacheAccess.get_or_load  # as go-zero calls it
+
+    async def aget_or_load(
         self,
         key: Hashable,
         loader: Callable[[], Any] | Callable[[], Awaitable[Any]],
@@ -222,7 +224,7 @@ class Cache(CacheAccess):
         timeout: float | None = None,
         negative_ttl: float | None = None,
     ) -> Any:
-        """Do the same as ``take`` without blocking the event loop. An awaitable that ``loader()`` returns is awaited.
+        """Do the same as ``get_or_load`` without blocking the event loop, and await an awaitable loader's result.
 
         Refreshes, and loads with a timeout, are tasks of the caller's event loop.
         """
@@ -254,7 +256,7 @@ class Cache(CacheAccess):
         decorated function.
 
         Args:
-            ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as in ``take``.
+            ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl: as in ``get_or_load``.
             key: ``key(*args, **kwargs)`` returns the part of the key that stands for the arguments.
 
         Raises:
@@ -369,7 +371,7 @@ class Cache(CacheAccess):
 
     # Private methods.
 
-    def _take(
+    def _load(
         self,
         key: Any,
         found: Any,

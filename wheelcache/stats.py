@@ -181,8 +181,8 @@ class Stats:
     the dashboard and the metrics have an entry for each counter.
 
     Attributes:
-        hits, misses: look-ups by ``get``, ``get_or_lease``, ``get_many``, ``take`` and ``atake`` that found a value
-            within its TTL, or found none.
+        hits, misses: look-ups by ``get``, ``get_or_lease``, ``get_many``, ``get_or_load`` and ``aget_or_load`` that
+            found a value within its TTL, or found none.
         stale_hits: look-ups that returned a value past its TTL, within its grace. They are neither hits nor misses.
         puts: values that were stored, including loaded ones, but not values restored from a snapshot.
         loads, load_failures: loaders that returned, loaders that raised. The time between a miss of a backend's ``get``

@@ -143,7 +143,7 @@ class Caller:
 
     def get_or_set(self):
         key, start = self.key(), monotonic_ns()
-        loaded = self.cache.take(KEYS[key], lambda: self.database.versions[key], 60)
+        loaded = self.cache.get_or_load(KEYS[key], lambda: self.database.versions[key], 60)
         self.has_read(key, loaded, start)
 
     def set(self):

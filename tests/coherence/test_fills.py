@@ -17,8 +17,8 @@ FILLS = {
     "get, set": lambda cache: cache.get("k") or cache.set("k", "old"),
     "get, add": lambda cache: cache.get("k") or cache.add("k", "old"),
     "get_many, set_many": lambda cache: cache.get_many(["j", "k"]) or cache.set_many({"j": 1, "k": "old"}),
-    "take": lambda cache: cache.take("k", lambda: "old"),
-    "take with a timeout": lambda cache: cache.take("k", lambda: "old", timeout=PATIENCE),
+    "get_or_load": lambda cache: cache.get_or_load("k", lambda: "old"),
+    "take with a timeout": lambda cache: cache.get_or_load("k", lambda: "old", timeout=PATIENCE),
     "get_or_lease, set": lambda cache: cache.get_or_lease("k", wait=1) or cache.set("k", "old"),
     "memoize": lambda cache: cache.memoize(key=lambda: "k")(lambda: "old")(),
 }
@@ -39,11 +39,11 @@ def test_fills_are_quiet(process, fill_key):
 def test_a_refresh_is_quiet(pair, clock, seconds, policy):
     one, other = pair
     for cache in pair:
-        cache.take("k", lambda: "old", ttl=10, **policy)
+        cache.get_or_load("k", lambda: "old", ttl=10, **policy)
     clock.advance(seconds)
-    assert one.take("k", lambda: "fresh", ttl=10, **policy) == "old"
+    assert one.get_or_load("k", lambda: "fresh", ttl=10, **policy) == "old"
     assert until(lambda: one.get("k") == "fresh")
-    assert other.take("k", lambda: "fresh", ttl=10, **policy) == "old"
+    assert other.get_or_load("k", lambda: "fresh", ttl=10, **policy) == "old"
 
 
 STORES = {
@@ -124,7 +124,7 @@ def test_a_load_is_a_fill_however_long_it_takes(pair, clock, is_written):
             other.delete("k")
         return "old"
 
-    assert one.take("k", load) == "old"
+    assert one.get_or_load("k", load) == "old"
     expected = None if is_written else "old"
     assert (one.get("k"), other.get("k")) == (expected, expected)
 
@@ -137,7 +137,7 @@ def test_a_load_of_many_beside_another_load_is_quiet_and_drops_what_it_finds_to_
         load_many(one, ["k"], lambda keys: {"k": "newer"}, 60)
         return "old"
 
-    assert one.take("k", slow) == "old"
+    assert one.get_or_load("k", slow) == "old"
     assert (one.get("k"), other.get("k")) == (None, "old")
 
 
@@ -203,7 +203,7 @@ def wait_for_a_lease(cache):
         filling.result(PATIENCE)
 
 
-@pytest.mark.parametrize("serve", [lambda cache: cache.take("k", lambda: "old", ttl=10), wait_for_a_lease])
+@pytest.mark.parametrize("serve", [lambda cache: cache.get_or_load("k", lambda: "old", ttl=10), wait_for_a_lease])
 def test_a_miss_that_was_served_explains_no_later_set(pair, serve):
     one, other = pair
     serve(one)

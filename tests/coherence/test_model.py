@@ -116,7 +116,7 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
             self.floor[key] = value
 
     @rule(number=CACHES, key=KEYS, elsewhere=st.none() | CACHES)
-    def take(self, number, key, elsewhere):
+    def get_or_load(self, number, key, elsewhere):
         """Let another process delete the key in the meantime, perhaps."""
         context, floor = self.idle(number), self.floor[key]
         if context is None:
@@ -130,7 +130,7 @@ class NoCacheReturnsWhatIsOlderThanTheLastWrite(RuleBasedStateMachine):
                 self.floor[key] = self.truth[key]
             return value
 
-        self.check(key, context.run(self.caches[number].take, key, loader, 10), floor)
+        self.check(key, context.run(self.caches[number].get_or_load, key, loader, 10), floor)
 
     @rule(number=CACHES, key=KEYS)
     def read(self, number, key):

@@ -98,16 +98,16 @@ def test_clearing_a_memoized_function_ends_the_entries_of_the_others(pair):
 @pytest.mark.parametrize("options", [{}, {"fail_safe": True}, {"timeout": PATIENCE}])
 def test_a_stale_value_is_not_served_after_a_write_elsewhere(pair, clock, options):
     one, other = pair
-    one.take("k", lambda: "old", ttl=10, grace=100)
+    one.get_or_load("k", lambda: "old", ttl=10, grace=100)
     clock.advance(11)
     other.delete("k")
-    assert one.take("k", lambda: "new", ttl=10, grace=100, **options) == "new"
+    assert one.get_or_load("k", lambda: "new", ttl=10, grace=100, **options) == "new"
     assert one.stats().stale_hits == 0
 
 
 def test_a_refresh_is_dropped_whose_key_was_written_elsewhere_meanwhile(pair, clock):
     one, other = pair
-    one.take("k", lambda: "old", ttl=10)
+    one.get_or_load("k", lambda: "old", ttl=10)
     clock.advance(6)
     loading, written = threading.Event(), threading.Event()
 
@@ -116,7 +116,7 @@ def test_a_refresh_is_dropped_whose_key_was_written_elsewhere_meanwhile(pair, cl
         assert written.wait(PATIENCE)
         return "old"
 
-    assert one.take("k", loader, ttl=10, refresh_ahead=0.5) == "old"
+    assert one.get_or_load("k", loader, ttl=10, refresh_ahead=0.5) == "old"
     assert loading.wait(PATIENCE)
     other.delete("k")
     written.set()
@@ -136,11 +136,11 @@ def test_a_caller_that_joins_a_load_after_a_write_elsewhere_does_not_get_what_it
         return value
 
     with ThreadPoolExecutor(3) as pool:
-        leader = pool.submit(one.take, "k", slow)
+        leader = pool.submit(one.get_or_load, "k", slow)
         assert loading.wait(PATIENCE)
         truth[0] = "new"
         other.delete("k")
-        late = [pool.submit(one.take, "k", lambda: truth[0]) for _ in range(2)]
+        late = [pool.submit(one.get_or_load, "k", lambda: truth[0]) for _ in range(2)]
         assert until(lambda: waiting() + sum(each.done() for each in late) == 2)
         release.set()
         assert leader.result(PATIENCE) == "old"
@@ -190,7 +190,7 @@ def test_threads_never_get_what_was_written_before_they_asked(map_stamps, togeth
                     written[0] = version
             else:
                 least = written[0]
-                found = mine.take("k", lambda: truth[0]) if number % 3 else mine.get("k")
+                found = mine.get_or_load("k", lambda: truth[0]) if number % 3 else mine.get("k")
                 if found is None:
                     mine.set("k", truth[0])
                 else:

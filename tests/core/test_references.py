@@ -162,7 +162,7 @@ class TestReferences:
         tags = (("a tag", 0), ("another", 0))
 
         def work():
-            for number in range(100_000):
+            for number in range(50_000):
                 each = keys[number % 997]
                 core.set(each, value, 1 + number % 50, number % 2, weight=number % 60, removed=[])
                 core.find(keys[number % 991])
@@ -184,9 +184,10 @@ class TestReferences:
             gc.collect()
             return sys.getrefcount(value), sum(map(sys.getrefcount, keys)), sys.getallocatedblocks()
 
-        first, second = work(), work()
-        assert first[:2] == second[:2]
-        assert abs(second[2] - first[2]) < 200
+        rounds = [work() for _ in range(4)]
+        assert len({each[:2] for each in rounds}) == 1
+        # A leak adds to every round. Threads that other tests left behind allocate in some of them.
+        assert min(after[2] - before[2] for before, after in itertools.pairwise(rounds)) < 200
 
 
 FAILING = """

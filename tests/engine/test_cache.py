@@ -134,7 +134,7 @@ def test_an_entry_heavier_than_the_cache_is_refused_evicts_nothing_and_leaves_no
     assert cache.set_many({"a": 11}) == ["a"]
     assert cache.get("a") is None, "a value that was overwritten must not be served"
     assert removals == [("a", 4, REPLACED)]
-    assert cache.take("heavy", lambda: 11) == 11
+    assert cache.get_or_load("heavy", lambda: 11) == 11
 
 
 @pytest.mark.parametrize("write", [Cache.set, Cache.add, lambda cache, key, value: not cache.set_many({key: value})])
@@ -163,8 +163,8 @@ def test_a_weigher_that_raises_for_one_of_many_leaves_no_caller_waiting_for_the_
     cache = make(max_weight=10, weigher=weigh)
     with pytest.raises(ValueError, match="2"):
         load_many(cache, "abc", lambda missing: {"a": 1, "b": 2, "c": 3}, None)
-    assert cache.take("c", lambda: 4) == 4
-    assert cache.take("b", lambda: 5) == 5
+    assert cache.get_or_load("c", lambda: 4) == 4
+    assert cache.get_or_load("b", lambda: 5) == 5
 
 
 # Listeners and finalizers.
@@ -252,7 +252,12 @@ def test_a_closed_cache_says_so_and_closing_again_is_nothing(cache):
     cache.close()
     cache.close()
     for use in (
-        *(lambda: cache.get("a"), lambda: cache.set("a", 1), lambda: cache.add("a", 1), lambda: cache.take("a", int)),
+        *(
+            lambda: cache.get("a"),
+            lambda: cache.set("a", 1),
+            lambda: cache.add("a", 1),
+            lambda: cache.get_or_load("a", int),
+        ),
         *(lambda: cache.touch("a"), lambda: cache.delete("a"), lambda: cache.get_many(["a"]), lambda: "a" in cache),
         *(cache.keys, cache.stats, cache.clear),
     ):
@@ -353,7 +358,7 @@ WRITES = {
     "delete": lambda cache: cache.delete("k"),
     "delete_many": lambda cache: cache.delete_many(["k"]),
     "pop": lambda cache: cache.pop("k", None),
-    "take": lambda cache: cache.take("k", lambda: 2),
+    "get_or_load": lambda cache: cache.get_or_load("k", lambda: 2),
 }
 
 
@@ -368,3 +373,7 @@ def test_no_later_set_answers_a_miss_that_another_write_has_answered(make, tmp_p
     elsewhere.set("k", "theirs")
     here.set("k", "news")
     assert (here.get("k"), elsewhere.get("k")) == ("news", None)
+
+
+def test_take_is_another_name_of_get_or_load(cache):
+    assert cache.take("k", lambda: 1) == cache.get("k") == 1

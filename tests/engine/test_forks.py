@@ -69,14 +69,14 @@ def test_children_forked_in_the_middle_of_other_threads_work_never_deadlock_and_
             number += 7
             cache.set(number % 300, number, ttl=0.001 + number % 5 / 100)
             cache.get(number % 100)
-            cache.take(number % 90, lambda: 1, ttl=0.01)
+            cache.get_or_load(number % 90, lambda: 1, ttl=0.01)
             cache.delete(number % 50)
 
     def child():
         invariants.check(cache)
         for number in range(300):
             cache.set(number, number, ttl=5)
-            cache.take(("mine", number), lambda: 1, ttl=5)
+            cache.get_or_load(("mine", number), lambda: 1, ttl=5)
         invariants.check(cache)
 
     threads = [threading.Thread(target=work, args=[number]) for number in range(4)]
@@ -112,14 +112,14 @@ def test_a_child_forked_by_a_loader_loads_for_itself(make, in_thread):
     cache = make()
 
     def child():
-        assert cache.take("k", lambda: "child's") == "child's"
+        assert cache.get_or_load("k", lambda: "child's") == "child's"
 
     def loader():
         # In a thread of its own, as a pool's would be: the loader's context says that it is loading "k".
         assert in_thread(fork, child).result(PATIENCE)
         return "parent's"
 
-    assert (cache.take("k", loader), cache.get("k")) == ("parent's", "parent's")
+    assert (cache.get_or_load("k", loader), cache.get("k")) == ("parent's", "parent's")
 
 
 def test_timers_belong_to_the_process_that_set_them():

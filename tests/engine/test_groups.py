@@ -29,7 +29,7 @@ WAYS_TO_STORE = {
     "add": lambda cache, key: cache.add(key, 1),
     "set_many": lambda cache, key: cache.set_many({key: 1}),
     "set_many, without jitter": lambda cache, key: cache.set_many({key: 1}, jitter=False),
-    "take": lambda cache, key: cache.take(key, lambda: 1),
+    "get_or_load": lambda cache, key: cache.get_or_load(key, lambda: 1),
     "incr": lambda cache, key: (cache.set(key, 0), cache.incr(key)),
     "update": lambda cache, key: (cache.set(key, 0), cache.update(key, lambda value: 1)),
     "touch": lambda cache, key: (cache.set(key, 1), cache.touch(key, 5)),
@@ -84,10 +84,10 @@ def test_without_a_listener_the_wheel_gives_their_memory_back(cache, clock):
 
 def test_a_value_that_is_being_loaded_is_neither_kept_nor_shared_with_later_callers(cache, in_thread):
     old = Held("old")
-    early = in_thread(cache.take, ("a", 1), old)
+    early = in_thread(cache.get_or_load, ("a", 1), old)
     assert old.is_running()
     assert cache.delete_group("a") == 0
-    late = in_thread(cache.take, ("a", 1), lambda: "new")
+    late = in_thread(cache.get_or_load, ("a", 1), lambda: "new")
     old.release()
     assert early.result(PATIENCE) == "old"
     assert late.result(PATIENCE) == "new"
@@ -99,11 +99,11 @@ def test_no_stale_value_is_served_after_its_group_was_deleted(cache, clock, opti
     def fail():
         raise ConnectionError
 
-    cache.take(("a", 1), lambda: "old", grace=100)
+    cache.get_or_load(("a", 1), lambda: "old", grace=100)
     clock.advance(11)
     cache.delete_group("a")
     with pytest.raises(ConnectionError):
-        cache.take(("a", 1), fail, grace=100, **options)
+        cache.get_or_load(("a", 1), fail, grace=100, **options)
 
 
 @pytest.mark.parametrize("is_loaded_elsewhere", [True, False])
@@ -133,8 +133,8 @@ def test_a_snapshot_of_one_process_brings_back_no_group_that_it_deleted_since(ca
 class TestCoherence:
     def test_a_group_ends_in_all_processes_and_others_stay(self, pair):
         for cache in pair:
-            cache.take(("a", 1), lambda: "old")
-            cache.take(("b", 1), lambda: "kept")
+            cache.get_or_load(("a", 1), lambda: "old")
+            cache.get_or_load(("b", 1), lambda: "kept")
         assert pair[0].delete_group("a") == 1
         assert [cache.get(("a", 1)) for cache in pair] == [None, None]
         assert [cache.get(("b", 1)) for cache in pair] == ["kept", "kept"]
@@ -154,7 +154,7 @@ class TestCoherence:
     def test_a_load_in_progress_elsewhere_is_not_kept(self, pair, in_thread):
         one, other = pair
         loader = Held("old")
-        loaded = in_thread(other.take, ("a", 1), loader)
+        loaded = in_thread(other.get_or_load, ("a", 1), loader)
         assert loader.is_running()
         one.delete_group("a")
         loader.release()

@@ -60,7 +60,7 @@ def test_code_of_a_key_never_runs_under_the_lock_and_the_cache_works_as_a_dict_w
     cache.set_many({Key("b"): 3, Key("c"): 4})
     assert cache.get(Key("a")) == 2
     assert cache.get_many([Key("b"), Key("x")]) == {Key("b"): 3}
-    assert cache.take(Key("b"), int) == 3
+    assert cache.get_or_load(Key("b"), int) == 3
     assert cache.incr(Key("b")) == 4
     assert cache.touch(Key("b"), 3)
     assert Key("c") in cache
@@ -108,7 +108,7 @@ def test_a_key_that_raises_harms_nothing_and_its_key_error_is_no_miss(cache):
         __hash__ = Key.__hash__
 
     cache.set(Key("a"), 1)
-    for use in (cache.get, cache.delete, lambda key: cache.set(key, 1), lambda key: cache.take(key, int)):
+    for use in (cache.get, cache.delete, lambda key: cache.set(key, 1), lambda key: cache.get_or_load(key, int)):
         with pytest.raises(KeyError, match="mine"):
             use(Broken("b"))
     assert cache.get(Key("a")) == 1

@@ -65,7 +65,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
         assert self.cache.get_many(keys) == {key: value for key, value in found.items() if value is not MISSING}
 
     @rule(key=KEYS, value=VALUES, ttl=TTLS, fails=st.booleans())
-    def take(self, key, value, ttl, fails):
+    def get_or_load(self, key, value, ttl, fails):
         def loader():
             if fails:
                 raise LookupError
@@ -74,13 +74,13 @@ class CacheAgainstModel(RuleBasedStateMachine):
         expected = self.model.get(key, MISSING)
         if expected is MISSING and fails:
             with pytest.raises(LookupError):
-                self.cache.take(key, loader, ttl)
+                self.cache.get_or_load(key, loader, ttl)
             return
         if expected is MISSING:
             self.loads += 1
             self.write(key, value, ttl)
             expected = value
-        assert self.cache.take(key, loader, ttl) == expected
+        assert self.cache.get_or_load(key, loader, ttl) == expected
 
     @rule(key=KEYS, ttl=TTLS)
     def touch(self, key, ttl):

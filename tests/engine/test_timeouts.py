@@ -29,7 +29,7 @@ def many(factor):
 def take_async(cache, ttl):
     async def take_all():
         for key in KEYS:
-            await cache.atake(key, lambda: "value", ttl)
+            await cache.aget_or_load(key, lambda: "value", ttl)
 
     asyncio.run(take_all())
 
@@ -44,10 +44,10 @@ FILLS = {
     "set": each(lambda cache, key, ttl: cache.set(key, key, ttl)),
     "set again": after(many(10), lambda cache, key, ttl: cache.set(key, key, ttl)),
     "set_many": many(1),
-    "take": each(lambda cache, key, ttl: cache.take(key, lambda: "value", ttl)),
-    "take with grace": each(lambda cache, key, ttl: cache.take(key, lambda: "value", ttl, grace=5)),
-    "negative_ttl": each(lambda cache, key, ttl: cache.take(key, lambda: None, 10 * ttl, negative_ttl=ttl)),
-    "atake": take_async,
+    "get_or_load": each(lambda cache, key, ttl: cache.get_or_load(key, lambda: "value", ttl)),
+    "take with grace": each(lambda cache, key, ttl: cache.get_or_load(key, lambda: "value", ttl, grace=5)),
+    "negative_ttl": each(lambda cache, key, ttl: cache.get_or_load(key, lambda: None, 10 * ttl, negative_ttl=ttl)),
+    "aget_or_load": take_async,
     "memoize": call_memoized,
 }
 
@@ -63,7 +63,7 @@ EXACT = {
     "touch for longer": after(many(0.1), touch),
     "touch of what never expires": after(lambda cache, ttl: cache.set_many(dict.fromkeys(KEYS), None), touch),
     "touch of what has a grace": after(
-        each(lambda cache, key, ttl: cache.take(key, lambda: "value", 10 * ttl, grace=5)), touch
+        each(lambda cache, key, ttl: cache.get_or_load(key, lambda: "value", 10 * ttl, grace=5)), touch
     ),
 }
 

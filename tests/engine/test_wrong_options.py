@@ -96,9 +96,9 @@ def test_take_refuses_wrong_arguments_of_a_hit_as_of_a_miss(arguments, error, me
     if is_there:
         cache.set("k", 1)
     with pytest.raises(error, match=message):
-        cache.take("k", unreached, **arguments)
+        cache.get_or_load("k", unreached, **arguments)
     with pytest.raises(error, match=message):
-        asyncio.run(cache.atake("k", unreached, **arguments))
+        asyncio.run(cache.aget_or_load("k", unreached, **arguments))
     with pytest.raises(error, match=message):
         cache.memoize(**arguments)
 
@@ -106,7 +106,10 @@ def test_take_refuses_wrong_arguments_of_a_hit_as_of_a_miss(arguments, error, me
 def test_take_with_right_arguments_of_a_hit_returns_it():
     cache = Cache(clock=ManualClock())
     cache.set("k", 1)
-    assert cache.take("k", lambda: 2, 60, grace=5, refresh_ahead=0.5, fail_safe=True, timeout=3, negative_ttl=1) == 1
+    assert (
+        cache.get_or_load("k", lambda: 2, 60, grace=5, refresh_ahead=0.5, fail_safe=True, timeout=3, negative_ttl=1)
+        == 1
+    )
 
 
 # Secrets.

@@ -66,7 +66,7 @@ FILLS = {
     "set for ever": lambda cache: cache.set("k", "old", None),
     "add": lambda cache: cache.add("k", "old"),
     "set_many": lambda cache: cache.set_many({"k": "old"}),
-    "take": lambda cache: cache.take("k", lambda: "old"),
+    "get_or_load": lambda cache: cache.get_or_load("k", lambda: "old"),
 }
 
 

@@ -26,8 +26,8 @@ FILLS = {
     "set for ever": lambda cache: cache.set("k", "it", None),
     "add": lambda cache: cache.add("k", "it"),
     "set_many": lambda cache: cache.set_many({"j": 0, "k": "it"}),
-    "take": lambda cache: cache.take("k", lambda: "it"),
-    "take with grace": lambda cache: cache.take("k", lambda: "it", 5, grace=5),
+    "get_or_load": lambda cache: cache.get_or_load("k", lambda: "it"),
+    "take with grace": lambda cache: cache.get_or_load("k", lambda: "it", 5, grace=5),
     "in a loader": lambda cache: cache.memoize(key=lambda: 1)(lambda: cache.set("k", "it"))(),
 }
 
@@ -60,7 +60,7 @@ def test_waiters_get_the_very_value_even_if_it_is_too_heavy_to_be_stored(make, c
 def test_an_expired_value_is_a_miss_like_any_other(make, clock, callers, grace):
     cache = make(clock=clock)
     holder, other, *_ = callers
-    cache.take("k", lambda: "old", 5, grace=grace)
+    cache.get_or_load("k", lambda: "old", 5, grace=grace)
     clock.advance(6)
     assert holder.gets("k", cache=cache) == MISS
     asked = other.asks("k", cache=cache)
@@ -187,13 +187,13 @@ def test_a_holder_never_waits_for_another_key_or_in_another_cache(make, cache, c
 
 
 LOADERS = {
-    "take": lambda cache, loader: cache.take("loaded", loader),
-    "take with a timeout": lambda cache, loader: cache.take("loaded", loader, timeout=LONG),
-    "take in take": lambda cache, loader: cache.take("loaded", lambda: cache.take("inner", loader)),
+    "get_or_load": lambda cache, loader: cache.get_or_load("loaded", loader),
+    "take with a timeout": lambda cache, loader: cache.get_or_load("loaded", loader, timeout=LONG),
+    "take in take": lambda cache, loader: cache.get_or_load("loaded", lambda: cache.get_or_load("inner", loader)),
     "memoize": lambda cache, loader: cache.memoize()(loader)(),
-    "atake": lambda cache, loader: asyncio.run(cache.atake("loaded", loader)),
+    "aget_or_load": lambda cache, loader: asyncio.run(cache.aget_or_load("loaded", loader)),
     "atake of a coroutine": lambda cache, loader: asyncio.run(
-        cache.atake("loaded", lambda: cache.aget_or_lease("k", MISS, wait=LONG))
+        cache.aget_or_load("loaded", lambda: cache.aget_or_lease("k", MISS, wait=LONG))
     ),
 }
 
@@ -213,10 +213,10 @@ def test_code_inside_a_loader_never_waits(cache, thread_callers, load):
 def test_a_refresh_in_the_background_acts_for_no_caller(make, clock):
     cache = make(clock=clock)
     held = []
-    cache.take("stale", lambda: "old", 1, grace=LONG)
+    cache.get_or_load("stale", lambda: "old", 1, grace=LONG)
     clock.advance(2)
     cache.get_or_lease("k", wait=LONG)
-    assert cache.take("stale", lambda: held.append(cache.parts.is_leased("k")), 1, grace=LONG) == "old"
+    assert cache.get_or_load("stale", lambda: held.append(cache.parts.is_leased("k")), 1, grace=LONG) == "old"
     assert until(lambda: held == [False])
     assert cache.parts.is_leased("k")
 

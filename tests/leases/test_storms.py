@@ -63,7 +63,7 @@ def test_no_lease_is_left_and_no_waiter_lost_after_a_storm_of_everything(cache, 
             elif outcome == 6:
                 cache.set_many({key: 1, key + 1: 2})
             elif outcome == 7:
-                cache.take(key, lambda: 3)
+                cache.get_or_load(key, lambda: 3)
             elif outcome == 8:
                 contextvars.copy_context().run(cache.get_or_lease, key, wait=LONG)
             elif outcome == 9:

@@ -36,7 +36,7 @@ def cache(make):
     return make()
 
 
-@pytest.fixture(params=[InThreads, InTasks], ids=["take", "atake"])
+@pytest.fixture(params=[InThreads, InTasks], ids=["get_or_load", "aget_or_load"])
 def twin(request, cache):
     made = request.param(cache)
     yield made

@@ -87,13 +87,13 @@ def load_many(cache, keys, loader, ttl=10):
 
 
 class InThreads:
-    """``take``, whose background is threads."""
+    """``get_or_load``, whose background is threads."""
 
     def __init__(self, cache):
         self.cache = cache
 
-    def take(self, *args, **policy):
-        return self.cache.take(*args, **policy)
+    def get_or_load(self, *args, **policy):
+        return self.cache.get_or_load(*args, **policy)
 
     def held(self, value=None):
         return Held(value)
@@ -107,14 +107,14 @@ class InThreads:
 
 
 class InTasks:
-    """``atake``, on a loop that goes on from call to call."""
+    """``aget_or_load``, on a loop that goes on from call to call."""
 
     def __init__(self, cache):
         self.cache = cache
         self.runner = asyncio.Runner()
 
-    def take(self, *args, **policy):
-        return self.runner.run(self.cache.atake(*args, **policy), context=copy_context())
+    def get_or_load(self, *args, **policy):
+        return self.runner.run(self.cache.aget_or_load(*args, **policy), context=copy_context())
 
     def held(self, value=None):
         return HeldInTasks(value, self)

@@ -23,13 +23,13 @@ FOUND_MEANWHILE = "a value found on looking again"
 
 # Each operation, and the number of look-ups that it counts.
 OPERATIONS = {
-    FOUND_MEANWHILE: (lambda cache: cache.take("k", unreached), 1),
-    "a stale value and its refresh": (lambda cache: cache.take("stale", returns(7), grace=5), 1),
+    FOUND_MEANWHILE: (lambda cache: cache.get_or_load("k", unreached), 1),
+    "a stale value and its refresh": (lambda cache: cache.get_or_load("stale", returns(7), grace=5), 1),
     "a load that fails safe": (
-        lambda cache: cache.take("stale", returns(LookupError()), grace=5, fail_safe=True, timeout=PATIENCE),
+        lambda cache: cache.get_or_load("stale", returns(LookupError()), grace=5, fail_safe=True, timeout=PATIENCE),
         1,
     ),
-    "a timed load": (lambda cache: cache.take("k", returns(7), timeout=PATIENCE), 1),
+    "a timed load": (lambda cache: cache.get_or_load("k", returns(7), timeout=PATIENCE), 1),
     "many": (lambda cache: load_many(cache, ["k", "other"], returns({"k": 7})), 0),
     "a value read beside": (lambda cache: cache.parts.loads.many.reconcile("stale", 7), 0),
 }
@@ -38,7 +38,7 @@ OPERATIONS = {
 def make():
     clock = ManualClock()
     cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
-    cache.take("stale", returns("old"), grace=5)
+    cache.get_or_load("stale", returns("old"), grace=5)
     clock.advance(11)
     return cache
 
@@ -46,7 +46,7 @@ def make():
 def use_every_key(cache):
     for key in KEYS:
         cache.delete(key)
-        assert cache.take(key, returns("new"), grace=5) == "new"
+        assert cache.get_or_load(key, returns("new"), grace=5) == "new"
     cache.stats()
 
 
@@ -95,7 +95,7 @@ def join(cache, loader, pool, waiters):
     """Have a caller wait for the leader, whose loader runs, or has been interrupted before it did."""
     assert until(lambda: loader.began)
     before = len(waiters.begun)
-    waiter = pool.submit(cache.take, "k", returns("its own"))
+    waiter = pool.submit(cache.get_or_load, "k", returns("its own"))
     assert until(lambda: waiter.done() or len(waiters.begun) > before)
     loader.go.release()
     return waiter
@@ -113,7 +113,7 @@ def test_an_exception_at_any_point_of_a_leader_leaves_no_waiter_behind(pool, err
 
             def lead(cache=cache, loader=loader):
                 with contextlib.suppress(LookupError):
-                    cache.take("k", loader)
+                    cache.get_or_load("k", loader)
 
             interrupted = delivery.run(lead)
             loader.began = True
@@ -133,21 +133,21 @@ def test_an_interrupted_waiter_leaves_nothing_that_refuses_others(pool, waiters)
         for target in count(1):
             cache = make()
             loader = Held("loaded")
-            leader = pool.submit(cache.take, "k", loader)
+            leader = pool.submit(cache.get_or_load, "k", loader)
             assert loader.is_running()
 
             def wait(cache=cache):
-                cache.take("k", returns("its own"), timeout=0.001)
+                cache.get_or_load("k", returns("its own"), timeout=0.001)
 
             def in_a_loader(cache=cache, wait=wait):
                 with contextlib.suppress(TimeoutError):
-                    cache.take("outer", wait)
+                    cache.get_or_load("outer", wait)
 
             delivery = Delivery(target)
             interrupted = delivery.run(in_a_loader)
             loader.release()
             assert leader.result(PATIENCE) == "loaded"
-            assert cache.take("k", returns("unreached")) == "loaded"
+            assert cache.get_or_load("k", returns("unreached")) == "loaded"
             assert until(lambda cache=cache: cache.parts.loads.is_idle)
             if not interrupted:
                 break
@@ -162,7 +162,7 @@ def test_an_exception_at_any_point_leaves_all_threads_of_the_pool_to_others(monk
             monkeypatch.setattr("wheelcache.loading.background.refresh_pool", pool)
             cache = make()
             delivery = Delivery(target)
-            interrupted = delivery.run(lambda cache=cache: cache.take("stale", returns(7), grace=5))
+            interrupted = delivery.run(lambda cache=cache: cache.get_or_load("stale", returns(7), grace=5))
             assert until(lambda cache=cache: cache.parts.loads.is_idle)
             both = [PlainlyHeld(None), PlainlyHeld(None)]
             assert all(pool.submit(each) for each in both)

@@ -46,7 +46,7 @@ def test_an_error_reaches_the_caller_and_the_waiters(cache, pool):
     loader = Held(LookupError("no"))
     many = pool.submit(harness.load_many, cache, ["a", "b"], loader)
     assert loader.is_running()
-    waiting = pool.submit(cache.take, "b", returns("unreached"))
+    waiting = pool.submit(cache.get_or_load, "b", returns("unreached"))
     until_waiting()
     loader.release()
     assert many.exception(PATIENCE) is waiting.exception(PATIENCE) is loader.value
@@ -58,8 +58,8 @@ def test_a_caller_that_waits_for_a_key_gets_it_or_loads_it_if_it_was_not_found(c
     loader = Held({"a": "of many"})
     many = pool.submit(harness.load_many, cache, ["a", "b"], loader)
     assert loader.is_running()
-    found = pool.submit(cache.take, "a", returns("unreached"))
-    not_found = pool.submit(cache.take, "b", returns("its own"))
+    found = pool.submit(cache.get_or_load, "a", returns("unreached"))
+    not_found = pool.submit(cache.get_or_load, "b", returns("its own"))
     until_waiting(2)
     loader.release()
     assert many.result(PATIENCE) == {"a": "of many"}
@@ -69,7 +69,7 @@ def test_a_caller_that_waits_for_a_key_gets_it_or_loads_it_if_it_was_not_found(c
 
 def test_it_does_not_wait_for_a_load_in_progress_and_neither_value_is_kept(cache, pool):
     loader = Held("single")
-    single = pool.submit(cache.take, "a", loader)
+    single = pool.submit(cache.get_or_load, "a", loader)
     assert loader.is_running()
     assert harness.load_many(cache, ["a", "b"], returns({"a": "of many", "b": 2})) == {"a": "of many", "b": 2}
     loader.release()
@@ -81,7 +81,7 @@ def test_it_does_not_wait_for_a_load_in_progress_and_neither_value_is_kept(cache
 @pytest.mark.parametrize("moment", ["before_set", "after_set"])
 def test_a_load_beside_which_another_value_is_read_amid_its_store_is_not_kept(moments, cache, moment):
     setattr(moments, moment, lambda: cache.parts.loads.many.reconcile("k", "other"))
-    assert cache.take("k", returns("single")) == "single"
+    assert cache.get_or_load("k", returns("single")) == "single"
     assert cache.get("k") is None
 
 
@@ -117,7 +117,7 @@ def test_what_is_written_meanwhile_wins(cache, load_many, written):
 
 def test_a_loader_of_many_that_takes_one_of_them_is_refused(cache, load_many):
     with pytest.raises(LoadDeadlock):
-        load_many(["a", "b"], lambda keys: {"a": cache.take("b", returns("unreached"))})
+        load_many(["a", "b"], lambda keys: {"a": cache.get_or_load("b", returns("unreached"))})
 
 
 @pytest.mark.parametrize("way", [run, lambda steps: asyncio.run(run_async(steps))], ids=["in threads", "in tasks"])

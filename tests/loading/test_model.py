@@ -93,7 +93,7 @@ class Loading(RuleBasedStateMachine):
         assert self.clock() < due + min(grace or 0, caller.grace or 0), "served when its time and its grace were over"
 
     @rule(key=KEYS, ttl=TTLS, grace=GRACES, fail_safe=st.booleans(), refresh_ahead=st.sampled_from([None, 0.5]), n=KEYS)
-    def take(self, key, ttl, grace, fail_safe, refresh_ahead, n):
+    def get_or_load(self, key, ttl, grace, fail_safe, refresh_ahead, n):
         async def loader():
             assert not any(held.key == key for held in self.running), "two loaders of one key at once"
             held = Held(key, next(self.numbers), ttl, grace, self.loop.create_future())
@@ -111,7 +111,7 @@ class Loading(RuleBasedStateMachine):
 
         for _ in range(n + 1):
             task = self.loop.create_task(
-                self.cache.atake(
+                self.cache.aget_or_load(
                     key,
                     loader,
                     ttl,
@@ -213,7 +213,7 @@ class Loading(RuleBasedStateMachine):
             # Nothing is left of the loads that would keep a key from being loaded.
             self.clear()
             for key in range(2):
-                self.take(key, 1, None, False, None, 0)
+                self.get_or_load(key, 1, None, False, None, 0)
             assert {held.key for held in self.running} == {0, 1}
             while self.running:
                 self.a_loader_ends(0, "returns")
@@ -274,7 +274,7 @@ def test_threads_never_load_a_key_twice_at_once_and_none_is_lost(together):
                 loader = partial(load, key, choose.choice((0, 0, 0.002)), choose.random() < 0.2)
                 next(asked)
                 try:
-                    number = cache.take(
+                    number = cache.get_or_load(
                         key,
                         loader,
                         choose.choice((1, 5)),

@@ -23,12 +23,12 @@ def no_threads():
 
 @pytest.mark.parametrize("hindered", [lambda: full(refresh_pool), no_threads], ids=["full queue", "no threads"])
 def test_refreshes_that_cannot_start_are_dropped_and_counted_and_tried_again(cache, clock, hindered):
-    cache.take("k", returns("old"), grace=50)
+    cache.get_or_load("k", returns("old"), grace=50)
     clock.advance(10)
     with hindered():
-        assert cache.take("k", unreached, grace=50) == "old"
+        assert cache.get_or_load("k", unreached, grace=50) == "old"
     assert_counts(cache, misses=1, stale_hits=1, loads=1, refreshes_dropped=1)
-    assert cache.take("k", returns("new"), grace=50) == "old"
+    assert cache.get_or_load("k", returns("new"), grace=50) == "old"
     assert until(lambda: cache.get("k") == "new")
 
 
@@ -36,13 +36,13 @@ def test_too_many_refreshes_of_event_loops_are_dropped_and_counted(cache, clock)
     async def main():
         go = asyncio.Event()
         for key in range(QUEUE + 1):
-            await cache.atake(key, returns("old"), grace=50)
+            await cache.aget_or_load(key, returns("old"), grace=50)
         clock.advance(10)
-        stale = [await cache.atake(key, go.wait, grace=50) for key in range(QUEUE + 1)]
+        stale = [await cache.aget_or_load(key, go.wait, grace=50) for key in range(QUEUE + 1)]
         stats = cache.stats()
         go.set()
         await until_tasks_end()
-        stale.append(await cache.atake(QUEUE, returns("new"), grace=50))
+        stale.append(await cache.aget_or_load(QUEUE, returns("new"), grace=50))
         await until_tasks_end()
         return set(stale), stats.refreshes, stats.refreshes_dropped
 
@@ -61,10 +61,10 @@ def test_loads_in_the_background_run_in_a_copy_of_their_callers_context(cache, c
 
     def ask():
         colour.set("red")
-        assert twin.take("k", loader, grace=5, timeout=PATIENCE) == "red"
+        assert twin.get_or_load("k", loader, grace=5, timeout=PATIENCE) == "red"
         clock.advance(10)
         colour.set("blue")
-        assert twin.take("k", loader, grace=5) == "red"
+        assert twin.get_or_load("k", loader, grace=5) == "red"
         twin.settle()
         return cache.get("k"), colour.get()
 
@@ -74,22 +74,22 @@ def test_loads_in_the_background_run_in_a_copy_of_their_callers_context(cache, c
 
 def test_a_refresh_that_a_loader_starts_is_no_part_of_that_load(cache, clock):
     """It may take the key that is being loaded: no load waits for it."""
-    cache.take("inner", returns("old"), grace=50)
+    cache.get_or_load("inner", returns("old"), grace=50)
     clock.advance(10)
 
     def refresh():
-        return cache.take("outer", unreached)
+        return cache.get_or_load("outer", unreached)
 
-    assert cache.take("outer", lambda: cache.take("inner", refresh, grace=50)) == "old"
+    assert cache.get_or_load("outer", lambda: cache.get_or_load("inner", refresh, grace=50)) == "old"
     assert until(lambda: cache.get("inner") == "old")
 
 
 @pytest.mark.parametrize("write", ["set", "delete"])
 def test_a_refresh_that_finds_its_entry_written_when_it_begins_loads_nothing(cache, clock, write):
-    cache.take("k", returns("old"), grace=5)
+    cache.get_or_load("k", returns("old"), grace=5)
     clock.advance(10)
     with full(refresh_pool, places=1):
-        assert cache.take("k", unreached, grace=5) == "old"
+        assert cache.get_or_load("k", unreached, grace=5) == "old"
         assert cache.set("k", "newer") if write == "set" else not cache.delete("k")
     assert until(is_idle)
     assert (cache.stats().refreshes, cache.stats().loads, cache.stats().load_failures) == (1, 1, 0)
@@ -97,17 +97,17 @@ def test_a_refresh_that_finds_its_entry_written_when_it_begins_loads_nothing(cac
 
 
 def test_closing_a_cache_while_it_refreshes_is_quiet(cache, clock, twin, caplog):
-    twin.take("k", returns("old"), grace=50)
+    twin.get_or_load("k", returns("old"), grace=50)
     clock.advance(10)
     loader = twin.held("new")
-    assert twin.take("k", loader, grace=50) == "old"
+    assert twin.get_or_load("k", loader, grace=50) == "old"
     assert loader.is_running()
     cache.close()
     loader.release()
     twin.settle()
     assert caplog.text == ""
     with pytest.raises(CacheClosed):
-        twin.take("k", unreached, grace=50)
+        twin.get_or_load("k", unreached, grace=50)
 
 
 def raise_exit(*args):
@@ -124,15 +124,15 @@ def test_what_raises_in_the_background_keeps_no_caller_waiting(make, clock, pool
     cache = make(on_removal=raise_exit if broken == "listener" else None)
     if broken == "log handler":
         monkeypatch.setattr(logging.getLogger("wheelcache"), "handlers", [Broken()])
-    cache.take("k", returns("old"), grace=50)
+    cache.get_or_load("k", returns("old"), grace=50)
     clock.advance(10)
     loader = returns(LookupError()) if broken != "loader" else raise_exit
-    assert cache.take("k", loader, grace=50) == "old"
+    assert cache.get_or_load("k", loader, grace=50) == "old"
     assert until(is_idle)
     assert cache.stats().load_failures == 1
-    assert pool.submit(cache.take, "k", returns("new"), grace=50).result(PATIENCE) == "new"
+    assert pool.submit(cache.get_or_load, "k", returns("new"), grace=50).result(PATIENCE) == "new"
     clock.advance(10)
-    assert cache.take("k", returns("newer"), grace=50) == "new"
+    assert cache.get_or_load("k", returns("newer"), grace=50) == "new"
     assert until(lambda: cache.get("k") == "newer")
 
 
@@ -146,17 +146,17 @@ def cancel_all(loop):
 @pytest.mark.parametrize("loop_is", ["left", "cancelled", "closed"])
 def test_a_refresh_whose_loop_runs_no_more_keeps_no_caller_waiting(cache, clock, pool, loop_is, policy):
     """A loop that was left, when ``run_until_complete`` returned, might be run again."""
-    cache.take("k", returns("old"), grace=5)
+    cache.get_or_load("k", returns("old"), grace=5)
     clock.advance(10)
     loader = HeldInTasks()
     loop = asyncio.new_event_loop()
-    assert loop.run_until_complete(cache.atake("k", loader, grace=5)) == "old"
+    assert loop.run_until_complete(cache.aget_or_load("k", loader, grace=5)) == "old"
     loop.run_until_complete(loader.began.wait())
     if loop_is == "cancelled":
         cancel_all(loop)
     elif loop_is == "closed":
         loop.close()
-    asked = pool.submit(cache.take, "k", returns("new"), **policy)
+    asked = pool.submit(cache.get_or_load, "k", returns("new"), **policy)
     assert asked.result(PATIENCE) == ("old" if policy else "new")
     assert until(lambda: cache.get("k") == "new")
     if loop_is != "closed":
@@ -168,12 +168,12 @@ def test_a_refresh_whose_loop_runs_no_more_keeps_no_caller_waiting(cache, clock,
 def test_refreshes_that_were_left_with_their_loops_take_no_place_of_others(cache, clock):
     keys = range(QUEUE + 1)
     for key in keys:
-        cache.take(key, returns("old"), grace=100)
+        cache.get_or_load(key, returns("old"), grace=100)
     clock.advance(11)
 
     async def begin_refreshes(keys):
         for key in keys:
-            assert await cache.atake(key, asyncio.Event().wait, grace=100) == "old"
+            assert await cache.aget_or_load(key, asyncio.Event().wait, grace=100) == "old"
 
     loops = [asyncio.new_event_loop() for _ in range(2)]
     loops[0].run_until_complete(begin_refreshes(keys[:QUEUE]))

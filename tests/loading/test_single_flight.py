@@ -16,7 +16,7 @@ from wheelcache.loading.request import Unstored
 
 def test_one_caller_loads_and_all_get_the_very_value(cache, pool):
     loader = Held([1])
-    callers = [pool.submit(cache.take, "k", loader) for _ in range(32)]
+    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(32)]
     until_waiting(31)
     loader.release()
     assert {id(caller.result(PATIENCE)) for caller in callers} == {id(loader.value)}
@@ -27,18 +27,18 @@ def test_one_caller_loads_and_all_get_the_very_value(cache, pool):
 
 def test_what_the_loader_raises_reaches_all_and_is_not_stored(cache, pool):
     loader = Held(LookupError("no"))
-    callers = [pool.submit(cache.take, "k", loader) for _ in range(8)]
+    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(8)]
     until_waiting(7)
     loader.release()
     assert {caller.exception(PATIENCE) for caller in callers} == {loader.value}
     assert_counts(cache, misses=8, load_failures=1)
-    assert cache.take("k", returns("next")) == "next"
+    assert cache.get_or_load("k", returns("next")) == "next"
 
 
 def test_what_the_weigher_raises_reaches_all(make, pool):
     cache = make(max_weight=5, weigher=lambda key, value: -1)
     loader = Held("heavy")
-    callers = [pool.submit(cache.take, "k", loader) for _ in range(2)]
+    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(2)]
     until_waiting()
     loader.release()
     for caller in callers:
@@ -48,7 +48,7 @@ def test_what_the_weigher_raises_reaches_all(make, pool):
 
 def test_what_is_not_to_be_stored_reaches_every_waiter_and_counts_as_a_load(cache, pool):
     loader = Held(Unstored("for you"))
-    callers = [pool.submit(cache.take, "k", loader) for _ in range(3)]
+    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(3)]
     until_waiting(2)
     loader.release()
     assert [caller.result(PATIENCE) for caller in callers] == ["for you"] * 3
@@ -58,7 +58,7 @@ def test_what_is_not_to_be_stored_reaches_every_waiter_and_counts_as_a_load(cach
 
 def test_loaders_of_different_keys_never_wait_for_each_other(cache, pool):
     both = threading.Barrier(2)
-    loads = [pool.submit(cache.take, key, lambda: both.wait(PATIENCE)) for key in "ab"]
+    loads = [pool.submit(cache.get_or_load, key, lambda: both.wait(PATIENCE)) for key in "ab"]
     assert sorted(load.result(PATIENCE) for load in loads) == [0, 1]
 
 
@@ -67,9 +67,9 @@ def test_load_seconds_add_up_on_the_caches_clock(cache, clock):
         clock.advance(1.5)
         return 1
 
-    cache.take("a", loader)
+    cache.get_or_load("a", loader)
     with pytest.raises(ZeroDivisionError):
-        cache.take("b", lambda: loader() / 0)
+        cache.get_or_load("b", lambda: loader() / 0)
     stats = cache.stats()
     assert (stats.loads, stats.load_failures, stats.load_seconds) == (1, 1, 3.0)
 
@@ -78,12 +78,12 @@ def test_a_listener_may_look_up_the_key_that_was_loaded(make, clock):
     seen = []
 
     def listener(key, value, cause):
-        seen.append((value, cause, cache.take("k", unreached)))
+        seen.append((value, cause, cache.get_or_load("k", unreached)))
 
     cache = make(interval=60, on_removal=listener)
     cache.set("k", "old", ttl=1)
     clock.advance(1)
-    assert cache.take("k", returns("new")) == "new"
+    assert cache.get_or_load("k", returns("new")) == "new"
     assert seen == [("old", RemovalCause.EXPIRED, "new")]
 
 
@@ -104,10 +104,10 @@ STORES = ("set", "add", "set_many")
 @pytest.mark.parametrize("write", WRITES)
 def test_what_is_written_while_a_loader_runs_wins_and_later_callers_get_nothing_older(cache, pool, write):
     loader, fresh = Held("old"), Held("new")
-    early = [pool.submit(cache.take, "k", loader) for _ in range(3)]
+    early = [pool.submit(cache.get_or_load, "k", loader) for _ in range(3)]
     until_waiting(2)
     WRITES[write](cache)
-    late = [pool.submit(cache.take, "k", fresh) for _ in range(3)]
+    late = [pool.submit(cache.get_or_load, "k", fresh) for _ in range(3)]
     if write not in STORES:
         # They do not load while the first one does, and then one of them loads.
         until_waiting(5)
@@ -125,17 +125,17 @@ def test_what_is_written_while_a_loader_runs_wins_and_later_callers_get_nothing_
 
 def test_a_delete_just_before_the_value_is_stored_keeps_it_out(make):
     cache = make(max_weight=5, weigher=lambda key, value: cache.delete("k") or 1)
-    assert cache.take("k", returns("old")) == "old"
+    assert cache.get_or_load("k", returns("old")) == "old"
     assert "k" not in cache
 
 
 def test_a_write_in_another_process_keeps_the_value_out_and_ends_a_stale_one(make, pool, tmp_path, clock):
     here, elsewhere = (make(stamps=SharedStamps("test", tmp_path)) for _ in range(2))
     loader = Held("old")
-    leader = pool.submit(here.take, "k", loader, grace=5)
+    leader = pool.submit(here.get_or_load, "k", loader, grace=5)
     assert loader.is_running()
     elsewhere.set("k", "written elsewhere")
-    late = pool.submit(here.take, "k", returns("new"), grace=5)
+    late = pool.submit(here.get_or_load, "k", returns("new"), grace=5)
     until_waiting()
     loader.release()
     assert leader.result(PATIENCE) == "old"
@@ -143,7 +143,7 @@ def test_a_write_in_another_process_keeps_the_value_out_and_ends_a_stale_one(mak
     assert here.get("k") == "new"
     clock.advance(10)
     elsewhere.set("k", "written again")
-    assert here.take("k", returns("newer"), grace=5) == "newer"
+    assert here.get_or_load("k", returns("newer"), grace=5) == "newer"
 
 
 # Tasks, and leaders that leave.
@@ -152,9 +152,9 @@ def test_a_write_in_another_process_keeps_the_value_out_and_ends_a_stale_one(mak
 def test_tasks_and_threads_share_a_flight(cache, pool):
     async def main():
         loader = HeldInTasks("loaded")
-        tasks = [asyncio.create_task(cache.atake("k", loader)) for _ in range(50)]
+        tasks = [asyncio.create_task(cache.aget_or_load("k", loader)) for _ in range(50)]
         await asyncio.sleep(0)
-        thread = asyncio.wrap_future(pool.submit(cache.take, "k", unreached))
+        thread = asyncio.wrap_future(pool.submit(cache.get_or_load, "k", unreached))
         await auntil_waiting(50)
         loader.release()
         assert await asyncio.gather(*tasks, thread) == ["loaded"] * 51
@@ -174,7 +174,7 @@ def test_a_cancelled_waiter_takes_none_with_it_and_a_cancelled_leader_hands_over
             return "loaded"
 
         names = ("leader", "waiter", "heir", "last")
-        tasks = [asyncio.create_task(cache.atake("k", load), name=name) for name in names]
+        tasks = [asyncio.create_task(cache.aget_or_load("k", load), name=name) for name in names]
         await asyncio.sleep(0)
         tasks[1].cancel()
         await asyncio.sleep(0)
@@ -193,9 +193,9 @@ def test_a_cancelled_waiter_takes_none_with_it_and_a_cancelled_leader_hands_over
 @pytest.mark.parametrize("policy", [{}, {"timeout": PATIENCE}], ids=["", "timed"])
 def test_a_leader_that_exits_hands_over_to_one_waiter(cache, pool, policy):
     loader, heir = Held(SystemExit()), Held("heir")
-    leader = pool.submit(cache.take, "k", loader, **policy)
+    leader = pool.submit(cache.get_or_load, "k", loader, **policy)
     assert loader.is_running()
-    heirs = [pool.submit(cache.take, "k", heir) for _ in range(4)]
+    heirs = [pool.submit(cache.get_or_load, "k", heir) for _ in range(4)]
     until_waiting(5 if policy else 4)
     loader.release()
     heir.release()
@@ -206,7 +206,7 @@ def test_a_leader_that_exits_hands_over_to_one_waiter(cache, pool, policy):
 
 def test_closing_a_cache_lets_no_caller_wait_for_ever(cache, pool):
     loader = Held("late")
-    callers = [pool.submit(cache.take, "k", loader) for _ in range(2)]
+    callers = [pool.submit(cache.get_or_load, "k", loader) for _ in range(2)]
     until_waiting()
     cache.close()
     loader.release()
@@ -215,9 +215,9 @@ def test_closing_a_cache_lets_no_caller_wait_for_ever(cache, pool):
 
 def test_a_flight_whose_loop_was_left_is_replaced(cache):
     loop = asyncio.new_event_loop()
-    leader = loop.create_task(cache.atake("k", asyncio.Event().wait))
+    leader = loop.create_task(cache.aget_or_load("k", asyncio.Event().wait))
     loop.run_until_complete(asyncio.sleep(0))
-    assert cache.take("k", returns("new")) == "new"
+    assert cache.get_or_load("k", returns("new")) == "new"
     leader.cancel()
     loop.run_until_complete(asyncio.sleep(0))
     loop.close()
@@ -227,8 +227,8 @@ def test_a_flight_whose_loop_was_left_is_replaced(cache):
 @pytest.mark.parametrize("raised", [StopIteration, StopAsyncIteration, GeneratorExit])
 def test_what_generators_use_for_themselves_reaches_a_caller(cache, raised):
     with pytest.raises(raised):
-        cache.take("k", returns(raised()))
-    assert cache.take("k", returns(1)) == 1
+        cache.get_or_load("k", returns(raised()))
+    assert cache.get_or_load("k", returns(1)) == 1
 
 
 def test_a_stop_iteration_of_a_thread_reaches_the_tasks_that_wait(cache, pool):
@@ -236,9 +236,9 @@ def test_a_stop_iteration_of_a_thread_reaches_the_tasks_that_wait(cache, pool):
     loader = Held(StopIteration())
 
     async def main():
-        leading = pool.submit(cache.take, "k", loader)
+        leading = pool.submit(cache.get_or_load, "k", loader)
         assert loader.is_running()
-        waiting = asyncio.create_task(cache.atake("k", unreached))
+        waiting = asyncio.create_task(cache.aget_or_load("k", unreached))
         await auntil_waiting()
         loader.release()
         with pytest.raises(RuntimeError, match="coroutine raised StopIteration"):
@@ -253,20 +253,20 @@ def test_a_stop_iteration_of_a_thread_reaches_the_tasks_that_wait(cache, pool):
 
 def test_a_loader_that_takes_its_own_key_is_refused(cache):
     with pytest.raises(LoadDeadlock, match="loader of 'k' takes, itself or through other loaders, 'k'"):
-        cache.take("k", lambda: cache.take("k", unreached))
+        cache.get_or_load("k", lambda: cache.get_or_load("k", unreached))
     with pytest.raises(LoadDeadlock, match="loader of 'a' takes, itself or through other loaders, 'a'"):
-        cache.take("a", lambda: cache.take("b", lambda: cache.take("a", unreached)))
-    assert cache.take("a", returns(1)) == 1
+        cache.get_or_load("a", lambda: cache.get_or_load("b", lambda: cache.get_or_load("a", unreached)))
+    assert cache.get_or_load("a", returns(1)) == 1
 
 
 def test_a_loader_may_take_other_keys_and_not_its_own_in_a_task_of_its_own(cache):
     async def main():
         async def own_key_in_a_task():
-            return await asyncio.create_task(cache.atake("k", unreached))
+            return await asyncio.create_task(cache.aget_or_load("k", unreached))
 
         with pytest.raises(LoadDeadlock):
-            await cache.atake("k", own_key_in_a_task)
-        return await cache.atake("k", lambda: cache.take("other", returns(2)))
+            await cache.aget_or_load("k", own_key_in_a_task)
+        return await cache.aget_or_load("k", lambda: cache.get_or_load("other", returns(2)))
 
     assert asyncio.run(main()) == 2
 
@@ -278,11 +278,11 @@ def test_two_loaders_in_two_threads_that_take_each_others_keys_do_not_hang(make,
 
     def load(cache, key):
         both.wait(PATIENCE)
-        return cache.take(key, unreached)
+        return cache.get_or_load(key, unreached)
 
     callers = [
-        pool.submit(first.take, "a", lambda: load(second, "b")),
-        pool.submit(second.take, "b", lambda: load(first, "a")),
+        pool.submit(first.get_or_load, "a", lambda: load(second, "b")),
+        pool.submit(second.get_or_load, "b", lambda: load(first, "a")),
     ]
     assert [type(caller.exception(PATIENCE)) for caller in callers] == [LoadDeadlock] * 2
 
@@ -290,14 +290,14 @@ def test_two_loaders_in_two_threads_that_take_each_others_keys_do_not_hang(make,
 def test_a_blocking_caller_in_the_loop_of_the_leading_task_loads_apart_and_stores_nothing(cache):
     async def main():
         go = asyncio.Event()
-        leading = asyncio.create_task(cache.atake("k", go.wait))
+        leading = asyncio.create_task(cache.aget_or_load("k", go.wait))
         await asyncio.sleep(0)
-        assert cache.take("k", returns("apart")) == "apart"
-        assert cache.take("k", lambda: cache.set("k", "written") and "apart") == "apart"
+        assert cache.get_or_load("k", returns("apart")) == "apart"
+        assert cache.get_or_load("k", lambda: cache.set("k", "written") and "apart") == "apart"
         assert cache.get("k") == "written"
         cache.delete("k")
         with pytest.raises(LoadDeadlock):
-            cache.take("k", lambda: cache.take("k", unreached))
+            cache.get_or_load("k", lambda: cache.get_or_load("k", unreached))
         assert "k" not in cache
         go.set()
         return await leading
@@ -308,11 +308,11 @@ def test_a_blocking_caller_in_the_loop_of_the_leading_task_loads_apart_and_store
 def test_a_blocking_caller_in_a_loop_that_a_flight_waits_for_in_a_roundabout_way_loads_apart(cache, pool):
     async def main():
         go = asyncio.Event()
-        leading = asyncio.create_task(cache.atake("a", go.wait))
+        leading = asyncio.create_task(cache.aget_or_load("a", go.wait))
         await asyncio.sleep(0)
-        thread = asyncio.wrap_future(pool.submit(cache.take, "b", lambda: cache.take("a", unreached)))
+        thread = asyncio.wrap_future(pool.submit(cache.get_or_load, "b", lambda: cache.get_or_load("a", unreached)))
         await auntil_waiting()
-        assert cache.take("b", returns("apart")) == "apart"
+        assert cache.get_or_load("b", returns("apart")) == "apart"
         go.set()
         return await leading, await thread
 
@@ -325,7 +325,7 @@ def test_a_loader_that_needs_the_loop_its_own_waiter_blocks_is_refused(cache, po
     def load_x():
         started.set()
         assert proceed.wait(PATIENCE)
-        return cache.take("y", unreached)
+        return cache.get_or_load("y", unreached)
 
     def let_go_when_blocked():
         until_waiting()
@@ -333,13 +333,13 @@ def test_a_loader_that_needs_the_loop_its_own_waiter_blocks_is_refused(cache, po
 
     async def main():
         go = asyncio.Event()
-        leading = asyncio.create_task(cache.atake("y", go.wait))
+        leading = asyncio.create_task(cache.aget_or_load("y", go.wait))
         await asyncio.sleep(0)
-        thread = pool.submit(cache.take, "x", load_x)
+        thread = pool.submit(cache.get_or_load, "x", load_x)
         assert started.wait(PATIENCE)
         watching = pool.submit(let_go_when_blocked)
         with pytest.raises(LoadDeadlock):
-            cache.take("x", unreached)
+            cache.get_or_load("x", unreached)
         watching.result(PATIENCE)
         go.set()
         assert isinstance(thread.exception(PATIENCE), LoadDeadlock)
@@ -354,26 +354,26 @@ def test_a_finalizer_that_takes_the_key_whose_value_is_being_stored_does_not_wai
 
     class Value:
         def __del__(self):
-            found.append(cache.take("k", returns("apart")))
+            found.append(cache.get_or_load("k", returns("apart")))
 
     left = [Value()]
     cache = make(max_weight=9, weigher=lambda key, value: left.clear() or 1)
-    assert pool.submit(cache.take, "k", returns("new")).result(PATIENCE) == "new"
+    assert pool.submit(cache.get_or_load, "k", returns("new")).result(PATIENCE) == "new"
     assert found == ["apart"]
     assert cache.get("k") == "new"
 
 
 def test_a_coroutine_that_is_closed_inside_another_load_leaves_no_flight_and_that_load_its_protection(cache):
     def loader():
-        other = cache.atake("other", asyncio.Future)
+        other = cache.aget_or_load("other", asyncio.Future)
         other.send(None)
         other.close()
-        assert cache.take("other", returns(1)) == 1
-        return cache.take("k", unreached)
+        assert cache.get_or_load("other", returns(1)) == 1
+        return cache.get_or_load("k", unreached)
 
     async def main():
         with pytest.raises(LoadDeadlock):
-            cache.take("k", loader)
+            cache.get_or_load("k", loader)
 
     asyncio.run(main())
 
@@ -391,13 +391,13 @@ def test_what_a_loader_left_running_may_take_its_key_when_the_load_is_over_and_k
 
         async def later():
             await go.wait()
-            return await cache.atake("k", Value)
+            return await cache.aget_or_load("k", Value)
 
         async def load():
             tasks.append(asyncio.create_task(later()))
             return Value()
 
-        value = weakref.ref(await cache.atake("k", load))
+        value = weakref.ref(await cache.aget_or_load("k", load))
         cache.clear()
         assert value() is None
         go.set()
@@ -422,7 +422,7 @@ def test_a_failed_load_without_waiters_leaves_no_cycle(cache):
     try:
         for policy in ({}, {"timeout": PATIENCE}):
             with pytest.raises(LookupError):
-                cache.take("k", loader, **policy)
+                cache.get_or_load("k", loader, **policy)
         del policy
         assert until(lambda: [each() for each in left] == [None, None])
     finally:

@@ -18,35 +18,35 @@ SHORT = 0.02
 def test_a_caller_that_waited_for_its_timeout_gets_an_error_and_the_value_is_cached_later(cache, twin):
     loader = twin.held("late")
     with pytest.raises(LoadTimeout, match=r"the loader of 'k' takes longer than 0\.02 s") as caught:
-        twin.take("k", loader, timeout=SHORT)
+        twin.get_or_load("k", loader, timeout=SHORT)
     assert isinstance(caught.value, TimeoutError)
     assert (caught.value.key, caught.value.timeout) == ("k", SHORT)
     assert loader.is_running()
     with pytest.raises(LoadTimeout):
-        twin.take("k", loader, timeout=SHORT)
+        twin.get_or_load("k", loader, timeout=SHORT)
     loader.release()
     twin.settle()
     assert loader.calls == 1
-    assert twin.take("k", unreached, timeout=SHORT) == "late"
+    assert twin.get_or_load("k", unreached, timeout=SHORT) == "late"
     assert_counts(cache, hits=1, misses=2, loads=1, load_timeouts=2)
 
 
 def test_a_caller_gets_the_value_or_the_error_in_time(cache, twin):
-    assert twin.take("k", returns(1), timeout=PATIENCE) == 1
+    assert twin.get_or_load("k", returns(1), timeout=PATIENCE) == 1
     # Longer than any clock counts.
-    assert twin.take("long", returns(2), timeout=1e300) == 2
+    assert twin.get_or_load("long", returns(2), timeout=1e300) == 2
     with pytest.raises(LookupError):
-        twin.take("other", returns(LookupError()), timeout=PATIENCE)
+        twin.get_or_load("other", returns(LookupError()), timeout=PATIENCE)
     assert_counts(cache, misses=3, loads=2, load_failures=1)
 
 
 def test_with_a_timeout_the_fresh_value_is_preferred_and_the_stale_one_comes_after_it(cache, clock, twin):
-    twin.take("k", returns("old"), grace=50)
+    twin.get_or_load("k", returns("old"), grace=50)
     clock.advance(10)
-    assert twin.take("k", returns("fresh"), grace=50, timeout=PATIENCE) == "fresh"
+    assert twin.get_or_load("k", returns("fresh"), grace=50, timeout=PATIENCE) == "fresh"
     clock.advance(10)
     loader = twin.held("late")
-    assert twin.take("k", loader, grace=50, timeout=SHORT) == "fresh"
+    assert twin.get_or_load("k", loader, grace=50, timeout=SHORT) == "fresh"
     loader.release()
     twin.settle()
     assert cache.get("k") == "late"
@@ -54,10 +54,10 @@ def test_with_a_timeout_the_fresh_value_is_preferred_and_the_stale_one_comes_aft
 
 
 def test_fail_safe_serves_the_stale_value_if_the_load_fails_in_time(cache, clock, twin, caplog, steady):
-    twin.take("k", returns("old"), grace=50, fail_safe=True)
+    twin.get_or_load("k", returns("old"), grace=50, fail_safe=True)
     clock.advance(10)
     for _ in range(3):
-        assert twin.take("k", returns(LookupError()), grace=50, fail_safe=True, timeout=PATIENCE) == "old"
+        assert twin.get_or_load("k", returns(LookupError()), grace=50, fail_safe=True, timeout=PATIENCE) == "old"
     twin.settle()
     # The pool's thread wakes the waiters first.
     assert until(lambda: caplog.text.count("failed; the next refresh waits for 1.0 s.") == 1)
@@ -68,7 +68,7 @@ def test_fail_safe_serves_the_stale_value_if_the_load_fails_in_time(cache, clock
 def test_an_error_that_no_caller_waits_for_is_logged_and_a_value_deleted_meanwhile_stays_out(cache, twin, caplog, late):
     loader = twin.held(late)
     with pytest.raises(LoadTimeout):
-        twin.take("k", loader, timeout=SHORT)
+        twin.get_or_load("k", loader, timeout=SHORT)
     assert loader.is_running()
     cache.delete("k")
     loader.release()
@@ -80,9 +80,9 @@ def test_an_error_that_no_caller_waits_for_is_logged_and_a_value_deleted_meanwhi
 def test_a_timeout_is_the_callers_own(cache, pool):
     for first, second in ((None, SHORT), (SHORT, None)):
         loader = Held("late")
-        callers = [pool.submit(cache.take, "k", loader, timeout=first)]
+        callers = [pool.submit(cache.get_or_load, "k", loader, timeout=first)]
         assert loader.is_running()
-        callers.append(pool.submit(cache.take, "k", unreached, timeout=second))
+        callers.append(pool.submit(cache.get_or_load, "k", unreached, timeout=second))
         patient, hasty = callers if first is None else reversed(callers)
         assert isinstance(hasty.exception(PATIENCE), LoadTimeout)
         until_waiting(1 if first else 0)
@@ -94,7 +94,7 @@ def test_a_timeout_is_the_callers_own(cache, pool):
 
 def test_a_timed_loader_may_not_take_its_own_key(cache, twin):
     with pytest.raises(LoadDeadlock, match="takes, itself or through other loaders"):
-        twin.take("k", lambda: cache.take("k", unreached), timeout=PATIENCE)
+        twin.get_or_load("k", lambda: cache.get_or_load("k", unreached), timeout=PATIENCE)
 
 
 def test_a_blocking_take_in_a_loop_never_loads_beside_a_load_that_was_given_up(cache):
@@ -103,7 +103,7 @@ def test_a_blocking_take_in_a_loop_never_loads_beside_a_load_that_was_given_up(c
     async def main():
         for each in (loader, unreached):
             with pytest.raises(LoadTimeout):
-                cache.take("k", each, timeout=SHORT)
+                cache.get_or_load("k", each, timeout=SHORT)
             assert loader.is_running()
 
     try:
@@ -116,10 +116,10 @@ def test_a_blocking_take_in_a_loop_never_loads_beside_a_load_that_was_given_up(c
 
 
 def test_a_timed_load_that_finds_no_room_in_time_gets_the_stale_value(cache, clock):
-    cache.take("k", returns("old"), grace=50)
+    cache.get_or_load("k", returns("old"), grace=50)
     clock.advance(10)
     with full(timed_load_pool):
-        assert cache.take("k", unreached, grace=50, timeout=SHORT) == "old"
+        assert cache.get_or_load("k", unreached, grace=50, timeout=SHORT) == "old"
     assert_counts(cache, misses=1, stale_hits=1, loads=1, load_timeouts=1, refreshes_dropped=1)
 
 
@@ -140,9 +140,9 @@ class NoRoom:
 def test_a_caller_that_joins_a_timed_load_that_finds_no_room_loads_itself(cache, pool, monkeypatch):
     no_room = NoRoom()
     monkeypatch.setattr("wheelcache.loading.background.timed_load_pool", no_room)
-    timed = pool.submit(cache.take, "k", unreached, timeout=SHORT)
+    timed = pool.submit(cache.get_or_load, "k", unreached, timeout=SHORT)
     assert no_room.asked.wait(PATIENCE)
-    joined = pool.submit(cache.take, "k", returns("mine"))
+    joined = pool.submit(cache.get_or_load, "k", returns("mine"))
     until_waiting()
     no_room.go.set()
     assert joined.result(PATIENCE) == "mine"
@@ -150,16 +150,16 @@ def test_a_caller_that_joins_a_timed_load_that_finds_no_room_loads_itself(cache,
 
 
 def test_where_no_thread_can_start_timed_loads_run_in_their_callers(cache, clock, monkeypatch):
-    cache.take("k", returns("old"), grace=50, fail_safe=True)
+    cache.get_or_load("k", returns("old"), grace=50, fail_safe=True)
     clock.advance(10)
     refuse_threads(monkeypatch)
-    assert cache.take("k", returns(LookupError()), grace=50, fail_safe=True, timeout=5) == "old"
-    assert cache.take("other", threading.get_ident, timeout=5) == threading.get_ident()
+    assert cache.get_or_load("k", returns(LookupError()), grace=50, fail_safe=True, timeout=5) == "old"
+    assert cache.get_or_load("other", threading.get_ident, timeout=5) == threading.get_ident()
 
 
 def test_timed_loads_that_take_timed_loads_never_starve_each_other(cache):
     def nested(depth):
-        return depth if depth == 0 else cache.take(depth, lambda: nested(depth - 1), timeout=PATIENCE)
+        return depth if depth == 0 else cache.get_or_load(depth, lambda: nested(depth - 1), timeout=PATIENCE)
 
     assert nested(TIMED_LOADS + 2) == 0
 
@@ -169,7 +169,7 @@ def test_a_timeout_holds_however_many_tasks_there_are(cache):
 
     async def main():
         go = asyncio.Event()
-        callers = [asyncio.create_task(cache.atake(i, go.wait, timeout=SHORT)) for i in range(many)]
+        callers = [asyncio.create_task(cache.aget_or_load(i, go.wait, timeout=SHORT)) for i in range(many)]
         done, late = await asyncio.wait(callers, timeout=PATIENCE)
         go.set()
         await asyncio.gather(*callers, return_exceptions=True)
@@ -183,12 +183,12 @@ def test_a_timeout_holds_however_many_tasks_there_are(cache):
 
 def test_a_task_that_no_longer_waits_leaves_nothing_that_breaks_when_its_loop_is_closed(cache, pool, caplog):
     loader = Held("late")
-    leading = pool.submit(cache.take, "k", loader)
+    leading = pool.submit(cache.get_or_load, "k", loader)
     assert loader.is_running()
 
     async def main():
         with pytest.raises(LoadTimeout):
-            await cache.atake("k", unreached, timeout=SHORT)
+            await cache.aget_or_load("k", unreached, timeout=SHORT)
 
     asyncio.run(main())
     loader.release()
@@ -200,15 +200,15 @@ def test_a_task_that_no_longer_waits_leaves_nothing_that_breaks_when_its_loop_is
 def test_waiters_for_a_task_in_the_background_go_on_when_its_loop_ends(cache, clock, pool, what):
     async def main():
         if what == "refresh":
-            await cache.atake("k", returns("old"), grace=5)
+            await cache.aget_or_load("k", returns("old"), grace=5)
             clock.advance(10)
-            assert await cache.atake("k", asyncio.Future, grace=5) == "old"
+            assert await cache.aget_or_load("k", asyncio.Future, grace=5) == "old"
             await asyncio.sleep(0)
         else:
             with pytest.raises(LoadTimeout):
-                await cache.atake("k", asyncio.Future, timeout=SHORT)
-        in_a_thread = pool.submit(cache.take, "k", returns("its own"))
-        in_a_loop = pool.submit(asyncio.run, cache.atake("k", returns("its own")))
+                await cache.aget_or_load("k", asyncio.Future, timeout=SHORT)
+        in_a_thread = pool.submit(cache.get_or_load, "k", returns("its own"))
+        in_a_loop = pool.submit(asyncio.run, cache.aget_or_load("k", returns("its own")))
         await auntil_waiting(2)
         return in_a_thread, in_a_loop
 
@@ -221,14 +221,14 @@ def test_waiters_for_a_task_in_the_background_go_on_when_its_loop_ends(cache, cl
 def test_the_caller_of_a_timed_load_is_cancelled_or_its_cache_is_closed(cache, caplog, what):
     async def main():
         loader = HeldInTasks("loaded")
-        caller = asyncio.create_task(cache.atake("k", loader, timeout=PATIENCE))
+        caller = asyncio.create_task(cache.aget_or_load("k", loader, timeout=PATIENCE))
         await loader.began.wait()
         if what == "cancelled":
             caller.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await caller
             # The load goes on.
-            waiting = asyncio.create_task(cache.atake("k", unreached))
+            waiting = asyncio.create_task(cache.aget_or_load("k", unreached))
             await asyncio.sleep(0)
             loader.release()
             assert await waiting == "loaded"

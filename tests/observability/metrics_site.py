@@ -21,7 +21,7 @@ dashboard = Dashboard("site", lambda: [cache], lambda name: [])
 
 
 def use(key, hits, misses):
-    cache.take(key, lambda: key)
+    cache.get_or_load(key, lambda: key)
     for _ in range(int(hits)):
         cache.get(key)
     for _ in range(int(misses)):

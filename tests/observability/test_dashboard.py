@@ -178,7 +178,7 @@ def test_the_figures_are_those_of_the_cache(make):
     cache.set("d", "again")
     cache.delete("c")
     assert [cache.get(key) for key in "ab"] == [None, "b"]
-    cache.take("e", lambda: "loaded")
+    cache.get_or_load("e", lambda: "loaded")
     document = dashboard(cache, title="a site").figures()
     assert (document["title"], document["this_worker"], document["since"]) == ("a site", os.getpid(), None)
     assert document["refresh"] == INTERVAL
@@ -443,9 +443,9 @@ def test_a_cache_without_a_living_worker_is_shown_with_its_settings_and_a_proble
 
 def test_percentiles_are_of_the_last_minute_and_the_last_hour(make, clock):
     cache = make("pages")
-    cache.take("slow", lambda: clock.advance(4))
+    cache.get_or_load("slow", lambda: clock.advance(4))
     clock.advance(120)
-    cache.take("quick", lambda: clock.advance(0.3))
+    cache.get_or_load("quick", lambda: clock.advance(0.3))
     clock.advance(20)
     times = only_card(dashboard(cache).figures())["times"]
     assert [sum(times[span]["loads"]["counts"]) for span in ("minute", "hour")] == [1, 2]

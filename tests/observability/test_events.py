@@ -70,7 +70,7 @@ def fail(cache, error, key="k"):
         raise error
 
     with pytest.raises(type(error)):
-        cache.take(key, loader)
+        cache.get_or_load(key, loader)
 
 
 # The log.
@@ -195,9 +195,9 @@ def test_exceptions_of_any_number_of_types_take_a_few_lines(make, path, clock):
 
 def test_a_refresh_that_fails_in_the_background_is_told_and_a_cancelled_load_is_not(make, path, clock):
     cache = make()
-    cache.take("k", lambda: "old", ttl=10, grace=1000)
+    cache.get_or_load("k", lambda: "old", ttl=10, grace=1000)
     clock.advance(11)
-    assert cache.take("k", lambda: 1 / 0, ttl=10, grace=1000, fail_safe=True) == "old"
+    assert cache.get_or_load("k", lambda: 1 / 0, ttl=10, grace=1000, fail_safe=True) == "old"
     fail(cache, KeyboardInterrupt(), "another")
     # Wait for the refresh.
     assert until(lambda: clock.advance(INTERVAL) or told(path, LOAD_FAILED))
@@ -376,7 +376,7 @@ def test_the_child_of_a_fork_is_a_worker_of_its_own_and_tells_nothing_of_its_par
         clock.advance(3)
         cache.clear()
         try:
-            cache.take("b", lambda: 1 / 0)
+            cache.get_or_load("b", lambda: 1 / 0)
         except ZeroDivisionError:
             pass
         if (pid := os.fork()) == 0:

@@ -121,9 +121,9 @@ def test_values_are_those_of_the_cache(make_exported, observe, clock):
         raise LookupError
 
     for key in "abcd":
-        cache.take(key, load)
+        cache.get_or_load(key, load)
     with pytest.raises(LookupError):
-        cache.take("failing", fail)
+        cache.get_or_load("failing", fail)
     for _ in range(7):
         cache.get("d")
     cache.delete("c")

@@ -100,9 +100,9 @@ def exercise(cache, clock):
         return load
 
     for seconds in (0.0005, 0.001, 0.3, 20.0):
-        cache.take(seconds, slow(seconds, "loaded"))
+        cache.get_or_load(seconds, slow(seconds, "loaded"))
     with pytest.raises(LookupError):
-        cache.take("failing", slow(0.002))
+        cache.get_or_load("failing", slow(0.002))
     for number in range(12):
         cache.set(number, "value", 3600)
     for number in range(9, 12):
@@ -394,10 +394,10 @@ def test_a_miss_stays_one_when_a_stale_value_is_served_after_all(make_exported, 
         scrapes.append(scrape())
         raise LookupError
 
-    cache.take("a", lambda: "value", 10, grace=100, fail_safe=True)
+    cache.get_or_load("a", lambda: "value", 10, grace=100, fail_safe=True)
     clock.advance(11)
     before = scrape()
-    assert cache.take("a", fail, 10, grace=100, fail_safe=True, timeout=5) == "value"
+    assert cache.get_or_load("a", fail, 10, grace=100, fail_safe=True, timeout=5) == "value"
     scrapes.append(scrape())
     for after in scrapes:
         assert_nothing_went_down(before, after)

@@ -89,7 +89,7 @@ def test_there_are_no_keys_and_no_values_in_what_is_published(make, path, clock)
     cache.set("sesame", "sesame")
     cache.memoize()(lambda sesame: "sesame")("sesame")
     with pytest.raises(ValueError, match="events"):
-        cache.take("sesame too", fail)
+        cache.get_or_load("sesame too", fail)
     clock.advance(600)
     look(path).reset()
     content = b"".join(file.read_bytes() for file in path.iterdir())
@@ -414,7 +414,7 @@ def test_threads_that_publish_and_close_at_the_same_time_do_not_wait_for_each_ot
 def test_a_near_cache_of_which_the_store_fails_shows_stale_answers_as_neither_hits_nor_misses(make, clock, path):
     cache = make("copies")
     use_store(cache, clock)
-    cache.take("a", lambda: 1, ttl=10, grace=1000)
+    cache.get_or_load("a", lambda: 1, ttl=10, grace=1000)
     clock.advance(11)
     assert cache.parts.loads.get_stale("a", None) == 1
     clock.advance(INTERVAL)

@@ -110,9 +110,9 @@ def test_loads_that_return_and_loads_that_raise_are_both_in_the_buckets(clock):
             raise LookupError
 
     for number, seconds in enumerate((0, 0.03, 0.3, 3, 30)):
-        cache.take(number, lambda seconds=seconds: loader(seconds, False))
+        cache.get_or_load(number, lambda seconds=seconds: loader(seconds, False))
         with pytest.raises(LookupError):
-            cache.take(-number - 1, lambda seconds=seconds: loader(seconds, True))
+            cache.get_or_load(-number - 1, lambda seconds=seconds: loader(seconds, True))
     stats = cache.stats()
     assert (stats.loads, stats.load_failures) == (5, 5)
     assert sum(stats.load_buckets) == 10
@@ -128,7 +128,7 @@ def test_many_keys_that_are_loaded_at_once_are_one_load(clock):
 
 def test_a_stale_value_that_is_served_is_never_taken_for_a_fresh_one(clock, together):
     cache = Cache(clock=clock, ttl=10, jitter=0, log_interval=None, sample_interval=None)
-    cache.take("k", lambda: "old", grace=100)
+    cache.get_or_load("k", lambda: "old", grace=100)
     clock.advance(11)
     over = threading.Event()
 

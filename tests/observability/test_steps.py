@@ -32,9 +32,9 @@ def test_a_step_has_what_was_counted_in_it(make, clock, path):
         cache.set(key, 10)
     for key in "ccx":
         cache.get(key)
-    cache.take("y", lambda: clock.advance(1) or 20)
+    cache.get_or_load("y", lambda: clock.advance(1) or 20)
     with pytest.raises(LookupError):
-        cache.take("z", lambda: clock.advance(2) or {}["z"])
+        cache.get_or_load("z", lambda: clock.advance(2) or {}["z"])
     clock.advance(7)
     cache.clear()
     cache.set("e", 5, ttl=2)

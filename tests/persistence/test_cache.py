@@ -171,8 +171,8 @@ FIRST_USES = {
     "keys": lambda cache: cache.keys() == list("abcde"),
     "in": lambda cache: "a" in cache,
     "stats": lambda cache: cache.stats().size == 5,
-    "take": lambda cache: cache.take("a", lambda: 1 / 0) == 1,
-    "atake": lambda cache: asyncio.run(cache.atake("a", lambda: 1 / 0)) == 1,
+    "get_or_load": lambda cache: cache.get_or_load("a", lambda: 1 / 0) == 1,
+    "aget_or_load": lambda cache: asyncio.run(cache.aget_or_load("a", lambda: 1 / 0)) == 1,
     "get_or_lease": lambda cache: cache.get_or_lease("a", wait=1) == 1,
     "save": lambda cache: cache.save(cache.keeper.directory / "by hand") == 5,
 }

@@ -135,7 +135,7 @@ def test_the_time_that_saving_and_loading_take_counts(path, wall):
 def test_a_stale_value_keeps_the_rest_of_its_grace(path, wall, stale_for, away, left):
     clock = ManualClock()
     cache = kept(clock=clock)
-    cache.take("a", lambda: "old", 10, grace=100)
+    cache.get_or_load("a", lambda: "old", 10, grace=100)
     clock.advance(10 + stale_for)
     assert cache.save(path) == 1
     wall.now += away
@@ -145,7 +145,7 @@ def test_a_stale_value_keeps_the_rest_of_its_grace(path, wall, stale_for, away, 
     assert other.get("a") is None
     if left is not None:
         clock.advance(left - 0.5)
-        assert other.take("a", lambda: 1 / 0, 10, grace=100, fail_safe=True) == "old"
+        assert other.get_or_load("a", lambda: 1 / 0, 10, grace=100, fail_safe=True) == "old"
         clock.advance(2)
         assert len(other) == 0
 
@@ -200,7 +200,7 @@ def test_what_is_there_keeps_its_value_and_its_time_and_nothing_is_counted(path,
 def test_a_key_that_is_being_computed_is_left_to_its_loader(path):
     filled({"a": "old", "b": "old"}).save(path)
     other = kept()
-    assert other.take("a", lambda: ("new", other.load(path), other.keys())) == ("new", 1, ["b"])
+    assert other.get_or_load("a", lambda: ("new", other.load(path), other.keys())) == ("new", 1, ["b"])
     assert other.get("a") == ("new", 1, ["b"])
 
 

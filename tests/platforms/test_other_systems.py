@@ -101,7 +101,7 @@ def load():
     return "loaded"
 def get_or_load(_):
     barrier.wait(60)
-    return cache.take("loaded", load)
+    return cache.get_or_load("loaded", load)
 with ThreadPoolExecutor(8) as pool:
     assert set(pool.map(get_or_load, range(8))) == {"loaded"}
 assert len(loads) == 1

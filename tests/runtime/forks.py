@@ -10,7 +10,7 @@ SILENT = {"log_interval": None, "sample_interval": None}
 
 def use(cache):
     cache.set("a", 1, ttl=30)
-    assert cache.take("b", lambda: 2) == 2
+    assert cache.get_or_load("b", lambda: 2) == 2
     cache.delete("b")
 
 

@@ -191,7 +191,7 @@ def test_a_load_times_out_in_real_time(cache, library, moment):
 
     def times_out():
         with pytest.raises(LoadTimeout):
-            cache.take("a", waits, 300, timeout=0.2)
+            cache.get_or_load("a", waits, 300, timeout=0.2)
 
     with library.freeze(moment):
         assert 0.1 < _seconds_for(times_out) < PATIENCE
@@ -207,7 +207,7 @@ def test_waits_of_tasks_end_in_real_time(cache, freeze):
     async def waits():
         loaded = asyncio.get_running_loop().create_future()
         with pytest.raises(LoadTimeout):
-            await cache.atake("a", lambda: loaded, 300, timeout=0.2)
+            await cache.aget_or_load("a", lambda: loaded, 300, timeout=0.2)
         # This task holds the lease, and the first task that it starts waits for it in vain.
         assert await cache.aget_or_lease("b", wait=0.2) is None
         other = Context().run(asyncio.ensure_future, cache.aget_or_lease("b", wait=0.2))
@@ -225,7 +225,7 @@ def test_a_load_that_a_thaw_overtakes_counts_no_negative_time(cache, library):
         freeze.__exit__(None, None, None)
         return 1
 
-    assert cache.take("a", loader, 300) == 1
+    assert cache.get_or_load("a", loader, 300) == 1
     assert cache.stats().load_seconds >= 0
 
 
@@ -234,16 +234,16 @@ def test_a_failed_refresh_is_tried_again_when_the_time_was_moved_back(cache, lib
         raise RuntimeError("no")
 
     with library.freeze(FAR) as time_:
-        cache.take("a", lambda: "old", 10, grace=10**9)
+        cache.get_or_load("a", lambda: "old", 10, grace=10**9)
         time_.shift(11)
         # With fail_safe, the stale value stays although its refresh failed.
-        assert cache.take("a", fails, 10, grace=10**9, fail_safe=True) == "old"
+        assert cache.get_or_load("a", fails, 10, grace=10**9, fail_safe=True) == "old"
         assert until(lambda: cache.stats().load_failures == 1)
         time_.shift(-86_400)
         assert cache.touch("a", 10)
         time_.shift(11)
         for _ in range(1000):
-            if cache.take("a", lambda: "new", 10, grace=10**9) == "new":
+            if cache.get_or_load("a", lambda: "new", 10, grace=10**9) == "new":
                 break
             time.sleep(0.01)
         else:

@@ -63,7 +63,7 @@ def fill(cache, clock):
     clocks[cache] = clock
     cache.set("old", 1, 5)
     cache.set("kept", 2, 40)
-    cache.take("stale", lambda: 3, 5, grace=GRACE)
+    cache.get_or_load("stale", lambda: 3, 5, grace=GRACE)
     cache.set("forever", 4, None)
     cache.set(("a", "tuple"), 5, 600)
     clock.advance(2)
@@ -87,7 +87,7 @@ def take_and_fail(cache):
         raise LookupError
 
     with contextlib.suppress(LookupError):
-        cache.take("new", loader)
+        cache.get_or_load("new", loader)
 
 
 def let_time_pass(cache):
@@ -105,7 +105,7 @@ class Seven:
 def atake(cache):
     """Run a coroutine as a task does, but without asyncio, which must not be interrupted here."""
     loop = asyncio.new_event_loop()
-    coroutine = cache.atake("new", Seven, 5, grace=GRACE)
+    coroutine = cache.aget_or_load("new", Seven, 5, grace=GRACE)
     asyncio._set_running_loop(loop)
     try:
         with contextlib.suppress(StopIteration):
@@ -151,10 +151,10 @@ OPERATIONS = {
     "keys": (lambda cache: cache.keys(), 0, 0),
     "in": (lambda cache: "kept" in cache, 0, 0),
     "stats": (lambda cache: cache.stats(), 0, 0),
-    "take": (lambda cache: cache.take("new", lambda: 7, 5, grace=GRACE), 1, 1),
+    "get_or_load": (lambda cache: cache.get_or_load("new", lambda: 7, 5, grace=GRACE), 1, 1),
     "take a failure": (take_and_fail, 0, 1),
-    "take a hit": (lambda cache: cache.take("kept", lambda: 7), 0, 1),
-    "atake": (atake, 1, 1),
+    "take a hit": (lambda cache: cache.get_or_load("kept", lambda: 7), 0, 1),
+    "aget_or_load": (atake, 1, 1),
     "memoize": (memoized, 1, 1),
     "get_or_lease": (lease, 1, 1),
     "let time pass": (let_time_pass, 0, 0),
@@ -170,7 +170,7 @@ def use_every_key(cache):
     for key in (*KEYS, *NEW_KEYS):
         cache.get(key)
         cache.delete(key)
-        assert cache.take(key, lambda: 1, 5, grace=GRACE) == 1
+        assert cache.get_or_load(key, lambda: 1, 5, grace=GRACE) == 1
         assert cache.get(key) == 1
 
 
@@ -260,7 +260,7 @@ def set_sooner(cache):
 
 
 def refresh(cache):
-    cache.take("stale", lambda: 8, 5, grace=GRACE, refresh_ahead=0.01)
+    cache.get_or_load("stale", lambda: 8, 5, grace=GRACE, refresh_ahead=0.01)
 
 
 @pytest.mark.parametrize("operation", [set_sooner, refresh])
@@ -268,13 +268,13 @@ def test_an_exception_at_any_point_leaves_the_threads_of_the_process_to_others(o
     def write_and_refresh():
         other = Cache(**SILENT, ttl=TTL)
         set_sooner(other)
-        other.take("stale", lambda: 7, 5)
+        other.get_or_load("stale", lambda: 7, 5)
         refresh(other)
 
     with quiet():
         for target in count(1):
             cache = Cache(**SILENT, ttl=TTL, jitter=0, interval=0.05)
-            cache.take("stale", lambda: 7, 1, grace=GRACE)
+            cache.get_or_load("stale", lambda: 7, 1, grace=GRACE)
             sleep(0.011)
             delivery = Delivery(target)
             interrupted = delivery.run(lambda cache=cache: operation(cache))
@@ -294,7 +294,7 @@ SCHEDULING = {
     "set": lambda cache: cache.set("new", Value()),
     "set_many": lambda cache: cache.set_many({"new": Value(), "newer": Value()}),
     "touch": lambda cache: cache.touch("kept"),
-    "take": lambda cache: cache.take("new", Value),
+    "get_or_load": lambda cache: cache.get_or_load("new", Value),
     "clear": lambda cache: cache.clear(),
 }
 
@@ -352,7 +352,7 @@ def test_an_exception_at_any_point_leaves_what_expires_to_the_wheel_thread(name,
 FILLING = {
     "set": lambda cache: cache.set("k", 7),
     "set_many": lambda cache: cache.set_many({"k": 7}),
-    "take": lambda cache: cache.take("k", lambda: 7),
+    "get_or_load": lambda cache: cache.get_or_load("k", lambda: 7),
     "lease_fill": lambda cache: cache.parts.lease_fill("k")(7),
 }
 

@@ -58,7 +58,7 @@ USES = {
     "used": """
         cache.set("before", 1, ttl=3600)
         cache.set("before and short", 1, ttl=0.05)
-        assert cache.take("timed before", lambda: 1, timeout=60) == 1
+        assert cache.get_or_load("timed before", lambda: 1, timeout=60) == 1
         """,
 }
 
@@ -91,7 +91,7 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, t
             loads.append(time.sleep(0.2))
             return "loaded"
 
-        take = lambda: values.append(cache.take("k", load, timeout=60))
+        take = lambda: values.append(cache.get_or_load("k", load, timeout=60))
         takers = [threading.Thread(target=take) for _ in range(10)]
         for taker in takers:
             taker.start()
@@ -101,9 +101,9 @@ def test_threads_of_a_cache_that_was_made_or_used_before_stop_no_greenlet(use, t
         assert (set(values), len(values), len(loads)) == ({"loaded"}, 10, 1)
         until(lambda: timed_load_pool.pending == 0)
         others_go_on()
-        cache.take("stale", lambda: "old", ttl=0.02, grace=60)
+        cache.get_or_load("stale", lambda: "old", ttl=0.02, grace=60)
         until(lambda: cache.get("stale") is None)
-        assert cache.take("stale", load, ttl=60, grace=60) == "old"
+        assert cache.get_or_load("stale", load, ttl=60, grace=60) == "old"
         until(lambda: cache.get("stale") == "loaded")
 
         for depth in range(2):

@@ -167,11 +167,11 @@ def test_idle_refresh_threads_end_before_a_fork_and_start_again_when_needed():
         cache = Cache(**SILENT, interval=0.01)
 
         def use(cache, value):
-            assert cache.take(("timed", value), lambda: value, timeout=60) == value
+            assert cache.get_or_load(("timed", value), lambda: value, timeout=60) == value
             cache.delete("stale")
-            cache.take("stale", lambda: "old", ttl=0.001, grace=60)
+            cache.get_or_load("stale", lambda: "old", ttl=0.001, grace=60)
             until(lambda: cache.get("stale") is None)
-            cache.take("stale", lambda: value, ttl=60, grace=60)
+            cache.get_or_load("stale", lambda: value, ttl=60, grace=60)
             until(lambda: cache.get("stale") == value)
 
         def idle():
@@ -198,14 +198,14 @@ def test_a_job_of_the_refresh_pool_that_forks():
         cache = Cache(interval=0.01)
 
         def child():
-            assert cache.take("child's", lambda: 1, timeout=60) == 1
+            assert cache.get_or_load("child's", lambda: 1, timeout=60) == 1
 
         def load():
             codes.append(in_child(child))
             return "loaded"
 
-        print(cache.take("k", load, timeout=60), *codes)
-        print(cache.take("l", lambda: "again", timeout=60))
+        print(cache.get_or_load("k", load, timeout=60), *codes)
+        print(cache.get_or_load("l", lambda: "again", timeout=60))
         """) == ["loaded", "0", "again"]
 
 

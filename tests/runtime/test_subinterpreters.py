@@ -45,7 +45,7 @@ cache = Cache(max_entries=3)
 for number in range(10):
     cache.set(number, number, 5)
 print(len(cache), cache.get(9), cache.parts.driver.thread_state)
-print(cache.take("loaded", lambda: "value", 5, timeout=10))
+print(cache.get_or_load("loaded", lambda: "value", 5, timeout=10))
 fired = threading.Event()
 timers = Timers(0.01, lambda key, value: fired.set())
 timers.set_timer("timer", 1, 0.01)

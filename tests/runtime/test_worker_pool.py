@@ -203,7 +203,7 @@ def test_tasks_are_bounded_and_leave_when_they_are_cancelled_or_their_loop_is_cl
 def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
     cache = Cache(**SILENT, ttl=0.001, jitter=0)
     for key in range(2):
-        cache.take(key, lambda: "old", grace=100)
+        cache.get_or_load(key, lambda: "old", grace=100)
     assert until(lambda: cache.get(1) is None)
     go = threading.Event()
 
@@ -215,13 +215,13 @@ def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
         assert "wheelcache-refresh" not in names
         # Also the keys that the parent is loading, and with the threads and the queue of the parent full.
         for key in range(2):
-            assert cache.take(key, os.getpid, 100, grace=100) == "old"
+            assert cache.get_or_load(key, os.getpid, 100, grace=100) == "old"
         assert until(lambda: cache.get_many([0, 1]) == dict.fromkeys(range(2), os.getpid()))
-        assert cache.take("timed", lambda: "child's", timeout=PATIENCE) == "child's"
+        assert cache.get_or_load("timed", lambda: "child's", timeout=PATIENCE) == "child's"
 
-    assert cache.take(0, hang, grace=100) == "old"
+    assert cache.get_or_load(0, hang, grace=100) == "old"
     with pytest.raises(LoadTimeout):
-        cache.take("timed", hang, timeout=0.01)
+        cache.get_or_load("timed", hang, timeout=0.01)
     try:
         with full(refresh_pool), full(timed_load_pool):
             assert (len(refresh_pool.threads), len(timed_load_pool.threads)) == (REFRESHES, TIMED_LOADS)
@@ -239,13 +239,13 @@ def test_children_forked_in_the_middle_of_refreshes_never_deadlock():
     def work():
         while not stop.is_set():
             for key in range(20):
-                cache.take(key, lambda: None, grace=5)
-                cache.take(("timed", key), lambda: None, timeout=PATIENCE)
+                cache.get_or_load(key, lambda: None, grace=5)
+                cache.get_or_load(("timed", key), lambda: None, timeout=PATIENCE)
 
     def child():
         for key in range(20):
-            cache.take(key, lambda: 1, grace=5)
-            assert cache.take(("mine", key), lambda: 1, timeout=PATIENCE) == 1
+            cache.get_or_load(key, lambda: 1, grace=5)
+            assert cache.get_or_load(("mine", key), lambda: 1, timeout=PATIENCE) == 1
         assert until(lambda: not refresh_pool.pending)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
@@ -283,19 +283,19 @@ def test_the_interpreter_exits_at_once_while_loaders_hang_or_are_busy():
             cache.set("other", 1, ttl=0.001)
 
     async def main():
-        print(await cache.atake("k", lambda: asyncio.sleep(1000), grace=100))
+        print(await cache.aget_or_load("k", lambda: asyncio.sleep(1000), grace=100))
         try:
-            await cache.atake("task", lambda: asyncio.sleep(1000), timeout=0.01)
+            await cache.aget_or_load("task", lambda: asyncio.sleep(1000), timeout=0.01)
         except LoadTimeout:
             print("timeout")
 
-    cache.take("k", lambda: "old", grace=100)
+    cache.get_or_load("k", lambda: "old", grace=100)
     time.sleep(0.02)
     asyncio.run(main())
-    print(cache.take("task", lambda: "loaded"), cache.take("k", lambda: hang(0), grace=100))
+    print(cache.get_or_load("task", lambda: "loaded"), cache.get_or_load("k", lambda: hang(0), grace=100))
     for load in (lambda: hang(1), busy):
         try:
-            cache.take(load, load, timeout=0.01)
+            cache.get_or_load(load, load, timeout=0.01)
         except LoadTimeout:
             print("timeout")
     for each in began:
@@ -310,12 +310,12 @@ def test_at_the_exit_refreshes_are_dropped_and_timed_loads_run_in_their_callers(
     from wheelcache.runtime.worker_pool import refresh_pool, timed_load_pool
 
     cache = Cache(ttl=0.01, jitter=0)
-    cache.take("k", lambda: "old", grace=100)
+    cache.get_or_load("k", lambda: "old", grace=100)
     time.sleep(0.02)
 
     def at_exit():
-        print(cache.take("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
-        print(cache.take("timed", lambda: "loaded", timeout=60))
+        print(cache.get_or_load("k", lambda: "new", grace=100), cache.stats().refreshes_dropped)
+        print(cache.get_or_load("timed", lambda: "loaded", timeout=60))
 
     atexit.register(at_exit)
     atexit.register(refresh_pool.stop)

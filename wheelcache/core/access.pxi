@@ -277,7 +277,7 @@ cdef class CacheAccess:
         return total
 
     @cython.binding(True)
-    def take(
+    def get_or_load(
         self, key, loader, ttl=OWN_TTL, *, grace=None, refresh_ahead=None, fail_safe=False, timeout=None,
         negative_ttl=None,
     ):
@@ -311,7 +311,7 @@ cdef class CacheAccess:
             and fail_safe is False
         ):
             return found
-        return self._take(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+        return self._load(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl)
 
     def delete(self, key):
         """Remove an entry. Whether it was there."""

@@ -188,7 +188,7 @@ class CacheAccess:
         """
         return self._incr(key, delta)
 
-    def take(
+    def get_or_load(
         self,
         key: Hashable,
         loader: Callable[[], Any],
@@ -229,7 +229,7 @@ class CacheAccess:
             and fail_safe is False
         ):
             return found
-        return self._take(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl)
+        return self._load(key, found, loader, ttl, grace, refresh_ahead, fail_safe, timeout, negative_ttl)
 
     # Below: what ``Cache`` adds, the same calls without a short way among them.
 
@@ -252,7 +252,7 @@ class CacheAccess:
     def _incr(self, key: Any, delta: Any) -> Any:
         raise NotImplementedError
 
-    def _take(
+    def _load(
         self,
         key: Any,
         found: Any,

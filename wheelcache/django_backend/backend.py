@@ -222,7 +222,7 @@ class WheelCache(BackendAccess, BaseCache):
         The method for coroutines awaits the result of ``default()`` if it is awaitable.
 
         Args:
-            grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.take``.
+            grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
             load_timeout: its ``timeout``.
         """
         policy = load_policy(grace, refresh_ahead, fail_safe, negative_ttl, load_timeout, "load_timeout")

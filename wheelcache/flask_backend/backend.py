@@ -135,7 +135,7 @@ class WheelCache(EngineBackend):
         ``load_timeout``, gets a new context of the same app, which is torn down after it.
 
         Args:
-            grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.take``.
+            grace, refresh_ahead, fail_safe, negative_ttl: as for ``wheelcache.Cache.get_or_load``.
             load_timeout: its ``timeout``.
         """
         cache_key, encode, ttl = self._cache_key(key), self._encode, self._ttl(timeout)

@@ -1,4 +1,4 @@
-"""The policy of a load: the arguments of ``take`` and ``memoize`` in addition to the loader and the TTL."""
+"""The policy of a load: the arguments of ``get_or_load`` and ``memoize`` in addition to the loader and the TTL."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load_policy(
     timeout: float | None = None,
     timeout_name: str = "timeout",
 ) -> LoadPolicy:
-    """Return the policy of these arguments, which ``Cache.take`` describes. None means that one is not given.
+    """Return the policy of these arguments, which ``Cache.get_or_load`` describes. None means that one is not given.
 
     Args:
         timeout_name: the caller's name for ``timeout``. A backend uses ``load_timeout``, as its ``timeout`` is a TTL.
