@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 from wheelcache.codec import size_of
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import CoreClass
-from wheelcache.core.contract import Core
+from wheelcache.core.contract import BATCH, Core
 from wheelcache.errors import DirectoryUnusable, FileUnusable, Unloaded
 from wheelcache.keys import KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_leases import FillLeases
@@ -142,6 +142,25 @@ class CacheParts:
             if group_of(unwrap(key)) == name:
                 self.writer.delete(unwrap(key))
         return dropped
+
+    def key_batches(self) -> Iterator[list[Any]]:
+        """Yield the callers' keys of all entries, including expired ones, in batches.
+
+        A key that exists from the first batch to the last comes at least once, possibly twice.
+        """
+        self.gate.open()
+        scan = self.core.scan()
+        while keys := scan.keys(BATCH):
+            yield [*map(unwrap, keys)]
+
+    def deletions(self, wanted: Callable[[list[Any]], Iterable[Any]]) -> Iterator[int]:
+        """Delete the keys that ``wanted`` selects from lists of the callers' keys. Yield the numbers of existing ones.
+
+        The value of a load that began before the first item is not stored.
+        """
+        yield self.writer.delete_many(wanted([*map(unwrap, self.loads.keys_in_progress())]))
+        for keys in self.key_batches():
+            yield self.writer.delete_many(wanted(keys))
 
     # For backends and near caches, by the callers' keys.
 
