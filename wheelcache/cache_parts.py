@@ -151,14 +151,14 @@ class CacheParts:
         self.gate.open()
         scan = self.core.scan()
         while keys := scan.keys(BATCH):
-            yield [*map(unwrap, keys)]
+            yield self.keys.unwrapped(keys)
 
     def deletions(self, wanted: Callable[[list[Any]], Iterable[Any]]) -> Iterator[int]:
         """Delete the keys that ``wanted`` selects from lists of the callers' keys. Yield the numbers of existing ones.
 
         The value of a load that began before the first item is not stored.
         """
-        yield self.writer.delete_many(wanted([*map(unwrap, self.loads.keys_in_progress())]))
+        yield self.writer.delete_many(wanted(self.keys.unwrapped(self.loads.keys_in_progress())))
         for keys in self.key_batches():
             yield self.writer.delete_many(wanted(keys))
 
