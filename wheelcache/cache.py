@@ -18,7 +18,7 @@ from wheelcache.core.access import DEFAULT_TTL, TTL
 from wheelcache.core.contract import ABSENT, MISSING, STORED, Times
 from wheelcache.errors import MissingKey
 from wheelcache.keys import unwrap
-from wheelcache.loading.memoize import F, Memoized, memoizer
+from wheelcache.loading.memoize import Memoized, P, R, memoizer
 from wheelcache.loading.policy import PLAIN, load_policy
 from wheelcache.loading.steps import drive, drive_async, run, run_async
 from wheelcache.observability.observed import observed_caches, registry
@@ -247,7 +247,7 @@ class Cache(CacheAccess):
         fail_safe: bool = False,
         timeout: float | None = None,
         negative_ttl: float | None = None,
-    ) -> Callable[[F], Memoized[F]]:
+    ) -> Callable[[Callable[P, R]], Memoized[P, R]]:
         """Return a decorator that caches the results of a function, method or coroutine function by its arguments.
 
         Calls with equal arguments share a value, whether the arguments are positional, by keyword or defaults. Equality
