@@ -87,7 +87,7 @@ class Watches:
         return watch
 
     def written(self, key: Any, value: Any, under: Watch | None, done: deque[Watch]) -> bool:
-        """Break the watches on ``key``, which was set to ``value`` under the watch ``under`` or None, and complete those
+        """Break the watches on ``key``, which was set to ``value`` under ``under`` (a watch or None), and complete those
         that want a value. Return whether any did, and append them to ``done``."""
         self.purge()
         completed = False
