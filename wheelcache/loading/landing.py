@@ -77,7 +77,7 @@ class Landing:
                 self._target.discard(flight.key)
                 return None
             ttl = longest if ttl is None else min(ttl, longest)
-        return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch))
+        return self._target.store(flight.key, value, ttl, grace, cast("Watch", flight.watch), request.names)
 
     def failed(self, flight: Flight, error: BaseException) -> None:
         """End the flight with an error."""
