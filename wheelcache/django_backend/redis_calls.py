@@ -132,7 +132,7 @@ class RedisCalls:
     # Patterns.
 
     def keys(self, search: str, version: int | None = None) -> list[str]:
-        """Return the keys that match a pattern, in no order. If keys are set or deleted meanwhile, one may come twice."""
+        """Return the keys that match a pattern, in no order. If others are written meanwhile, one may come twice."""
         # A dict that removed these would grow in steps that keep other threads waiting: 20 ms with a million keys.
         return list(self.iter_keys(search, version=version))
 
@@ -187,7 +187,7 @@ class RedisCalls:
 
     def _clear_for_others(self) -> Iterator[int]:
         """Clear the cache if other processes may have keys that this process does not know."""
-        if self._cache.parts.stamps.tells_of_writes:
+        if self._cache.parts.stamps.reports_writes:
             self._cache.clear()
         yield 0
 

@@ -13,7 +13,7 @@ from django.core.cache.backends.base import DEFAULT_TIMEOUT, MEMCACHE_MAX_KEY_LE
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 
-from wheelcache.core.access import is_printable
+from wheelcache.core.access import NO_TAGS, is_printable
 from wheelcache.core.contract import MISSING
 from wheelcache.django_backend.backend import WheelCache
 from wheelcache.django_backend.redis_calls import Awaited
@@ -25,7 +25,9 @@ from wheelcache.django_backend.request_context import (
 )
 from wheelcache.django_backend.site_settings import cache_in_words
 from wheelcache.django_backend.stores import Store, shared_stamps, store_for
+from wheelcache.errors import TagsUnsupported
 from wheelcache.loading.steps import ByDriver, Steps, StepsTo, drive, run, run_async, then, twins
+from wheelcache.near_cache.invalidations import Invalidations
 from wheelcache.near_cache.socket_options import (
     DJANGO_REDIS,
     PYMEMCACHE,
@@ -33,7 +35,6 @@ from wheelcache.near_cache.socket_options import (
     socket_options,
     well_known,
 )
-from wheelcache.near_cache.write_news import WriteNews
 from wheelcache.near_cache.written_timeouts import NO_TIMEOUT, NewTimeout
 from wheelcache.option_table import DJANGO_TIERED as OPTIONS
 from wheelcache.option_table import Options
@@ -66,10 +67,10 @@ class TieredStore(Store):
 
     Attributes:
         level: reads and writes the copies.
-        is_told: whether the writes of other processes are reported to this one.
+        is_notified: whether the writes of other processes are reported to this one.
     """
 
-    __slots__ = ("is_told", "level")
+    __slots__ = ("is_notified", "level")
 
     options: ClassVar[Options] = OPTIONS
     cull_frequency: None
@@ -77,10 +78,10 @@ class TieredStore(Store):
     def __init__(self, location: str, checked: Mapping[str, Any], l2: BaseCache, name: str) -> None:
         # The prefix covers all versions. Another key function may use it in an unknown way.
         prefix = f"{l2.key_prefix}:" if l2.key_func is default_key_func else ""
-        news = WriteNews(l2, prefix, shared_stamps(location, checked))
-        super().__init__(location or name, checked, news.stamps)
-        self.level = news.near_cache(self.cache, checked)
-        self.is_told = news.is_told
+        invalidations = Invalidations(l2, prefix, shared_stamps(location, checked))
+        super().__init__(location or name, checked, invalidations.stamps)
+        self.level = invalidations.near_cache(self.cache, checked)
+        self.is_notified = invalidations.is_notified
 
 
 def _method(l2: Any, name: str) -> Any:
@@ -165,9 +166,21 @@ class TieredCache(WheelCache):
         cache_key = self.make_key(key, version=version)
         return cache_key if self._keeps and is_printable(cache_key, MEMCACHE_MAX_KEY_LENGTH) else (cache_key,)
 
+    def delete_tags(self, *tags: str) -> None:
+        """Raise TagsUnsupported: the other cache would return the values again."""
+        raise TagsUnsupported(type(self._l2).__name__)
+
+    def _tag_names(self, tags: Iterable[str]) -> tuple[str, ...]:
+        if tags is not NO_TAGS:
+            raise TagsUnsupported(type(self._l2).__name__)
+        return ()
+
     # Steps, from each of which two methods are made. The methods for tasks await the calls of the other cache.
 
-    def _add(self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> StepsTo[Any]:
+    def _add(
+        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+    ) -> StepsTo[Any]:
+        self._tag_names(tags)
         l2, ttl = (yield self._l2s), self._ttl(timeout)
         return (
             yield from self._level.write(
@@ -203,8 +216,16 @@ class TieredCache(WheelCache):
         return then(self._stored, l2.get(key, MISSING, version=version))
 
     def set(  # type: ignore[override]
-        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, nx: bool = False
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        nx: bool = False,
+        tags: Any = NO_TAGS,
     ) -> bool | None:
+        self._tag_names(tags)
         if nx:
             return self.add(key, value, timeout, version)  # type: ignore[no-any-return]
         cache_key = self._key(key, version)
@@ -217,8 +238,16 @@ class TieredCache(WheelCache):
         return None
 
     def _set(
-        self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, nx: bool = False
+        self,
+        key: Any,
+        value: Any,
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        nx: bool = False,
+        tags: Any = NO_TAGS,
     ) -> StepsTo[bool | None]:
+        self._tag_names(tags)
         if nx:
             return (yield from self._add(key, value, timeout, version))  # type: ignore[no-any-return]
         l2, ttl = (yield self._l2s), self._ttl(timeout)
@@ -287,17 +316,21 @@ class TieredCache(WheelCache):
     get_many, aget_many = twins(_get_many)
 
     # These have no ``grace``: a value may outlive its timeout in one level only.
-    def get_or_set(self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> Any:
+    def get_or_set(
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
+    ) -> Any:
         """Do the same as Django's ``get_or_set``, except that only one of the callers that miss the key together calls
         ``default``."""
+        self._tag_names(tags)
         timeout = self._ttl(timeout)
         found = self.get(key, MISSING, version)
         return run(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
 
     async def aget_or_set(
-        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self, key: Any, default: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None, *, tags: Any = NO_TAGS
     ) -> Any:
         """Do the same as ``get_or_set``; if ``default()`` returns an awaitable, it is awaited."""
+        self._tag_names(tags)
         timeout = self._ttl(timeout)
         found = await self.aget(key, MISSING, version)
         return await run_async(self._get_or_add(key, default, timeout, version)) if found is MISSING else found
@@ -333,8 +366,14 @@ class TieredCache(WheelCache):
     aincr_version, adecr_version = BaseCache.aincr_version, BaseCache.adecr_version
 
     def _set_many(
-        self, data: Mapping[Any, Any], timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
+        self,
+        data: Mapping[Any, Any],
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+        *,
+        tags: Any = NO_TAGS,
     ) -> StepsTo[list[Any]]:
+        self._tag_names(tags)
         keys, ttl = list(data), self._ttl(timeout)
         new_timeout = NewTimeout(ttl, lambda failed: None if failed else True)
         return self._write(keys, new_timeout, "set_many", dict(data), ttl, version=version, keys=keys)

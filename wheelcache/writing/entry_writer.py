@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from wheelcache import options
-from wheelcache.coherence.fill_notes import NEWS, Answered
+from wheelcache.coherence.fill_notes import INVALIDATES, Answered
 from wheelcache.coherence.key_stamps import KeyStamps
 from wheelcache.core import WriteState
 from wheelcache.core.access import DEFAULT_TTL, MAX_FAST_TTL, TTL
@@ -18,6 +18,7 @@ from wheelcache.core.contract import (
     ANY,
     BATCH,
     CHANGED,
+    COMPLETED,
     DEAD,
     KEEP,
     MISSING,
@@ -26,7 +27,6 @@ from wheelcache.core.contract import (
     RESTORE,
     SAME,
     STORED,
-    TOLD,
     WAKE,
     Core,
     RemovalCause,
@@ -35,7 +35,7 @@ from wheelcache.core.contract import (
     TagName,
     Watch,
 )
-from wheelcache.keys import KeyProxies, group_of, unwrap
+from wheelcache.keys import CALLERS, GROUP, KeyProxies, group_of, unwrap
 from wheelcache.leases.fill_leases import FillLeases
 from wheelcache.runtime.wheel_driver import WheelDriver
 from wheelcache.writing.removal_listener import RemovalListener, call_all
@@ -104,7 +104,7 @@ class EntryWriter(WriteState):
         self.is_plain = self.listener.function is None and self._weigher is None and not self.stamps.are_there
 
     @property
-    def hears_misses(self) -> bool:
+    def records_misses(self) -> bool:
         return self.stamps.are_there or self._driver.is_frozen
 
     def missed(self, key: Any) -> None:
@@ -124,7 +124,7 @@ class EntryWriter(WriteState):
     # Writes by callers, with their keys and TTLs.
 
     def begin(self, key: Any) -> tuple[Any, Answered]:
-        """Begin a write of ``key``. Return the key for the core, and the miss that the write fills, or NEWS.
+        """Begin a write of ``key``. Return the key for the core, and the miss that the write fills, or INVALIDATES.
 
         The note of the miss is removed, so no later write fills it.
         """
@@ -150,13 +150,43 @@ class EntryWriter(WriteState):
             return 0
         return options.whole("the result of the weigher", self._weigher(unwrap(key), value))
 
-    def set(self, key: Any, value: Any, ttl: TTL, *, exact: bool = False, mode: int = ANY) -> int:
-        """Store ``value``. Return the core's outcome."""
+    def tag_names(self, key: Any, tags: tuple[str, ...] = ()) -> tuple[TagName, ...]:
+        """Return the tags of an entry for the core: the caller's ``tags``, and the group of the core's ``key``."""
+        if type(key) is str and not tags:
+            return ()
+        names = [CALLERS + tag for tag in tags]
+        group = None if type(key) is str else group_of(unwrap(key))
+        if group is not None:
+            names.append(GROUP + group)
+        return tuple([(name, self.stamps.slot(name)) for name in names])
+
+    def set(
+        self,
+        key: Any,
+        value: Any,
+        ttl: TTL,
+        *,
+        exact: bool = False,
+        mode: int = ANY,
+        tags: tuple[str, ...] = (),
+        since: int = 0,
+    ) -> int:
+        """Store ``value``. Return the core's outcome.
+
+        Args:
+            tags: checked by ``options.tags``.
+            since: the moment at which the computation of the value began, if the caller knows it; otherwise 0. If one
+                of the tags was dropped after that, the value is not stored.
+        """
         seconds = self.seconds(ttl)
         key, answered = self.begin(key)
-        return self._set(key, value, seconds, exact=exact, mode=mode, answered=answered)
+        if answered is NEWS:
+            answered = (None, since)
+        return self._set(key, value, seconds, exact=exact, mode=mode, answered=answered, tags=tags)
 
-    def set_many(self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool) -> list[Any]:
+    def set_many(
+        self, items: Iterable[tuple[Any, Any]], ttl: TTL, *, exact: bool, tags: tuple[str, ...] = ()
+    ) -> list[Any]:
         """Store the pairs of key and value. Return the keys that were not stored."""
         seconds = self.seconds(ttl)
         # All keys are checked before the first write, so an invalid key changes nothing.
@@ -164,7 +194,8 @@ class EntryWriter(WriteState):
         together, removed, refused = 0, self.listener.list(), []
         try:
             for caller_key, key, answered, value in begun:
-                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, answered, removed)
+                names = self.tag_names(key, tags)
+                outcome = self._store(key, value, seconds, 0.0, exact, ANY, MISSING, None, answered, removed, names)
                 together |= outcome
                 if not outcome & STORED:
                     refused.append(caller_key)
@@ -233,10 +264,19 @@ class EntryWriter(WriteState):
 
     # Other writes, with keys of the core.
 
-    def restore(self, key: Any, value: Any, ttl: float | None, grace: float, seen: Seen | None, since: int) -> int:
+    def restore(
+        self,
+        key: Any,
+        value: Any,
+        ttl: float | None,
+        grace: float,
+        seen: Seen | None,
+        since: int,
+        tags: tuple[str, ...],
+    ) -> int:
         """Store a value from a snapshot that was begun at the moment ``since``, unless there is a newer one or no room.
         Return the core's outcome."""
-        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since))
+        return self._set(key, value, ttl, grace, exact=True, mode=RESTORE, answered=(seen, since), tags=tags)
 
     def _set(
         self,
@@ -247,12 +287,17 @@ class EntryWriter(WriteState):
         exact: bool = False,
         mode: int = ANY,
         expected: Any = MISSING,
-        answered: Answered = NEWS,
+        answered: Answered = INVALIDATES,
+        tags: tuple[str, ...] = (),
     ) -> int:
         """Store a value, and handle the outcome."""
         removed = self.listener.list()
+        names = self.tag_names(key, tags)
         try:
-            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed)
+            outcome = self._store(key, value, ttl, grace, exact, mode, expected, None, answered, removed, names)
+            if tags and outcome == OUTDATED and mode == ANY:
+                # Readers must not receive the older value after this call.
+                self._core.delete(key, slot=self.stamps.slot(key), removed=removed)
             if outcome != self.quiet or not self.is_plain:
                 self.announce(outcome, removed)
         except BaseException:
@@ -260,11 +305,13 @@ class EntryWriter(WriteState):
             raise
         return outcome
 
-    def store(self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch) -> tuple[int, Removals | None]:
-        """Store a loaded value, unless the key was written since ``watch`` began. Return the arguments of
-        ``announce``."""
+    def store(
+        self, key: Any, value: Any, ttl: float | None, grace: float, watch: Watch, names: tuple[TagName, ...]
+    ) -> tuple[int, Removals | None]:
+        """Store a loaded value, unless the key was written, or one of its tags dropped, since ``watch`` began. Return
+        the arguments of ``announce``."""
         seen, removed = self.stamps.seen_by_load(watch.seen), self.listener.list()
-        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed), removed
+        return self._store(key, value, ttl, grace, False, ANY, MISSING, watch, (seen, 0), removed, names), removed
 
     def _store(
         self,
@@ -278,14 +325,13 @@ class EntryWriter(WriteState):
         watch: Watch | None,
         answered: Answered,
         removed: Removals | None,
+        names: tuple[TagName, ...],
     ) -> int:
         weight = 0 if self._weigher is None else self.weigh(key, value)
         slot = self.stamps.slot(key)
-        group = None if type(key) is str else group_of(unwrap(key))
-        tags: tuple[TagName, ...] = () if group is None else ((group, self.stamps.slot(group)),)
         seen, since = answered
         outcome = self._core.set(
-            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, tags, since
+            key, value, ttl, grace, exact, weight, mode, expected, watch, slot, seen, removed, names, since
         )
         if outcome == OUTDATED:
             # The value may be outdated, so no waiter receives it.
@@ -293,16 +339,14 @@ class EntryWriter(WriteState):
         return outcome
 
     def drop_tag(self, name: str) -> int:
-        """Remove the entries with a tag. Return the number of those that were in memory.
+        """Make all entries with a tag, given by the core's name, misses. Return the number of those in memory.
 
-        The listener is called for each before this returns; without a listener, the wheel thread removes them.
+        The wheel thread removes them, and notifies the listener.
         """
-        dropped = self._core.drop_tag(name, self.stamps.slot(name))
-        if self.listener.function is None:
+        try:
+            return self._core.drop_tag(name, self.stamps.slot(name))
+        finally:
             self._driver.wake()
-        else:
-            call_all(self._drained_batches())
-        return dropped
 
     def discard(self, key: Any, cause: RemovalCause = RemovalCause.DELETED) -> None:
         """Remove an entry that is stale or not current."""
@@ -323,18 +367,18 @@ class EntryWriter(WriteState):
             more = self._core.evict(BATCH, removed, size=size)
             self.listener.notify(removed)
 
-    def clear(self, *, news: bool = True) -> None:
+    def clear(self, *, invalidate: bool = True) -> None:
         """Remove every entry, and notify the listener of each.
 
         Args:
-            news: whether to notify the other processes. If so, earlier misses no longer count: no waiter receives a
-                value for them, and a later ``set`` is not a fill.
+            invalidate: whether to notify the other processes. If so, earlier misses no longer count: no waiter
+                receives a value for them, and a later ``set`` is not a fill.
         """
-        if news:
+        if invalidate:
             self.leases.cleared()
             self.stamps.forget_misses()
         try:
-            self._core.clear(news=news)
+            self._core.clear(invalidate=invalidate)
             self._drain()
         except BaseException:
             # The wheel thread drops the rest, and notifies the listener.
@@ -371,7 +415,7 @@ class EntryWriter(WriteState):
             outcome &= ~MORE
             if self._core.evict(BATCH, removed):
                 outcome |= MORE
-        if outcome & TOLD:
+        if outcome & COMPLETED:
             self.leases.completed()
         if outcome & WAKE or driver.calls_for_thread:
             driver.written(count)
