@@ -87,7 +87,7 @@ def test_a_key_whose_time_has_passed_is_deleted(make, call, name, over):
 
 @pytest.mark.parametrize("name", ["expire", "pexpire", "expire_at", "pexpire_at"])
 @pytest.mark.parametrize("wrong", ["10", None, True, float("nan"), [1]])
-def test_a_wrong_time_is_an_error(make, call, name, wrong):
+def test_a_wrong_time_is_an_error(make, clock, call, name, wrong):
     cache = make()
     cache.set("key", 1, 10)
     argument = "when" if name.endswith("at") else "timeout"
