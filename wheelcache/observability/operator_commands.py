@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, TextIO
 
 from wheelcache.errors import FileUnusable
-from wheelcache.observability import console, snapshot_commands
+from wheelcache.observability import console, entry_commands, snapshot_commands
 from wheelcache.observability.console import nothing_found, user_name
+from wheelcache.observability.entry_commands import Target
 from wheelcache.observability.event_log import CLEARED, RESET
 from wheelcache.observability.figures import CacheFigures
 from wheelcache.observability.observed import ObservedCache
@@ -22,8 +23,22 @@ ACTIONS: Final = {
     "clear": "Ask all workers to clear their entries.",
     "reset": "Reset the figures to zero, here and on the dashboard.",
     "inspect": "List the snapshots, their age, and whether they are whole.",
+    **entry_commands.ACTIONS,
 }
 """The actions and their help texts."""
+
+
+NO_TARGET: Final = Target()
+
+WRITTEN: Final = {
+    "text": "A key or pattern",
+    "pattern": "--pattern",
+    "tag": "--tag",
+    "show_value": "--show-value",
+}
+"""The fields of ``Target`` as the user gives them."""
+
+_OPTIONS: Final = {"get": ("text", "show_value"), "delete": ("text", "pattern", "tag")}
 
 
 def run(
@@ -37,6 +52,7 @@ def run(
     watch: float | None = None,
     as_json: bool = False,
     styled: bool = True,
+    target: Target = NO_TARGET,
 ) -> None:
     """Run one of ``ACTIONS``; show the figures if it is None.
 
@@ -44,18 +60,26 @@ def run(
         caches: the caches of the site.
         option: the name of the option that sets the directory of snapshots, as the user writes it.
         error: makes the exception to raise if the action is impossible, from the reason.
-        name: the cache to clear or reset; None for all.
+        name: the cache; None for all of them, or for the only one.
         watch, as_json, styled: see ``console.show``.
+        target: the entries to look at or to delete.
     """
+    is_of_entries = action in entry_commands.ACTIONS
     try:
-        if name is not None and action not in ("clear", "reset"):
-            raise Undone("--cache is only for clear and reset.")
+        if name is not None and action not in ("clear", "reset") and not is_of_entries:
+            raise Undone("--cache is only for clear, reset and the entries.")
         if watch is not None and action is not None:
             raise Undone(f"--watch is only for the figures: leave it out of {action}.")
-        if as_json and action not in (None, "inspect"):
-            raise Undone(f"--json is only for the figures and inspect: leave it out of {action}.")
+        if as_json and action not in (None, "inspect") and not is_of_entries:
+            raise Undone(f"--json is only for the figures, inspect and the entries: leave it out of {action}.")
+        used = _OPTIONS.get(action or "", ("text",) if is_of_entries else ())
+        for field, value in target._asdict().items():
+            if value and field not in used:
+                raise Undone(f"{WRITTEN[field]} is not for {action or 'the figures'}.")
         if action is None:
             console.show(caches, out, watch=watch, as_json=as_json, styled=styled)
+        elif is_of_entries:
+            entry_commands.run(action, caches, name, target, out, as_json=as_json)
         elif action == "inspect":
             snapshot_commands.inspect(caches, option, out, as_json=as_json, styled=styled)
         elif action in ("clear", "reset"):

@@ -10,6 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from wheelcache.django_backend.aliases import engines
 from wheelcache.observability import console, operator_commands
+from wheelcache.observability.entry_commands import Target
 
 
 class Command(BaseCommand):
@@ -25,9 +26,14 @@ class Command(BaseCommand):
             choices=tuple(operator_commands.ACTIONS),
             help="save: all workers save their entries. load: all workers load the newest snapshot, in addition to "
             "their entries. clear: all workers clear their entries. reset: the figures start from zero. inspect: list "
-            "the snapshots. Without an action, the figures are shown",
+            "the snapshots. keys, get, ttl, delete, tags: the entries, in all workers. Without an action, the figures "
+            "are shown",
         )
-        parser.add_argument("--cache", metavar="NAME", help="the cache to clear or reset (default: all caches)")
+        parser.add_argument("text", nargs="?", metavar="KEY", help="a key as it is stored; a pattern for keys and tags")
+        parser.add_argument("--pattern", help="delete the keys that match a pattern")
+        parser.add_argument("--tag", help="delete the entries of a tag")
+        parser.add_argument("--show-value", action="store_true", help="let get show the value")
+        parser.add_argument("--cache", metavar="NAME", help="the cache (default: all caches, or the only one)")
         parser.add_argument("--json", action="store_true", help="print a JSON document instead of a table")
         parser.add_argument(
             "--watch",
@@ -48,7 +54,8 @@ class Command(BaseCommand):
             raise CommandError("None of CACHES is a cache of wheelcache.django_backend.")
         # Rich writes the line endings itself.
         self.stdout.ending = ""
-        given = {"name": options["cache"], "watch": options["watch"], "as_json": options["json"]}
+        target = Target(*(options[field] for field in Target._fields))
+        given = {"name": options["cache"], "watch": options["watch"], "as_json": options["json"], "target": target}
         styled = not options["no_color"]
         action, out = options["action"], cast(TextIO, self.stdout)
         operator_commands.run(action, caches, "SNAPSHOT", out, CommandError, **given, styled=styled)
