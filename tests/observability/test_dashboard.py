@@ -33,7 +33,7 @@ TOTALS = {
 } - {"evicted_weight"}
 CARD = {
     *("name", "is_shared", "clear_effect", "since", "reset_at", "now", "total", "worker_count", "is_used"),
-    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "recent"),
+    *("workers", "history", "times", "cores", "saved", "can_save", "settings", "store", "pages", "recent"),
 }
 NOW = {"answered_ratio", "hit_ratio", "stale_ratio", "requests_per_second"}
 HISTORY = {

@@ -100,6 +100,7 @@ class Pages:
         self.clock = clock
         self.shows_status = shows_status
         self.figures = Figures()
+        cache.parts.observer.observe_pages(self.figures)
         self.flights = Flights()
         self.marks = Marks()
         self.purges = Purges()
@@ -175,12 +176,10 @@ class Pages:
         if page is not None:
             use = page.freshness.use(page.age(now), control if self.policy.request_directives else None)
             if use is Use.FRESH:
-                self.figures.count("fresh")
-                return self.reply(page, request, now)
+                return self.reply(page, request, now, "fresh")
             if use is Use.WHILE_REVALIDATING:
-                self.figures.count("stale")
                 renewal = self._renewal(request, key, page)
-                return self.reply(page, request, now, b"; detail=stale", renewal)
+                return self.reply(page, request, now, "stale", b"; detail=stale", renewal)
         if b"only-if-cached" in control:
             return not_cached()
         if request.method == "HEAD" or (page is None and request.value(b"range") is not None):
@@ -231,12 +230,31 @@ class Pages:
         return {} if control is None else directives([control])
 
     def _renewal(self, request: Request, key: str, page: Page) -> Run | None:
-        return self._run(request, key, page, leads=True) if self.flights.lead(key) else None
+        if not self.flights.lead(key):
+            return None
+        run = self._run(request, key, page, leads=True)
+        run.has_client = False
+        return run
 
-    def reply(self, page: Page, request: Request, now: float, detail: bytes = b"", renewal: Run | None = None) -> Reply:
-        """Answer a request with a stored page, and count the bytes."""
+    def reply(
+        self,
+        page: Page,
+        request: Request,
+        now: float,
+        counted_as: str | None,
+        detail: bytes = b"",
+        renewal: Run | None = None,
+    ) -> Reply:
+        """Answer a request with a stored page.
+
+        Args:
+            counted_as: the field of ``PageStats``; None if no client receives the answer.
+            detail: more parameters of Cache-Status.
+            renewal: a run to start in the background.
+        """
         answer = stored_reply(page, request, now, self._wall(), detail)
-        self.figures.count("bytes_sent", len(answer.body))
+        if counted_as is not None:
+            self.figures.count(counted_as, len(answer.body))
         return answer if renewal is None else replace(answer, renewal=renewal)
 
     def unchanged(self, page: Page, request: Request) -> Reply | None:
@@ -372,9 +390,15 @@ class Pages:
         """Look at another response of a page that is marked. If it can be stored, the next request stores it."""
         page = self.page_of(request, notes, status, "", headers, 0.0)
         if isinstance(page, str):
-            self.figures.refused(page)
+            self.refused(page)
         else:
             self.marks.remove(key)
+            self.refused("could not be stored before")
+
+    def refused(self, reason: str) -> None:
+        """Count a response that was not stored, and publish the figures even if nothing is ever stored."""
+        self.figures.refused(reason)
+        self.cache.parts.jobs.cache_is_used()
 
     # Removing.
 

@@ -318,6 +318,7 @@ def _card(figures: CacheFigures, site: Site) -> dict[str, Any]:
         "now": documents.last_minute(figures.minute),
         "total": documents.totals(figures.stats, figures),
         "store": documents.store(figures.stats.store),
+        "pages": documents.pages(figures.stats.pages),
         "worker_count": figures.workers,
     }
 

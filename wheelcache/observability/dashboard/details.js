@@ -104,6 +104,7 @@ export class Details {
     this.showNow(cache, since, at);
     this.showTotals(cache);
     this.showStore(cache);
+    this.showPages(cache);
     this.foldZeros();
     this.charts.show(cache, events, at, span);
     this.showWorkers(cache, at);
@@ -211,6 +212,17 @@ export class Details {
     this.mark("store_breaker", open, breakers, "open", closed);
     this.mark("store_tracking", trackers - trusted, trackers, "not", "yes");
     part(this.root, "tracking").toggleAttribute("data-absent", !trackers);
+  }
+
+  showPages({ pages }) {
+    part(this.root, "pages").hidden = pages === null;
+    if (pages === null) return;
+    const { not_stored: reasons, bytes_sent: sent, ...counts } = pages;
+    for (const [name, n] of Object.entries(counts)) this.write(`pages_${name}`, count(n));
+    this.write("pages_bytes_sent", bytes(sent));
+    const sorted = Object.entries(reasons).sort(([, one], [, other]) => other - one);
+    this.write("pages_not_stored", count(sorted.reduce((sum, [, n]) => sum + n, 0)));
+    this.write("pages_reasons", sorted.length ? `Not stored: ${sorted.map(([why, n]) => `${why} ${count(n)}`).join(", ")}` : "");
   }
 
   /** Shows a state of the workers, marked if it is bad in some of them. */
